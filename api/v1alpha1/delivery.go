@@ -1,0 +1,122 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Delivery shows one component on one cluster. It lives in the hub, is named
+// CLUSTER.COMPONENT, and holds status only: editing it changes nothing.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=dlv,categories=keelson
+// +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.status.cluster`
+// +kubebuilder:printcolumn:name="Component",type=string,JSONPath=`.status.component`
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`
+// +kubebuilder:printcolumn:name="Sync",type=string,JSONPath=`.status.sync`
+// +kubebuilder:printcolumn:name="Health",type=string,JSONPath=`.status.health`
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.message`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type Delivery struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Status DeliveryStatus `json:"status,omitempty"`
+}
+
+// DeliveryList is a list of [Delivery].
+//
+// +kubebuilder:object:root=true
+type DeliveryList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Delivery `json:"items"`
+}
+
+// Sync says how a cluster's objects stand to what git wants.
+//
+// +kubebuilder:validation:Enum=Synced;Progressing;Held;Denied;Failed;Blocked;Waiting;Paused;Unreachable;Orphaned
+type Sync string
+
+// The values of [Sync].
+const (
+	SyncSynced      Sync = "Synced"      // every object is as git wants it
+	SyncProgressing Sync = "Progressing" // being applied
+	SyncHeld        Sync = "Held"        // a dangerous change waits for approval
+	SyncDenied      Sync = "Denied"      // a danger rule forbids the change
+	SyncFailed      Sync = "Failed"      // the API server refused, or the apply broke off
+	SyncBlocked     Sync = "Blocked"     // git or the chart is broken: the cluster stays as it is
+	SyncWaiting     Sync = "Waiting"     // a dependency is not healthy yet
+	SyncPaused      Sync = "Paused"      // git says: change nothing
+	SyncUnreachable Sync = "Unreachable" // the cluster's API server does not answer
+	SyncOrphaned    Sync = "Orphaned"    // no longer in git; its objects were left in place
+)
+
+// Health says whether the component's objects work.
+//
+// +kubebuilder:validation:Enum=Healthy;Progressing;Degraded;Unknown
+type Health string
+
+// The values of [Health].
+const (
+	HealthHealthy     Health = "Healthy"
+	HealthProgressing Health = "Progressing"
+	HealthDegraded    Health = "Degraded"
+	HealthUnknown     Health = "Unknown"
+)
+
+// The types of [DeliveryStatus.Conditions], as kstatus reads them.
+const (
+	ConditionReady       = "Ready"       // synced and healthy
+	ConditionReconciling = "Reconciling" // present while True
+	ConditionStalled     = "Stalled"     // present while True: needs a person
+)
+
+// DeliveryStatus is what is known of one component on one cluster.
+type DeliveryStatus struct {
+	Cluster   string `json:"cluster,omitempty"`
+	Component string `json:"component,omitempty"`
+	// Version that git wants.
+	Version string `json:"version,omitempty"`
+	// AppliedVersion is what the record in the cluster says was last applied in whole.
+	AppliedVersion string `json:"appliedVersion,omitempty"`
+	// Revision is the commit of the fleet repository that was last acted on.
+	Revision string `json:"revision,omitempty"`
+	// TargetHash is the hash of the rendered objects.
+	TargetHash string `json:"targetHash,omitempty"`
+	Sync       Sync   `json:"sync,omitempty"`
+	Health     Health `json:"health,omitempty"`
+	// Objects that the component has in the cluster.
+	Objects int32 `json:"objects,omitempty"`
+	// Message says in one sentence why Sync or Health is not as wished.
+	Message string `json:"message,omitempty"`
+	// Held lists the changes that wait or are denied, at most 32.
+	// +listType=atomic
+	Held []HeldChange `json:"held,omitempty"`
+	// LastDiff is what the last apply changed.
+	LastDiff *DiffSummary `json:"lastDiff,omitempty"`
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// HeldChange is one change that a danger rule stopped.
+type HeldChange struct {
+	// Object as KIND NAMESPACE/NAME.
+	Object string `json:"object"`
+	// Path of the field; empty when the object's deletion is held.
+	Path string `json:"path,omitempty"`
+	// Rule that stopped it.
+	Rule string `json:"rule"`
+	// Because is the rule's reason.
+	Because string `json:"because"`
+}
+
+// DiffSummary counts what one apply did, by object.
+type DiffSummary struct {
+	Time     metav1.Time `json:"time"`
+	Created  int32       `json:"created,omitempty"`
+	Updated  int32       `json:"updated,omitempty"`
+	Deleted  int32       `json:"deleted,omitempty"`
+	Restored int32       `json:"restored,omitempty"`
+}

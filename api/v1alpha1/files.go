@@ -1,0 +1,234 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The kinds of files in a fleet repository.
+const (
+	KindFleet      = "Fleet"      // fleet.yaml
+	KindComponent  = "Component"  // components/NAME/component.yaml
+	KindImages     = "Images"     // components/NAME/images.yaml
+	KindLayer      = "Layer"      // layers/NN-name.yaml
+	KindCluster    = "Cluster"    // clusters/NAME/cluster.yaml
+	KindMetaConfig = "MetaConfig" // clusters/NAME/COMPONENT.yaml
+)
+
+// VersionHead is the version that follows the branch instead of a tag, for
+// development clusters.
+const VersionHead = "HEAD"
+
+// Header opens every file of a fleet repository.
+type Header struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+}
+
+// Fleet is fleet.yaml: what holds for every cluster and component.
+//
+// +kubebuilder:object:generate=false
+type Fleet struct {
+	Header `json:",inline"`
+	// Name of the fleet, shown in status and events.
+	Name string `json:"name"`
+	// Drift says what happens to a field that a person changed in a cluster.
+	// Default: restore.
+	Drift Drift `json:"drift,omitempty"`
+	// Danger rules are read before the built-in ones; the first match decides.
+	Danger []DangerRule `json:"danger,omitempty"`
+}
+
+// Drift says what to do about a field that a person changed in a cluster.
+type Drift string
+
+// The values of [Drift].
+const (
+	DriftRestore Drift = "restore" // set the field back, and report it
+	DriftReport  Drift = "report"  // leave it, and report it
+)
+
+// Component is components/NAME/component.yaml: what is true of one version of
+// a component wherever it runs.
+//
+// +kubebuilder:object:generate=false
+type Component struct {
+	Header `json:",inline"`
+	// Namespace of the component's namespaced objects, and the chart's
+	// .Release.Namespace. Created when it does not exist.
+	Namespace string `json:"namespace"`
+	// Description is one line for people.
+	Description string `json:"description,omitempty"`
+	// DependsOn names components that must be healthy on the same cluster, at
+	// their current target, before this one changes.
+	DependsOn []string `json:"dependsOn,omitempty"`
+	// Adopt lets the component take over objects that exist already and that
+	// Keelson never applied. Without it such objects are held.
+	Adopt bool `json:"adopt,omitempty"`
+	// Drift overrides the fleet's drift policy.
+	Drift Drift `json:"drift,omitempty"`
+	// Timeout bounds the wait for health after a change. Default: 5m.
+	Timeout *metav1.Duration `json:"timeout,omitempty"`
+	// Danger rules are read before the fleet's.
+	Danger []DangerRule `json:"danger,omitempty"`
+}
+
+// Images is components/NAME/images.yaml: the images of one version, the same
+// on every cluster.
+//
+// +kubebuilder:object:generate=false
+type Images struct {
+	Header `json:",inline"`
+	// Images by the name under which templates read .Values.images.NAME.ref.
+	Images map[string]Image `json:"images"`
+}
+
+// Image is one image reference. At least one of Tag and Digest is set.
+//
+// +kubebuilder:object:generate=false
+type Image struct {
+	// Repository with its registry host: registry.k8s.io/coredns/coredns.
+	Repository string `json:"repository"`
+	Tag        string `json:"tag,omitempty"`
+	// Digest in the form sha256:HEX. It decides what runs; the tag is for people.
+	Digest string `json:"digest,omitempty"`
+	// Into says where a public chart with a convention of its own wants the parts.
+	Into *ImagePaths `json:"into,omitempty"`
+}
+
+// ImagePaths are dotted paths below .Values that receive the parts of an image.
+//
+// +kubebuilder:object:generate=false
+type ImagePaths struct {
+	// Ref receives the whole reference.
+	Ref string `json:"ref,omitempty"`
+	// Registry receives the host alone; Repository then goes without it.
+	Registry   string `json:"registry,omitempty"`
+	Repository string `json:"repository,omitempty"`
+	Tag        string `json:"tag,omitempty"`
+	Digest     string `json:"digest,omitempty"`
+}
+
+// Layer is layers/NN-name.yaml: versions and meta-config for the clusters that
+// its selector matches. Layers apply in file-name order.
+//
+// +kubebuilder:object:generate=false
+type Layer struct {
+	Header `json:",inline"`
+	// ClusterSelector matches the labels of clusters; empty matches all.
+	ClusterSelector metav1.LabelSelector `json:"clusterSelector"`
+	// Components by name.
+	Components map[string]LayerEntry `json:"components"`
+}
+
+// LayerEntry is what a layer says about one component.
+//
+// +kubebuilder:object:generate=false
+type LayerEntry struct {
+	// Version is a tag name without the component (v1.12.0), or HEAD.
+	Version string `json:"version,omitempty"`
+	// Values are meta-config, merged by Helm's rules.
+	Values map[string]any `json:"values,omitempty"`
+}
+
+// Cluster is clusters/NAME/cluster.yaml.
+//
+// +kubebuilder:object:generate=false
+type Cluster struct {
+	Header `json:",inline"`
+	// Labels are what layers select by.
+	Labels map[string]string `json:"labels,omitempty"`
+	// Connection says how the cluster is reached.
+	Connection Connection `json:"connection"`
+	// ImageMirrors rewrites registry hosts: registry.k8s.io → mirror.example.
+	ImageMirrors map[string]string `json:"imageMirrors,omitempty"`
+	// Paused clusters are observed and never written to.
+	Paused bool `json:"paused,omitempty"`
+}
+
+// Connection names the credentials of a cluster; exactly one field is set.
+//
+// +kubebuilder:object:generate=false
+type Connection struct {
+	// Context of the kubeconfig that Keelson was started with.
+	Context string `json:"context,omitempty"`
+	// Secret in the hub that holds a kubeconfig.
+	Secret *SecretKey `json:"secret,omitempty"`
+}
+
+// SecretKey names one key of a Secret in the hub.
+//
+// +kubebuilder:object:generate=false
+type SecretKey struct {
+	// Namespace of the Secret. Default: keelson-system.
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+	// Key in the Secret's data. Default: kubeconfig.
+	Key string `json:"key,omitempty"`
+}
+
+// MetaConfig is clusters/NAME/COMPONENT.yaml: the version and values of one
+// component on one cluster. It wins over every layer.
+//
+// +kubebuilder:object:generate=false
+type MetaConfig struct {
+	Header `json:",inline"`
+	// Version is a tag name without the component (v1.12.0), or HEAD. It may
+	// be left out when a layer sets it.
+	Version string `json:"version,omitempty"`
+	// Values are meta-config, merged by Helm's rules.
+	Values map[string]any `json:"values,omitempty"`
+	// Paused stops changes to this component on this cluster.
+	Paused bool `json:"paused,omitempty"`
+}
+
+// Effect is what a danger rule does to a change that it matches.
+type Effect string
+
+// The values of [Effect].
+const (
+	EffectKeep  Effect = "keep"  // the live value stays
+	EffectHold  Effect = "hold"  // the whole object waits for approval in git
+	EffectDeny  Effect = "deny"  // never; the delivery fails
+	EffectAllow Effect = "allow" // an exception to a later, broader rule
+)
+
+// Event is what happens to the field or object that a danger rule names.
+type Event string
+
+// The values of [Event].
+const (
+	OnAdd          Event = "add"
+	OnChange       Event = "change"
+	OnRemove       Event = "remove"
+	OnDeleteObject Event = "delete-object"
+)
+
+// DangerRule says which changes are dangerous and what happens to them.
+//
+// +kubebuilder:object:generate=false
+type DangerRule struct {
+	// Name is unique; a rule with a built-in rule's name replaces it.
+	Name string `json:"name"`
+	// Match selects objects; empty fields match all.
+	Match ObjectMatch `json:"match,omitempty"`
+	// Path in structured-merge-diff syntax, where * stands for any one
+	// element: .spec.template.spec.containers[*].image. It matches the field
+	// and all below it. Left out with on: [delete-object].
+	Path string `json:"path,omitempty"`
+	// On lists the events; empty means add, change and remove.
+	On []Event `json:"on,omitempty"`
+	// Effect of the first rule that matches is what happens.
+	Effect Effect `json:"effect"`
+	// Because is shown with everything that the rule stops.
+	Because string `json:"because"`
+}
+
+// ObjectMatch selects objects. Empty fields match all; values may use * globs.
+//
+// +kubebuilder:object:generate=false
+type ObjectMatch struct {
+	Group     string   `json:"group,omitempty"`
+	Kinds     []string `json:"kinds,omitempty"`
+	Namespace string   `json:"namespace,omitempty"`
+	Name      string   `json:"name,omitempty"`
+}

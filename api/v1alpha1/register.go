@@ -1,0 +1,34 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion of every type in this package.
+//
+//nolint:gochecknoglobals // the conventional name that API machinery expects
+var GroupVersion = schema.GroupVersion{Group: "keelson.io", Version: "v1alpha1"}
+
+// Marks that Keelson leaves on objects, and the names it uses in clusters.
+const (
+	// LabelComponent marks every object that Keelson manages. It is the only
+	// label that Keelson adds.
+	LabelComponent = "keelson.io/component"
+	// LabelCluster marks deliveries in the hub.
+	LabelCluster = "keelson.io/cluster"
+	// AnnotationWave orders objects inside a component; default "0".
+	AnnotationWave = "keelson.io/wave"
+	// FieldManager owns every field that Keelson sets.
+	FieldManager = "keelson"
+	// Namespace of Keelson's own objects, in the hub and in target clusters.
+	Namespace = "keelson-system"
+)
+
+// AddToScheme registers the custom resources.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion, &Delivery{}, &DeliveryList{})
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+}

@@ -1,0 +1,92 @@
+package registry
+
+import (
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// Fleet is what git says at one revision. It is immutable: a later revision
+// is another Fleet, which shares the [Version]s that did not change.
+type Fleet struct {
+	// Revision is the full commit hash.
+	Revision string
+	// Spec is fleet.yaml.
+	Spec v1alpha1.Fleet
+	// Clusters in name order, also those whose files are broken.
+	Clusters []*Cluster
+	// Problems are all mistakes of the repository at this revision, in file
+	// order, also those listed again at the cluster or delivery they block.
+	Problems Problems
+}
+
+// Cluster is one folder under clusters/.
+type Cluster struct {
+	Name string
+	// Spec is cluster.yaml.
+	Spec v1alpha1.Cluster
+	// Deliveries in component-name order: what should run here.
+	Deliveries []*Delivery
+	// Problems block the whole cluster: it is left exactly as it is.
+	Problems Problems
+}
+
+// Delivery is one component on one cluster.
+type Delivery struct {
+	Cluster   string
+	Component string
+	// VersionName as written, and where.
+	VersionName string
+	VersionAt   Position
+	// Version is nil when Problems say why it can't be had.
+	Version *Version
+	// Values are the layers and the cluster's own file, merged; the chart's
+	// own values.yaml is not in them (Helm merges it below).
+	Values *Values
+	// Paused by the cluster or by the meta-config file.
+	Paused bool
+	// Problems block this delivery and no other: nothing of it may change.
+	Problems Problems
+}
+
+// Version is one published version of a component: a folder at a git tag. It
+// is immutable and shared by all clusters that run it.
+type Version struct {
+	Component string
+	// Name is the tag without the component ("v1.12.0"), or "HEAD".
+	Name string
+	// Commit that the tag points to, and Tree, the git hash of the component's
+	// folder there: two versions with one Tree are the same.
+	Commit string
+	Tree   string
+	Spec   v1alpha1.Component
+	// Images by name; nil without images.yaml.
+	Images map[string]v1alpha1.Image
+	// Chart holds the files below template/, paths relative to it, in path order.
+	Chart []File
+}
+
+// File is one file of a component.
+type File struct {
+	// Name is relative to template/ and uses slashes.
+	Name string
+	Data []byte
+}
+
+// Cluster returns the cluster with the given name, or nil.
+func (f *Fleet) Cluster(name string) *Cluster {
+	for _, c := range f.Clusters {
+		if c.Name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// Delivery returns the delivery of the given component, or nil.
+func (c *Cluster) Delivery(component string) *Delivery {
+	for _, d := range c.Deliveries {
+		if d.Component == component {
+			return d
+		}
+	}
+	return nil
+}

@@ -1,0 +1,82 @@
+// Package renderer makes target objects from a component version, its images,
+// a cluster's meta-config and that cluster's capabilities.
+//
+// Rendering is a function of the [Request]: the same request gives the same
+// [Target], unless the chart itself is not deterministic. It reads no network,
+// no file and no cluster.
+package renderer
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/keelson-io/keelson/registry"
+)
+
+// Renderer makes target objects. Implementations are safe for concurrent use.
+type Renderer interface {
+	// Render returns the target objects, or a *[Error] that says which file
+	// and line is to blame. With an error the Target is nil: there is no such
+	// thing as a partial target.
+	Render(ctx context.Context, r Request) (*Target, error)
+}
+
+// Request is everything that a render depends on.
+type Request struct {
+	Version *registry.Version
+	Values  *registry.Values // nil: none
+	// ImageMirrors rewrites registry hosts of the version's images.
+	ImageMirrors map[string]string
+	Capabilities Capabilities
+}
+
+// Capabilities are what a chart may ask about the target cluster.
+type Capabilities struct {
+	// KubeVersion as the API server reports it: v1.36.3.
+	KubeVersion string
+	// APIVersions served, both as GROUP/VERSION and GROUP/VERSION/KIND.
+	APIVersions []string
+	// ClusterScoped kinds; every other kind is taken for namespaced.
+	ClusterScoped map[schema.GroupKind]bool
+}
+
+// Target is what one component should be on one cluster.
+type Target struct {
+	// Hash of the objects, stable between processes.
+	Hash string
+	// Objects in the order in which the chart gives them, crds/ first. None
+	// stands twice.
+	Objects []*Object
+	// Hooks are the chart's Helm hooks but its tests.
+	Hooks []*Object
+	// Warnings name template lines, for example a lookup that was answered empty.
+	Warnings []string
+}
+
+// Object is one target object. It is shared between clusters: read only.
+type Object struct {
+	// Content is the object as JSON would decode it (int64, float64, string,
+	// bool, nil, []any, map[string]any), with the namespace filled in and the
+	// label keelson.io/component set.
+	Content map[string]any
+	// Source is the template's file, and the line of the object's document in
+	// the template's source where that can be told, else 0.
+	Source registry.Position
+}
+
+// Error is a render that failed.
+type Error struct {
+	Component, Version string
+	At                 registry.Position
+	Message            string
+	Err                error // the cause, may be nil
+}
+
+// Error is "COMPONENT VERSION: FILE:LINE: message".
+func (e *Error) Error() string {
+	return e.Component + " " + e.Version + ": " + e.At.String() + ": " + e.Message
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
