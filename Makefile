@@ -1,0 +1,126 @@
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.ONESHELL:
+
+# PKG limits lint, test and test-unit to some packages: PKG="./differ/... ./lab/cluster".
+PKG ?=
+# FUZZTIME is how long each fuzz target runs.
+FUZZTIME ?= 10s
+# VERSION is what `keelson --version` says: the last tag v*, and the commits since.
+VERSION ?= $(shell git describe --tags --always --dirty --match='v*' 2>/dev/null || echo unknown)
+
+# What lint and tests run on, as MODULE:PATTERN. The lab is a module of its own.
+packages := $(if $(PKG),$(foreach p,$(PKG:./%=%),$(if $(filter lab/%,$p),lab:./$(p:lab/%=%),.:./$p)),.:./... lab:./...)
+# Every module, those too that are only built by a tool.
+modules := git ls-files -co --exclude-standard -- go.mod '*/go.mod' | grep -v /testdata/ | xargs -n1 dirname
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
+	@echo
+	@echo '  PKG="./differ/... ./lab/cluster" limits lint, test and test-unit to these packages.'
+
+##### build
+
+.PHONY: build
+build: ## build bin/keelson
+	go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/keelson .
+
+.PHONY: generate
+generate: bin/controller-gen ## generate deep copies and CRDs from api/
+	bin/controller-gen object paths=./api/... crd output:crd:dir=components/keelson/template/crds
+
+##### run
+
+.PHONY: lab
+lab: ## build bin/lab, and once per machine the Kubernetes that it runs (10 minutes)
+	go build -C lab -trimpath -o ../bin/lab .
+	bin/lab build
+
+.PHONY: demo
+demo: build lab bin-smoke ## start a hub, three clusters and the example fleet, and show around
+	bin/smoke --demo
+
+.PHONY: smoke
+smoke: build lab bin-smoke ## run the demo unattended and check what it must show
+	bin/smoke
+
+.PHONY: bin-smoke
+bin-smoke:
+	go build -C lab -trimpath -o ../bin/smoke ./smoke
+
+##### check
+
+.PHONY: test
+test: lab ## run all tests with the race detector, on real API servers where it matters
+	@assets=$$(bin/lab assets)
+	export KUBEBUILDER_ASSETS=$$assets
+	for p in $(packages); do
+		(set -x; go test -C $${p%%:*} -race -shuffle=on -timeout=20m $${p#*:})
+	done
+
+.PHONY: test-unit
+test-unit: ## run the tests that need no API server (go test -short): the quick loop
+	@unset KUBEBUILDER_ASSETS
+	for p in $(packages); do
+		(set -x; go test -C $${p%%:*} -short -shuffle=on $${p#*:})
+	done
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME (10s)
+	@targets=$$(git ls-files -co --exclude-standard -- '*_test.go' | xargs grep -HoE '^func Fuzz[[:alnum:]_]+') || { echo 'no fuzz target found' >&2; exit 1; }
+	while IFS=: read -r file func; do
+		(set -x; go test -C "$$(dirname "$$file")" -run='^$$' -fuzz="^$${func#func }\$$" -fuzztime=$(FUZZTIME) . </dev/null)
+	done <<<"$$targets"
+
+.PHONY: lint
+lint: bin/golangci-lint ## run the linters of .golangci.yaml, formatting included
+	@for p in $(packages); do
+		(set -x; cd $${p%%:*} && GOMEMLIMIT=2GiB '$(CURDIR)/bin/golangci-lint' run $${p#*:})
+	done
+
+.PHONY: verify
+verify: generate ## fail if generated code, a go.mod or anything else differs from what is committed
+	@for dir in $$($(modules)); do
+		(set -x; go mod tidy -C "$$dir" -diff)
+	done
+	dirty=$$(git status --porcelain)
+	if [[ -n $$dirty ]]; then
+		git --no-pager diff
+		echo "These files are not as committed (or not committed at all):"$$'\n'"$$dirty" >&2
+		exit 1
+	fi
+
+##### tidy up
+
+.PHONY: fmt
+fmt: bin/golangci-lint ## format the Go files
+	@for dir in . lab; do
+		(cd $$dir && '$(CURDIR)/bin/golangci-lint' fmt)
+	done
+
+.PHONY: tidy
+tidy: ## go mod tidy in every module
+	@for dir in $$($(modules)); do
+		(set -x; go mod tidy -C "$$dir")
+	done
+
+.PHONY: clean
+clean: ## remove bin/; the built Kubernetes stays in the user's cache
+	rm -rf bin
+
+##### tools, pinned in tools/go.mod
+
+.PHONY: tools
+tools: bin/controller-gen bin/gofumpt bin/goimports bin/golangci-lint ## build the pinned tools, those for editors too, into bin/
+
+bin/controller-gen: tool := sigs.k8s.io/controller-tools/cmd/controller-gen
+bin/gofumpt:        tool := mvdan.cc/gofumpt
+bin/goimports:      tool := golang.org/x/tools/cmd/goimports
+bin/golangci-lint:  tool := github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+bin/controller-gen bin/gofumpt bin/goimports bin/golangci-lint: tools/go.mod tools/go.sum
+	go build -C tools -trimpath -o ../$@ $(tool)
+	@touch $@
