@@ -84,11 +84,16 @@ lint: bin/golangci-lint ## run the linters of .golangci.yaml, formatting include
 .PHONY: verify
 verify: generate ## fail if generated code, a go.mod or anything else differs from what is committed
 	@for dir in $$($(modules)); do
-		(set -x; go mod tidy -C "$$dir" -diff)
+		echo "go mod tidy -C $$dir -diff"
+		diff=$$(go mod tidy -C "$$dir" -diff 2>&1) || {
+			head -n 30 <<<"$$diff"
+			echo "$$dir/go.mod or go.sum is not tidy: make tidy" >&2
+			exit 1
+		}
 	done
 	dirty=$$(git status --porcelain)
 	if [[ -n $$dirty ]]; then
-		git --no-pager diff
+		git --no-pager diff HEAD | sed -n 1,100p
 		echo "These files are not as committed (or not committed at all):"$$'\n'"$$dirty" >&2
 		exit 1
 	fi
