@@ -1,0 +1,215 @@
+// Package binaries builds the programs that a cluster is made of from their Go
+// modules, once a user, and says where they are.
+//
+// Each program comes from a nested module (lab/build/MODULE) that pins
+// everything it is built from. The binaries live in one folder of the user's
+// cache, named after the Kubernetes version and a hash of those pins: changing
+// a pin makes a new folder, and running clusters keep the old one.
+package binaries
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"golang.org/x/mod/modfile"
+	"golang.org/x/mod/semver"
+)
+
+// The programs, as they are called on disk and on the command line.
+const (
+	Etcd              = "etcd"
+	APIServer         = "kube-apiserver"
+	Kubectl           = "kubectl"
+	ControllerManager = "kube-controller-manager"
+	Scheduler         = "kube-scheduler"
+	Kwok              = "kwok"
+)
+
+// EnvModules names the variable that overrides where the nested modules are.
+const EnvModules = "KEELSON_LAB_MODULES"
+
+// ErrMissing is the error of programs that are not built yet.
+var ErrMissing = errors.New("not built yet")
+
+// Binary is one program and what it is built from.
+type Binary struct {
+	Name    string // file name
+	Module  string // folder under lab/build
+	Package string // what go build builds
+	Root    string // the module whose version is the program's version
+}
+
+// All returns every program, in the order in which they are built: what
+// envtest needs comes first.
+func All() []Binary {
+	k8s := func(name string) Binary {
+		return Binary{Name: name, Module: "kubernetes", Package: "k8s.io/kubernetes/cmd/" + name, Root: "k8s.io/kubernetes"}
+	}
+	return []Binary{
+		{Name: Etcd, Module: "etcd", Package: "go.etcd.io/etcd/server/v3", Root: "go.etcd.io/etcd/server/v3"},
+		k8s(APIServer), k8s(Kubectl), k8s(ControllerManager), k8s(Scheduler),
+		{Name: Kwok, Module: "kwok", Package: "sigs.k8s.io/kwok/cmd/kwok", Root: "sigs.k8s.io/kwok"},
+	}
+}
+
+// Names returns the names of the programs.
+func Names(of []Binary) []string {
+	names := make([]string, 0, len(of))
+	for _, b := range of {
+		names = append(names, b.Name)
+	}
+	return names
+}
+
+// Set is the programs at the versions that one checkout pins.
+type Set struct {
+	Dir      string            // where the programs are, or will be; fit for KUBEBUILDER_ASSETS
+	Modules  string            // lab/build of the checkout
+	versions map[string]string // by program
+}
+
+// Find locates lab/build, reads its pins and works out where the programs
+// belong. It builds nothing. Without a path in [EnvModules] it looks upwards
+// from the running program and from the working directory.
+func Find() (Set, error) {
+	modules, err := findModules()
+	if err != nil {
+		return Set{}, err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return Set{}, fmt.Errorf("find the user's cache (set HOME or XDG_CACHE_HOME): %w", err)
+	}
+	return load(modules, filepath.Join(cache, "keelson", "lab"))
+}
+
+func load(modules, cache string) (Set, error) {
+	set := Set{Modules: modules, versions: map[string]string{}}
+	sum := sha256.New()
+	seen := map[string]*modfile.File{}
+	for _, b := range All() {
+		mod, ok := seen[b.Module]
+		if !ok {
+			var err error
+			if mod, err = readModule(filepath.Join(modules, b.Module), func(name string, data []byte) {
+				fmt.Fprintf(sum, "%s/%s %d\n", b.Module, name, len(data))
+				sum.Write(data)
+			}); err != nil {
+				return Set{}, err
+			}
+			seen[b.Module] = mod
+		}
+		i := slices.IndexFunc(mod.Require, func(r *modfile.Require) bool { return r.Mod.Path == b.Root })
+		if i < 0 {
+			return Set{}, fmt.Errorf("%s does not require %s, which %s is built from", mod.Syntax.Name, b.Root, b.Name)
+		}
+		set.versions[b.Name] = mod.Require[i].Mod.Version
+		fmt.Fprintln(sum, b.Package, strings.Join(flags(b, set.versions[b.Name]), " "))
+	}
+	name := set.versions[APIServer] + "-" + hex.EncodeToString(sum.Sum(nil))[:12]
+	set.Dir = filepath.Join(cache, name)
+	return set, nil
+}
+
+func readModule(dir string, each func(name string, data []byte)) (*modfile.File, error) {
+	var parsed *modfile.File
+	for _, name := range []string{"go.mod", "go.sum"} {
+		path := filepath.Join(dir, name)
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("read what a program is built from: %w", err)
+		}
+		each(name, data)
+		if name == "go.mod" {
+			if parsed, err = modfile.Parse(path, data, nil); err != nil {
+				return nil, fmt.Errorf("read what a program is built from: %w", err)
+			}
+		}
+	}
+	return parsed, nil
+}
+
+// Version returns the version of a program, such as v1.36.3.
+func (s Set) Version(name string) string { return s.versions[name] }
+
+// Path returns where a program is, or will be.
+func (s Set) Path(name string) string { return filepath.Join(s.Dir, name) }
+
+// Missing returns which of the named programs are not built yet.
+func (s Set) Missing(names ...string) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		info, err := os.Stat(s.Path(name))
+		return err == nil && info.Mode().IsRegular()
+	})
+}
+
+// Require returns an error that wraps [ErrMissing] and names what to run
+// unless all the named programs are built.
+func (s Set) Require(names ...string) error {
+	missing := s.Missing(names...)
+	if len(missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: %w; run: lab build --only %s", strings.Join(missing, ", "), ErrMissing, strings.Join(missing, ","))
+}
+
+// flags returns what go build is called with for one program at one version.
+// None of it depends on the machine, so that the hash doesn't either.
+func flags(b Binary, version string) []string {
+	ld := []string{"-s", "-w"}
+	if b.Module == "kubernetes" {
+		// Clients parse the version and refuse v0.0.0-master+$Format:%H$.
+		major, minor, _ := strings.Cut(strings.TrimPrefix(semver.MajorMinor(version), "v"), ".")
+		for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
+			ld = append(
+				ld,
+				"-X", pkg+".gitVersion="+version,
+				"-X", pkg+".gitMajor="+major,
+				"-X", pkg+".gitMinor="+minor,
+				"-X", pkg+".gitTreeState=clean",
+				"-X", pkg+".gitCommit=",
+			)
+		}
+	}
+	return []string{"-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags=" + strings.Join(ld, " ")}
+}
+
+func findModules() (string, error) {
+	if dir := os.Getenv(EnvModules); dir != "" {
+		if !isModules(dir) {
+			return "", fmt.Errorf("%s=%s is not the folder lab/build of a checkout", EnvModules, dir)
+		}
+		return dir, nil
+	}
+	var starts []string
+	if exe, err := os.Executable(); err == nil {
+		starts = append(starts, filepath.Dir(exe))
+	}
+	if wd, err := os.Getwd(); err == nil {
+		starts = append(starts, wd)
+	}
+	for _, start := range starts {
+		for dir := start; ; dir = filepath.Dir(dir) {
+			for _, candidate := range []string{filepath.Join(dir, "lab", "build"), filepath.Join(dir, "build")} {
+				if isModules(candidate) {
+					return candidate, nil
+				}
+			}
+			if dir == filepath.Dir(dir) {
+				break
+			}
+		}
+	}
+	return "", fmt.Errorf("lab/build is not above %s; run lab from a checkout, or set %s", strings.Join(starts, " or "), EnvModules)
+}
+
+func isModules(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "kubernetes", "go.mod"))
+	return err == nil
+}

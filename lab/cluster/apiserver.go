@@ -1,0 +1,52 @@
+package cluster
+
+import "fmt"
+
+// issuer of service account tokens; kubeadm's.
+const issuer = "https://kubernetes.default.svc.cluster.local"
+
+func apiserverArgs(r *record) []string {
+	return []string{
+		"--bind-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", r.Ports.APIServer),
+		"--tls-cert-file=" + r.pki("apiserver.crt"),
+		"--tls-private-key-file=" + r.pki("apiserver.key"),
+		"--client-ca-file=" + r.pki("ca.crt"),
+		"--authorization-mode=RBAC",
+		"--allow-privileged=true",
+
+		"--etcd-servers=" + r.etcd(),
+		"--etcd-cafile=" + r.pki("etcd-ca.crt"),
+		"--etcd-certfile=" + r.pki("etcd.crt"),
+		"--etcd-keyfile=" + r.pki("etcd.key"),
+
+		"--service-cluster-ip-range=" + r.Options.ServiceCIDR,
+		"--service-account-issuer=" + issuer,
+		"--service-account-key-file=" + r.pki("service-account.pub"),
+		"--service-account-signing-key-file=" + r.pki("service-account.key"),
+
+		// The aggregation layer, so that an APIService is what it is elsewhere.
+		"--requestheader-client-ca-file=" + r.pki("front-proxy-ca.crt"),
+		"--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-username-headers=X-Remote-User",
+		"--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--proxy-client-cert-file=" + r.pki("front-proxy-client.crt"),
+		"--proxy-client-key-file=" + r.pki("front-proxy-client.key"),
+
+		"--audit-policy-file=" + r.config("audit-policy.yaml"),
+		"--audit-log-path=" + r.auditLog(),
+		"--audit-log-format=json",
+		"--audit-log-mode=blocking", // an entry is there when its request is answered
+		"--audit-log-maxsize=1024",  // MB; readers keep offsets, so rotate late
+		"--audit-log-maxbackup=1",
+
+		// No pod reaches the API server, so its Service needs no endpoint, which
+		// is written every ten seconds. It must have an address all the same,
+		// and finds none on a machine without a network: 192.0.2.0/24 is for
+		// documentation (RFC 5737).
+		"--endpoint-reconciler-type=none",
+		"--advertise-address=192.0.2.1",
+		"--profiling=false",
+	}
+}

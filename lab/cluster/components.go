@@ -1,0 +1,71 @@
+package cluster
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/keelson-io/keelson/lab/binaries"
+)
+
+// component is one process of a cluster: what to run, and what it costs.
+type component struct {
+	name         string
+	controlPlane bool // part of a cluster that is a control plane only
+	args         func(r *record) []string
+	gogc         string // how early the process collects its garbage
+}
+
+// components returns the processes of a cluster in the order in which they
+// are started. They are ended the other way round.
+func components(controlPlaneOnly bool) []component {
+	all := []component{
+		{name: binaries.Etcd, controlPlane: true, args: etcdArgs, gogc: "100"},
+		{name: binaries.APIServer, controlPlane: true, args: apiserverArgs, gogc: "75"},
+		{name: binaries.ControllerManager, args: controllerManagerArgs, gogc: "75"},
+		{name: binaries.Scheduler, args: schedulerArgs, gogc: "75"},
+		{name: binaries.Kwok, args: kwokArgs, gogc: "75"},
+	}
+	if controlPlaneOnly {
+		return slices.DeleteFunc(all, func(c component) bool { return !c.controlPlane })
+	}
+	return all
+}
+
+func componentNames(of []component) []string {
+	var names []string
+	for _, c := range of {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+// environment of a process: nothing of the user's, so that neither a proxy
+// nor a configuration in the home directory changes a cluster.
+func (c component) environment(r *record) []string {
+	return []string{
+		"HOME=" + r.dir,
+		"PATH=/usr/bin:/bin",
+		"GOMAXPROCS=2",
+		"GOGC=" + c.gogc,
+	}
+}
+
+// pick returns the named components of a cluster, or all if none is named, in
+// the order in which they are started.
+func (r *record) pick(parts []string) ([]component, error) {
+	all := components(r.Options.ControlPlaneOnly)
+	if len(parts) == 0 {
+		return all, nil
+	}
+	for _, part := range parts {
+		if _, err := r.component(part); err != nil {
+			return nil, err
+		}
+	}
+	return slices.DeleteFunc(all, func(c component) bool { return !slices.Contains(parts, c.name) }), nil
+}
+
+func list(of []component) string { return strings.Join(componentNames(of), ", ") }
+
+// Components returns the names of all components.
+func Components() []string { return componentNames(components(false)) }

@@ -1,0 +1,53 @@
+package cluster
+
+import "strings"
+
+// controllers that a cluster of the lab needs. Left out is what has nothing to
+// do here (clouds, routes, attaching of volumes, signing of certificates,
+// device claims) and only costs watches.
+var controllers = []string{
+	"clusterrole-aggregation-controller",
+	"cronjob-controller",
+	"daemonset-controller",
+	"deployment-controller",
+	"disruption-controller",
+	"endpoints-controller",
+	"endpointslice-controller",
+	"garbage-collector-controller",
+	"horizontal-pod-autoscaler-controller",
+	"job-controller",
+	"namespace-controller",
+	"node-lifecycle-controller",
+	"persistentvolume-binder-controller",
+	"persistentvolume-protection-controller",
+	"persistentvolumeclaim-protection-controller",
+	"pod-garbage-collector-controller",
+	"replicaset-controller",
+	"resourcequota-controller",
+	"root-ca-certificate-publisher-controller",
+	"serviceaccount-controller",
+	"serviceaccount-token-controller",
+	"statefulset-controller",
+	"ttl-after-finished-controller",
+}
+
+func controllerManagerArgs(r *record) []string {
+	return []string{
+		"--kubeconfig=" + r.kubeconfig("kube-controller-manager"),
+		"--controllers=" + strings.Join(controllers, ","),
+		// One user a controller, as elsewhere: the audit log and managedFields
+		// tell them apart.
+		"--use-service-account-credentials=true",
+		"--root-ca-file=" + r.pki("ca.crt"),
+		"--service-account-private-key-file=" + r.pki("service-account.key"),
+		"--service-cluster-ip-range=" + r.Options.ServiceCIDR,
+		"--leader-elect=false",
+		"--secure-port=0",
+		"--kube-api-qps=100",
+		"--kube-api-burst=200",
+		// kwok writes no heartbeat; see files/stages/node.yaml.
+		"--node-monitor-period=60s",
+		"--node-monitor-grace-period=8760h",
+		"--profiling=false",
+	}
+}

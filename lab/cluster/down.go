@@ -1,0 +1,109 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// downGrace is short: whatever a process would still write is removed next.
+const downGrace = 5 * time.Second
+
+// Down ends a cluster's processes and removes its folder, and the directory of
+// the clusters with the last of them. That there is no such cluster is no
+// error. If a process can't be ended its folder stays, so that Down can be
+// tried again.
+func (l *Lab) Down(ctx context.Context, name string) error {
+	if err := checkName(name); err != nil {
+		return err
+	}
+	dir := filepath.Join(l.Dir, name)
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		l.say("%s: not there", name)
+		return nil
+	}
+	unlock, err := l.locked(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	start := time.Now()
+	r, err := l.load(name)
+	switch {
+	case errors.Is(err, ErrNotFound): // killed before anything was started
+	case err != nil:
+		return err
+	default:
+		if err := l.halt(ctx, r, downGrace, components(r.Options.ControlPlaneOnly)...); err != nil {
+			return err
+		}
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove %s: %w", name, err)
+	}
+	l.say("%s: down in %s", name, since(start))
+	return l.sweep()
+}
+
+// sweep removes the directory of the clusters if nothing is in it.
+func (l *Lab) sweep() error {
+	err := os.Remove(l.Dir)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.EEXIST) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("remove the empty directory of the clusters: %w", err)
+	}
+	return nil
+}
+
+// Stop ends some of a cluster's components, or all if none is named, and keeps
+// its state.
+func (l *Lab) Stop(ctx context.Context, name string, parts ...string) error {
+	r, unlock, err := l.change(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	of, err := r.pick(parts)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	if err := l.halt(ctx, r, stopGrace, of...); err != nil {
+		return err
+	}
+	l.say("%s: stopped %s in %s", name, list(of), since(start))
+	return nil
+}
+
+// Start starts some of a cluster's components again, on the ports that they
+// had, or all if none is named, and waits until they serve.
+func (l *Lab) Start(ctx context.Context, name string, parts ...string) error {
+	r, unlock, err := l.change(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	of, err := r.pick(parts)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	if len(parts) == 0 {
+		if _, err := l.bring(ctx, r); err != nil {
+			return err
+		}
+	}
+	for _, c := range of {
+		if _, err := l.run(ctx, r, c); err != nil {
+			return err
+		}
+	}
+	l.say("%s: started %s in %s", name, list(of), since(start))
+	return nil
+}

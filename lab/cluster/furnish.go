@@ -1,0 +1,204 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/keelson-io/keelson/lab/binaries"
+)
+
+// madeBy labels the objects that the lab makes itself.
+const madeBy = "lab.keelson.io/made-by"
+
+// furnish sees to what a cluster of the lab has: Keelson's rights, a storage
+// class and nodes; then waits until pods can run.
+func (l *Lab) furnish(ctx context.Context, r *record) error {
+	client, err := r.client()
+	if err != nil {
+		return err
+	}
+	if err := r.furnishRights(ctx, client); err != nil {
+		return err
+	}
+	if r.Options.ControlPlaneOnly {
+		return nil
+	}
+	if err := r.furnishStorage(ctx, client); err != nil {
+		return err
+	}
+	start := time.Now()
+	changed, err := r.furnishNodes(ctx, client)
+	if err != nil {
+		return err
+	}
+	if err := r.await(ctx, binaries.ControllerManager, func(ctx context.Context) error {
+		if _, err := client.CoreV1().ServiceAccounts("default").Get(ctx, "default", metav1.GetOptions{}); err != nil {
+			return fmt.Errorf("no pod can be made yet: %w", err)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	if err := r.await(ctx, binaries.Kwok, func(ctx context.Context) error { return r.nodesReady(ctx, client) }); err != nil {
+		return err
+	}
+	if changed {
+		l.say("%s: %d nodes ready in %s", r.Name, r.Options.Nodes, since(start))
+	}
+	return nil
+}
+
+func (r *record) furnishRights(ctx context.Context, client kubernetes.Interface) error {
+	_, err := client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "lab:keelson", Labels: map[string]string{madeBy: "lab"}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: Keelson}},
+	}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("%s: give %s its rights: %w", r.Name, Keelson, err)
+	}
+	return nil
+}
+
+// furnishStorage makes the storage class that files/stages/volume.yaml plays.
+func (r *record) furnishStorage(ctx context.Context, client kubernetes.Interface) error {
+	_, err := client.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        "lab",
+			Labels:      map[string]string{madeBy: "lab"},
+			Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"},
+		},
+		Provisioner: "lab.keelson.io/volume",
+	}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("%s: make the storage class: %w", r.Name, err)
+	}
+	return nil
+}
+
+// furnishNodes makes the nodes that are missing and removes those that are
+// too many.
+func (r *record) furnishNodes(ctx context.Context, client kubernetes.Interface) (changed bool, err error) {
+	nodes := client.CoreV1().Nodes()
+	found, err := nodes.List(ctx, metav1.ListOptions{LabelSelector: madeBy})
+	if err != nil {
+		return false, fmt.Errorf("%s: list nodes: %w", r.Name, err)
+	}
+	have := map[string]bool{}
+	for _, n := range found.Items {
+		have[n.Name] = true
+	}
+	for i := range r.Options.Nodes {
+		n := r.node(i)
+		if have[n.Name] {
+			delete(have, n.Name)
+			continue
+		}
+		changed = true
+		if _, err := nodes.Create(ctx, n, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			return changed, fmt.Errorf("%s: make node %s: %w", r.Name, n.Name, err)
+		}
+	}
+	for name := range have {
+		changed = true
+		if err := nodes.Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return changed, fmt.Errorf("%s: remove node %s: %w", r.Name, name, err)
+		}
+	}
+	return changed, nil
+}
+
+// zones that nodes are spread over.
+const zones = 3
+
+// node returns the node of an index, as a kubelet would register it.
+func (r *record) node(i int) *corev1.Node {
+	name := fmt.Sprintf("%s-node-%d", r.Name, i)
+	labels := map[string]string{
+		madeBy:                           "lab",
+		corev1.LabelHostname:             name,
+		corev1.LabelOSStable:             "linux",
+		corev1.LabelArchStable:           "amd64",
+		corev1.LabelTopologyRegion:       "lab",
+		corev1.LabelTopologyZone:         "lab-" + string(rune('a'+i%zones)),
+		corev1.LabelInstanceTypeStable:   "lab.large",
+		"node-role.kubernetes.io/worker": "",
+	}
+	maps.Copy(labels, r.Options.NodeLabels)
+	room := corev1.ResourceList{
+		corev1.ResourceCPU:              resource.MustParse("32"),
+		corev1.ResourceMemory:           resource.MustParse("256Gi"),
+		corev1.ResourceEphemeralStorage: resource.MustParse("1Ti"),
+		corev1.ResourcePods:             resource.MustParse("110"),
+	}
+	podCIDR := "10.244." + strconv.Itoa(i) + ".0/24"
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+		Spec:       corev1.NodeSpec{PodCIDR: podCIDR, PodCIDRs: []string{podCIDR}},
+		Status: corev1.NodeStatus{
+			Capacity:    room,
+			Allocatable: room,
+			Addresses: []corev1.NodeAddress{
+				{Type: corev1.NodeInternalIP, Address: "10.245.0." + strconv.Itoa(i)},
+				{Type: corev1.NodeHostName, Address: name},
+			},
+			NodeInfo: corev1.NodeSystemInfo{
+				KubeletVersion:          r.Versions[binaries.APIServer],
+				ContainerRuntimeVersion: "kwok://" + strings.TrimPrefix(r.Versions[binaries.Kwok], "v"),
+				OSImage:                 "Keelson lab",
+				KernelVersion:           "6.1.0",
+				OperatingSystem:         "linux",
+				Architecture:            "amd64",
+			},
+		},
+	}
+}
+
+// errNodes is the answer of nodes that aren't ready yet.
+var errNodes = errors.New("nodes are not ready")
+
+// nodesReady says whether there are as many nodes as should be, all Ready and
+// without the taint that a new one has.
+func (r *record) nodesReady(ctx context.Context, client kubernetes.Interface) error {
+	found, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{LabelSelector: madeBy})
+	if err != nil {
+		return fmt.Errorf("list nodes: %w", err)
+	}
+	ready := 0
+	for _, n := range found.Items {
+		if schedulable(n) {
+			ready++
+		}
+	}
+	if ready != r.Options.Nodes || len(found.Items) != ready {
+		return fmt.Errorf("%d of %d %w", ready, r.Options.Nodes, errNodes)
+	}
+	return nil
+}
+
+func schedulable(n corev1.Node) bool {
+	for _, taint := range n.Spec.Taints {
+		if taint.Key == corev1.TaintNodeNotReady {
+			return false
+		}
+	}
+	for _, c := range n.Status.Conditions {
+		if c.Type == corev1.NodeReady {
+			return c.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}

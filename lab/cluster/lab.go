@@ -1,0 +1,146 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/keelson-io/keelson/lab/lock"
+)
+
+// EnvDir names the variable that overrides where clusters are kept.
+const EnvDir = "KEELSON_LAB_DIR"
+
+// DefaultDir returns where clusters are kept: [EnvDir], else keelson/lab in
+// XDG_STATE_HOME, else in ~/.local/state.
+func DefaultDir() (string, error) {
+	if dir := os.Getenv(EnvDir); dir != "" {
+		return filepath.Abs(dir)
+	}
+	if state := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(state) {
+		return filepath.Join(state, "keelson", "lab"), nil
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "", fmt.Errorf("find where to keep clusters (set HOME or %s): %w", EnvDir, err)
+	}
+	return filepath.Join(home, ".local", "state", "keelson", "lab"), nil
+}
+
+// Lab is the clusters in one directory. Its methods may be called at the same
+// time, also by several processes: those that change a cluster take its lock.
+type Lab struct {
+	Dir string // an absolute path; made when a cluster is
+
+	// Say, if not nil, is told what is being done, a line a call.
+	Say func(line string)
+
+	mu sync.Mutex
+}
+
+func (l *Lab) say(format string, args ...any) {
+	if l.Say == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.Say(fmt.Sprintf(format, args...))
+}
+
+// Names returns the names of the clusters, sorted.
+func (l *Lab) Names() ([]string, error) {
+	entries, err := os.ReadDir(l.Dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the clusters: %w", err)
+	}
+	var found []string
+	for _, e := range entries {
+		if e.IsDir() && checkName(e.Name()) == nil {
+			found = append(found, e.Name())
+		}
+	}
+	return found, nil
+}
+
+// load returns the record of one cluster.
+func (l *Lab) load(name string) (*record, error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	return load(filepath.Join(l.Dir, name))
+}
+
+// locked takes the lock of one cluster, which makes its folder.
+func (l *Lab) locked(ctx context.Context, name string) (unlock func(), err error) {
+	if err := checkName(name); err != nil {
+		return nil, err
+	}
+	return lock.Dir(ctx, filepath.Join(l.Dir, name), func() { l.say("%s: waiting for another lab command", name) })
+}
+
+// change loads an existing cluster under its lock.
+func (l *Lab) change(ctx context.Context, name string) (r *record, unlock func(), err error) {
+	if _, err := l.load(name); err != nil {
+		return nil, nil, err
+	}
+	unlock, err = l.locked(ctx, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if r, err = l.load(name); err != nil { // it may have gone while we waited
+		unlock()
+		return nil, nil, err
+	}
+	return r, unlock, nil
+}
+
+// AuditLog returns the path of a cluster's audit log.
+func (l *Lab) AuditLog(name string) (string, error) {
+	r, err := l.load(name)
+	if err != nil {
+		return "", err
+	}
+	return r.auditLog(), nil
+}
+
+// Kubeconfig returns the path of the kubeconfig of [Admin] or [Keelson].
+func (l *Lab) Kubeconfig(name, user string) (string, error) {
+	if user != Admin && user != Keelson {
+		return "", fmt.Errorf("user %q: there are %s and %s", user, Admin, Keelson)
+	}
+	r, err := l.load(name)
+	if err != nil {
+		return "", err
+	}
+	return r.kubeconfig(user), nil
+}
+
+// Log returns the path of the log of one of a cluster's components.
+func (l *Lab) Log(name, component string) (string, error) {
+	r, err := l.load(name)
+	if err != nil {
+		return "", err
+	}
+	if _, err := r.component(component); err != nil {
+		return "", err
+	}
+	return r.log(component), nil
+}
+
+// component finds one of the cluster's components by name.
+func (r *record) component(name string) (component, error) {
+	all := components(r.Options.ControlPlaneOnly)
+	for _, c := range all {
+		if c.name == name {
+			return c, nil
+		}
+	}
+	return component{}, fmt.Errorf("%s has no component %q; it has %s", r.Name, name, strings.Join(componentNames(all), ", "))
+}

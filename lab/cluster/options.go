@@ -1,0 +1,77 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+)
+
+// Options of a cluster. What a cluster was made with is kept when it is
+// started again.
+type Options struct {
+	Nodes            int               `json:"nodes"` // played by kwok
+	ControlPlaneOnly bool              `json:"controlPlaneOnly,omitempty"`
+	NodeLabels       map[string]string `json:"nodeLabels,omitempty"` // on each node
+	ServiceCIDR      string            `json:"serviceCIDR"`
+}
+
+// The default options. The range of Services is kubeadm's: charts that pin the
+// address of DNS do so in it. Nothing routes it, so clusters may share it.
+const (
+	DefaultNodes       = 3
+	DefaultServiceCIDR = "10.96.0.0/16"
+)
+
+// maxNodes is how many pod ranges of a /24 there are in 10.244.0.0/16.
+const maxNodes = 256
+
+// ErrOptions is the error of options that can't be had.
+var ErrOptions = errors.New("options don't fit")
+
+func (o Options) check() error {
+	if o.Nodes < 0 || o.Nodes > maxNodes {
+		return fmt.Errorf("%d nodes: %w: a cluster has 0 to %d", o.Nodes, ErrOptions, maxNodes)
+	}
+	if _, err := netip.ParsePrefix(o.ServiceCIDR); err != nil {
+		return fmt.Errorf("range of Services: %w: %w", ErrOptions, err)
+	}
+	return nil
+}
+
+// Change alters the options of a cluster; what is nil stays.
+type Change struct {
+	Nodes            *int
+	ControlPlaneOnly *bool
+	NodeLabels       map[string]string
+	ServiceCIDR      *string
+}
+
+// apply returns the options that a new cluster, or an existing one, should have.
+func (c Change) apply(to Options, exists bool) (Options, error) {
+	if exists && c.ControlPlaneOnly != nil && *c.ControlPlaneOnly != to.ControlPlaneOnly {
+		return to, fmt.Errorf("%w: whether a cluster is a control plane only is settled when it is made; run lab down first", ErrOptions)
+	}
+	if exists && c.ServiceCIDR != nil && *c.ServiceCIDR != to.ServiceCIDR {
+		return to, fmt.Errorf("%w: the range of Services is settled when a cluster is made; run lab down first", ErrOptions)
+	}
+	if c.ControlPlaneOnly != nil {
+		to.ControlPlaneOnly = *c.ControlPlaneOnly
+	}
+	if c.ServiceCIDR != nil {
+		to.ServiceCIDR = *c.ServiceCIDR
+	}
+	if c.NodeLabels != nil {
+		to.NodeLabels = maps.Clone(c.NodeLabels)
+	}
+	if c.Nodes != nil {
+		to.Nodes = *c.Nodes
+	}
+	if to.ControlPlaneOnly {
+		if c.Nodes != nil && *c.Nodes != 0 {
+			return to, fmt.Errorf("%w: a control plane only has no nodes", ErrOptions)
+		}
+		to.Nodes = 0
+	}
+	return to, to.check()
+}

@@ -1,0 +1,82 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// probeWait bounds one question to a server that may hang.
+const probeWait = 5 * time.Second
+
+// etcdReady asks etcd whether it serves.
+func (r *record) etcdReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeWait)
+	defer cancel()
+	pair, err := tls.LoadX509KeyPair(r.pki("etcd.crt"), r.pki("etcd.key"))
+	if err != nil {
+		return fmt.Errorf("load etcd's certificate: %w", err)
+	}
+	ca, err := os.ReadFile(r.pki("etcd-ca.crt"))
+	if err != nil {
+		return fmt.Errorf("load etcd's authority: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(ca) {
+		return errors.New("etcd's authority is no certificate")
+	}
+	client := &http.Client{Transport: &http.Transport{
+		TLSClientConfig:   &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots, Certificates: []tls.Certificate{pair}},
+		DisableKeepAlives: true,
+	}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, r.etcd()+"/health", nil)
+	if err != nil {
+		return fmt.Errorf("ask etcd: %w", err)
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return fmt.Errorf("ask etcd: %w", err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("etcd answers %s", response.Status)
+	}
+	return nil
+}
+
+// apiserverReady asks the API server whether it is ready.
+func (r *record) apiserverReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeWait)
+	defer cancel()
+	client, err := r.client()
+	if err != nil {
+		return err
+	}
+	if err := client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error(); err != nil {
+		return fmt.Errorf("ask the API server: %w", err)
+	}
+	return nil
+}
+
+// client returns a client of the cluster's administrator.
+func (r *record) client() (*kubernetes.Clientset, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", r.kubeconfig(Admin))
+	if err != nil {
+		return nil, fmt.Errorf("%s: read the administrator's kubeconfig: %w", r.Name, err)
+	}
+	config.UserAgent = "keelson-lab"
+	config.QPS = -1
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("%s: make a client: %w", r.Name, err)
+	}
+	return client, nil
+}

@@ -1,0 +1,145 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/keelson-io/keelson/lab/binaries"
+	"github.com/keelson-io/keelson/lab/process"
+)
+
+const (
+	// readyWait bounds how long a component may take to serve. An API server
+	// takes 5 s alone on two cores, and several times that beside a build.
+	readyWait = 2 * time.Minute
+	readyPoll = 50 * time.Millisecond
+
+	// stopGrace is how long a component gets to end by itself. An API server
+	// waits for the requests that it is serving.
+	stopGrace = 20 * time.Second
+
+	// logLines is how much of a component's log an error carries.
+	logLines = 15
+)
+
+// run starts a component that doesn't run and waits until it serves. It
+// reports whether it had to.
+func (l *Lab) run(ctx context.Context, r *record, c component) (started bool, err error) {
+	alive, err := r.alive(c.name)
+	if err != nil {
+		return false, fmt.Errorf("%s: look for %s: %w", r.Name, c.name, err)
+	}
+	start := time.Now()
+	if !alive {
+		if err := r.launch(c); err != nil {
+			return false, err
+		}
+	}
+	ready, probed := r.probe(c.name)
+	if !probed {
+		return !alive, nil
+	}
+	if err := r.await(ctx, c.name, ready); err != nil {
+		return !alive, err
+	}
+	if !alive {
+		l.say("%s: %s ready in %s", r.Name, c.name, since(start))
+	}
+	return !alive, nil
+}
+
+// launch starts a component and records it.
+func (r *record) launch(c component) error {
+	path := filepath.Join(r.Bin, c.name)
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("%s was made with %s %s, which is no longer in %s: build it again, or run: lab down %s",
+			r.Name, c.name, r.Versions[c.name], r.Bin, r.Name)
+	}
+	id, err := process.Start(process.Spec{
+		Path: path,
+		Args: c.args(r),
+		Env:  c.environment(r),
+		Dir:  r.dir,
+		Log:  r.log(c.name),
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", r.Name, err)
+	}
+	r.Processes[c.name] = id
+	return r.save()
+}
+
+// probe returns how to ask a component whether it serves. The controller
+// manager, the scheduler and kwok have no port: what they do shows it.
+func (r *record) probe(component string) (ready func(context.Context) error, ok bool) {
+	switch component {
+	case binaries.Etcd:
+		return r.etcdReady, true
+	case binaries.APIServer:
+		return r.apiserverReady, true
+	default:
+		return nil, false
+	}
+}
+
+// await waits until ready returns nil. It gives up when the component ends,
+// and the error then carries the end of its log.
+func (r *record) await(ctx context.Context, component string, ready func(context.Context) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, readyWait, fmt.Errorf("not ready after %s", readyWait))
+	defer cancel()
+	tick := time.NewTicker(readyPoll)
+	defer tick.Stop()
+	for {
+		problem := ready(ctx)
+		if problem == nil {
+			return nil
+		}
+		alive, err := r.alive(component)
+		if err != nil {
+			return fmt.Errorf("%s: look for %s: %w", r.Name, component, err)
+		}
+		if !alive {
+			return fmt.Errorf("%s: %s ended while it started\n%s", r.Name, component, r.logTail(component))
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %s: %w (%w)\n%s", r.Name, component, context.Cause(ctx), problem, r.logTail(component))
+		case <-tick.C:
+		}
+	}
+}
+
+// logTail returns the last lines of a component's log, for an error.
+func (r *record) logTail(component string) string {
+	path := r.log(component)
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Sprintf("(its log can't be read: %v)", err)
+	}
+	lines := strings.Split(string(bytes.TrimSpace(data)), "\n")
+	if len(lines) > logLines {
+		lines = lines[len(lines)-logLines:]
+	}
+	return "last lines of " + path + ":\n  " + strings.Join(lines, "\n  ")
+}
+
+// halt ends components, each in turn and the last started first, so that none
+// complains about another that is missing. All are tried.
+func (l *Lab) halt(ctx context.Context, r *record, grace time.Duration, of ...component) error {
+	var failed []error
+	for i := len(of) - 1; i >= 0; i-- {
+		name := of[i].name
+		if err := r.Processes[name].Stop(ctx, grace); err != nil {
+			failed = append(failed, fmt.Errorf("%s: stop %s: %w", r.Name, name, err))
+			continue
+		}
+		delete(r.Processes, name)
+	}
+	return errors.Join(append(failed, r.save())...)
+}

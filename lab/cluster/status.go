@@ -1,0 +1,195 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/keelson-io/keelson/lab/binaries"
+)
+
+// State is what a cluster is doing.
+type State string
+
+// The states of clusters. Of a component they are Running and Stopped alone.
+const (
+	Running  State = "running"  // every process runs and the API server is ready
+	Unready  State = "unready"  // every process runs, but the API server isn't ready
+	Degraded State = "degraded" // some processes run
+	Stopped  State = "stopped"  // none does
+)
+
+// Status is what lab status prints of a cluster; its JSON is a contract with
+// the programs that read it.
+type Status struct {
+	Name             string            `json:"name"`
+	State            State             `json:"state"`
+	APIServer        string            `json:"apiserver"`   // URL
+	Kubeconfigs      map[string]string `json:"kubeconfigs"` // path by user
+	AuditLog         string            `json:"auditLog"`
+	Dir              string            `json:"dir"`
+	Created          time.Time         `json:"created"`
+	ControlPlaneOnly bool              `json:"controlPlaneOnly"`
+	Nodes            int               `json:"nodes"`
+	Versions         map[string]string `json:"versions"` // by component
+	Ports            map[string]int    `json:"ports"`    // etcd, etcdPeer, apiserver
+	RSSBytes         int64             `json:"rssBytes"`
+	CPUPercent       float64           `json:"cpuPercent"` // of one core
+	Components       []ComponentStatus `json:"components"`
+}
+
+// ComponentStatus is the status of one process. CPU use is the average since
+// its start, or over the sample that was asked for.
+type ComponentStatus struct {
+	Name       string  `json:"name"`
+	State      State   `json:"state"`
+	PID        int     `json:"pid,omitempty"`
+	Log        string  `json:"log"`
+	AgeSeconds float64 `json:"ageSeconds"`
+	RSSBytes   int64   `json:"rssBytes"`
+	CPUSeconds float64 `json:"cpuSeconds"`
+	CPUPercent float64 `json:"cpuPercent"` // of one core
+}
+
+// Status returns the status of every cluster, sorted by name. With a sample
+// it watches the processes that long and says what they used in that time.
+func (l *Lab) Status(ctx context.Context, sample time.Duration) ([]Status, error) {
+	before, err := l.observe()
+	if err != nil || sample <= 0 {
+		return l.judge(ctx, before), err
+	}
+	start := time.Now()
+	wait := time.NewTimer(sample)
+	defer wait.Stop()
+	select {
+	case <-ctx.Done():
+		return nil, fmt.Errorf("sample the clusters: %w", context.Cause(ctx))
+	case <-wait.C:
+	}
+	after, err := l.observe()
+	if err != nil {
+		return nil, err
+	}
+	relate(before, after, time.Since(start))
+	return l.judge(ctx, after), nil
+}
+
+// observe reads records and /proc. It asks no server.
+func (l *Lab) observe() ([]Status, error) {
+	names, err := l.Names()
+	if err != nil {
+		return nil, err
+	}
+	all := []Status{}
+	for _, name := range names {
+		r, err := l.load(name)
+		if errors.Is(err, ErrNotFound) {
+			continue // being made, or being removed
+		}
+		if err != nil {
+			return nil, err
+		}
+		s, err := r.observe()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+func (r *record) observe() (Status, error) {
+	s := Status{
+		Name:      r.Name,
+		APIServer: r.server(),
+		Kubeconfigs: map[string]string{
+			Admin:   r.kubeconfig(Admin),
+			Keelson: r.kubeconfig(Keelson),
+		},
+		AuditLog:         r.auditLog(),
+		Dir:              r.dir,
+		Created:          r.Created,
+		ControlPlaneOnly: r.Options.ControlPlaneOnly,
+		Nodes:            r.Options.Nodes,
+		Versions:         r.Versions,
+		Ports: map[string]int{
+			"etcd": r.Ports.Etcd, "etcdPeer": r.Ports.EtcdPeer, "apiserver": r.Ports.APIServer,
+		},
+	}
+	for _, c := range components(r.Options.ControlPlaneOnly) {
+		part := ComponentStatus{Name: c.name, State: Stopped, Log: r.log(c.name)}
+		id := r.Processes[c.name]
+		usage, err := id.Usage()
+		switch {
+		case errors.Is(err, os.ErrProcessDone):
+		case err != nil:
+			return Status{}, fmt.Errorf("%s: look at %s: %w", r.Name, c.name, err)
+		default:
+			part.State, part.PID = Running, id.PID
+			part.RSSBytes, part.CPUSeconds, part.AgeSeconds = usage.RSS, usage.CPU.Seconds(), usage.Age.Seconds()
+			if part.AgeSeconds > 0 {
+				part.CPUPercent = 100 * part.CPUSeconds / part.AgeSeconds
+			}
+		}
+		s.RSSBytes += part.RSSBytes
+		s.CPUPercent += part.CPUPercent
+		s.Components = append(s.Components, part)
+	}
+	return s, nil
+}
+
+// relate replaces CPU use since the start by that between two observations.
+func relate(before, after []Status, passed time.Duration) {
+	type key struct {
+		cluster, component string
+		pid                int
+	}
+	spent := map[key]float64{}
+	for _, s := range before {
+		for _, c := range s.Components {
+			spent[key{s.Name, c.Name, c.PID}] = c.CPUSeconds
+		}
+	}
+	for i := range after {
+		s := &after[i]
+		s.CPUPercent = 0
+		for j := range s.Components {
+			c := &s.Components[j]
+			c.CPUPercent = 100 * (c.CPUSeconds - spent[key{s.Name, c.Name, c.PID}]) / passed.Seconds()
+			s.CPUPercent += c.CPUPercent
+		}
+	}
+}
+
+// judge gives every cluster its state; for one whose processes all run it
+// asks the API server.
+func (l *Lab) judge(ctx context.Context, all []Status) []Status {
+	for i := range all {
+		s := &all[i]
+		running := 0
+		for _, c := range s.Components {
+			if c.State == Running {
+				running++
+			}
+		}
+		switch running {
+		case 0:
+			s.State = Stopped
+		case len(s.Components):
+			s.State = Running
+			r, err := load(filepath.Join(l.Dir, s.Name))
+			if err != nil || r.apiserverReady(ctx) != nil {
+				s.State = Unready
+			}
+		default:
+			s.State = Degraded
+		}
+	}
+	return all
+}
+
+// Version returns the version of Kubernetes that a cluster runs.
+func (s Status) Version() string { return s.Versions[binaries.APIServer] }

@@ -1,0 +1,132 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/keelson-io/keelson/lab/binaries"
+	"github.com/keelson-io/keelson/lab/lock"
+	"github.com/keelson-io/keelson/lab/process"
+)
+
+// Up makes a cluster, or starts what doesn't run of one that exists, and
+// returns when it serves: the API server is ready, the nodes are Ready and
+// pods can be made. A cluster that runs already is left alone. If that fails,
+// whatever runs of the cluster is stopped; its folder, with the logs, stays.
+func (l *Lab) Up(ctx context.Context, name string, change Change, set binaries.Set) error {
+	unlock, err := l.locked(ctx, name)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+
+	r, err := l.prepare(ctx, name, change, set)
+	if err != nil {
+		return err
+	}
+	start := time.Now()
+	started, err := l.bring(ctx, r)
+	if err != nil {
+		l.say("%s: failed; stopping it", name)
+		// Even if the context ended: that may be why it failed.
+		return errors.Join(err, l.halt(context.WithoutCancel(ctx), r, stopGrace, components(r.Options.ControlPlaneOnly)...))
+	}
+	if started == 0 {
+		l.say("%s: up already  %s", name, r.server())
+		return nil
+	}
+	l.say("%s: up in %s  %s", name, since(start), r.server())
+	return nil
+}
+
+// prepare returns the record of an existing cluster with its options changed,
+// or makes a new one with all its files.
+func (l *Lab) prepare(ctx context.Context, name string, change Change, set binaries.Set) (*record, error) {
+	r, err := l.load(name)
+	if err != nil && !errors.Is(err, ErrNotFound) {
+		return nil, err
+	}
+	if exists := err == nil; exists {
+		if r.Options, err = change.apply(r.Options, true); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		if err := r.save(); err != nil {
+			return nil, err
+		}
+		return r, r.writeConfig()
+	}
+
+	now := time.Now()
+	r = &record{
+		dir:       filepath.Join(l.Dir, name),
+		Name:      name,
+		Created:   now.UTC().Truncate(time.Second),
+		Bin:       set.Dir,
+		Versions:  map[string]string{},
+		Processes: map[string]process.ID{},
+	}
+	if r.Options, err = change.apply(Options{Nodes: DefaultNodes, ServiceCIDR: DefaultServiceCIDR}, false); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	parts := componentNames(components(r.Options.ControlPlaneOnly))
+	if err := set.Require(parts...); err != nil {
+		return nil, err
+	}
+	for _, part := range parts {
+		r.Versions[part] = set.Version(part)
+	}
+	return r, l.create(ctx, r, now)
+}
+
+// create gives a new cluster its ports, under a lock on all clusters so that
+// no two get the same, and its files. The record is written last: a folder
+// without one is no cluster.
+func (l *Lab) create(ctx context.Context, r *record, now time.Time) error {
+	unlock, err := lock.Dir(ctx, l.Dir, nil)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	names, err := l.Names()
+	if err != nil {
+		return err
+	}
+	var others []*record
+	for _, name := range names {
+		other, err := l.load(name)
+		if errors.Is(err, ErrNotFound) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		others = append(others, other)
+	}
+	if r.Ports, err = choosePorts(others); err != nil {
+		return err
+	}
+	if err := r.writeFiles(now); err != nil {
+		return err
+	}
+	return r.save()
+}
+
+// bring starts what doesn't run, waits until it serves, and sees to what a
+// cluster of the lab has. It returns how many processes it started.
+func (l *Lab) bring(ctx context.Context, r *record) (started int, err error) {
+	for _, c := range components(r.Options.ControlPlaneOnly) {
+		fresh, err := l.run(ctx, r, c)
+		if err != nil {
+			return started, err
+		}
+		if fresh {
+			started++
+		}
+	}
+	return started, l.furnish(ctx, r)
+}
+
+func since(start time.Time) time.Duration { return time.Since(start).Round(100 * time.Millisecond) }

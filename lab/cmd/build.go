@@ -1,0 +1,37 @@
+package cmd
+
+import (
+	"runtime"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keelson-io/keelson/lab/binaries"
+)
+
+func newBuild() *cobra.Command {
+	var opts binaries.BuildOptions
+	c := &cobra.Command{
+		Use:   "build",
+		Short: "Build etcd, the control plane, kubectl and kwok, once",
+		Long: `Builds the programs into the user's cache and reuses them from then on. The first
+build takes about five minutes on two idle cores and needs the network (or a filled
+module cache) and about 4 GB of memory; with everything built it returns at once.
+
+Which versions is pinned by lab/build/*/go.mod. A changed pin builds into a new folder.`,
+		Example: `  lab build
+  lab build --only kube-apiserver,etcd`,
+		Args: args(cobra.NoArgs),
+		RunE: func(c *cobra.Command, _ []string) error {
+			set, err := binaries.Find()
+			if err != nil {
+				return err
+			}
+			opts.Progress = c.ErrOrStderr()
+			return set.Build(c.Context(), opts)
+		},
+	}
+	c.Flags().StringSliceVar(&opts.Only, "only", nil, "programs to build (default: all)")
+	c.Flags().IntVarP(&opts.Parallel, "parallel", "p", binaries.DefaultParallel(runtime.NumCPU()), "packages compiled at once; each may take 1 GB")
+	_ = c.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(binaries.Names(binaries.All()), cobra.ShellCompDirectiveNoFileComp))
+	return c
+}

@@ -1,0 +1,39 @@
+package cmd
+
+import (
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+func newLogs(open opener) *cobra.Command {
+	return &cobra.Command{
+		Use:   "logs NAME COMPONENT",
+		Short: "Print the log of one of a cluster's components",
+		Example: `  lab logs a kube-apiserver
+  tail -f "$(lab status -o json | jq -r '.clusters[0].components[1].log')"`,
+		Args:              args(cobra.ExactArgs(2)),
+		ValidArgsFunction: complete(open, true),
+		RunE: func(c *cobra.Command, given []string) error {
+			l, err := open(c)
+			if err != nil {
+				return err
+			}
+			path, err := l.Log(given[0], given[1])
+			if err != nil {
+				return err
+			}
+			f, err := os.Open(path)
+			if err != nil {
+				return fmt.Errorf("open the log (was %s ever started?): %w", given[1], err)
+			}
+			defer f.Close()
+			if _, err := io.Copy(c.OutOrStdout(), f); err != nil {
+				return fmt.Errorf("print the log: %w", err)
+			}
+			return nil
+		},
+	}
+}

@@ -1,0 +1,127 @@
+// Package cmd holds lab's command line, one file a command.
+package cmd
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keelson-io/keelson/lab/binaries"
+	"github.com/keelson-io/keelson/lab/cluster"
+)
+
+// Exit codes.
+const (
+	exitTrouble  = 1
+	exitUsage    = 2
+	exitNotThere = 3
+)
+
+// usageError is a command line that can't be meant.
+type usageError struct{ error }
+
+// ExitCode returns what to exit with: 1 when something failed, 2 when the
+// command line is wrong, 3 when a cluster isn't there or programs aren't
+// built.
+func ExitCode(err error) int {
+	var usage usageError
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &usage), errors.Is(err, cluster.ErrOptions):
+		return exitUsage
+	case errors.Is(err, cluster.ErrNotFound), errors.Is(err, binaries.ErrMissing):
+		return exitNotThere
+	default:
+		return exitTrouble
+	}
+}
+
+// New returns the command tree.
+func New() *cobra.Command {
+	var dir string
+	root := &cobra.Command{
+		Use:   "lab",
+		Short: "Real Kubernetes clusters on loopback, built from Go modules",
+		Long: `lab builds etcd, the Kubernetes control plane and kwok from their Go modules and
+runs any number of named clusters with them: no container engine, no registry,
+no root. API servers, controllers and the scheduler are the real ones; nodes and
+pods are played by kwok.
+
+Clusters outlive the command. Each is a folder under the state directory:
+--state-dir, else $KEELSON_LAB_DIR, else $XDG_STATE_HOME/keelson/lab, else
+~/.local/state/keelson/lab.
+
+Exit codes: 0 done, 1 failed, 2 wrong command line, 3 no such cluster or
+programs that are not built.`,
+		Example: `  lab build
+  lab up hub --control-plane-only
+  lab up testing canary production --nodes 5
+  kubectl --kubeconfig "$(lab kubeconfig testing)" get nodes
+  lab down --all`,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+	}
+	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
+		return usageError{fmt.Errorf("%w\nsee: %s --help", err, c.CommandPath())}
+	})
+	root.PersistentFlags().StringVar(&dir, "state-dir", "", "where clusters are kept (default: see above)")
+	_ = root.MarkPersistentFlagDirname("state-dir") // fails only for a flag that isn't there
+
+	open := func(c *cobra.Command) (*cluster.Lab, error) {
+		if dir == "" {
+			var err error
+			if dir, err = cluster.DefaultDir(); err != nil {
+				return nil, err
+			}
+		}
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return nil, fmt.Errorf("state directory: %w", err)
+		}
+		return &cluster.Lab{
+			Dir: abs,
+			Say: func(line string) { fmt.Fprintln(c.ErrOrStderr(), line) },
+		}, nil
+	}
+	root.AddCommand(
+		newBuild(), newAssets(),
+		newUp(open), newDown(open), newStop(open), newStart(open),
+		newStatus(open), newKubeconfig(open), newLogs(open),
+	)
+	return root
+}
+
+// opener opens the lab that the flags name.
+type opener func(*cobra.Command) (*cluster.Lab, error)
+
+// args turns the complaints of a cobra validator into usage errors.
+func args(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(c *cobra.Command, given []string) error {
+		if err := check(c, given); err != nil {
+			return usageError{fmt.Errorf("%w\nusage: %s", err, c.UseLine())}
+		}
+		return nil
+	}
+}
+
+// complete completes cluster names first and, where parts is set, the names of
+// components after the first argument.
+func complete(open opener, parts bool) cobra.CompletionFunc {
+	return func(c *cobra.Command, given []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if parts && len(given) > 0 {
+			return cluster.Components(), cobra.ShellCompDirectiveNoFileComp
+		}
+		l, err := open(c)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		names, err := l.Names()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveError
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}

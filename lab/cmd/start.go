@@ -1,0 +1,21 @@
+package cmd
+
+import "github.com/spf13/cobra"
+
+func newStart(open opener) *cobra.Command {
+	return &cobra.Command{
+		Use:   "start NAME [COMPONENT...]",
+		Short: "Start a stopped cluster, or some of its components, on the same ports",
+		Example: `  lab start a
+  lab start a kube-apiserver`,
+		Args:              args(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: complete(open, true),
+		RunE: func(c *cobra.Command, given []string) error {
+			l, err := open(c)
+			if err != nil {
+				return err
+			}
+			return l.Start(c.Context(), given[0], given[1:]...)
+		},
+	}
+}

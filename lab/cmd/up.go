@@ -1,0 +1,98 @@
+package cmd
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/keelson-io/keelson/lab/binaries"
+	"github.com/keelson-io/keelson/lab/cluster"
+)
+
+func newUp(open opener) *cobra.Command {
+	var (
+		nodes   int
+		hub     bool
+		labels  map[string]string
+		service string
+	)
+	c := &cobra.Command{
+		Use:   "up NAME...",
+		Short: "Make clusters, or start those that don't run",
+		Long: `Makes the named clusters, or starts what doesn't run of those that exist, and
+returns when they serve: API server ready, nodes Ready, pods can be made. A cluster
+that runs is left alone, so up can be repeated. If one fails to start, what ran
+of it is stopped, and the error shows the log.
+
+A cluster that exists keeps its options; --nodes and --label change them.`,
+		Example: `  lab up a
+  lab up testing canary production --nodes 5
+  lab up hub --control-plane-only
+  lab up a --label pool=gpu`,
+		Args:              args(cobra.MinimumNArgs(1)),
+		ValidArgsFunction: complete(open, false),
+		RunE: func(c *cobra.Command, names []string) error {
+			var change cluster.Change
+			if flags := c.Flags(); flags.Changed("nodes") {
+				change.Nodes = &nodes
+			}
+			if c.Flags().Changed("control-plane-only") {
+				change.ControlPlaneOnly = &hub
+			}
+			if c.Flags().Changed("service-cidr") {
+				change.ServiceCIDR = &service
+			}
+			change.NodeLabels = labels
+			set, err := binaries.Find()
+			if err != nil {
+				return err
+			}
+			l, err := open(c)
+			if err != nil {
+				return err
+			}
+			if err := up(c, l, unique(names), change, set); err != nil {
+				return err
+			}
+			for _, name := range unique(names) {
+				path, err := l.Kubeconfig(name, cluster.Admin)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(c.OutOrStdout(), "export KUBECONFIG=%s\n", path)
+			}
+			return nil
+		},
+	}
+	c.Flags().IntVar(&nodes, "nodes", cluster.DefaultNodes, "nodes of each cluster, played by kwok")
+	c.Flags().BoolVar(&hub, "control-plane-only", false, "etcd and API server alone: no controllers, no scheduler, no nodes")
+	c.Flags().StringToStringVar(&labels, "label", nil, "labels of new nodes, key=value")
+	c.Flags().StringVar(&service, "service-cidr", cluster.DefaultServiceCIDR, "addresses of Services")
+	return c
+}
+
+// up brings several clusters up. A starting API server keeps about two cores
+// busy, so only so many start at a time; one that fails doesn't stop the rest.
+func up(c *cobra.Command, l *cluster.Lab, names []string, change cluster.Change, set binaries.Set) error {
+	var group errgroup.Group
+	group.SetLimit(max(1, runtime.NumCPU()/2))
+	errs := make([]error, len(names))
+	for i, name := range names {
+		group.Go(func() error {
+			errs[i] = l.Up(c.Context(), name, change, set)
+			return nil
+		})
+	}
+	_ = group.Wait()
+	return join(errs)
+}
+
+// unique drops repeated names.
+func unique(names []string) []string {
+	sorted := slices.Clone(names)
+	slices.Sort(sorted)
+	return slices.Compact(sorted)
+}

@@ -1,0 +1,140 @@
+// Package pki makes the keys, certificates and kubeconfig files of one
+// cluster: everything is signed by authorities that belong to that cluster
+// alone and ends with its folder.
+package pki
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"time"
+)
+
+// lifetime of everything. Labs are short-lived; a year survives a holiday.
+const lifetime = 365 * 24 * time.Hour
+
+// Pair is a certificate and its key, both as PEM.
+type Pair struct {
+	Cert, Key []byte
+}
+
+// Authority signs certificates.
+type Authority struct {
+	Pair
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+// Subject says who a certificate is for. Kubernetes reads the user from Name
+// and the groups from Groups; Hosts are the names and addresses of a server.
+type Subject struct {
+	Name   string
+	Groups []string
+	Hosts  []string
+}
+
+// NewAuthority makes a self-signed authority, valid from shortly before now.
+func NewAuthority(name string, now time.Time) (*Authority, error) {
+	template := &x509.Certificate{
+		Subject:               pkix.Name{CommonName: name},
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+	}
+	pair, cert, key, err := sign(template, nil, now)
+	if err != nil {
+		return nil, fmt.Errorf("make the authority %s: %w", name, err)
+	}
+	return &Authority{Pair: pair, cert: cert, key: key}, nil
+}
+
+// Issue signs a certificate that serves as a client's, and as a server's if
+// the subject has hosts.
+func (a *Authority) Issue(s Subject, now time.Time) (Pair, error) {
+	template := &x509.Certificate{
+		Subject:     pkix.Name{CommonName: s.Name, Organization: s.Groups},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	for _, host := range s.Hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, host)
+		}
+	}
+	if len(s.Hosts) > 0 {
+		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
+	}
+	pair, _, _, err := sign(template, a, now)
+	if err != nil {
+		return Pair{}, fmt.Errorf("make the certificate of %s: %w", s.Name, err)
+	}
+	return pair, nil
+}
+
+// NewKeyPair makes a bare key pair: the public half in Cert. Service account
+// tokens are signed and verified with it.
+func NewKeyPair() (Pair, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return Pair{}, fmt.Errorf("make a key: %w", err)
+	}
+	public, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
+	if err != nil {
+		return Pair{}, fmt.Errorf("encode a public key: %w", err)
+	}
+	private, err := encodeKey(key)
+	if err != nil {
+		return Pair{}, err
+	}
+	return Pair{Cert: block("PUBLIC KEY", public), Key: private}, nil
+}
+
+func sign(template *x509.Certificate, by *Authority, now time.Time) (Pair, *x509.Certificate, *ecdsa.PrivateKey, error) {
+	fail := func(err error) (Pair, *x509.Certificate, *ecdsa.PrivateKey, error) { return Pair{}, nil, nil, err }
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return fail(err)
+	}
+	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)); err != nil {
+		return fail(err)
+	}
+	// An hour back: clocks of machines that share a home directory differ.
+	template.NotBefore, template.NotAfter = now.Add(-time.Hour), now.Add(lifetime)
+	parent, signer := template, key
+	if by != nil {
+		parent, signer = by.cert, by.key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	if err != nil {
+		return fail(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		return fail(err)
+	}
+	private, err := encodeKey(key)
+	if err != nil {
+		return fail(err)
+	}
+	return Pair{Cert: block("CERTIFICATE", der), Key: private}, cert, key, nil
+}
+
+func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encode a private key: %w", err)
+	}
+	return block("EC PRIVATE KEY", der), nil
+}
+
+func block(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}
