@@ -1,0 +1,260 @@
+package registry
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"go.yaml.in/yaml/v4"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// decodeFile reads a file of the given kind into the struct that into points
+// to, and reports every mistake on the way. What can be read is read, so that
+// the caller can tell what a mistake touches; nothing of it is to be trusted
+// when there are mistakes.
+//
+// The struct's json tags drive the decoding: a key without omitempty is
+// required, null stands for a key that was left out, and keys match by case.
+func decodeFile(data []byte, kind string, into any) *document {
+	doc := parseDocument(data)
+	if doc.broken {
+		return doc
+	}
+	if checkHeader(doc, kind) {
+		doc.broken = true
+		return doc
+	}
+	d := decoder{doc: doc}
+	d.value(doc.root, doc.value, reflect.ValueOf(into).Elem(), nil)
+	return doc
+}
+
+// checkHeader reports a file that is of another kind altogether, for which no
+// other complaint makes sense.
+func checkHeader(doc *document, kind string) (wrong bool) {
+	header, _ := doc.value.(map[string]any)
+	for key, want := range map[string]string{
+		"apiVersion": v1alpha1.GroupVersion.String(),
+		"kind":       kind,
+	} {
+		got, ok := header[key]
+		if ok && got != want {
+			wrong = true
+			doc.add(doc.valuePoint(key), []string{key}, fmt.Sprintf("%s is %s, want %s here", key, describe(got), want), "")
+		}
+	}
+	return wrong
+}
+
+// decoder fills Go values from a document.
+type decoder struct{ doc *document }
+
+// value fills into from node n, which Helm reads as v.
+func (d decoder) value(n *yaml.Node, v any, into reflect.Value, path []string) {
+	switch into.Interface().(type) {
+	case metav1.Duration:
+		d.duration(n, v, into, path)
+		return
+	case map[string]any:
+		if m, ok := v.(map[string]any); ok {
+			into.Set(reflect.ValueOf(m))
+			return
+		}
+		d.wrongType(n, v, path, "a mapping")
+		return
+	}
+	switch into.Kind() {
+	case reflect.Pointer:
+		into.Set(reflect.New(into.Type().Elem()))
+		d.value(n, v, into.Elem(), path)
+	case reflect.Struct:
+		d.structure(n, v, into, path)
+	case reflect.Map:
+		d.mapping(n, v, into, path)
+	case reflect.Slice:
+		d.list(n, v, into, path)
+	default:
+		d.scalar(n, v, into, path)
+	}
+}
+
+func (d decoder) scalar(n *yaml.Node, v any, into reflect.Value, path []string) {
+	switch into.Kind() {
+	case reflect.String:
+		if s, ok := v.(string); ok {
+			into.SetString(s)
+			return
+		}
+		d.wrongType(n, v, path, "a string")
+	case reflect.Bool:
+		if b, ok := v.(bool); ok {
+			into.SetBool(b)
+			return
+		}
+		d.wrongType(n, v, path, "true or false")
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		f, ok := v.(float64)
+		if ok && f == math.Trunc(f) && math.Abs(f) < 1<<53 && !into.OverflowInt(int64(f)) {
+			into.SetInt(int64(f))
+			return
+		}
+		d.wrongType(n, v, path, "a whole number")
+	default:
+		d.doc.add(at(n), path, "Keelson can't read a "+into.Type().String(), "")
+	}
+}
+
+func (d decoder) duration(n *yaml.Node, v any, into reflect.Value, path []string) {
+	s, ok := v.(string)
+	if !ok {
+		d.wrongType(n, v, path, "a duration such as 90s or 5m")
+		return
+	}
+	parsed, err := time.ParseDuration(s)
+	if err != nil || parsed < 0 {
+		d.doc.add(at(n), path, fmt.Sprintf("%q is not a duration such as 90s or 5m", s), "")
+		return
+	}
+	into.Set(reflect.ValueOf(metav1.Duration{Duration: parsed}))
+}
+
+// structure fills a struct and reports unknown and missing keys.
+func (d decoder) structure(n *yaml.Node, v any, into reflect.Value, path []string) {
+	m, ok := v.(map[string]any)
+	if !ok || n.Kind != yaml.MappingNode {
+		d.wrongType(n, v, path, "a mapping")
+		return
+	}
+	fields := map[string]field{}
+	collectFields(into, fields)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key := n.Content[i].Value
+		if _, known := fields[key]; !known {
+			d.doc.add(at(n.Content[i]), below(path, key), fmt.Sprintf("unknown key %q", key),
+				suggest(key, slices.Sorted(maps.Keys(fields))))
+		}
+	}
+	for name, f := range fields {
+		sub := below(path, name)
+		_, node := childNode(n, name)
+		switch {
+		case node != nil && m[name] != nil:
+			d.value(node, m[name], f.value, sub)
+			if f.required && f.value.Kind() == reflect.String && f.value.Len() == 0 && m[name] == "" {
+				d.doc.add(at(node), sub, fmt.Sprintf("%s must not be empty", name), "")
+			}
+		case f.required:
+			d.doc.add(d.doc.placeFor(n, path), sub, fmt.Sprintf("%s is missing", name), "")
+		}
+	}
+}
+
+// placeFor is where a missing key is reported: at the key that its mapping
+// stands under, else at the top of the file.
+func (d *document) placeFor(n *yaml.Node, path []string) point {
+	if len(path) == 0 {
+		return point{1, 1}
+	}
+	if key, _ := d.lookup(path...); key != nil {
+		return at(key)
+	}
+	return at(n)
+}
+
+// field is one key that a struct knows.
+type field struct {
+	value    reflect.Value
+	required bool
+}
+
+// collectFields lists the keys of a struct, those of inlined structs among them.
+func collectFields(v reflect.Value, into map[string]field) {
+	for i := range v.NumField() {
+		f := v.Type().Field(i)
+		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
+		switch {
+		case !f.IsExported() || name == "-":
+		case name == "":
+			collectFields(v.Field(i), into)
+		default:
+			required := !strings.Contains(options, "omitempty")
+			into[name] = field{value: v.Field(i), required: required}
+		}
+	}
+}
+
+func (d decoder) mapping(n *yaml.Node, v any, into reflect.Value, path []string) {
+	m, ok := v.(map[string]any)
+	if !ok || n.Kind != yaml.MappingNode {
+		d.wrongType(n, v, path, "a mapping")
+		return
+	}
+	into.Set(reflect.MakeMapWithSize(into.Type(), len(m)))
+	element := into.Type().Elem()
+	for i := len(n.Content) - 2; i >= 0; i -= 2 {
+		key := n.Content[i].Value
+		if into.MapIndex(reflect.ValueOf(key)).IsValid() {
+			continue // a duplicate: the last one counts
+		}
+		item := reflect.New(element).Elem()
+		if m[key] != nil || element.Kind() != reflect.Struct {
+			d.value(n.Content[i+1], m[key], item, below(path, key))
+		}
+		into.SetMapIndex(reflect.ValueOf(key), item)
+	}
+}
+
+func (d decoder) list(n *yaml.Node, v any, into reflect.Value, path []string) {
+	list, ok := v.([]any)
+	if !ok || n.Kind != yaml.SequenceNode || len(list) != len(n.Content) {
+		d.wrongType(n, v, path, "a list")
+		return
+	}
+	into.Set(reflect.MakeSlice(into.Type(), len(list), len(list)))
+	for i, item := range n.Content {
+		d.value(item, list[i], into.Index(i), below(path, strconv.Itoa(i)))
+	}
+}
+
+func (d decoder) wrongType(n *yaml.Node, v any, path []string, want string) {
+	hint := ""
+	if want == "a string" && n.Kind == yaml.ScalarNode && n.Value != "" {
+		hint = fmt.Sprintf("quote it: %q", n.Value)
+	}
+	name := "this"
+	if len(path) > 0 {
+		name = path[len(path)-1]
+		if _, err := strconv.Atoi(name); err == nil && len(path) > 1 {
+			name = path[len(path)-2] + "[" + name + "]"
+		}
+	}
+	d.doc.add(at(n), path, fmt.Sprintf("%s must be %s, not %s", name, want, describe(v)), hint)
+}
+
+// describe names a value for a person.
+func describe(v any) string {
+	switch v := v.(type) {
+	case nil:
+		return "null"
+	case string:
+		return strconv.Quote(v)
+	case bool:
+		return fmt.Sprintf("the boolean %t", v)
+	case float64:
+		return "the number " + strconv.FormatFloat(v, 'f', -1, 64)
+	case map[string]any:
+		return "a mapping"
+	case []any:
+		return "a list"
+	default:
+		return fmt.Sprintf("%T", v)
+	}
+}

@@ -1,0 +1,120 @@
+package registry
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	"github.com/go-git/go-git/v5/plumbing/transport/http"
+)
+
+// location says where a repository is.
+type location struct {
+	// path of a repository on this machine; empty for a remote one.
+	path string
+	// url of a remote repository, without a password.
+	url  string
+	auth transport.AuthMethod
+}
+
+// shown is the location as errors may show it.
+func (l location) shown() string {
+	if l.path != "" {
+		return l.path
+	}
+	return l.url
+}
+
+// folder is the name of the location's folder in the cache.
+func (l location) folder() string {
+	sum := sha256.Sum256([]byte(l.shown()))
+	base := strings.TrimSuffix(filepath.Base(l.shown()), ".git")
+	keep := func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' {
+			return r
+		}
+		return '_'
+	}
+	return strings.Map(keep, base) + "-" + hex.EncodeToString(sum[:8])
+}
+
+// locate reads a path or URL. Its errors do not repeat the URL, which may hold
+// a password.
+func locate(opts Options) (location, error) {
+	raw := opts.URL
+	switch {
+	case raw == "":
+		return location{}, fmt.Errorf("no repository given")
+	case strings.HasPrefix(raw, "-"):
+		return location{}, fmt.Errorf("a repository must not start with a dash")
+	case isSCP(raw):
+		return location{url: raw}, nil
+	case !strings.Contains(raw, "://"):
+		return localPath(raw)
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return location{}, fmt.Errorf("the repository's URL can't be read")
+	}
+	switch u.Scheme {
+	case "file":
+		if u.Host != "" && u.Host != "localhost" {
+			return location{}, fmt.Errorf("a file:// URL names a path on this machine: file:///path, not file://%s", u.Host)
+		}
+		return localPath(u.Path)
+	case "http", "https":
+		return httpLocation(u, opts), nil
+	case "ssh", "git+ssh":
+		u.Scheme = "ssh"
+		if u.User != nil {
+			u.User = url.User(u.User.Username())
+		}
+		return location{url: u.String()}, nil
+	default:
+		return location{}, fmt.Errorf("the scheme %s:// is not supported: give a path, or a file, http, https or ssh URL", u.Scheme)
+	}
+}
+
+// httpLocation takes the credentials out of the URL, so that neither go-git's
+// errors nor the clone's config can hold them.
+func httpLocation(u *url.URL, opts Options) location {
+	user, password := opts.Username, opts.Password
+	if u.User != nil && user == "" && password == "" {
+		user = u.User.Username()
+		password, _ = u.User.Password()
+	}
+	u.User = nil
+	l := location{url: u.String()}
+	if user != "" || password != "" {
+		l.auth = &http.BasicAuth{Username: user, Password: password}
+	}
+	return l
+}
+
+func localPath(path string) (location, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return location{}, fmt.Errorf("find %s: %w", path, err)
+	}
+	if real, err := filepath.EvalSymlinks(abs); err == nil {
+		abs = real // one repository, one memory of its tags
+	}
+	return location{path: abs}, nil
+}
+
+// isSCP tells user@host:path from a path, as git does: a colon before the
+// first slash, and no such file.
+func isSCP(raw string) bool {
+	colon := strings.Index(raw, ":")
+	slash := strings.Index(raw, "/")
+	if colon <= 0 || strings.Contains(raw, "://") || slash >= 0 && slash < colon {
+		return false
+	}
+	_, err := os.Lstat(raw)
+	return err != nil
+}

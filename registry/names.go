@@ -1,0 +1,127 @@
+package registry
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/Masterminds/semver/v3"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// checkName says what is wrong with the name of a cluster, component or image:
+// it has to be a DNS label, since it becomes part of object names and labels.
+func checkName(name string) string {
+	switch {
+	case name == "":
+		return "a name must not be empty"
+	case len(name) > 63:
+		return fmt.Sprintf("name %q has %d characters, at most 63 are allowed", name, len(name))
+	}
+	for i, r := range name {
+		ok := r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' && i > 0 && i < len(name)-1
+		if !ok {
+			return fmt.Sprintf("name %q must be a DNS label: lower-case letters, digits and inner dashes", name)
+		}
+	}
+	return ""
+}
+
+// parseVersion reads a version as written in a file (v1.12.0). HEAD is not one.
+func parseVersion(version string) (*semver.Version, error) {
+	rest, ok := strings.CutPrefix(version, "v")
+	if !ok {
+		return nil, fmt.Errorf("version %q does not start with v", version)
+	}
+	v, err := semver.StrictNewVersion(rest)
+	if err != nil {
+		return nil, fmt.Errorf("version %q: %w", version, err)
+	}
+	return v, nil
+}
+
+// checkVersion says what is wrong with a version as written, and what may be meant.
+func checkVersion(version string) (message, hint string) {
+	if version == v1alpha1.VersionHead {
+		return "", ""
+	}
+	if _, err := parseVersion(version); err == nil {
+		return "", ""
+	}
+	message = fmt.Sprintf("version %q is neither vX.Y.Z nor HEAD", version)
+	if v, err := semver.NewVersion(strings.TrimPrefix(version, "v")); err == nil {
+		return message, fmt.Sprintf("did you mean v%s?", v)
+	}
+	if strings.EqualFold(version, v1alpha1.VersionHead) {
+		return message, "did you mean HEAD?"
+	}
+	return message, ""
+}
+
+// splitTag takes the name of a tag (coredns/v1.12.0) apart. Not ok: the tag
+// does not publish a version of a component.
+func splitTag(tag string) (component, version string, ok bool) {
+	component, version, ok = strings.Cut(tag, "/")
+	if !ok || checkName(component) != "" || checkRef(tag) != "" {
+		return "", "", false
+	}
+	if _, err := parseVersion(version); err != nil {
+		return "", "", false
+	}
+	return component, version, true
+}
+
+// checkRef says what is wrong with a name from which a ref is made. The rules
+// are those of git check-ref-format, as far as they keep a name from being
+// taken for an option, a path or an expression.
+func checkRef(name string) string {
+	switch {
+	case name == "":
+		return "a revision must not be empty"
+	case len(name) > 255:
+		return "the revision is longer than 255 characters"
+	case !utf8.ValidString(name):
+		return "the revision is not UTF-8"
+	case strings.HasPrefix(name, "-"):
+		return "a revision must not start with a dash"
+	case strings.HasPrefix(name, "/"), strings.HasSuffix(name, "/"), strings.HasSuffix(name, "."):
+		return "a revision must not start with a slash or end with a slash or dot"
+	case strings.Contains(name, ".."), strings.Contains(name, "//"), strings.Contains(name, "@{"):
+		return `a revision must not contain "..", "//" or "@{"`
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		if strings.HasPrefix(part, ".") || strings.HasSuffix(part, ".lock") {
+			return `no part of a revision may start with a dot or end with ".lock"`
+		}
+	}
+	if strings.ContainsFunc(name, func(r rune) bool {
+		return unicode.IsControl(r) || strings.ContainsRune(" ~^:?*[\\", r)
+	}) {
+		return "a revision must not contain spaces, control characters or any of ~^:?*[\\"
+	}
+	return ""
+}
+
+// checkEntry says what is wrong with a file's or folder's own name in git.
+func checkEntry(name string) string {
+	switch {
+	case name == "" || name == "." || name == ".." || strings.EqualFold(name, ".git"):
+		return fmt.Sprintf("%q is not a file name", name)
+	case !utf8.ValidString(name):
+		return fmt.Sprintf("file name %q is not UTF-8", name)
+	case strings.ContainsAny(name, `/\`) || strings.ContainsFunc(name, unicode.IsControl):
+		return fmt.Sprintf("file name %q holds a slash, backslash or control character", name)
+	}
+	return ""
+}
+
+// checkDigest says what is wrong with an image digest.
+func checkDigest(digest string) string {
+	hex, ok := strings.CutPrefix(digest, "sha256:")
+	if ok && len(hex) == 64 && strings.Trim(hex, "0123456789abcdef") == "" {
+		return ""
+	}
+	return fmt.Sprintf("digest %q is not sha256: and 64 hex digits", digest)
+}

@@ -1,0 +1,179 @@
+package registry
+
+import (
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/go-git/go-git/v5"
+	"github.com/go-git/go-git/v5/plumbing"
+)
+
+// refs is what a repository's branches and tags were at one moment, with the
+// objects behind them. It does not change.
+type refs struct {
+	objects  *objects
+	head     plumbing.Hash // zero: no commit there
+	headName string        // the branch that HEAD names, for errors
+	branches map[string]plumbing.Hash
+	tags     map[string]plumbing.Hash // not peeled
+	seen     map[string]firstSeen     // by tag
+	// versions that have a tag, by component, unordered.
+	versions map[string][]string
+
+	mu     sync.Mutex
+	peeled map[string]plumbing.Hash // commits, by tag
+}
+
+// snapshot reads the refs of the repository at path, and remembers the tags
+// that it sees for the first time.
+func (r *Repo) snapshot(path string) (*refs, error) {
+	repo, err := git.PlainOpenWithOptions(path, &git.PlainOpenOptions{EnableDotGitCommonDir: true})
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", r.location.shown(), err)
+	}
+	out := &refs{
+		objects:  &objects{s: repo.Storer},
+		branches: map[string]plumbing.Hash{},
+		tags:     map[string]plumbing.Hash{},
+		versions: map[string][]string{},
+		peeled:   map[string]plumbing.Hash{},
+	}
+	if err := out.read(repo); err != nil {
+		return nil, fmt.Errorf("read the refs of %s: %w", r.location.shown(), err)
+	}
+	if err := r.remember(out); err != nil {
+		return nil, fmt.Errorf("remember the tags of %s: %w", r.location.shown(), err)
+	}
+	return out, nil
+}
+
+func (r *refs) read(repo *git.Repository) error {
+	iter, err := repo.References()
+	if err != nil {
+		return fmt.Errorf("list refs: %w", err)
+	}
+	defer iter.Close()
+	err = iter.ForEach(func(ref *plumbing.Reference) error {
+		name := ref.Name()
+		switch {
+		case name == plumbing.HEAD && ref.Type() == plumbing.SymbolicReference:
+			r.headName = ref.Target().Short()
+		case name == plumbing.HEAD:
+			r.head = ref.Hash()
+		case ref.Type() != plumbing.HashReference || checkRef(name.Short()) != "":
+		case name.IsBranch():
+			r.branches[name.Short()] = ref.Hash()
+		case name.IsTag():
+			r.tags[name.Short()] = ref.Hash()
+			if component, version, ok := splitTag(name.Short()); ok {
+				r.versions[component] = append(r.versions[component], version)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("list refs: %w", err)
+	}
+	if r.headName != "" {
+		r.head = r.branches[r.headName]
+	}
+	return nil
+}
+
+// commitOf returns the commit that a tag points to.
+func (r *refs) commitOf(tag string) (plumbing.Hash, error) {
+	r.mu.Lock()
+	h, ok := r.peeled[tag]
+	r.mu.Unlock()
+	if ok {
+		return h, nil
+	}
+	h, err := r.objects.peel(r.tags[tag])
+	if err != nil {
+		return plumbing.ZeroHash, fmt.Errorf("tag %s: %w", tag, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.peeled[tag] = h
+	return h, nil
+}
+
+// resolve turns a revision into a commit.
+func (r *refs) resolve(rev string) (plumbing.Hash, error) {
+	if rev == "" || rev == "HEAD" {
+		if r.head.IsZero() {
+			return plumbing.ZeroHash, fmt.Errorf("the repository's HEAD names the branch %q, which has no commit", r.headName)
+		}
+		return r.head, nil
+	}
+	if wrong := checkRef(rev); wrong != "" {
+		return plumbing.ZeroHash, fmt.Errorf("revision %q: %s", rev, wrong)
+	}
+	if plumbing.IsHash(rev) {
+		return r.objects.peel(plumbing.NewHash(rev))
+	}
+	if h, ok := r.branches[rev]; ok {
+		return h, nil
+	}
+	if _, ok := r.tags[rev]; ok {
+		return r.commitOf(rev)
+	}
+	h, err := r.short(rev)
+	if err != nil || !h.IsZero() {
+		return h, err
+	}
+	known := slices.Concat(slices.Collect(maps.Keys(r.branches)), slices.Collect(maps.Keys(r.tags)))
+	slices.Sort(known)
+	if hint := suggest(rev, known); hint != "" {
+		return plumbing.ZeroHash, fmt.Errorf("no branch, tag or commit is called %q (%s)", rev, hint)
+	}
+	return plumbing.ZeroHash, fmt.Errorf("no branch, tag or commit is called %q", rev)
+}
+
+// short finds a commit by the first digits of its hash; zero when there is none.
+func (r *refs) short(rev string) (plumbing.Hash, error) {
+	const fewest = 4 // git's own minimum
+	if len(rev) < fewest || len(rev) > 40 {
+		return plumbing.ZeroHash, nil
+	}
+	prefix, err := hex.DecodeString(rev[:len(rev)/2*2])
+	if err != nil {
+		return plumbing.ZeroHash, nil //nolint:nilerr // not hex, so not a hash
+	}
+	found, err := r.objects.prefixed(prefix)
+	if err != nil {
+		return plumbing.ZeroHash, err
+	}
+	found = slices.DeleteFunc(found, func(h plumbing.Hash) bool { return h.String()[:len(rev)] != rev })
+	slices.SortFunc(found, func(a, b plumbing.Hash) int { return slices.Compare(a[:], b[:]) })
+	switch found = slices.Compact(found); len(found) {
+	case 0:
+		return plumbing.ZeroHash, nil
+	case 1:
+		return found[0], nil
+	default:
+		return plumbing.ZeroHash, fmt.Errorf("%q is the start of %d commits", rev, len(found))
+	}
+}
+
+// Resolve returns the full hash of the commit that a branch, a tag, or a full
+// or short hash names, as of the last [Repo.Fetch]. "" and "HEAD" are the
+// branch that the repository's own HEAD names. A branch wins over a tag of the
+// same name.
+func (r *Repo) Resolve(rev string) (string, error) {
+	h, err := r.current().resolve(rev)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", r.location.shown(), err)
+	}
+	return h.String(), nil
+}
+
+// current is what the last Fetch saw.
+func (r *Repo) current() *refs {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.refs
+}

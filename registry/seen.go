@@ -1,0 +1,107 @@
+package registry
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/go-git/go-git/v5/plumbing"
+)
+
+// firstSeen is what a tag was when it was first seen. A version can't change,
+// so a tag whose commit differs from it is a mistake.
+type firstSeen struct {
+	commit plumbing.Hash
+	// raw is the tag object, or the commit again: while it is the same, the
+	// commit is too, and no object needs to be read.
+	raw plumbing.Hash
+}
+
+// remember fills in what the tags of components were when first seen, and
+// writes down those that are new. It is a file and not refs of our own, since
+// ten thousand refs would be as many files, to be read at each start; and it
+// is not in the repository, which is read in place when it is local.
+func (r *Repo) remember(now *refs) error {
+	file := filepath.Join(r.folder, "first-seen")
+	seen, err := readSeen(file)
+	if err != nil {
+		return err
+	}
+	added := false
+	for tag, raw := range now.tags {
+		if _, _, ok := splitTag(tag); !ok {
+			continue
+		}
+		if first, ok := seen[tag]; ok {
+			if first.raw == raw {
+				now.peeled[tag] = first.commit
+			}
+			continue
+		}
+		commit, err := now.objects.peel(raw)
+		if err != nil {
+			continue // reported where the tag is used
+		}
+		now.peeled[tag] = commit
+		seen[tag] = firstSeen{commit: commit, raw: raw}
+		added = true
+	}
+	now.seen = seen
+	if !added {
+		return nil
+	}
+	return writeSeen(file, seen)
+}
+
+// readSeen reads the file that writeSeen wrote; none is an empty memory.
+func readSeen(file string) (map[string]firstSeen, error) {
+	data, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return map[string]firstSeen{}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]firstSeen{}
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimSuffix(line, "\n")
+		if strings.HasPrefix(line, "#") {
+			continue
+		}
+		fields := strings.Split(line, " ")
+		if len(fields) != 3 || !plumbing.IsHash(fields[0]) || !plumbing.IsHash(fields[1]) {
+			return nil, fmt.Errorf("%s is damaged: %q is not a line of it", file, line)
+		}
+		seen[fields[2]] = firstSeen{commit: plumbing.NewHash(fields[0]), raw: plumbing.NewHash(fields[1])}
+	}
+	return seen, nil
+}
+
+// writeSeen replaces the file in one step, so that a killed process leaves the
+// old one or the new one.
+func writeSeen(file string, seen map[string]firstSeen) (err error) {
+	var b bytes.Buffer
+	b.WriteString("# COMMIT TAG-OBJECT TAG of each component's version when Keelson first saw it.\n")
+	for _, tag := range slices.Sorted(maps.Keys(seen)) {
+		fmt.Fprintf(&b, "%s %s %s\n", seen[tag].commit, seen[tag].raw, tag)
+	}
+	f, err := os.CreateTemp(filepath.Dir(file), "first-seen-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	_, err = f.Write(b.Bytes())
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), file)
+}
