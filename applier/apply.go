@@ -1,0 +1,438 @@
+package applier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/differ"
+)
+
+const (
+	// establishTimeout bounds the wait for new CRDs to be served.
+	establishTimeout = time.Minute
+	// recordTimeout bounds the last write of the record, which happens also
+	// when the apply itself was cancelled.
+	recordTimeout = 20 * time.Second
+	pollInterval  = 250 * time.Millisecond
+)
+
+// ErrStale says that an object changed after the plan was made. Nothing of it
+// was overwritten: plan again.
+var ErrStale = errors.New("the object changed meanwhile") //nolint:gochecknoglobals // a sentinel
+
+// Step is one finished write.
+type Step struct {
+	Component string
+	ID        differ.ID
+	Op        differ.Op
+	Err       error
+}
+
+// Outcome is what an apply did, also when it broke off.
+type Outcome struct {
+	Created, Updated, Deleted, Restored int
+	// Health of the target objects, as the last answers show them.
+	Health []ObjectHealth
+}
+
+// applying is one apply on its way.
+type applying struct {
+	*Prepared
+	cluster *Cluster
+	now     time.Time
+	timeout time.Duration
+
+	mu      sync.Mutex
+	objects map[differ.ID]RecordedObject // the record that will be written
+	live    map[differ.ID]map[string]any
+	outcome Outcome
+}
+
+// ApplyOptions are the settings of one apply.
+type ApplyOptions struct {
+	// Now is the time that the history shows.
+	Now time.Time
+	// Timeout bounds the wait between waves; 0: five minutes.
+	Timeout time.Duration
+}
+
+// Apply carries out a prepared plan: the record of what is intended first, then
+// batch after batch, deletions last, then the record of what was done, also
+// when the apply broke off. The Outcome is valid with an error, too.
+//
+// The error is [ErrStale] when somebody else wrote meanwhile.
+func (c *Cluster) Apply(ctx context.Context, p *Prepared, o ApplyOptions) (Outcome, error) {
+	a := &applying{
+		Prepared: p, cluster: c, now: o.Now, timeout: o.Timeout,
+		objects: map[differ.ID]RecordedObject{}, live: map[differ.ID]map[string]any{},
+	}
+	if a.timeout == 0 {
+		a.timeout = 5 * time.Minute
+	}
+	for _, r := range p.record.Objects {
+		a.objects[r.ID] = r
+	}
+	for i := range p.Plan.Changes {
+		a.live[p.Plan.Changes[i].ID] = p.Plan.Changes[i].Live
+	}
+	err := a.run(ctx)
+	a.outcome.Health = a.health()
+	if err != nil {
+		return a.outcome, fmt.Errorf("cluster %s: component %s: %w", c.name, p.want.Component, err)
+	}
+	return a.outcome, nil
+}
+
+func (a *applying) run(ctx context.Context) error {
+	if err := a.intend(ctx); err != nil {
+		return err
+	}
+	err := a.batches(ctx)
+	a.settleRecord()
+	if werr := a.writeFacts(ctx, err == nil); werr != nil {
+		return errors.Join(err, werr)
+	}
+	return err
+}
+
+// intend records what is about to be created, so that a killed process does
+// not forget it.
+func (a *applying) intend(ctx context.Context) error {
+	creates := a.Plan.Count(differ.OpCreate)
+	if err := a.cluster.prepare(ctx); err != nil {
+		return err
+	}
+	if creates == 0 {
+		return nil
+	}
+	key, err := a.cluster.key(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(key, a.policy.MaskKey) {
+		return fmt.Errorf("%w: the key of the record was made meanwhile", ErrStale)
+	}
+	for i := range a.Plan.Changes {
+		if ch := &a.Plan.Changes[i]; ch.Op == differ.OpCreate {
+			a.objects[ch.ID] = RecordedObject{ID: ch.ID, APIVersion: ch.APIVersion, Content: ch.Record, Intended: true}
+		}
+	}
+	rec := a.record.Record
+	rec.Objects = a.inventory()
+	a.record, err = a.cluster.writeRecord(ctx, a.record, rec)
+	return stale(err)
+}
+
+func (a *applying) inventory() []RecordedObject {
+	return slices.SortedFunc(maps.Values(a.objects), func(x, y RecordedObject) int {
+		return differ.CompareIDs(x.ID, y.ID)
+	})
+}
+
+func stale(err error) error {
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("%w: %w", ErrStale, err)
+	}
+	return err
+}
+
+// settleRecord takes in what needed no write in the cluster.
+func (a *applying) settleRecord() {
+	for i := range a.Plan.Changes {
+		ch := &a.Plan.Changes[i]
+		switch {
+		case ch.Op == differ.OpForget:
+			delete(a.objects, ch.ID)
+		case ch.Op == differ.OpNone && ch.RecordStale:
+			r := a.objects[ch.ID]
+			r.ID, r.APIVersion, r.Content, r.Intended = ch.ID, ch.APIVersion, ch.Record, false
+			r.UID = uidOf(ch.Live)
+			a.objects[ch.ID] = r
+		}
+	}
+}
+
+func uidOf(live map[string]any) string {
+	return string((&unstructured.Unstructured{Object: live}).GetUID())
+}
+
+// writeFacts records what was done. The time to do so does not end with the
+// apply's context: what was created must not be forgotten.
+func (a *applying) writeFacts(ctx context.Context, whole bool) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	defer cancel()
+	rec := a.record.Record
+	rec.Objects = a.inventory()
+	if whole && !a.stopped() {
+		w := a.want
+		if rec.TargetHash != w.Target.Hash || rec.Version != w.Version {
+			rec.History = a.history(rec.History)
+		}
+		rec.Version, rec.Tree, rec.Revision, rec.TargetHash = w.Version, w.Tree, w.Revision, w.Target.Hash
+	}
+	next, err := a.cluster.writeRecord(ctx, a.record, rec)
+	if err != nil {
+		return stale(err)
+	}
+	a.record = next
+	return nil
+}
+
+// stopped reports whether a danger rule kept anything from being applied.
+func (a *applying) stopped() bool {
+	return slices.ContainsFunc(a.Plan.Changes, func(c differ.Change) bool {
+		return c.State == differ.StateHeld || c.State == differ.StateDenied
+	})
+}
+
+func (a *applying) history(old []HistoryEntry) []HistoryEntry {
+	entry := HistoryEntry{
+		Number: 1, Time: a.now.UTC(), Version: a.want.Version, Revision: a.want.Revision, TargetHash: a.want.Target.Hash,
+		Created: a.outcome.Created, Updated: a.outcome.Updated, Deleted: a.outcome.Deleted,
+	}
+	if len(old) > 0 {
+		entry.Number = old[0].Number + 1
+	}
+	out := append([]HistoryEntry{entry}, old...)
+	return out[:min(len(out), historyLength)]
+}
+
+// batches does one batch after another and stops behind the first that failed.
+func (a *applying) batches(ctx context.Context) error {
+	if err := a.namespace(ctx); err != nil {
+		return err
+	}
+	list := batches(&a.Plan)
+	for i, b := range list {
+		if i > 0 && b.wave > list[i-1].wave {
+			if err := a.waitHealthy(ctx, list[:i]); err != nil {
+				return err
+			}
+		}
+		if err := a.batch(ctx, b); err != nil {
+			return err
+		}
+		if b.phase == phaseCRD {
+			if err := a.establish(ctx, b.changes); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// namespace creates the component's namespace before anything in it.
+func (a *applying) namespace(ctx context.Context) error {
+	for i := range a.Plan.Changes {
+		c := &a.Plan.Changes[i]
+		if c.Op == differ.OpCreate && c.ID.Namespace == a.want.Namespace {
+			return a.cluster.ensureNamespace(ctx, a.want.Namespace)
+		}
+	}
+	return nil
+}
+
+func (a *applying) batch(ctx context.Context, b batch) error {
+	var g errgroup.Group
+	g.SetLimit(parallel)
+	errs := make([]error, len(b.changes))
+	for i, c := range b.changes {
+		g.Go(func() error {
+			errs[i] = a.one(ctx, c)
+			a.cluster.progress(Step{Component: a.want.Component, ID: c.ID, Op: c.Op, Err: errs[i]})
+			return nil
+		})
+	}
+	_ = g.Wait() // every error is in errs: all objects of a batch are tried
+	return errors.Join(errs...)
+}
+
+// one writes one object.
+func (a *applying) one(ctx context.Context, c *differ.Change) error {
+	m := a.mappings[c.ID]
+	if m == nil {
+		s, err := a.cluster.discovery.surface(ctx)
+		if err != nil {
+			return err
+		}
+		if m, err = s.mapping(schema.FromAPIVersionAndKind(c.APIVersion, c.ID.Kind)); err != nil {
+			return fmt.Errorf("%s: %w", c.ID, err)
+		}
+	}
+	if c.Op == differ.OpDelete {
+		return a.delete(ctx, m, c)
+	}
+	return a.patch(ctx, m, c)
+}
+
+func (a *applying) patch(ctx context.Context, m *meta.RESTMapping, c *differ.Change) error {
+	live := &unstructured.Unstructured{Object: c.Live}
+	if c.HandOver != nil {
+		answer, err := a.send(ctx, m, c, c.HandOver, live, differ.HandOverManager())
+		if err != nil {
+			return err
+		}
+		live = answer
+	}
+	answer, err := a.send(ctx, m, c, c.Patch, live, v1alpha1.FieldManager)
+	if err != nil {
+		return err
+	}
+	a.cluster.reader.Wrote(c.ID, answer.Object)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.live[c.ID] = answer.Object
+	a.objects[c.ID] = RecordedObject{
+		ID: c.ID, APIVersion: c.APIVersion, UID: string(answer.GetUID()), Content: c.Record,
+		Normal: differ.Residue(a.schemas, *c, answer.Object, a.policy),
+	}
+	a.count(c)
+	return nil
+}
+
+func (a *applying) count(c *differ.Change) {
+	switch {
+	case c.Op == differ.OpCreate:
+		a.outcome.Created++
+	case slices.ContainsFunc(c.Fields, func(f differ.Field) bool { return f.Action == differ.ActionRestore }):
+		a.outcome.Restored++
+		a.outcome.Updated++
+	default:
+		a.outcome.Updated++
+	}
+}
+
+// send applies an object server-side. An existing object is changed only if it
+// is still the one that the plan was made from: same UID, same resourceVersion.
+// That guard is what makes force safe; a create goes without.
+func (a *applying) send(ctx context.Context, m *meta.RESTMapping, c *differ.Change, body map[string]any, live *unstructured.Unstructured, manager string) (*unstructured.Unstructured, error) {
+	object := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(body)}
+	dropNulls(object.Object)
+	if c.Op == differ.OpUpdate {
+		object.SetUID(live.GetUID())
+		object.SetResourceVersion(live.GetResourceVersion())
+	}
+	answer, err := a.cluster.resource(m, c.ID).Apply(ctx, c.ID.Name, object,
+		metav1.ApplyOptions{FieldManager: manager, Force: c.Op == differ.OpUpdate})
+	if err != nil {
+		return nil, stale(fmt.Errorf("%s %s: %w", c.Op, c.ID, err))
+	}
+	return answer, nil
+}
+
+// dropNulls removes what server-side apply would take for an empty value.
+func dropNulls(m map[string]any) {
+	for k, v := range m {
+		switch v := v.(type) {
+		case nil:
+			delete(m, k)
+		case map[string]any:
+			dropNulls(v)
+		case []any:
+			for _, item := range v {
+				if object, ok := item.(map[string]any); ok {
+					dropNulls(object)
+				}
+			}
+		}
+	}
+}
+
+// delete removes an object in the foreground, if it is still the one that the
+// plan was made from. The record keeps it until it is gone.
+func (a *applying) delete(ctx context.Context, m *meta.RESTMapping, c *differ.Change) error {
+	live := &unstructured.Unstructured{Object: c.Live}
+	uid, version, foreground := live.GetUID(), live.GetResourceVersion(), metav1.DeletePropagationForeground
+	err := a.cluster.resource(m, c.ID).Delete(ctx, c.ID.Name, metav1.DeleteOptions{
+		Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
+		PropagationPolicy: &foreground,
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return stale(fmt.Errorf("delete %s: %w", c.ID, err))
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.outcome.Deleted++
+	return nil
+}
+
+// establish waits until new CRDs are served, then learns the API anew.
+func (a *applying) establish(ctx context.Context, crds []*differ.Change) error {
+	for _, c := range crds {
+		if c.Op == differ.OpDelete {
+			continue
+		}
+		err := wait.PollUntilContextTimeout(ctx, pollInterval, establishTimeout, true, func(ctx context.Context) (bool, error) {
+			live, err := a.cluster.reader.Fresh(ctx, a.mappings[c.ID], c.ID)
+			if err != nil || live == nil {
+				return false, err
+			}
+			return HealthOf(c.ID, live).Health == v1alpha1.HealthHealthy, nil
+		})
+		if err != nil {
+			return fmt.Errorf("%s was not established within %s: %w", c.ID, establishTimeout, err)
+		}
+	}
+	a.cluster.discovery.forget()
+	versions := map[differ.ID]schema.GroupVersionKind{}
+	for i := range a.Plan.Changes {
+		c := &a.Plan.Changes[i]
+		versions[c.ID] = schema.FromAPIVersionAndKind(c.APIVersion, c.ID.Kind)
+	}
+	schemas, err := a.cluster.schemas(ctx, versions)
+	if err != nil {
+		return err
+	}
+	a.schemas = schemas
+	return nil
+}
+
+// waitHealthy waits for the objects of earlier waves.
+func (a *applying) waitHealthy(ctx context.Context, done []batch) error {
+	for _, b := range done {
+		for _, c := range b.changes {
+			if c.Op == differ.OpDelete || a.mappings[c.ID] == nil {
+				continue
+			}
+			var last ObjectHealth
+			err := wait.PollUntilContextTimeout(ctx, pollInterval, a.timeout, true, func(ctx context.Context) (bool, error) {
+				live, err := a.cluster.reader.Get(ctx, a.mappings[c.ID], c.ID)
+				if err != nil {
+					return false, err //nolint:wrapcheck // wrapped below
+				}
+				last = HealthOf(c.ID, live)
+				return last.Health == v1alpha1.HealthHealthy, nil
+			})
+			if err != nil {
+				return fmt.Errorf("wave %d: %s is not healthy after %s (%s): %w", b.wave, c.ID, a.timeout, last.Message, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (a *applying) health() []ObjectHealth {
+	var out []ObjectHealth
+	for _, o := range a.want.Target.Objects {
+		id, _ := identify(o.Content)
+		if live := a.live[id]; live != nil {
+			out = append(out, HealthOf(id, live))
+		}
+	}
+	return out
+}

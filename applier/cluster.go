@@ -1,0 +1,100 @@
+// Package applier takes plans to API servers: it reads what a cluster has,
+// asks differ what to do, does it in order, and records it in the cluster.
+//
+// Every write of an existing object carries the resourceVersion that its plan
+// was made from, so a concurrent writer causes a new plan and never a lost
+// update. A failed read is an error and never an absence: nothing is created,
+// changed or deleted because of it. A settled component costs no API call
+// beyond what the [Reader] makes.
+package applier
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/keelson-io/keelson/differ"
+)
+
+// Reader finds live objects, from a cache or from the API server.
+// Implementations are safe for concurrent use.
+type Reader interface {
+	// Get returns the object at the mapping's version, or nil when the API
+	// server answered that it does not exist. It may leave out managedFields.
+	Get(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error)
+	// Fresh returns the object with managedFields, not older than what Get
+	// returned last.
+	Fresh(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error)
+	// Autoscaled returns the objects whose replicas an autoscaler owns.
+	Autoscaled(ctx context.Context) (map[differ.ID]bool, error)
+	// Wrote tells of an object that a write was answered with; nil: deleted.
+	Wrote(id differ.ID, object map[string]any)
+}
+
+// Cluster is one target cluster. It is safe for concurrent use by different
+// components.
+type Cluster struct {
+	name      string
+	dynamic   dynamic.Interface
+	discovery *discoverer
+	reader    Reader
+	progress  func(Step)
+
+	mu      sync.Mutex
+	records map[string]*record // by component, as last read or written
+	maskKey []byte
+}
+
+// Options tell how to reach a cluster.
+type Options struct {
+	// Name of the cluster, for errors.
+	Name   string
+	Config *rest.Config
+	// Schemas are shared by all clusters of the process.
+	Schemas *SchemaCache
+	// Reader of live objects; nil reads from the API server each time.
+	Reader Reader
+	// Progress hears of each finished step; may be nil.
+	Progress func(Step)
+}
+
+// New prepares a cluster; it makes no call.
+func New(o Options) (*Cluster, error) {
+	dyn, err := dynamic.NewForConfig(o.Config)
+	if err != nil {
+		return nil, fmt.Errorf("cluster %s: %w", o.Name, err)
+	}
+	disco, err := discovery.NewDiscoveryClientForConfig(o.Config)
+	if err != nil {
+		return nil, fmt.Errorf("cluster %s: %w", o.Name, err)
+	}
+	c := &Cluster{
+		name: o.Name, dynamic: dyn, reader: o.Reader, progress: o.Progress,
+		discovery: newDiscoverer(disco, o.Schemas),
+		records:   map[string]*record{},
+	}
+	if c.reader == nil {
+		c.reader = &directReader{dynamic: dyn}
+	}
+	if c.progress == nil {
+		c.progress = func(Step) {}
+	}
+	return c, nil
+}
+
+// resource returns the client for one kind, in a namespace where it has one.
+func (c *Cluster) resource(m *meta.RESTMapping, id differ.ID) dynamic.ResourceInterface {
+	return resourceOf(c.dynamic, m, id)
+}
+
+func resourceOf(d dynamic.Interface, m *meta.RESTMapping, id differ.ID) dynamic.ResourceInterface {
+	if m.Scope.Name() == meta.RESTScopeNameNamespace {
+		return d.Resource(m.Resource).Namespace(id.Namespace)
+	}
+	return d.Resource(m.Resource)
+}

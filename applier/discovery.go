@@ -1,0 +1,266 @@
+package applier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+
+	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// NotServedError says that an API server serves no such kind.
+type NotServedError struct {
+	GVK schema.GroupVersionKind
+	// Unknown is set when the kind's group could not be discovered, so that
+	// nothing can be said about it: an aggregated API that is down, for example.
+	Unknown error
+}
+
+func (e *NotServedError) Error() string {
+	if e.Unknown != nil {
+		return fmt.Sprintf("kind %s: its API group could not be discovered: %v", e.GVK, e.Unknown)
+	}
+	return fmt.Sprintf("the API server does not serve kind %s; is its CRD installed, or a dependsOn missing?", e.GVK)
+}
+
+func (e *NotServedError) Unwrap() error { return e.Unknown }
+
+// surface is what an API server serves, as discovery tells at one moment.
+type surface struct {
+	capabilities renderer.Capabilities
+	mappings     map[schema.GroupVersionKind]*meta.RESTMapping
+	preferred    map[schema.GroupKind]*meta.RESTMapping
+	failed       map[schema.GroupVersion]error
+}
+
+// discoverer reads and remembers what an API server serves.
+type discoverer struct {
+	client  *discovery.DiscoveryClient
+	schemas *SchemaCache
+
+	mu      sync.Mutex
+	current *surface
+	// documents are the published OpenAPI documents by group and version;
+	// their paths carry a hash of the content.
+	documents map[schema.GroupVersion]*differ.Schema
+}
+
+func newDiscoverer(client *discovery.DiscoveryClient, schemas *SchemaCache) *discoverer {
+	if schemas == nil {
+		schemas = NewSchemaCache()
+	}
+	return &discoverer{client: client, schemas: schemas, documents: map[schema.GroupVersion]*differ.Schema{}}
+}
+
+// forget makes the next question ask the API server: a CRD has changed.
+func (d *discoverer) forget() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.current = nil
+	d.documents = map[schema.GroupVersion]*differ.Schema{}
+}
+
+func (d *discoverer) surface(ctx context.Context) (*surface, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.current != nil {
+		return d.current, nil
+	}
+	s, err := discover(ctx, d.client)
+	if err != nil {
+		return nil, err
+	}
+	d.current = s
+	return s, nil
+}
+
+func discover(ctx context.Context, client *discovery.DiscoveryClient) (*surface, error) {
+	version, err := client.ServerVersionWithContext(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the API server's version: %w", err)
+	}
+	_, lists, err := client.ServerGroupsAndResourcesWithContext(ctx)
+	s := &surface{
+		capabilities: renderer.Capabilities{KubeVersion: version.GitVersion, ClusterScoped: map[schema.GroupKind]bool{}},
+		mappings:     map[schema.GroupVersionKind]*meta.RESTMapping{},
+		preferred:    map[schema.GroupKind]*meta.RESTMapping{},
+		failed:       map[schema.GroupVersion]error{},
+	}
+	if err != nil {
+		var partial *discovery.ErrGroupDiscoveryFailed
+		if !errors.As(err, &partial) {
+			return nil, fmt.Errorf("discover the API: %w", err)
+		}
+		maps.Copy(s.failed, partial.Groups)
+	}
+	versions := map[string]bool{}
+	for gv := range s.failed {
+		// It is registered, so a chart that asks must not be told that it is gone.
+		versions[gv.String()] = true
+	}
+	for _, list := range lists {
+		if err := s.add(list, versions); err != nil {
+			return nil, err
+		}
+	}
+	s.capabilities.APIVersions = slices.Sorted(maps.Keys(versions))
+	return s, nil
+}
+
+func (s *surface) add(list *metav1.APIResourceList, versions map[string]bool) error {
+	gv, err := schema.ParseGroupVersion(list.GroupVersion)
+	if err != nil {
+		return fmt.Errorf("discover the API: %w", err)
+	}
+	versions[list.GroupVersion] = true
+	for i := range list.APIResources {
+		r := &list.APIResources[i]
+		if !slices.Contains(r.Verbs, "get") || slices.Contains([]byte(r.Name), '/') {
+			continue
+		}
+		gvk := gv.WithKind(r.Kind)
+		versions[list.GroupVersion+"/"+r.Kind] = true
+		m := &meta.RESTMapping{Resource: gv.WithResource(r.Name), GroupVersionKind: gvk, Scope: meta.RESTScopeNamespace}
+		if !r.Namespaced {
+			m.Scope = meta.RESTScopeRoot
+			s.capabilities.ClusterScoped[gvk.GroupKind()] = true
+		}
+		s.mappings[gvk] = m
+		if _, ok := s.preferred[gvk.GroupKind()]; !ok {
+			s.preferred[gvk.GroupKind()] = m
+		}
+	}
+	return nil
+}
+
+// mapping finds a kind; at another version of its group when its own is no
+// longer served. The error is a [*NotServedError].
+func (s *surface) mapping(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
+	if m, ok := s.mappings[gvk]; ok {
+		return m, nil
+	}
+	for gv, err := range s.failed {
+		if gv.Group == gvk.Group {
+			return nil, &NotServedError{GVK: gvk, Unknown: err}
+		}
+	}
+	if m, ok := s.preferred[gvk.GroupKind()]; ok {
+		return m, nil
+	}
+	return nil, &NotServedError{GVK: gvk}
+}
+
+// Capabilities returns what a chart may ask about the cluster.
+func (c *Cluster) Capabilities(ctx context.Context) (renderer.Capabilities, error) {
+	s, err := c.discovery.surface(ctx)
+	if err != nil {
+		return renderer.Capabilities{}, fmt.Errorf("cluster %s: %w", c.name, err)
+	}
+	return s.capabilities, nil
+}
+
+// Forget drops what is known of the API that the cluster serves, for when a
+// CRD or APIService has changed.
+func (c *Cluster) Forget() { c.discovery.forget() }
+
+// SchemaCache holds parsed OpenAPI documents by the hash under which API
+// servers publish them, so that clusters of one Kubernetes version share them.
+type SchemaCache struct {
+	mu     sync.Mutex
+	parsed map[string]*differ.Schema
+}
+
+// NewSchemaCache returns an empty cache.
+func NewSchemaCache() *SchemaCache { return &SchemaCache{parsed: map[string]*differ.Schema{}} }
+
+// parse returns the schema behind a key. Reading happens outside the lock, so
+// that a slow cluster delays no other; parsing inside it, because clusters that
+// start together want the same documents.
+func (c *SchemaCache) parse(key string, read func() ([]byte, error)) (*differ.Schema, error) {
+	if s := c.get(key); s != nil {
+		return s, nil
+	}
+	data, err := read()
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.parsed[key]; s != nil {
+		return s, nil
+	}
+	s, err := differ.ParseOpenAPI(data)
+	if err != nil {
+		return nil, fmt.Errorf("OpenAPI document %s: %w", key, err)
+	}
+	c.parsed[key] = s
+	return s, nil
+}
+
+func (c *SchemaCache) get(key string) *differ.Schema {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.parsed[key]
+}
+
+// schemasFor returns the schemas of the given groups and versions. One that is
+// not published (yet) is left out: differ then deduces types.
+func (d *discoverer) schemasFor(ctx context.Context, wanted map[schema.GroupVersion]bool) (differ.Schemas, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := differ.Schemas{}
+	missing := false
+	for gv := range wanted {
+		s, ok := d.documents[gv]
+		if !ok {
+			missing = true
+			continue
+		}
+		out[gv] = s
+	}
+	if !missing {
+		return out, nil
+	}
+	paths, err := d.client.OpenAPIV3WithContext(ctx).PathsWithContext(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read the API server's OpenAPI index: %w", err)
+	}
+	for gv := range wanted {
+		if out[gv] != nil {
+			continue
+		}
+		doc, ok := paths[documentPath(gv)]
+		if !ok {
+			continue
+		}
+		s, err := d.schemas.parse(doc.ServerRelativeURL(), func() ([]byte, error) {
+			data, err := doc.SchemaWithContext(ctx, runtime.ContentTypeJSON)
+			if err != nil {
+				return nil, fmt.Errorf("read the OpenAPI document of %s: %w", gv, err)
+			}
+			return data, nil
+		})
+		if err != nil {
+			return nil, fmt.Errorf("schema of %s: %w", gv, err)
+		}
+		d.documents[gv], out[gv] = s, s
+	}
+	return out, nil
+}
+
+func documentPath(gv schema.GroupVersion) string {
+	if gv.Group == "" {
+		return "api/" + gv.Version
+	}
+	return "apis/" + gv.String()
+}

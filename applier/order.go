@@ -1,0 +1,105 @@
+package applier
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/differ"
+)
+
+// phase orders kinds: what others need comes first, and what intercepts the
+// API (webhooks, APIServices) last, when it can answer.
+type phase int
+
+const (
+	phaseCRD phase = iota
+	phaseNamespace
+	phaseConfig // RBAC, configuration, storage classes and what else is passive
+	phaseService
+	phaseWorkload
+	phaseCustom // kinds that Keelson does not know: custom resources
+	phaseIntercept
+)
+
+func phaseOf(id differ.ID) phase {
+	switch id.Group {
+	case "apiextensions.k8s.io":
+		return phaseCRD
+	case "admissionregistration.k8s.io", "apiregistration.k8s.io":
+		return phaseIntercept
+	case "apps", "batch":
+		return phaseWorkload
+	case "":
+		return corePhase(id.Kind)
+	case "rbac.authorization.k8s.io", "storage.k8s.io", "scheduling.k8s.io", "node.k8s.io", "policy",
+		"networking.k8s.io", "autoscaling", "coordination.k8s.io", "discovery.k8s.io", "flowcontrol.apiserver.k8s.io",
+		"certificates.k8s.io", "resource.k8s.io", "events.k8s.io":
+		return phaseConfig
+	}
+	return phaseCustom
+}
+
+func corePhase(kind string) phase {
+	switch kind {
+	case "Namespace":
+		return phaseNamespace
+	case "Service", "Endpoints":
+		return phaseService
+	case "Pod", "ReplicationController":
+		return phaseWorkload
+	}
+	return phaseConfig
+}
+
+// batch is a set of changes that need nothing of each other.
+type batch struct {
+	wave    int
+	phase   phase
+	changes []*differ.Change
+}
+
+// batches orders the changes that write: by wave, inside a wave by phase;
+// deletions come last and in the opposite order, dependents first.
+func batches(plan *differ.Plan) []batch {
+	var bring, remove []batch
+	for i := range plan.Changes {
+		c := &plan.Changes[i]
+		b := batch{wave: waveOf(c), phase: phaseOf(c.ID)}
+		switch c.Op {
+		case differ.OpCreate, differ.OpUpdate:
+			bring = insert(bring, b, c)
+		case differ.OpDelete:
+			remove = insert(remove, b, c)
+		case differ.OpNone, differ.OpForget:
+		}
+	}
+	slices.Reverse(remove)
+	return append(bring, remove...)
+}
+
+func insert(list []batch, b batch, c *differ.Change) []batch {
+	i, found := slices.BinarySearchFunc(list, b, func(a, b batch) int {
+		return cmp.Or(cmp.Compare(a.wave, b.wave), cmp.Compare(a.phase, b.phase))
+	})
+	if !found {
+		list = slices.Insert(list, i, b)
+	}
+	list[i].changes = append(list[i].changes, c)
+	return list
+}
+
+// waveOf reads keelson.io/wave; a malformed one counts as 0.
+func waveOf(c *differ.Change) int {
+	for _, object := range []map[string]any{c.Patch, c.Live} {
+		meta, _ := object["metadata"].(map[string]any)
+		annotations, _ := meta["annotations"].(map[string]any)
+		if s, ok := annotations[v1alpha1.AnnotationWave].(string); ok {
+			if n, err := strconv.Atoi(s); err == nil {
+				return n
+			}
+		}
+	}
+	return 0
+}

@@ -1,0 +1,283 @@
+package applier
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// parallel bounds the requests that one component has in flight at a cluster.
+const parallel = 8
+
+// Want is one component as git wants it on a cluster.
+type Want struct {
+	Component string
+	Version   string // tag name without the component, or HEAD
+	Tree      string // git hash of the component's folder at the version
+	Revision  string // commit of the fleet repository
+	Namespace string
+	Target    *renderer.Target
+	Rules     differ.Rules
+	Adopt     bool
+	Drift     v1alpha1.Drift
+}
+
+// TagMovedError says that a version's tag names another tree than when it was
+// applied. A version can't change: nothing is done.
+type TagMovedError struct {
+	Component, Version     string
+	AppliedTree, TreeInGit string
+}
+
+func (e *TagMovedError) Error() string {
+	return fmt.Sprintf("tag %s/%s was moved: the cluster runs tree %.12s under this version, and git now has %.12s; publish the change as a new version",
+		e.Component, e.Version, e.AppliedTree, e.TreeInGit)
+}
+
+// Prepared is a plan with what is needed to carry it out.
+type Prepared struct {
+	Plan differ.Plan
+	// Health of the target objects that exist, as they are now.
+	Health []ObjectHealth
+	// Applied is the version that the cluster's record names.
+	Applied string
+
+	want     Want
+	policy   differ.Policy
+	record   *record
+	mappings map[differ.ID]*meta.RESTMapping
+	schemas  differ.Schemas
+}
+
+// Settled reports whether there is nothing to write, neither to the component's
+// objects nor to its record.
+func (p *Prepared) Settled() bool { return p.Plan.Settled() && !p.recordStale() }
+
+// recordStale: every object is as wanted, and the record names something else.
+func (p *Prepared) recordStale() bool {
+	r := &p.record.Record
+	return !p.Plan.Differs() &&
+		(r.Version != p.want.Version || r.Tree != p.want.Tree || r.TargetHash != p.want.Target.Hash)
+}
+
+// Plan says what applying would change. It writes nothing.
+func (c *Cluster) Plan(ctx context.Context, w Want) (*Prepared, error) {
+	p, err := c.plan(ctx, w)
+	if err != nil {
+		return nil, fmt.Errorf("cluster %s: component %s: %w", c.name, w.Component, err)
+	}
+	return p, nil
+}
+
+func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
+	rec, err := c.readRecord(ctx, w.Component)
+	if err != nil {
+		return nil, err
+	}
+	if rec.Version == w.Version && rec.Tree != w.Tree && w.Version != v1alpha1.VersionHead {
+		return nil, &TagMovedError{Component: w.Component, Version: w.Version, AppliedTree: rec.Tree, TreeInGit: w.Tree}
+	}
+	p := &Prepared{want: w, record: rec, Applied: rec.Version}
+	states, versions := statesOf(rec.Objects, w.Target)
+	if p.mappings, err = c.mappings(ctx, states, versions); err != nil {
+		return nil, err
+	}
+	if p.policy, err = c.policy(ctx, w); err != nil {
+		return nil, err
+	}
+	if p.schemas, err = c.schemas(ctx, versions); err != nil {
+		return nil, err
+	}
+	if err := c.observe(ctx, p.mappings, states, c.reader.Get); err != nil {
+		return nil, err
+	}
+	if p.Plan, err = differ.Compare(p.schemas, states, p.policy); err != nil {
+		return nil, fmt.Errorf("compare: %w", err)
+	}
+	if err := c.readOwners(ctx, p, states); err != nil {
+		return nil, err
+	}
+	for i := range p.Plan.Changes {
+		if s := &p.Plan.Changes[i]; s.Op != differ.OpForget && s.Live != nil {
+			p.Health = append(p.Health, HealthOf(s.ID, s.Live))
+		}
+	}
+	return p, nil
+}
+
+// statesOf joins what was recorded and what is wanted.
+func statesOf(recorded []RecordedObject, target *renderer.Target) ([]differ.State, map[differ.ID]schema.GroupVersionKind) {
+	var states []differ.State
+	versions := map[differ.ID]schema.GroupVersionKind{}
+	wanted := map[differ.ID]bool{}
+	byID := make(map[differ.ID]*RecordedObject, len(recorded))
+	for i := range recorded {
+		byID[recorded[i].ID] = &recorded[i]
+	}
+	for _, o := range target.Objects {
+		id, gvk := identify(o.Content)
+		s := differ.State{ID: id, Target: o}
+		// Whether an intended object was created is for its owners to tell.
+		if r := byID[id]; r != nil && !r.Intended {
+			s.Recorded, s.Normal = r.Content, r.Normal
+		}
+		states = append(states, s)
+		versions[id] = gvk
+		wanted[id] = true
+	}
+	for id, r := range byID {
+		if !wanted[id] {
+			states = append(states, differ.State{ID: id, Recorded: r.Content, RecordedUID: r.UID})
+			versions[id] = schema.FromAPIVersionAndKind(r.APIVersion, id.Kind)
+		}
+	}
+	return states, versions
+}
+
+func identify(content map[string]any) (differ.ID, schema.GroupVersionKind) {
+	apiVersion, _ := content["apiVersion"].(string)
+	kind, _ := content["kind"].(string)
+	metadata, _ := content["metadata"].(map[string]any)
+	name, _ := metadata["name"].(string)
+	namespace, _ := metadata["namespace"].(string)
+	gvk := schema.FromAPIVersionAndKind(apiVersion, kind)
+	return differ.ID{Group: gvk.Group, Kind: kind, Namespace: namespace, Name: name}, gvk
+}
+
+// mappings finds each object's resource. A target's kind may be missing when
+// its CRD is among the targets: it will be created first. A recorded object's
+// kind may be missing when discovery was complete: then its CRD is gone, and
+// the object with it.
+func (c *Cluster) mappings(ctx context.Context, states []differ.State, versions map[differ.ID]schema.GroupVersionKind) (map[differ.ID]*meta.RESTMapping, error) {
+	defined := map[schema.GroupKind]bool{}
+	for _, s := range states {
+		if s.Target != nil && s.ID.Kind == "CustomResourceDefinition" {
+			defined[definedKind(s.Target.Content)] = true
+		}
+	}
+	out := make(map[differ.ID]*meta.RESTMapping, len(states))
+	for fresh := false; ; fresh = true {
+		if fresh {
+			c.discovery.forget()
+		}
+		s, err := c.discovery.surface(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var missing error
+		for _, state := range states {
+			gvk := versions[state.ID]
+			m, err := s.mapping(gvk)
+			var not *NotServedError
+			switch {
+			case err == nil:
+				out[state.ID] = m
+			case errors.As(err, &not) && not.Unknown == nil && (state.Target == nil || defined[gvk.GroupKind()]):
+			default:
+				missing = errors.Join(missing, fmt.Errorf("%s: %w", state.ID, err))
+			}
+		}
+		if missing == nil || fresh {
+			return out, missing
+		}
+	}
+}
+
+func definedKind(crd map[string]any) schema.GroupKind {
+	spec, _ := crd["spec"].(map[string]any)
+	names, _ := spec["names"].(map[string]any)
+	group, _ := spec["group"].(string)
+	kind, _ := names["kind"].(string)
+	return schema.GroupKind{Group: group, Kind: kind}
+}
+
+func (c *Cluster) policy(ctx context.Context, w Want) (differ.Policy, error) {
+	key, err := c.key(ctx)
+	if err != nil {
+		return differ.Policy{}, err
+	}
+	if key == nil {
+		// Nothing was ever recorded here; a key of our own hides Secret data
+		// in what is shown, and prepare makes the lasting one.
+		key = make([]byte, 32)
+		if _, err := rand.Read(key); err != nil {
+			return differ.Policy{}, fmt.Errorf("make a key: %w", err)
+		}
+	}
+	autoscaled, err := c.reader.Autoscaled(ctx)
+	if err != nil {
+		return differ.Policy{}, fmt.Errorf("cluster %s: %w", c.name, err)
+	}
+	return differ.Policy{
+		Component: w.Component, Rules: w.Rules, Adopt: w.Adopt, Drift: w.Drift,
+		Autoscaled: autoscaled, MaskKey: key,
+	}, nil
+}
+
+func (c *Cluster) schemas(ctx context.Context, versions map[differ.ID]schema.GroupVersionKind) (differ.Schemas, error) {
+	wanted := map[schema.GroupVersion]bool{}
+	for _, gvk := range versions {
+		wanted[gvk.GroupVersion()] = true
+	}
+	return c.discovery.schemasFor(ctx, wanted)
+}
+
+type getFunc func(context.Context, *meta.RESTMapping, differ.ID) (map[string]any, error)
+
+// observe reads the live objects of all states that have a mapping.
+func (c *Cluster) observe(ctx context.Context, mappings map[differ.ID]*meta.RESTMapping, states []differ.State, get getFunc) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallel)
+	for i := range states {
+		s := &states[i]
+		m := mappings[s.ID]
+		if m == nil {
+			continue
+		}
+		g.Go(func() error {
+			live, err := get(ctx, m, s.ID)
+			if err != nil {
+				return fmt.Errorf("observe: %w", err)
+			}
+			s.Live = live
+			return nil
+		})
+	}
+	return g.Wait() //nolint:wrapcheck // wrapped above
+}
+
+// readOwners compares those objects again that can't be decided without their
+// managedFields.
+func (c *Cluster) readOwners(ctx context.Context, p *Prepared, states []differ.State) error {
+	unread := map[differ.ID]bool{}
+	for i := range p.Plan.Changes {
+		if p.Plan.Changes[i].OwnersUnread {
+			unread[p.Plan.Changes[i].ID] = true
+		}
+	}
+	if len(unread) == 0 {
+		return nil
+	}
+	mappings := map[differ.ID]*meta.RESTMapping{}
+	for id := range unread {
+		mappings[id] = p.mappings[id]
+	}
+	if err := c.observe(ctx, mappings, states, c.reader.Fresh); err != nil {
+		return err
+	}
+	plan, err := differ.Compare(p.schemas, states, p.policy)
+	if err != nil {
+		return fmt.Errorf("compare: %w", err)
+	}
+	p.Plan = plan
+	return nil
+}

@@ -1,0 +1,410 @@
+// Package differ says what applying target objects would change.
+//
+// It takes values and returns values: no client, clock, logger or global. The
+// same arguments give the same [Plan], byte for byte. What is shown and what
+// is sent come from one decision a field, so they can't disagree.
+package differ
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v4/typed"
+	"sigs.k8s.io/structured-merge-diff/v4/value"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// State is one object as recorded, as wanted and as found. A read that failed
+// is not a State: the observer returns that error, and no plan is made.
+type State struct {
+	ID ID
+	// Recorded is what Keelson last applied, Secret data masked; nil: never.
+	Recorded map[string]any
+	// RecordedUID is the UID of the object that was applied; empty: not known.
+	RecordedUID string
+	// Target is nil when the object is no longer rendered.
+	Target *renderer.Object
+	// Live is nil when the API server answered 404. It may come without
+	// metadata.managedFields: where they are needed the plan says so.
+	Live map[string]any
+	// Normal holds the hashes of differences that the API server has shown to
+	// be its own normal form of the target; see [Residue].
+	Normal []string
+}
+
+// DuplicateError says that one object stands twice among the states.
+type DuplicateError struct{ ID ID }
+
+func (e *DuplicateError) Error() string { return "object " + e.ID.String() + " stands twice" }
+
+// Compare returns the plan that takes every Live to its Target.
+//
+// Arguments are not modified, and their order does not matter. The error is a
+// [*DuplicateError], or says which object's managedFields can't be read; with
+// an error the plan is empty. Time is linear in the number of leaf fields.
+func Compare(schemas Schemas, states []State, policy Policy) (Plan, error) {
+	states = slices.Clone(states)
+	slices.SortFunc(states, func(a, b State) int { return CompareIDs(a.ID, b.ID) })
+	plan := Plan{Changes: make([]Change, 0, len(states))}
+	for i, s := range states {
+		if i > 0 && states[i-1].ID == s.ID {
+			return Plan{}, &DuplicateError{ID: s.ID}
+		}
+		c, err := compareOne(schemas, s, policy)
+		if err != nil {
+			return Plan{}, fmt.Errorf("%s: %w", s.ID, err)
+		}
+		plan.Changes = append(plan.Changes, c)
+	}
+	plan.boundDeletions()
+	return plan, nil
+}
+
+// CompareIDs orders IDs by group, kind, namespace and name.
+func CompareIDs(a, b ID) int {
+	for _, c := range [...]int{
+		strings.Compare(a.Group, b.Group), strings.Compare(a.Kind, b.Kind),
+		strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name),
+	} {
+		if c != 0 {
+			return c
+		}
+	}
+	return 0
+}
+
+// boundDeletions holds every deletion when there are more than
+// max(10, 10 % of the component's objects): a mistake in git or in a chart
+// looks just like this.
+func (p *Plan) boundDeletions() {
+	const least, percent = 10, 10
+	deletions := p.Count(OpDelete)
+	if deletions <= max(least, len(p.Changes)*percent/100) {
+		return
+	}
+	for i := range p.Changes {
+		if c := &p.Changes[i]; c.Op == OpDelete {
+			c.stop(StateHeld, "deletion-budget",
+				fmt.Sprintf("%d of %d objects would be deleted at once", deletions, len(p.Changes)))
+		}
+	}
+}
+
+// stop leaves the object as it is.
+func (c *Change) stop(state ObjectState, rule, because string) {
+	c.Op, c.State, c.Rule, c.Because = OpNone, state, rule, because
+	c.Patch, c.HandOver, c.RecordStale = nil, nil, false
+}
+
+func compareOne(schemas Schemas, s State, policy Policy) (Change, error) {
+	who, err := readOwners(s.Live)
+	if err != nil {
+		return Change{}, err
+	}
+	c := comparison{
+		state: s, policy: policy, who: who,
+		target: canonical(content(s.Target)), live: canonical(s.Live),
+		change: Change{ID: s.ID, Op: OpNone, State: StateSynced, Live: s.Live, Record: s.Recorded},
+	}
+	c.change.APIVersion, _ = firstOf(c.target, c.live, s.Recorded)["apiVersion"].(string)
+	if s.Target != nil {
+		c.change.Source = s.Target.Source
+	}
+	c.typ = schemas.typeOf(schema.FromAPIVersionAndKind(c.change.APIVersion, s.ID.Kind))
+	switch {
+	case c.target == nil && c.live == nil:
+		c.change.Op, c.change.Record, c.change.RecordStale = OpForget, nil, true
+	case c.target == nil:
+		c.remove()
+	default:
+		c.bring()
+	}
+	return c.change, nil
+}
+
+func content(o *renderer.Object) map[string]any {
+	if o == nil {
+		return nil
+	}
+	return o.Content
+}
+
+func firstOf(objects ...map[string]any) map[string]any {
+	for _, o := range objects {
+		if o != nil {
+			return o
+		}
+	}
+	return nil
+}
+
+// comparison is the work on one object.
+type comparison struct {
+	state        State
+	policy       Policy
+	who          owners
+	typ          typed.ParseableType
+	target, live map[string]any // canonical
+	change       Change
+
+	newToKeelson bool           // exists, and Keelson owns nothing of it
+	kept         *fieldpath.Set // fields that are left out of the patch
+}
+
+// remove plans the end of an object that is no longer wanted.
+func (c *comparison) remove() {
+	forget := func(because string) {
+		c.change.Op, c.change.Because, c.change.Record, c.change.RecordStale = OpForget, because, nil, true
+	}
+	switch {
+	case c.state.Recorded == nil:
+		// Found by label alone. Without a record nothing is deleted by inference.
+		c.change.Because = "not in the record"
+	case c.state.RecordedUID != "" && nested(c.state.Live, "metadata", "uid") != c.state.RecordedUID:
+		forget("somebody deleted it and created another of its name, which was left in place")
+	case nested(c.live, "metadata", "labels", v1alpha1.LabelComponent) != c.policy.Component:
+		forget("it no longer carries the label " + v1alpha1.LabelComponent + "=" + c.policy.Component + " and was left in place")
+	case nested(c.live, "metadata", "annotations", "helm.sh/resource-policy") == "keep":
+		forget("helm.sh/resource-policy: keep")
+	case deleting(c.state.Live):
+		c.change.State, c.change.Because = StateChanged, "it is being deleted"
+	default:
+		c.change.Op, c.change.State = OpDelete, StateChanged
+		c.change.Hash = hashOf("delete", c.state.ID.String())
+		if r := c.policy.find(c.state.ID, v1alpha1.OnDeleteObject, nil); r != nil {
+			switch r.Effect {
+			case v1alpha1.EffectHold:
+				c.change.stop(StateHeld, r.Name, r.Because)
+			case v1alpha1.EffectDeny:
+				c.change.stop(StateDenied, r.Name, r.Because)
+			case v1alpha1.EffectKeep:
+				forget("rule " + r.Name + ": " + r.Because)
+			case v1alpha1.EffectAllow:
+			}
+		}
+	}
+}
+
+func deleting(live map[string]any) bool {
+	return nested(live, "metadata", "deletionTimestamp") != nil
+}
+
+func nested(object map[string]any, path ...string) any {
+	for _, name := range path[:len(path)-1] {
+		object, _ = object[name].(map[string]any)
+	}
+	return object[path[len(path)-1]]
+}
+
+// bring plans the way to the target.
+func (c *comparison) bring() {
+	if deleting(c.state.Live) {
+		c.change.State, c.change.Because = StateChanged, "it is being deleted, and will be created anew when it is gone"
+		return
+	}
+	if other := nested(c.live, "metadata", "labels", v1alpha1.LabelComponent); other != nil && other != c.policy.Component {
+		c.change.stop(StateHeld, "other-component", fmt.Sprintf("it belongs to component %v", other))
+		return
+	}
+	recorded := c.recorded()
+	c.kept = &fieldpath.Set{}
+	hash := sha256.New()
+	worst := StateSynced
+	for _, w := range c.rows(recorded) {
+		f, ok := c.decide(&w)
+		if !ok {
+			continue
+		}
+		c.change.Fields = append(c.change.Fields, f)
+		worst = max(worst, stateOf(f.Action))
+		hash.Write(rowBytes(&w))
+	}
+	c.change.Hash = hex.EncodeToString(hash.Sum(nil)[:16])
+	c.change.State = worst
+	if worst == StateChanged && !c.kept.Empty() && !c.who.read {
+		c.change.OwnersUnread = true // a kept field may have to be handed over
+	}
+	switch {
+	case c.change.OwnersUnread:
+		c.change.Op = OpNone
+	case worst == StateHeld || worst == StateDenied:
+		c.change.Op, c.change.RecordStale = OpNone, false
+	default:
+		c.change.Record = masked(c.target, c.policy.MaskKey)
+		c.change.RecordStale = c.change.RecordStale || !equal(c.change.Record, any(c.state.Recorded))
+		c.send(worst)
+	}
+}
+
+// stateOf says what one field's action makes of its object.
+func stateOf(a Action) ObjectState {
+	switch a {
+	case ActionDeny:
+		return StateDenied
+	case ActionHold:
+		return StateHeld
+	case ActionSet, ActionRestore, ActionRemove, ActionAdopt:
+		return StateChanged
+	case ActionKeep, ActionRelease:
+		return StateSynced
+	}
+	return StateDenied
+}
+
+// recorded is the record without Secret data, or what can be told of it from
+// the fields that Keelson owns when it was lost.
+func (c *comparison) recorded() map[string]any {
+	if c.state.Recorded != nil {
+		if c.state.Recorded["apiVersion"] == c.target["apiVersion"] {
+			return c.state.Recorded
+		}
+	} else if c.live == nil {
+		return nil
+	}
+	if !c.who.read {
+		if c.live != nil {
+			c.change.OwnersUnread = true
+		}
+		return c.state.Recorded
+	}
+	ours := c.who.ours()
+	if ours.Empty() {
+		c.newToKeelson = true
+		return nil
+	}
+	live := typed.AsTypedUnvalidated(value.NewValueInterface(c.live), c.typ.Schema, c.typ.TypeRef)
+	rebuilt, _ := live.ExtractItems(ours.Leaves(), typed.WithAppendKeyFields()).AsValue().Unstructured().(map[string]any)
+	return masked(rebuilt, c.policy.MaskKey)
+}
+
+// rows are the leaf fields that are not settled, Secret data masked.
+func (c *comparison) rows(recorded map[string]any) []row {
+	var out []row
+	w := walker{schema: c.typ.Schema, emit: func(w row) {
+		if identity(w.path) || w.same(w.t, w.l) && w.same(w.r, w.t) {
+			return
+		}
+		if len(c.state.Normal) > 0 && slices.Contains(c.state.Normal, w.hash()) {
+			return
+		}
+		out = append(out, w)
+	}}
+	side := func(object map[string]any) cell {
+		if object == nil {
+			return cell{}
+		}
+		return cell{value: masked(object, c.policy.MaskKey), present: true}
+	}
+	w.walk(nil, c.typ.TypeRef, side(recorded), side(c.target), side(c.live))
+	return out
+}
+
+// identity fields tell which object it is; they don't differ.
+func identity(p fieldpath.Path) bool {
+	name := func(i int) string {
+		if p[i].FieldName == nil {
+			return ""
+		}
+		return *p[i].FieldName
+	}
+	switch len(p) {
+	case 1:
+		return name(0) == "apiVersion" || name(0) == "kind"
+	case 2:
+		return name(0) == "metadata" && (name(1) == "name" || name(1) == "namespace" || name(1) == "creationTimestamp")
+	}
+	return false
+}
+
+func rowBytes(w *row) []byte {
+	data, err := json.Marshal([]any{w.path.String(), w.t.value, w.l.value})
+	if err != nil {
+		// Not JSON, so not from an API server or a chart; the path alone
+		// then makes the hash, which can only make it too strict.
+		return []byte(w.path.String())
+	}
+	return data
+}
+
+func (w *row) hash() string {
+	sum := sha256.Sum256(rowBytes(w))
+	return hex.EncodeToString(sum[:8])
+}
+
+func hashOf(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return hex.EncodeToString(sum[:16])
+}
+
+// send fills in what the applier sends.
+func (c *comparison) send(worst ObjectState) {
+	switch {
+	case c.live == nil:
+		c.change.Op, c.change.State = OpCreate, StateChanged
+		c.change.Patch = c.target
+	case worst == StateChanged:
+		c.change.Op = OpUpdate
+		c.change.Patch = c.without(c.kept)
+		c.change.HandOver = c.handOver()
+	}
+}
+
+// without is the target without some fields.
+func (c *comparison) without(fields *fieldpath.Set) map[string]any {
+	if fields.Empty() {
+		return c.target
+	}
+	t := typed.AsTypedUnvalidated(value.NewValueInterface(c.target), c.typ.Schema, c.typ.TypeRef)
+	out, _ := t.RemoveItems(fields).AsValue().Unstructured().(map[string]any)
+	return out
+}
+
+// handOver is an object of the kept fields that Keelson owns alone, at their
+// live values, or nil. Server-side apply removes a field, or resets it to its
+// default, when its last owner stops sending it.
+func (c *comparison) handOver() map[string]any {
+	alone := &fieldpath.Set{}
+	c.kept.Iterate(func(p fieldpath.Path) {
+		if c.who.oursAlone(p) {
+			alone.Insert(p.Copy())
+		}
+	})
+	if alone.Empty() {
+		return nil
+	}
+	l := typed.AsTypedUnvalidated(value.NewValueInterface(c.live), c.typ.Schema, c.typ.TypeRef)
+	out, ok := l.ExtractItems(alone, typed.WithAppendKeyFields()).AsValue().Unstructured().(map[string]any)
+	if !ok {
+		return nil
+	}
+	out["apiVersion"], out["kind"] = c.target["apiVersion"], c.target["kind"]
+	meta := map[string]any{"name": c.state.ID.Name}
+	if c.state.ID.Namespace != "" {
+		meta["namespace"] = c.state.ID.Namespace
+	}
+	out["metadata"] = meta
+	return out
+}
+
+// Residue returns the hashes of the differences that remain between a target
+// and the object with which the API server answered its apply: what defaulting
+// and admission made of it, and no difference. They go into [State.Normal].
+func Residue(schemas Schemas, change Change, answer map[string]any, policy Policy) []string {
+	c := comparison{
+		state: State{ID: change.ID}, policy: policy, target: change.Patch, live: canonical(answer),
+		typ: schemas.typeOf(schema.FromAPIVersionAndKind(change.APIVersion, change.ID.Kind)),
+	}
+	var out []string
+	for _, w := range c.rows(masked(change.Patch, policy.MaskKey)) {
+		out = append(out, w.hash())
+	}
+	return out
+}

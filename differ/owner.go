@@ -1,0 +1,176 @@
+package differ
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// handOverManager takes a field from Keelson before Keelson stops sending it;
+// see [Change.HandOver]. It is no owner of anything: nobody acts in its name.
+const handOverManager = v1alpha1.FieldManager + "-hand-over"
+
+// owner says who set a live field.
+type owner uint8
+
+const (
+	ownerUnread     owner = iota // managedFields were not fetched
+	ownerNone                    // nobody: the API server's default
+	ownerOurs                    // Keelson alone
+	ownerPerson                  // kubectl and friends
+	ownerController              // a controller that is known to own such fields
+	ownerUnknown                 // somebody else
+)
+
+// persons and controllerManagers are field managers by glob. A person's tool
+// stays a person's also through a subresource: kubectl scale is no autoscaler.
+func persons() []string {
+	return []string{
+		"kubectl*", "k9s", "Lens*", "lens*", "freelens*", "openlens*", "headlamp*",
+		"dashboard*", "kubernetes-dashboard*", "Mozilla*", "oc", "octant", "rancher",
+	}
+}
+
+func controllerManagers() []string {
+	return []string{
+		"kube-controller-manager", "cloud-controller-manager", "kube-scheduler", "kubelet", "kube-apiserver",
+		"horizontal-pod-autoscaler", "vpa-*", "vertical-pod-autoscaler*", "keda*", "cluster-autoscaler", "karpenter",
+		"cainjector", "cert-manager*", "kruise-manager", "argo-rollouts*", "rollouts-controller",
+	}
+}
+
+// owners are the managers of a live object's fields.
+type owners struct {
+	read    bool
+	entries []ownerEntry
+}
+
+type ownerEntry struct {
+	who      owner
+	ours     bool
+	handOver bool
+	fields   *fieldpath.Set
+}
+
+// readOwners decodes metadata.managedFields of a live object; without them the
+// owners are unread.
+func readOwners(live map[string]any) (owners, error) {
+	meta, _ := live["metadata"].(map[string]any)
+	raw, ok := meta["managedFields"]
+	if !ok {
+		return owners{}, nil
+	}
+	data, err := json.Marshal(raw)
+	if err != nil {
+		return owners{}, fmt.Errorf("encode managedFields: %w", err)
+	}
+	var entries []metav1.ManagedFieldsEntry
+	if err := json.Unmarshal(data, &entries); err != nil {
+		return owners{}, fmt.Errorf("decode managedFields: %w", err)
+	}
+	out := owners{read: true, entries: make([]ownerEntry, 0, len(entries))}
+	for _, e := range entries {
+		if e.FieldsV1 == nil {
+			continue
+		}
+		fields := &fieldpath.Set{}
+		if err := fields.FromJSON(bytes.NewReader(e.FieldsV1.Raw)); err != nil {
+			return owners{}, fmt.Errorf("decode managedFields of manager %q: %w", e.Manager, err)
+		}
+		out.entries = append(out.entries, ownerEntry{
+			who:      classify(e.Manager, e.Subresource),
+			ours:     e.Manager == v1alpha1.FieldManager && e.Operation == metav1.ManagedFieldsOperationApply,
+			handOver: e.Manager == handOverManager,
+			fields:   fields,
+		})
+	}
+	return out, nil
+}
+
+func classify(manager, subresource string) owner {
+	matches := func(glob string) bool {
+		ok, _ := path.Match(glob, manager) // the globs are ours and well formed
+		return ok
+	}
+	switch {
+	case manager == v1alpha1.FieldManager:
+		return ownerOurs
+	case manager == handOverManager:
+		return ownerNone
+	case slices.ContainsFunc(persons(), matches):
+		return ownerPerson
+	case subresource != "", slices.ContainsFunc(controllerManagers(), matches):
+		return ownerController
+	}
+	return ownerUnknown
+}
+
+// of returns who owns a field or anything below it. Of several owners the one
+// that is hardest to overrule counts: a controller, then the unknown, then a person.
+func (o owners) of(p fieldpath.Path) owner {
+	if !o.read {
+		return ownerUnread
+	}
+	rank := func(w owner) int {
+		return slices.Index([]owner{ownerNone, ownerOurs, ownerPerson, ownerUnknown, ownerController}, w)
+	}
+	who := ownerNone
+	for _, e := range o.entries {
+		if rank(e.who) > rank(who) && owns(e.fields, p) {
+			who = e.who
+		}
+	}
+	return who
+}
+
+// oursAlone reports whether the field would vanish if Keelson stopped sending it.
+func (o owners) oursAlone(p fieldpath.Path) bool {
+	ours := false
+	for _, e := range o.entries {
+		if owns(e.fields, p) {
+			if !e.ours {
+				return false
+			}
+			ours = true
+		}
+	}
+	return ours
+}
+
+// ours are the fields that Keelson applied.
+func (o owners) ours() *fieldpath.Set {
+	set := &fieldpath.Set{}
+	for _, e := range o.entries {
+		if e.ours {
+			set = set.Union(e.fields)
+		}
+	}
+	return set
+}
+
+// owns reports whether the set holds the path or a path below it.
+func owns(set *fieldpath.Set, p fieldpath.Path) bool {
+	if len(p) == 0 {
+		return !set.Empty()
+	}
+	for _, pe := range p[:len(p)-1] {
+		next, ok := set.Children.Get(pe)
+		if !ok {
+			return false
+		}
+		set = next
+	}
+	last := p[len(p)-1]
+	if set.Members.Has(last) {
+		return true
+	}
+	below, ok := set.Children.Get(last)
+	return ok && !below.Empty()
+}

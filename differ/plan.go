@@ -1,0 +1,204 @@
+package differ
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/keelson-io/keelson/registry"
+)
+
+// Op is what the applier does to one object. The zero Op is invalid, so a
+// Change built without one can't pass for [OpNone].
+type Op uint8
+
+// The values of [Op].
+const (
+	OpNone   Op = iota + 1 // leave the object alone
+	OpCreate               // it does not exist
+	OpUpdate               // send Patch
+	OpDelete               // it is no longer wanted
+	OpForget               // gone already: drop it from the record
+)
+
+// String is the name in the JSON contract; a forgotten object needs no
+// operation in the cluster.
+func (o Op) String() string {
+	switch o {
+	case OpNone, OpForget:
+		return "none"
+	case OpCreate:
+		return "create"
+	case OpUpdate:
+		return "update"
+	case OpDelete:
+		return "delete"
+	}
+	return fmt.Sprintf("Op(%d)", uint8(o))
+}
+
+// MarshalText writes the name.
+func (o Op) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// ObjectState says how an object stands. The zero value is invalid.
+type ObjectState uint8
+
+// The values of [ObjectState].
+const (
+	StateSynced  ObjectState = iota + 1 // nothing to do
+	StateChanged                        // the Op brings it to its target
+	StateHeld                           // a dangerous change waits; nothing of the object moves
+	StateDenied                         // a rule forbids the change; nothing of the object moves
+)
+
+// String is the name in the JSON contract.
+func (s ObjectState) String() string {
+	switch s {
+	case StateSynced:
+		return "synced"
+	case StateChanged:
+		return "changed"
+	case StateHeld:
+		return "held"
+	case StateDenied:
+		return "denied"
+	}
+	return fmt.Sprintf("ObjectState(%d)", uint8(s))
+}
+
+// MarshalText writes the name.
+func (s ObjectState) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Action is what happens to one field. The zero Action is invalid.
+type Action uint8
+
+// The values of [Action].
+const (
+	ActionSet     Action = iota + 1 // a wanted change
+	ActionRestore                   // drift that is undone
+	ActionRemove                    // no longer wanted
+	ActionKeep                      // the live value stays
+	ActionRelease                   // no longer wanted, but somebody else's by now
+	ActionHold                      // waits for approval
+	ActionDeny                      // forbidden
+	ActionAdopt                     // there already: only its ownership is taken
+)
+
+// String is the name in the JSON contract.
+func (a Action) String() string {
+	names := [...]string{"", "set", "restore", "remove", "keep", "release", "hold", "deny", "adopt"}
+	if a == 0 || int(a) >= len(names) {
+		return fmt.Sprintf("Action(%d)", uint8(a))
+	}
+	return names[a]
+}
+
+// MarshalText writes the name.
+func (a Action) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
+
+// Field is one leaf field that is not settled.
+type Field struct {
+	// Path in structured-merge-diff syntax.
+	Path string
+	// Recorded, Target and Live are nil where absent. Data of Secrets is
+	// masked by a keyed hash.
+	Recorded, Target, Live any
+	Action                 Action
+	// Rule and Because are set when a danger rule or an owner decided.
+	Rule, Because string
+}
+
+// MarshalJSON leaves out absent values but not false, 0 and "".
+func (f Field) MarshalJSON() ([]byte, error) {
+	m := map[string]any{"path": f.Path, "action": f.Action}
+	for name, v := range map[string]any{"recorded": f.Recorded, "target": f.Target, "live": f.Live} {
+		if v != nil {
+			m[name] = v
+		}
+	}
+	if f.Rule != "" {
+		m["rule"] = f.Rule
+	}
+	if f.Because != "" {
+		m["because"] = f.Because
+	}
+	data, err := json.Marshal(m)
+	if err != nil {
+		return nil, fmt.Errorf("field %s: %w", f.Path, err)
+	}
+	return data, nil
+}
+
+// Change is the plan for one object.
+type Change struct {
+	ID         ID
+	APIVersion string
+	Op         Op
+	State      ObjectState
+	// Fields that are not settled, in path order.
+	Fields []Field
+	// Rule and Because are set when the object's deletion, or the object as a
+	// whole, is held or denied.
+	Rule, Because string
+	// Hash identifies the difference; an approval is bound to it.
+	Hash string
+	// Source is where the target comes from.
+	Source registry.Position
+
+	// Patch is what OpCreate and OpUpdate send by server-side apply, without
+	// the fields that stay as they are. It is not masked: never print it.
+	Patch map[string]any
+	// HandOver is sent first, in the name of [HandOverManager]: fields that
+	// stay, and that would vanish when Keelson alone stops sending them.
+	HandOver map[string]any
+	// Live is the object that the plan was made from; nil when absent.
+	Live map[string]any
+	// Record is what to record once the Op is done; nil to forget the object.
+	// Data of Secrets is masked.
+	Record map[string]any
+	// RecordStale says that the record must be written even without an Op.
+	RecordStale bool
+	// OwnersUnread says that the plan could not be decided without
+	// managedFields: fetch the object and compare again. The Op is OpNone.
+	OwnersUnread bool
+}
+
+// HandOverManager is the field manager that [Change.HandOver] is applied with.
+func HandOverManager() string { return handOverManager }
+
+// Plan is one change an object, in the order of the states' IDs.
+type Plan struct {
+	Changes []Change
+}
+
+// Count returns how many objects have the given operation.
+func (p Plan) Count(op Op) int {
+	n := 0
+	for i := range p.Changes {
+		if p.Changes[i].Op == op {
+			n++
+		}
+	}
+	return n
+}
+
+// Settled reports whether nothing is to be written, held or looked up: the
+// cluster is as git wants it, and the record says so.
+func (p Plan) Settled() bool {
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if c.Op != OpNone || c.State != StateSynced || c.RecordStale || c.OwnersUnread {
+			return false
+		}
+	}
+	return true
+}
+
+// Differs reports whether any object is not as git wants it.
+func (p Plan) Differs() bool {
+	for i := range p.Changes {
+		if p.Changes[i].State != StateSynced {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,206 @@
+package differ
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// jsonObject is one object in the JSON contract of DESIGN.md ("Commands").
+type jsonObject struct {
+	APIVersion string      `json:"apiVersion"`
+	Kind       string      `json:"kind"`
+	Namespace  string      `json:"namespace,omitempty"`
+	Name       string      `json:"name"`
+	Op         Op          `json:"op"`
+	State      ObjectState `json:"state"`
+	Fields     []Field     `json:"fields,omitempty"`
+	Rule       string      `json:"rule,omitempty"`
+	Because    string      `json:"because,omitempty"`
+	Hash       string      `json:"hash,omitempty"`
+}
+
+// MarshalJSON writes the contract that DESIGN.md gives for keelson diff -o json.
+func (p Plan) MarshalJSON() ([]byte, error) {
+	objects := make([]jsonObject, 0, len(p.Changes))
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		o := jsonObject{
+			APIVersion: c.APIVersion, Kind: c.ID.Kind, Namespace: c.ID.Namespace, Name: c.ID.Name,
+			Op: c.Op, State: c.State, Fields: c.Fields, Rule: c.Rule, Because: c.Because,
+		}
+		if c.State != StateSynced {
+			o.Hash = c.Hash
+		}
+		objects = append(objects, o)
+	}
+	data, err := json.Marshal(map[string]any{"objects": objects})
+	if err != nil {
+		return nil, fmt.Errorf("encode plan: %w", err)
+	}
+	return data, nil
+}
+
+// WriteText writes the plan as a unified diff, one hunk a field: what is held
+// or denied on top, each with its rule and reason. Settled objects are left out.
+func (p Plan) WriteText(w io.Writer, color bool) error {
+	t := text{color: color}
+	order := make([]*Change, 0, len(p.Changes))
+	for i := range p.Changes {
+		if c := &p.Changes[i]; c.State != StateSynced || len(c.Fields) > 0 {
+			order = append(order, c)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b *Change) int { return int(b.State) - int(a.State) })
+	for _, c := range order {
+		t.change(c)
+	}
+	_, err := io.WriteString(w, t.b.String())
+	if err != nil {
+		return fmt.Errorf("write diff: %w", err)
+	}
+	return nil
+}
+
+// Summary counts the plan in one line: "2 to update, 1 held".
+func (p Plan) Summary() string {
+	var parts []string
+	add := func(n int, what string) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, what))
+		}
+	}
+	add(p.Count(OpCreate), "to create")
+	add(p.Count(OpUpdate), "to update")
+	add(p.Count(OpDelete), "to delete")
+	held, denied, kept := 0, 0, 0
+	for i := range p.Changes {
+		switch p.Changes[i].State {
+		case StateHeld:
+			held++
+		case StateDenied:
+			denied++
+		case StateSynced, StateChanged:
+		}
+		for _, f := range p.Changes[i].Fields {
+			if f.Action == ActionKeep {
+				kept++
+			}
+		}
+	}
+	add(held, "held")
+	add(denied, "denied")
+	if kept == 1 {
+		add(kept, "field kept")
+	}
+	if kept > 1 {
+		add(kept, "fields kept")
+	}
+	if len(parts) == 0 {
+		return "in sync"
+	}
+	return strings.Join(parts, ", ")
+}
+
+const (
+	ansiRed    = "\x1b[31m"
+	ansiGreen  = "\x1b[32m"
+	ansiYellow = "\x1b[33m"
+	ansiCyan   = "\x1b[36m"
+	ansiBold   = "\x1b[1m"
+	ansiReset  = "\x1b[0m"
+)
+
+type text struct {
+	b     strings.Builder
+	color bool
+}
+
+func (t *text) line(color, s string) {
+	if t.color && color != "" {
+		t.b.WriteString(color + s + ansiReset + "\n")
+		return
+	}
+	t.b.WriteString(s + "\n")
+}
+
+func (t *text) change(c *Change) {
+	verb := map[ObjectState]string{StateHeld: "HELD", StateDenied: "DENIED"}[c.State]
+	if verb == "" {
+		verb = c.Op.String()
+	}
+	t.line(ansiBold, fmt.Sprintf("%s %s", verb, c.ID))
+	if c.Rule != "" || c.Because != "" {
+		t.reason(c.Rule, c.Because)
+	}
+	switch c.Op {
+	case OpCreate:
+		t.line("", "--- absent")
+		t.line("", "+++ "+c.Source.String())
+		t.value(ansiGreen, "+", c.Record)
+	case OpDelete:
+		t.line("", "--- live")
+		t.line("", "+++ absent")
+	case OpNone, OpUpdate, OpForget:
+		if len(c.Fields) > 0 {
+			t.line("", "--- live")
+			t.line("", "+++ "+c.Source.String())
+		}
+		for _, f := range c.Fields {
+			t.field(f)
+		}
+	}
+	t.line("", "")
+}
+
+func (t *text) reason(rule, because string) {
+	if rule != "" {
+		because = "rule " + rule + ": " + because
+	}
+	t.line(ansiYellow, "! "+because)
+}
+
+func (t *text) field(f Field) {
+	hunk := "@@ " + f.Path + " @@ " + f.Action.String()
+	t.line(ansiCyan, hunk)
+	if f.Because != "" {
+		t.reason(f.Rule, f.Because)
+	}
+	switch f.Action {
+	case ActionKeep, ActionRelease, ActionAdopt:
+		t.value("", " ", f.Live)
+	case ActionSet, ActionRestore, ActionRemove, ActionHold, ActionDeny:
+		if f.Live != nil {
+			t.value(ansiRed, "-", f.Live)
+		}
+		if f.Target != nil {
+			t.value(ansiGreen, "+", f.Target)
+		}
+	}
+}
+
+// value writes a value as YAML, every line behind a mark.
+func (t *text) value(color, mark string, v any) {
+	data, err := yaml.Marshal(v)
+	if err != nil {
+		data = []byte(fmt.Sprint(v))
+	}
+	for line := range strings.Lines(string(data)) {
+		t.line(color, mark+printable(strings.TrimSuffix(line, "\n")))
+	}
+}
+
+// printable shows control characters: what comes from a cluster must not
+// drive the reader's terminal.
+func printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' && r != '\t' || r == 0x7f {
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}

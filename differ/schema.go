@@ -1,0 +1,92 @@
+package differ
+
+import (
+	"encoding/json"
+	"fmt"
+
+	yaml "go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/kube-openapi/pkg/schemaconv"
+	"k8s.io/kube-openapi/pkg/spec3"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+	smdschema "sigs.k8s.io/structured-merge-diff/v4/schema"
+	"sigs.k8s.io/structured-merge-diff/v4/typed"
+)
+
+// Schema knows the field types of one group and version of an API server. It
+// is immutable and safe for concurrent use.
+type Schema struct {
+	types map[schema.GroupVersionKind]typed.ParseableType
+}
+
+// ParseOpenAPI reads one OpenAPI v3 document as an API server publishes it
+// under /openapi/v3/apis/GROUP/VERSION.
+//
+// kube-openapi converts to the schema of structured-merge-diff v6, which is
+// the same document as v4's, so it crosses over as YAML.
+func ParseOpenAPI(document []byte) (*Schema, error) {
+	var doc spec3.OpenAPI
+	if err := json.Unmarshal(document, &doc); err != nil {
+		return nil, fmt.Errorf("decode OpenAPI v3 document: %w", err)
+	}
+	if doc.Components == nil {
+		return &Schema{}, nil
+	}
+	converted, err := schemaconv.ToSchemaFromOpenAPI(doc.Components.Schemas, false)
+	if err != nil {
+		return nil, fmt.Errorf("convert OpenAPI v3 document: %w", err)
+	}
+	text, err := yaml.Marshal(converted)
+	if err != nil {
+		return nil, fmt.Errorf("write schema: %w", err)
+	}
+	parser, err := typed.NewParser(typed.YAMLObject(text))
+	if err != nil {
+		return nil, fmt.Errorf("read schema: %w", err)
+	}
+	out := &Schema{types: map[schema.GroupVersionKind]typed.ParseableType{}}
+	for name, s := range doc.Components.Schemas {
+		for _, gvk := range kindsOf(s) {
+			out.types[gvk] = parser.Type(name)
+		}
+	}
+	return out, nil
+}
+
+// kindsOf reads the extension that ties a definition to the kinds it describes.
+func kindsOf(s *spec.Schema) []schema.GroupVersionKind {
+	var kinds []schema.GroupVersionKind
+	list, _ := s.Extensions["x-kubernetes-group-version-kind"].([]any)
+	for _, item := range list {
+		m, _ := item.(map[string]any)
+		group, _ := m["group"].(string)
+		version, _ := m["version"].(string)
+		kind, _ := m["kind"].(string)
+		if version != "" && kind != "" {
+			kinds = append(kinds, schema.GroupVersionKind{Group: group, Version: version, Kind: kind})
+		}
+	}
+	return kinds
+}
+
+// Schemas finds the schema of a kind among those of one cluster.
+type Schemas map[schema.GroupVersion]*Schema
+
+// typeOf returns the kind's type, or the deduced type, in which maps merge and
+// lists are atomic, as the API server treats custom resources without a schema.
+func (s Schemas) typeOf(gvk schema.GroupVersionKind) typed.ParseableType {
+	if one := s[gvk.GroupVersion()]; one != nil {
+		if t, ok := one.types[gvk]; ok {
+			return t
+		}
+	}
+	return typed.DeducedParseableType
+}
+
+// field returns the type of a map's or struct's field.
+func fieldType(m *smdschema.Map, name string) smdschema.TypeRef {
+	if f, ok := m.FindField(name); ok {
+		return f.Type
+	}
+	return m.ElementType
+}
