@@ -70,7 +70,10 @@ type Error struct {
 	Component, Version string
 	At                 registry.Position
 	Message            string
-	Err                error // the cause, may be nil
+	// Transient is set when the same request may succeed another time: it was
+	// interrupted, say. All other errors last until git or the cluster changes.
+	Transient bool
+	Err       error // the cause, may be nil
 }
 
 // Error is "COMPONENT VERSION: FILE:LINE: message".

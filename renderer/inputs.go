@@ -1,0 +1,108 @@
+package renderer
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// inputHash is over all that a render depends on.
+type inputHash [sha256.Size]byte
+
+// inputs is a request as far as a render looks at it. Images are those that
+// the cluster pulls: a mirror of a host that no image comes from changes
+// nothing.
+type inputs struct {
+	Component   string
+	Version     string // source positions name it
+	Tree        string
+	Files       string // instead of a tree
+	Namespace   string
+	Images      map[string]resolvedImage
+	Into        map[string]*v1alpha1.ImagePaths
+	Values      map[string]any
+	Kubernetes  string
+	APIVersions []string
+	Scopes      []string
+}
+
+func hashInputs(r Request) (inputHash, error) {
+	in := inputs{
+		Component:   r.Version.Component,
+		Version:     r.Version.Name,
+		Tree:        r.Version.Tree,
+		Namespace:   r.Version.Spec.Namespace,
+		Images:      map[string]resolvedImage{},
+		Into:        map[string]*v1alpha1.ImagePaths{},
+		Kubernetes:  r.Capabilities.KubeVersion,
+		APIVersions: slices.Sorted(slices.Values(r.Capabilities.APIVersions)),
+	}
+	if r.Version.Tree == "" { // not out of git
+		in.Files = hashFiles(r)
+	}
+	for name, img := range r.Version.Images {
+		in.Images[name] = resolve(img, r.ImageMirrors)
+		in.Into[name] = img.Into
+	}
+	if r.Values != nil {
+		in.Values = r.Values.Map()
+	}
+	for k, scoped := range maps.All(r.Capabilities.ClusterScoped) {
+		if scoped {
+			in.Scopes = append(in.Scopes, k.String())
+		}
+	}
+	slices.Sort(in.Scopes)
+	data, err := json.Marshal(in)
+	if err != nil {
+		return inputHash{}, newError(r.Version, componentPosition(r.Version, "component.yaml", 0),
+			"values can't be written as JSON: "+err.Error(), err)
+	}
+	return sha256.Sum256(data), nil
+}
+
+func hashFiles(r Request) string {
+	h := sha256.New()
+	for _, f := range r.Version.Chart {
+		fmt.Fprintf(h, "%d %s %d ", len(f.Name), f.Name, len(f.Data))
+		h.Write(f.Data)
+	}
+	return fmt.Sprintf("%x", h.Sum(nil))
+}
+
+// size is about what the target takes in memory.
+func (t *Target) size() int64 {
+	n := int64(256)
+	for _, list := range [][]*Object{t.Objects, t.Hooks} {
+		for _, o := range list {
+			n += 128 + sizeOf(o.Content)
+		}
+	}
+	for _, w := range t.Warnings {
+		n += 16 + int64(len(w))
+	}
+	return n
+}
+
+func sizeOf(v any) int64 {
+	const word = 16 // an interface value
+	n := int64(word)
+	switch v := v.(type) {
+	case string:
+		n += int64(len(v))
+	case []any:
+		for _, e := range v {
+			n += sizeOf(e)
+		}
+	case map[string]any:
+		n += 48
+		for k, e := range v {
+			n += 2*word + int64(len(k)) + sizeOf(e)
+		}
+	}
+	return n
+}

@@ -1,0 +1,69 @@
+package renderer
+
+import (
+	"encoding/json"
+	"math"
+	"reflect"
+)
+
+// userValues are the request's meta-config with its images, in the form in
+// which Helm hands values files to charts. The request is not touched.
+func userValues(r Request) (map[string]any, *Error) {
+	values := map[string]any{}
+	if r.Values != nil {
+		for k, v := range r.Values.Map() {
+			values[k] = copyValue(v)
+		}
+	}
+	if err := injectImages(r, values); err != nil {
+		return nil, err
+	}
+	return values, nil
+}
+
+// copyValue is a deep copy in which every number is a float64: that is what
+// Helm makes of values files, and charts compare and print them as such.
+func copyValue(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		m := make(map[string]any, len(v))
+		for k, e := range v {
+			m[k] = copyValue(e)
+		}
+		return m
+	case []any:
+		s := make([]any, len(v))
+		for i, e := range v {
+			s[i] = copyValue(e)
+		}
+		return s
+	case nil, bool, string, float64:
+		return v
+	case json.Number:
+		if f, err := v.Float64(); err == nil {
+			return f
+		}
+		return v.String()
+	}
+	switch rv := reflect.ValueOf(v); {
+	case rv.CanInt():
+		return float64(rv.Int())
+	case rv.CanUint():
+		return float64(rv.Uint())
+	case rv.CanFloat():
+		return rv.Float()
+	}
+	return v
+}
+
+// jsonNumber is the number that decoding JSON into an unstructured object
+// gives for f: an int64 when it is written without a fraction.
+func jsonNumber(f float64) (any, bool) {
+	switch {
+	case math.IsNaN(f) || math.IsInf(f, 0):
+		return nil, false
+	case f == math.Trunc(f) && f >= math.MinInt64 && f < math.MaxInt64:
+		return int64(f), true
+	}
+	return f, true
+}
