@@ -1,7 +1,7 @@
 package differ
 
 import (
-	"math"
+	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -23,7 +23,7 @@ func equality(ref smdschema.TypeRef) func(a, b any) bool {
 	}
 	switch *ref.NamedType {
 	case typeQuantity:
-		return equalBy(parseQuantity)
+		return equalQuantity
 	case typeDuration:
 		return equalBy(parseDuration)
 	case typeTime, typeMicroTime:
@@ -44,27 +44,28 @@ func equalBy[T comparable](parse func(any) (T, bool)) func(a, b any) bool {
 	}
 }
 
-// parseQuantity gives the canonical text: quantities have no comparable form.
-func parseQuantity(v any) (string, bool) {
+// equalQuantity compares by amount, whatever the suffix: 1Gi is 1073741824.
+func equalQuantity(a, b any) bool {
+	qa, aok := quantity(a)
+	qb, bok := quantity(b)
+	if aok && bok {
+		return qa.Cmp(qb) == 0
+	}
+	return equal(a, b)
+}
+
+func quantity(v any) (resource.Quantity, bool) {
 	switch v := v.(type) {
 	case string:
 		q, err := resource.ParseQuantity(v)
-		if err != nil {
-			return "", false
-		}
-		return canonicalQuantity(q), true
+		return q, err == nil
 	case int64:
-		return canonicalQuantity(*resource.NewQuantity(v, resource.DecimalSI)), true
+		return *resource.NewQuantity(v, resource.DecimalSI), true
 	case float64:
-		q := resource.NewMilliQuantity(int64(math.Round(v*1000)), resource.DecimalSI)
-		return canonicalQuantity(*q), true
+		q, err := resource.ParseQuantity(strconv.FormatFloat(v, 'f', -1, 64))
+		return q, err == nil
 	}
-	return "", false
-}
-
-// canonicalQuantity drops the suffix style, so that 1Gi is 1073741824.
-func canonicalQuantity(q resource.Quantity) string {
-	return q.AsDec().String()
+	return resource.Quantity{}, false
 }
 
 func parseDuration(v any) (time.Duration, bool) {
