@@ -1,0 +1,25 @@
+package applier
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// NewWant joins what git says of a delivery with its rendered target. The
+// delivery must have no problems. The error says which danger rule is malformed.
+func NewWant(f *registry.Fleet, d *registry.Delivery, t *renderer.Target) (Want, error) {
+	spec := d.Version.Spec
+	rules, err := differ.NewRules(spec.Danger, f.Spec.Danger)
+	if err != nil {
+		return Want{}, fmt.Errorf("component %s %s: %w", d.Component, d.VersionName, err)
+	}
+	return Want{
+		Component: d.Component, Version: d.Version.Name, Tree: d.Version.Tree, Revision: f.Revision,
+		Namespace: spec.Namespace, Target: t, Rules: rules, Adopt: spec.Adopt,
+		Drift: cmp.Or(spec.Drift, f.Spec.Drift),
+	}, nil
+}
