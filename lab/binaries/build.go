@@ -107,7 +107,7 @@ func (s Set) build(ctx context.Context, b Binary, parallel int, out *progress, s
 	if err != nil {
 		return fmt.Errorf("make room for %s: %w", b.Name, err)
 	}
-	defer os.RemoveAll(temp)
+	defer func() { _ = os.RemoveAll(temp) }() // or the next build sweeps it
 
 	if parallel <= 0 {
 		parallel = DefaultParallel(cores())

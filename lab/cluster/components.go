@@ -1,11 +1,16 @@
 package cluster
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/keelson-io/keelson/lab/binaries"
 )
+
+// ErrNoComponent is the error of a component that a cluster doesn't have.
+var ErrNoComponent = errors.New("no such component")
 
 // component is one process of a cluster: what to run, and what it costs.
 type component struct {
@@ -57,9 +62,10 @@ func (r *record) pick(parts []string) ([]component, error) {
 	if len(parts) == 0 {
 		return all, nil
 	}
+	known := componentNames(all)
 	for _, part := range parts {
-		if _, err := r.component(part); err != nil {
-			return nil, err
+		if !slices.Contains(known, part) {
+			return nil, fmt.Errorf("%s: %w: %q; there are %s", r.Name, ErrNoComponent, part, strings.Join(known, ", "))
 		}
 	}
 	return slices.DeleteFunc(all, func(c component) bool { return !slices.Contains(parts, c.name) }), nil

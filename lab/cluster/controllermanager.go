@@ -2,39 +2,41 @@ package cluster
 
 import "strings"
 
-// controllers that a cluster of the lab needs. Left out is what has nothing to
+// controllers returns what a cluster of the lab needs. Left out is what has nothing to
 // do here (clouds, routes, attaching of volumes, signing of certificates,
 // device claims) and only costs watches.
-var controllers = []string{
-	"clusterrole-aggregation-controller",
-	"cronjob-controller",
-	"daemonset-controller",
-	"deployment-controller",
-	"disruption-controller",
-	"endpoints-controller",
-	"endpointslice-controller",
-	"garbage-collector-controller",
-	"horizontal-pod-autoscaler-controller",
-	"job-controller",
-	"namespace-controller",
-	"node-lifecycle-controller",
-	"persistentvolume-binder-controller",
-	"persistentvolume-protection-controller",
-	"persistentvolumeclaim-protection-controller",
-	"pod-garbage-collector-controller",
-	"replicaset-controller",
-	"resourcequota-controller",
-	"root-ca-certificate-publisher-controller",
-	"serviceaccount-controller",
-	"serviceaccount-token-controller",
-	"statefulset-controller",
-	"ttl-after-finished-controller",
+func controllers() []string {
+	return []string{
+		"clusterrole-aggregation-controller",
+		"cronjob-controller",
+		"daemonset-controller",
+		"deployment-controller",
+		"disruption-controller",
+		"endpoints-controller",
+		"endpointslice-controller",
+		"garbage-collector-controller",
+		"horizontal-pod-autoscaler-controller",
+		"job-controller",
+		"namespace-controller",
+		"node-lifecycle-controller",
+		"persistentvolume-binder-controller",
+		"persistentvolume-protection-controller",
+		"persistentvolumeclaim-protection-controller",
+		"pod-garbage-collector-controller",
+		"replicaset-controller",
+		"resourcequota-controller",
+		"root-ca-certificate-publisher-controller",
+		"serviceaccount-controller",
+		"serviceaccount-token-controller",
+		"statefulset-controller",
+		"ttl-after-finished-controller",
+	}
 }
 
 func controllerManagerArgs(r *record) []string {
 	return []string{
 		"--kubeconfig=" + r.kubeconfig("kube-controller-manager"),
-		"--controllers=" + strings.Join(controllers, ","),
+		"--controllers=" + strings.Join(controllers(), ","),
 		// One user a controller, as elsewhere: the audit log and managedFields
 		// tell them apart.
 		"--use-service-account-credentials=true",

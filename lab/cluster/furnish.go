@@ -152,7 +152,7 @@ func (r *record) node(i int) *corev1.Node {
 			Capacity:    room,
 			Allocatable: room,
 			Addresses: []corev1.NodeAddress{
-				{Type: corev1.NodeInternalIP, Address: "10.245.0." + strconv.Itoa(i)},
+				{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.245.%d.%d", i/200, i%200+1)},
 				{Type: corev1.NodeHostName, Address: name},
 			},
 			NodeInfo: corev1.NodeSystemInfo{

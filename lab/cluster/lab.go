@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 
 	"github.com/keelson-io/keelson/lab/lock"
@@ -19,7 +18,11 @@ const EnvDir = "KEELSON_LAB_DIR"
 // XDG_STATE_HOME, else in ~/.local/state.
 func DefaultDir() (string, error) {
 	if dir := os.Getenv(EnvDir); dir != "" {
-		return filepath.Abs(dir)
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", EnvDir, err)
+		}
+		return abs, nil
 	}
 	if state := os.Getenv("XDG_STATE_HOME"); filepath.IsAbs(state) {
 		return filepath.Join(state, "keelson", "lab"), nil
@@ -128,19 +131,8 @@ func (l *Lab) Log(name, component string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if _, err := r.component(component); err != nil {
+	if _, err := r.pick([]string{component}); err != nil {
 		return "", err
 	}
 	return r.log(component), nil
-}
-
-// component finds one of the cluster's components by name.
-func (r *record) component(name string) (component, error) {
-	all := components(r.Options.ControlPlaneOnly)
-	for _, c := range all {
-		if c.name == name {
-			return c, nil
-		}
-	}
-	return component{}, fmt.Errorf("%s has no component %q; it has %s", r.Name, name, strings.Join(componentNames(all), ", "))
 }

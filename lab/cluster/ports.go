@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -25,7 +26,7 @@ const attempts = 200
 
 // choosePorts returns ports that nothing listens on and that no other cluster
 // has, running or not.
-func choosePorts(others []*record) (ports, error) {
+func choosePorts(ctx context.Context, others []*record) (ports, error) {
 	taken := map[int]bool{}
 	for _, o := range others {
 		taken[o.Ports.Etcd], taken[o.Ports.EtcdPeer], taken[o.Ports.APIServer] = true, true, true
@@ -34,7 +35,7 @@ func choosePorts(others []*record) (ports, error) {
 	for _, port := range []*int{&p.Etcd, &p.EtcdPeer, &p.APIServer} {
 		for range attempts {
 			n := firstPort + rand.IntN(lastPort-firstPort+1)
-			if taken[n] || !free(n) {
+			if taken[n] || !free(ctx, n) {
 				continue
 			}
 			*port, taken[n] = n, true
@@ -47,8 +48,9 @@ func choosePorts(others []*record) (ports, error) {
 	return p, nil
 }
 
-func free(port int) bool {
-	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+func free(ctx context.Context, port int) bool {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
 		return false
 	}

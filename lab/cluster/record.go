@@ -60,7 +60,7 @@ func (r *record) kubeconfig(user string) string { return r.path("kubeconfig", us
 func (r *record) config(name string) string     { return r.path("config", name) }
 func (r *record) log(component string) string   { return r.path("logs", component+".log") }
 func (r *record) auditLog() string              { return r.path("audit.log") }
-func (r *record) server() string { return fmt.Sprintf("https://127.0.0.1:%d", r.Ports.APIServer) }
+func (r *record) server() string                { return fmt.Sprintf("https://127.0.0.1:%d", r.Ports.APIServer) }
 
 func (r *record) etcd() string                         { return fmt.Sprintf("https://127.0.0.1:%d", r.Ports.Etcd) }
 func (r *record) alive(component string) (bool, error) { return r.Processes[component].Alive() }

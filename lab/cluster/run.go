@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -21,8 +22,8 @@ const (
 	readyPoll = 50 * time.Millisecond
 
 	// stopGrace is how long a component gets to end by itself. An API server
-	// waits for the requests that it is serving.
-	stopGrace = 20 * time.Second
+	// that clients watch would wait for a minute.
+	stopGrace = 3 * time.Second
 
 	// logLines is how much of a component's log an error carries.
 	logLines = 15
@@ -133,8 +134,8 @@ func (r *record) logTail(component string) string {
 // complains about another that is missing. All are tried.
 func (l *Lab) halt(ctx context.Context, r *record, grace time.Duration, of ...component) error {
 	var failed []error
-	for i := len(of) - 1; i >= 0; i-- {
-		name := of[i].name
+	for _, c := range slices.Backward(of) {
+		name := c.name
 		if err := r.Processes[name].Stop(ctx, grace); err != nil {
 			failed = append(failed, fmt.Errorf("%s: stop %s: %w", r.Name, name, err))
 			continue

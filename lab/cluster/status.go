@@ -58,8 +58,11 @@ type ComponentStatus struct {
 // it watches the processes that long and says what they used in that time.
 func (l *Lab) Status(ctx context.Context, sample time.Duration) ([]Status, error) {
 	before, err := l.observe()
-	if err != nil || sample <= 0 {
-		return l.judge(ctx, before), err
+	if err != nil {
+		return nil, err
+	}
+	if sample <= 0 {
+		return l.judge(ctx, before), nil
 	}
 	start := time.Now()
 	wait := time.NewTimer(sample)

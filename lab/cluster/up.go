@@ -105,7 +105,7 @@ func (l *Lab) create(ctx context.Context, r *record, now time.Time) error {
 		}
 		others = append(others, other)
 	}
-	if r.Ports, err = choosePorts(others); err != nil {
+	if r.Ports, err = choosePorts(ctx, others); err != nil {
 		return err
 	}
 	if err := r.writeFiles(now); err != nil {

@@ -10,7 +10,7 @@ func newDown(open opener) *cobra.Command {
 	var all bool
 	c := &cobra.Command{
 		Use:   "down NAME... | --all",
-		Short: "End clusters and remove all of them",
+		Short: "End clusters and remove everything of theirs",
 		Long: `Ends the clusters' processes (by their recorded pid and start time: never one
 that got the pid since) and removes their folders: no process and no file stays.
 A cluster that isn't there is no error.`,
@@ -30,16 +30,9 @@ A cluster that isn't there is no error.`,
 					return err
 				}
 			}
-			var errs []error
-			for _, name := range unique(names) {
-				errs = append(errs, l.Down(c.Context(), name))
-			}
-			return join(errs)
+			return each(unique(names), func(name string) error { return l.Down(c.Context(), name) })
 		},
 	}
 	c.Flags().BoolVar(&all, "all", false, "every cluster")
 	return c
 }
-
-// join joins the errors of several clusters; what all of them are, it is.
-func join(errs []error) error { return errors.Join(errs...) }

@@ -41,8 +41,8 @@ audit log tells Keelson's calls from others' by it.`,
 			if err != nil {
 				return fmt.Errorf("read the kubeconfig: %w", err)
 			}
-			_, err = c.OutOrStdout().Write(data)
-			return err
+			fmt.Fprint(c.OutOrStdout(), string(data))
+			return nil
 		},
 	}
 	c.Flags().StringVar(&user, "user", cluster.Admin, "admin or keelson")

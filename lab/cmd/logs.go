@@ -29,7 +29,7 @@ func newLogs(open opener) *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("open the log (was %s ever started?): %w", given[1], err)
 			}
-			defer f.Close()
+			defer func() { _ = f.Close() }() // only read
 			if _, err := io.Copy(c.OutOrStdout(), f); err != nil {
 				return fmt.Errorf("print the log: %w", err)
 			}

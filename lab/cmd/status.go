@@ -64,8 +64,8 @@ const mega = 1e6
 
 func table(w io.Writer, all []cluster.Status, wide bool) error {
 	if len(all) == 0 {
-		_, err := fmt.Fprintln(w, "no clusters; make one with: lab up NAME")
-		return err
+		fmt.Fprintln(w, "no clusters; make one with: lab up NAME")
+		return nil
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "NAME\tSTATE\tVERSION\tNODES\tAPI SERVER\tRSS\tCPU")
@@ -85,5 +85,8 @@ func table(w io.Writer, all []cluster.Status, wide bool) error {
 		}
 	}
 	fmt.Fprintf(t, "TOTAL\t\t\t\t\t%d MB\t%.1f %%\n", int64(float64(rss)/mega), cpu)
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("print the table: %w", err)
+	}
+	return nil
 }

@@ -2,11 +2,8 @@ package cmd
 
 import (
 	"fmt"
-	"runtime"
-	"slices"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/keelson-io/keelson/lab/binaries"
 	"github.com/keelson-io/keelson/lab/cluster"
@@ -36,7 +33,7 @@ A cluster that exists keeps its options; --nodes and --label change them.`,
 		ValidArgsFunction: complete(open, false),
 		RunE: func(c *cobra.Command, names []string) error {
 			var change cluster.Change
-			if flags := c.Flags(); flags.Changed("nodes") {
+			if c.Flags().Changed("nodes") {
 				change.Nodes = &nodes
 			}
 			if c.Flags().Changed("control-plane-only") {
@@ -54,10 +51,11 @@ A cluster that exists keeps its options; --nodes and --label change them.`,
 			if err != nil {
 				return err
 			}
-			if err := up(c, l, unique(names), change, set); err != nil {
+			names = unique(names)
+			if err := each(names, func(name string) error { return l.Up(c.Context(), name, change, set) }); err != nil {
 				return err
 			}
-			for _, name := range unique(names) {
+			for _, name := range names {
 				path, err := l.Kubeconfig(name, cluster.Admin)
 				if err != nil {
 					return err
@@ -72,27 +70,4 @@ A cluster that exists keeps its options; --nodes and --label change them.`,
 	c.Flags().StringToStringVar(&labels, "label", nil, "labels of new nodes, key=value")
 	c.Flags().StringVar(&service, "service-cidr", cluster.DefaultServiceCIDR, "addresses of Services")
 	return c
-}
-
-// up brings several clusters up. A starting API server keeps about two cores
-// busy, so only so many start at a time; one that fails doesn't stop the rest.
-func up(c *cobra.Command, l *cluster.Lab, names []string, change cluster.Change, set binaries.Set) error {
-	var group errgroup.Group
-	group.SetLimit(max(1, runtime.NumCPU()/2))
-	errs := make([]error, len(names))
-	for i, name := range names {
-		group.Go(func() error {
-			errs[i] = l.Up(c.Context(), name, change, set)
-			return nil
-		})
-	}
-	_ = group.Wait()
-	return join(errs)
-}
-
-// unique drops repeated names.
-func unique(names []string) []string {
-	sorted := slices.Clone(names)
-	slices.Sort(sorted)
-	return slices.Compact(sorted)
 }

@@ -48,10 +48,9 @@ func Start(spec Spec) (ID, error) {
 	if err != nil {
 		return ID{}, fmt.Errorf("open the log of %s: %w", name, err)
 	}
-	defer log.Close()
+	defer func() { _ = log.Close() }() // the process has its own handle
 
-	// Not CommandContext: the end of the caller must not end the process.
-	cmd := exec.Command(spec.Path, spec.Args...)
+	cmd := exec.Command(spec.Path, spec.Args...) //nolint:noctx // it must outlive every context of ours
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = spec.Env, spec.Dir, log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
@@ -78,7 +77,7 @@ func Identify(pid int) (ID, error) {
 func identify(pid int) (ID, stat, error) {
 	boot, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return ID{}, stat{}, fmt.Errorf("read the boot ID, which only Linux has (%v): %w", err, errors.ErrUnsupported)
+		return ID{}, stat{}, fmt.Errorf("read the boot ID, which only Linux has: %w", errors.Join(errors.ErrUnsupported, err))
 	}
 	st, err := readStat(pid)
 	if err != nil {

@@ -1,0 +1,211 @@
+// Package audit reads the audit log of an API server, so that a test can say
+// which requests a program made and what it sent.
+//
+// The log is JSON, a line an event (audit.k8s.io/v1). The lab's policy writes
+// a line when a request is answered; a watch has one when it begins and
+// another when it ends.
+package audit
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+)
+
+// The stages that the lab's policy lets through.
+const (
+	ResponseStarted  = "ResponseStarted"  // a watch begins
+	ResponseComplete = "ResponseComplete" // the request is answered; a watch ended
+	Panic            = "Panic"            // the API server failed to answer
+)
+
+// ErrRotated is the error of a log that is shorter than the offset to read
+// from: what lay between was moved away, so nothing can be said of it.
+var ErrRotated = errors.New("the audit log was rotated or begun anew")
+
+// Event is one line of the log.
+type Event struct {
+	ID        string // the same for all events of one request
+	Stage     string
+	Level     string
+	Verb      string // get, list, watch, create, update, patch, delete, deletecollection; else the HTTP method
+	User      string
+	UserAgent string
+	Resource  Resource // zero for a path that is no resource, such as /openapi/v3
+	Code      int      // HTTP status
+	URI       string   // path and query
+	Received  time.Time
+	Time      time.Time // of the stage
+
+	// From the query of the URI.
+	DryRun       bool
+	FieldManager string
+	Force        bool
+
+	// The bodies; nil unless the policy asks for them and there is one.
+	Request  json.RawMessage
+	Response json.RawMessage
+}
+
+// Resource is what a request is about.
+type Resource struct {
+	Group, Version, Resource, Subresource, Namespace, Name string
+}
+
+// String returns the resource as in "apps/v1 deployments/scale kube-system/dns".
+func (r Resource) String() string {
+	join := func(a, b string) string { return strings.Trim(a+"/"+b, "/") }
+	return strings.TrimSpace(join(r.Group, r.Version) + " " + join(r.Resource, r.Subresource) + " " + join(r.Namespace, r.Name))
+}
+
+// Write says whether the request was meant to change something, be it only in
+// a dry run.
+func (e Event) Write() bool {
+	return slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, e.Verb)
+}
+
+// Watch says whether the request was a watch.
+func (e Event) Watch() bool { return e.Verb == "watch" }
+
+// Read says whether the request only read, and was no watch.
+func (e Event) Read() bool { return !e.Write() && !e.Watch() }
+
+// String returns the event in a line.
+func (e Event) String() string {
+	var notes strings.Builder
+	if e.DryRun {
+		notes.WriteString(" dry-run")
+	}
+	if e.FieldManager != "" {
+		notes.WriteString(" as " + e.FieldManager)
+	}
+	if e.Force {
+		notes.WriteString(" forced")
+	}
+	what := e.Resource.String()
+	if e.Resource == (Resource{}) {
+		what = e.URI
+	}
+	return fmt.Sprintf("%s %s %s %s %d%s", e.Time.Format("15:04:05.000"), e.User, e.Verb, what, e.Code, notes.String())
+}
+
+// End returns the offset at which the log ends now: what is read from there
+// happened later. A log that isn't there yet ends at 0.
+func End(path string) (int64, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("look at the audit log: %w", err)
+	}
+	return info.Size(), nil
+}
+
+// Read returns the events after an offset, in the order of the log, and the
+// offset to read on from. A line that is being written is left for the next
+// time. With an error the events before the bad line are returned, and next is
+// where it begins.
+func Read(path string, since int64) (events []Event, next int64, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, since, fmt.Errorf("open the audit log: %w", err)
+	}
+	defer func() { _ = f.Close() }() // only read
+	info, err := f.Stat()
+	if err != nil {
+		return nil, since, fmt.Errorf("look at the audit log: %w", err)
+	}
+	if info.Size() < since {
+		return nil, since, fmt.Errorf("read %s from byte %d of %d: %w", path, since, info.Size(), ErrRotated)
+	}
+	if _, err := f.Seek(since, io.SeekStart); err != nil {
+		return nil, since, fmt.Errorf("read the audit log: %w", err)
+	}
+	lines := bufio.NewReaderSize(f, 1<<16)
+	for next = since; ; {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return events, next, nil
+		}
+		if err != nil {
+			return events, next, fmt.Errorf("read the audit log at byte %d: %w", next, err)
+		}
+		event, err := parse(line)
+		if err != nil {
+			return events, next, fmt.Errorf("%s at byte %d: %w", path, next, err)
+		}
+		events = append(events, event)
+		next += int64(len(line))
+	}
+}
+
+// line is what we read of audit.k8s.io/v1 Event.
+type line struct {
+	AuditID    string `json:"auditID"`
+	Stage      string `json:"stage"`
+	Level      string `json:"level"`
+	Verb       string `json:"verb"`
+	RequestURI string `json:"requestURI"`
+	UserAgent  string `json:"userAgent"`
+	User       struct {
+		Username string `json:"username"`
+	} `json:"user"`
+	ObjectRef *struct {
+		APIGroup    string `json:"apiGroup"`
+		APIVersion  string `json:"apiVersion"`
+		Resource    string `json:"resource"`
+		Subresource string `json:"subresource"`
+		Namespace   string `json:"namespace"`
+		Name        string `json:"name"`
+	} `json:"objectRef"`
+	ResponseStatus *struct {
+		Code int `json:"code"`
+	} `json:"responseStatus"`
+	RequestObject            json.RawMessage `json:"requestObject"`
+	ResponseObject           json.RawMessage `json:"responseObject"`
+	RequestReceivedTimestamp time.Time       `json:"requestReceivedTimestamp"`
+	StageTimestamp           time.Time       `json:"stageTimestamp"`
+}
+
+func parse(data []byte) (Event, error) {
+	var l line
+	if err := json.Unmarshal(data, &l); err != nil {
+		return Event{}, fmt.Errorf("no audit event: %w", err)
+	}
+	if l.AuditID == "" || l.Stage == "" || l.Verb == "" {
+		return Event{}, errors.New("no audit event: auditID, stage or verb is missing")
+	}
+	uri, err := url.ParseRequestURI(l.RequestURI)
+	if err != nil {
+		return Event{}, fmt.Errorf("audit event %s: %w", l.AuditID, err)
+	}
+	query := uri.Query()
+	e := Event{
+		ID: l.AuditID, Stage: l.Stage, Level: l.Level, Verb: l.Verb,
+		User: l.User.Username, UserAgent: l.UserAgent,
+		URI: l.RequestURI, Received: l.RequestReceivedTimestamp, Time: l.StageTimestamp,
+		DryRun:       query.Get("dryRun") == "All",
+		FieldManager: query.Get("fieldManager"),
+		Force:        query.Get("force") == "true",
+		Request:      l.RequestObject,
+		Response:     l.ResponseObject,
+	}
+	if ref := l.ObjectRef; ref != nil {
+		e.Resource = Resource{
+			Group: ref.APIGroup, Version: ref.APIVersion, Resource: ref.Resource, Subresource: ref.Subresource,
+			Namespace: ref.Namespace, Name: ref.Name,
+		}
+	}
+	if l.ResponseStatus != nil {
+		e.Code = l.ResponseStatus.Code
+	}
+	return e, nil
+}

@@ -1,0 +1,33 @@
+package cmd
+
+import (
+	"errors"
+	"runtime"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// each does something to several clusters and joins the errors: one that fails
+// doesn't stop the rest. A starting cluster keeps more than a core busy, so as
+// many are worked on at a time as there are cores.
+func each(names []string, do func(name string) error) error {
+	var group errgroup.Group
+	group.SetLimit(runtime.NumCPU())
+	errs := make([]error, len(names))
+	for i, name := range names {
+		group.Go(func() error {
+			errs[i] = do(name)
+			return nil
+		})
+	}
+	_ = group.Wait() // no function returns an error
+	return errors.Join(errs...)
+}
+
+// unique returns the names sorted, each once.
+func unique(names []string) []string {
+	sorted := slices.Clone(names)
+	slices.Sort(sorted)
+	return slices.Compact(sorted)
+}
