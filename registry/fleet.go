@@ -62,6 +62,12 @@ type Version struct {
 	Images map[string]v1alpha1.Image
 	// Chart holds the files below template/, paths relative to it, in path order.
 	Chart []File
+
+	// Where things stand, for problems and explanations; zero in a Version that
+	// was not read from a repository.
+	folder, imagesFile, revision string
+	dependsAt                    []Position // of Spec.DependsOn's items
+	imagesAt                     *places    // of the images by name
 }
 
 // File is one file of a component.

@@ -1,0 +1,243 @@
+package registry
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// checker reports what a well-formed file says wrongly.
+type checker struct{ doc *document }
+
+// key reports a mistake at the key at path.
+func (c checker) key(path []string, message, hint string) {
+	c.doc.add(c.doc.keyPoint(path...), path, message, hint)
+}
+
+// value reports a mistake at the value at path.
+func (c checker) value(path []string, message, hint string) {
+	c.doc.add(c.doc.valuePoint(path...), path, message, hint)
+}
+
+// oneOf reports a string that is set and none of the allowed ones.
+func (c checker) oneOf(path []string, got string, allowed ...string) {
+	if got == "" || slices.Contains(allowed, got) {
+		return
+	}
+	message := fmt.Sprintf("%s is %q; it must be one of %s", path[len(path)-1], got, strings.Join(allowed, ", "))
+	c.value(path, message, suggest(got, allowed))
+}
+
+func (c checker) drift(got v1alpha1.Drift) {
+	c.oneOf([]string{"drift"}, string(got), string(v1alpha1.DriftRestore), string(v1alpha1.DriftReport))
+}
+
+func (c checker) danger(rules []v1alpha1.DangerRule) {
+	seen := map[string]bool{}
+	for i, rule := range rules {
+		path := []string{"danger", strconv.Itoa(i)}
+		if rule.Name != "" && seen[rule.Name] {
+			c.value(below(path, "name"), fmt.Sprintf("a rule called %q stands above already", rule.Name), "")
+		}
+		seen[rule.Name] = true
+		c.oneOf(below(path, "effect"), string(rule.Effect), string(v1alpha1.EffectKeep),
+			string(v1alpha1.EffectHold), string(v1alpha1.EffectDeny), string(v1alpha1.EffectAllow))
+		if rule.Path != "" && !strings.HasPrefix(rule.Path, ".") {
+			c.value(below(path, "path"), fmt.Sprintf("path %q must start with a dot", rule.Path),
+				fmt.Sprintf("did you mean %q?", "."+rule.Path))
+		}
+		for j, event := range rule.On {
+			c.event(below(below(path, "on"), strconv.Itoa(j)), event)
+		}
+		if rule.Path != "" && slices.Equal(rule.On, []v1alpha1.Event{v1alpha1.OnDeleteObject}) {
+			c.key(below(path, "path"), "a rule on delete-object alone has no path: the object goes as a whole", "")
+		}
+	}
+}
+
+func (c checker) event(path []string, got v1alpha1.Event) {
+	allowed := []string{
+		string(v1alpha1.OnAdd), string(v1alpha1.OnChange), string(v1alpha1.OnRemove), string(v1alpha1.OnDeleteObject),
+	}
+	if !slices.Contains(allowed, string(got)) {
+		c.value(path, fmt.Sprintf("on holds %q; it may hold %s", got, strings.Join(allowed, ", ")),
+			suggest(string(got), allowed))
+	}
+}
+
+func (c checker) version(path []string, version string) {
+	if version == "" {
+		return
+	}
+	if message, hint := checkVersion(version); message != "" {
+		c.value(path, message, hint)
+	}
+}
+
+func (c checker) labels(path []string, set map[string]string) {
+	for _, key := range slices.Sorted(maps.Keys(set)) {
+		if wrong := validation.IsQualifiedName(key); len(wrong) > 0 {
+			c.key(below(path, key), fmt.Sprintf("label %q: %s", key, strings.Join(wrong, "; ")), "")
+		}
+		if wrong := validation.IsValidLabelValue(set[key]); len(wrong) > 0 {
+			c.value(below(path, key), fmt.Sprintf("label %s: %s", key, strings.Join(wrong, "; ")), "")
+		}
+	}
+}
+
+func (c checker) connection(conn v1alpha1.Connection) {
+	path := []string{"connection"}
+	_, context := c.doc.lookup("connection", "context")
+	_, secret := c.doc.lookup("connection", "secret")
+	switch {
+	case context != nil && secret != nil:
+		c.key(path, "connection sets both context and secret; exactly one is needed", "")
+	case conn.Context == "" && conn.Secret == nil:
+		if _, there := c.doc.lookup(path...); there != nil {
+			c.key(path, "connection sets neither context nor secret; exactly one is needed", "")
+		}
+	}
+}
+
+func (c checker) mirrors(mirrors map[string]string) {
+	for _, host := range slices.Sorted(maps.Keys(mirrors)) {
+		path := []string{"imageMirrors", host}
+		if strings.ContainsAny(host, "/@ ") || host == "" {
+			c.key(path, fmt.Sprintf("%q is not a registry host", host), "name the host alone: registry.k8s.io")
+		}
+		to := mirrors[host]
+		if wrong := checkRepository(to); wrong != "" || strings.Contains(to, "://") {
+			c.value(path, fmt.Sprintf("%q is not a registry host, or a host and a path", to), "")
+		}
+	}
+}
+
+func (c checker) dependsOn(names []string) {
+	seen := map[string]bool{}
+	for i, name := range names {
+		path := []string{"dependsOn", strconv.Itoa(i)}
+		if wrong := checkName(name); wrong != "" {
+			c.value(path, wrong, "")
+		}
+		if seen[name] {
+			c.value(path, fmt.Sprintf("dependsOn names %q twice", name), "")
+		}
+		seen[name] = true
+	}
+}
+
+// image checks one entry of images.yaml.
+func (c checker) image(name string, image v1alpha1.Image) {
+	path := []string{"images", name}
+	if !isImageName(name) {
+		c.key(path, fmt.Sprintf("image name %q must start with a letter and hold letters, digits, dashes and underscores", name), "")
+	}
+	if image.Repository != "" {
+		if wrong := checkRepository(image.Repository); wrong != "" {
+			c.value(below(path, "repository"), wrong, "the tag and digest have keys of their own")
+		}
+	}
+	if image.Tag == "" && image.Digest == "" {
+		c.key(path, fmt.Sprintf("image %s has neither tag nor digest", name), "")
+	}
+	if wrong := checkTag(image.Tag); wrong != "" {
+		c.value(below(path, "tag"), wrong, "")
+	}
+	if image.Digest != "" {
+		if wrong := checkDigest(image.Digest); wrong != "" {
+			c.value(below(path, "digest"), wrong, "")
+		}
+	}
+	if image.Into != nil {
+		c.into(below(path, "into"), *image.Into)
+	}
+}
+
+func (c checker) into(path []string, into v1alpha1.ImagePaths) {
+	for _, part := range intoParts(into) {
+		keys, err := ParsePath(part.path)
+		switch {
+		case err != nil:
+			c.value(below(path, part.name), err.Error(), "")
+		case len(keys) == 0:
+			c.value(below(path, part.name), "a path must name a value", "")
+		case keys[0] == "images":
+			c.value(below(path, part.name), "the value images is set for every chart already", "")
+		}
+	}
+}
+
+func isImageName(name string) bool {
+	for i, r := range name {
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+		if !letter && (i == 0 || (r < '0' || r > '9') && r != '-' && r != '_') {
+			return false
+		}
+	}
+	return name != ""
+}
+
+// checkRepository says what is wrong with an image without tag and digest.
+func checkRepository(repository string) string {
+	last := repository[strings.LastIndex(repository, "/")+1:]
+	switch {
+	case last == "":
+		return fmt.Sprintf("repository %q has no name behind the last slash", repository)
+	case strings.Contains(repository, "@"):
+		return fmt.Sprintf("repository %q holds a digest", repository)
+	case strings.Contains(last, ":") && strings.Contains(repository, "/"):
+		return fmt.Sprintf("repository %q holds a tag", repository)
+	case strings.ContainsFunc(repository, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) || r > unicode.MaxASCII }):
+		return fmt.Sprintf("repository %q holds characters that no repository has", repository)
+	}
+	return ""
+}
+
+func checkTag(tag string) string {
+	bad := strings.ContainsFunc(tag, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
+	})
+	if bad || len(tag) > 128 || strings.HasPrefix(tag, ".") || strings.HasPrefix(tag, "-") {
+		return fmt.Sprintf("tag %q is not the tag of an image", tag)
+	}
+	return ""
+}
+
+// selector compiles a cluster selector; nil and a mistake when it can't be.
+func (c checker) selector(s v1alpha1.Layer) labels.Selector {
+	path := []string{"clusterSelector"}
+	c.labels(below(path, "matchLabels"), s.ClusterSelector.MatchLabels)
+	ok := true
+	for i, e := range s.ClusterSelector.MatchExpressions {
+		one := metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{e}}
+		if _, err := metav1.LabelSelectorAsSelector(&one); err != nil {
+			c.value(append(below(path, "matchExpressions"), strconv.Itoa(i)), err.Error(), "")
+			ok = false
+		}
+	}
+	compiled, err := metav1.LabelSelectorAsSelector(&s.ClusterSelector)
+	if err != nil {
+		if ok {
+			c.key(path, err.Error(), "")
+		}
+		return nil
+	}
+	return compiled
+}
+
+// noImages reports meta-config that sets images: they are the same everywhere.
+func (c checker) noImages(path []string, values map[string]any) {
+	if _, ok := values["images"]; ok {
+		c.key(below(path, "images"), "meta-config must not set images: an image is the same on every cluster",
+			"set it in the component's images.yaml and publish a version")
+	}
+}

@@ -1,0 +1,197 @@
+package registry
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// What is kept of a decoded file. It does not know the file's path, since the
+// same content may stand at several.
+
+type fleetFile struct {
+	spec     v1alpha1.Fleet
+	mistakes []mistake
+	broken   bool
+}
+
+func decodeFleet(data []byte) *fleetFile {
+	f := &fleetFile{}
+	doc := decodeFile(data, v1alpha1.KindFleet, &f.spec)
+	if !doc.broken {
+		c := checker{doc}
+		c.drift(f.spec.Drift)
+		c.danger(f.spec.Danger)
+	}
+	f.mistakes, f.broken = doc.mistakes, doc.broken
+	return f
+}
+
+type clusterFile struct {
+	spec     v1alpha1.Cluster
+	mistakes []mistake
+	broken   bool
+}
+
+func decodeCluster(data []byte) *clusterFile {
+	f := &clusterFile{}
+	doc := decodeFile(data, v1alpha1.KindCluster, &f.spec)
+	if !doc.broken {
+		c := checker{doc}
+		c.labels([]string{"labels"}, f.spec.Labels)
+		c.connection(f.spec.Connection)
+		c.mirrors(f.spec.ImageMirrors)
+	}
+	f.mistakes, f.broken = doc.mistakes, doc.broken
+	return f
+}
+
+type metaFile struct {
+	spec      v1alpha1.MetaConfig
+	versionAt point
+	places    *places
+	mistakes  []mistake
+	broken    bool
+}
+
+func decodeMeta(data []byte) *metaFile {
+	f := &metaFile{}
+	doc := decodeFile(data, v1alpha1.KindMetaConfig, &f.spec)
+	if !doc.broken {
+		c := checker{doc}
+		c.version([]string{"version"}, f.spec.Version)
+		c.noImages([]string{"values"}, f.spec.Values)
+		f.versionAt = doc.valuePoint("version")
+		f.places = valuePlaces(doc, "values")
+	}
+	f.mistakes, f.broken = doc.mistakes, doc.broken
+	return f
+}
+
+type layerFile struct {
+	spec v1alpha1.Layer
+	// selector is nil when it can't be known which clusters the layer is for.
+	selector labels.Selector
+	entries  map[string]layerEntry
+	mistakes []mistake
+	// broken: it can't be known what the layer says at all.
+	broken bool
+	// vague: it can't be known which components the layer is for.
+	vague bool
+}
+
+// layerEntry is what a layer says about one component.
+type layerEntry struct {
+	spec      v1alpha1.LayerEntry
+	at        point // of the component's name
+	versionAt point
+	places    *places
+}
+
+func decodeLayer(data []byte) *layerFile {
+	f := &layerFile{entries: map[string]layerEntry{}}
+	doc := decodeFile(data, v1alpha1.KindLayer, &f.spec)
+	if doc.broken {
+		f.mistakes, f.broken = doc.mistakes, true
+		return f
+	}
+	c := checker{doc}
+	selector := c.selector(f.spec)
+	for _, name := range slices.Sorted(maps.Keys(f.spec.Components)) {
+		path := []string{"components", name}
+		entry := f.spec.Components[name]
+		if wrong := checkName(name); wrong != "" {
+			c.key(path, wrong, "")
+		}
+		c.version(below(path, "version"), entry.Version)
+		c.noImages(below(path, "values"), entry.Values)
+		f.entries[name] = layerEntry{
+			spec:      entry,
+			at:        doc.keyPoint(path...),
+			versionAt: doc.valuePoint("components", name, "version"),
+			places:    valuePlaces(doc, "components", name, "values"),
+		}
+	}
+	f.mistakes = doc.mistakes
+	if !slices.ContainsFunc(f.mistakes, func(m mistake) bool { return within(m.path, "clusterSelector") }) {
+		f.selector = selector
+	}
+	f.vague = slices.ContainsFunc(f.mistakes, func(m mistake) bool {
+		return len(m.path) == 1 && within(m.path, "components")
+	})
+	return f
+}
+
+// touches says which component a mistake in a layer touches: one, or "" for
+// all of the layer's.
+func touches(m mistake) string {
+	if len(m.path) >= 2 && within(m.path, "components") {
+		return m.path[1]
+	}
+	return ""
+}
+
+func within(path []string, top string) bool { return len(path) > 0 && path[0] == top }
+
+// valuePlaces remembers where the values at path are.
+func valuePlaces(doc *document, path ...string) *places {
+	_, node := doc.lookup(path...)
+	return placesOf(node, doc.keyPoint(path...))
+}
+
+// componentFile is component.yaml.
+type componentFile struct {
+	spec v1alpha1.Component
+	// dependsAt are the places of DependsOn's items.
+	dependsAt []point
+	mistakes  []mistake
+}
+
+func decodeComponent(data []byte) *componentFile {
+	f := &componentFile{}
+	doc := decodeFile(data, v1alpha1.KindComponent, &f.spec)
+	if !doc.broken {
+		c := checker{doc}
+		if f.spec.Namespace != "" {
+			if wrong := checkName(f.spec.Namespace); wrong != "" {
+				c.value([]string{"namespace"}, wrong, "")
+			}
+		}
+		if f.spec.Timeout != nil && f.spec.Timeout.Duration == 0 {
+			c.value([]string{"timeout"}, "timeout must be longer than nothing", "leave it out for 5m")
+		}
+		c.drift(f.spec.Drift)
+		c.dependsOn(f.spec.DependsOn)
+		c.danger(f.spec.Danger)
+		for i := range f.spec.DependsOn {
+			f.dependsAt = append(f.dependsAt, doc.valuePoint("dependsOn", strconv.Itoa(i)))
+		}
+	}
+	f.mistakes = doc.mistakes
+	return f
+}
+
+// imagesFile is images.yaml.
+type imagesFile struct {
+	spec     v1alpha1.Images
+	places   *places // of the images by name
+	mistakes []mistake
+}
+
+func decodeImages(data []byte) *imagesFile {
+	f := &imagesFile{}
+	doc := decodeFile(data, v1alpha1.KindImages, &f.spec)
+	if !doc.broken {
+		c := checker{doc}
+		for _, name := range slices.Sorted(maps.Keys(f.spec.Images)) {
+			c.image(name, f.spec.Images[name])
+		}
+		f.places = valuePlaces(doc, "images")
+	}
+	f.mistakes = doc.mistakes
+	return f
+}

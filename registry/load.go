@@ -1,0 +1,472 @@
+package registry
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/go-git/go-git/v5/plumbing"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// Load returns what the repository says at a revision (see [Repo.Resolve]), as
+// of the last [Repo.Fetch].
+//
+// The error means that nothing can be known: the revision is not there, the
+// repository can't be read, or fleet.yaml is missing or can't be parsed. Every
+// other mistake is in the Problems of the Fleet, and of the cluster or delivery
+// that it blocks. With the Problems of a cluster its Deliveries may be
+// incomplete: one that is missing from the list is not known to be gone.
+func (r *Repo) Load(ctx context.Context, rev string) (*Fleet, error) {
+	now := r.current()
+	commit, err := now.resolve(rev)
+	if err != nil {
+		return nil, fmt.Errorf("load %s: %w", r.location.shown(), err)
+	}
+	root, err := now.objects.commitTree(commit)
+	if err != nil {
+		return nil, fmt.Errorf("load %s: %w", r.location.shown(), err)
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, fmt.Errorf("load %s: %w", r.location.shown(), err)
+	}
+	if fleet := r.unchanged(commit.String(), now); fleet != nil {
+		return fleet, nil
+	}
+	l := &loader{
+		repo:     r,
+		refs:     now,
+		tree:     &gitTree{objects: now.objects, cache: r.cache, root: root},
+		fleet:    &Fleet{Revision: commit.String()},
+		versions: map[versionKey]*versionResult{},
+		chains:   map[chainKey]*Values{},
+		checked:  map[overrideKey]Problems{},
+		absent:   map[Problem][]string{},
+	}
+	r.cache.nextLoad()
+	if err := l.load(ctx); err != nil {
+		return nil, fmt.Errorf("load %s at %s: %w", r.location.shown(), commit.String()[:12], err)
+	}
+	if !l.unreadable {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.last, r.lastTags = l.fleet, now.tags
+	}
+	return l.fleet, nil
+}
+
+// unchanged returns the Fleet of the last Load if it would be the same again.
+func (r *Repo) unchanged(commit string, now *refs) *Fleet {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if r.last != nil && r.last.Revision == commit && maps.Equal(r.lastTags, now.tags) {
+		return r.last
+	}
+	return nil
+}
+
+// loader makes one Fleet.
+type loader struct {
+	repo   *Repo
+	refs   *refs
+	tree   tree
+	fleet  *Fleet
+	layers []*layer
+	// components that have a folder at this revision.
+	components []string
+	// everywhere blocks every cluster.
+	everywhere Problems
+
+	versions map[versionKey]*versionResult
+	chains   map[chainKey]*Values
+	checked  map[overrideKey]Problems
+	// unreadable: something could not be read, and may be the next time.
+	unreadable bool
+	// absent collects the clusters without a dependency, so that the fleet
+	// lists them in one Problem.
+	absent map[Problem][]string
+}
+
+type versionKey struct{ component, version string }
+
+// chainKey interns Values: deliveries with the same sources share them.
+type chainKey struct {
+	base   *Values
+	source *source
+}
+
+type overrideKey struct {
+	source  *source
+	version *Version
+}
+
+func (l *loader) load(ctx context.Context) error {
+	if err := l.readFleet(ctx); err != nil {
+		return err
+	}
+	for _, step := range []func(context.Context) error{
+		l.refuseRollouts, l.readComponents, l.readLayers, l.readClusters,
+	} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	l.finish()
+	return nil
+}
+
+// report adds problems of the fleet.
+func (l *loader) report(problems ...Problem) {
+	l.fleet.Problems = append(l.fleet.Problems, problems...)
+}
+
+// block adds problems that block every cluster.
+func (l *loader) block(problems ...Problem) {
+	l.report(problems...)
+	l.everywhere = append(l.everywhere, problems...)
+}
+
+func (l *loader) readFleet(ctx context.Context) error {
+	const name = "fleet.yaml"
+	top, err := l.tree.list(ctx, "")
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(top, func(e entry) bool { return e.name == name })
+	if i < 0 {
+		if slices.ContainsFunc(top, func(e entry) bool { return e.name == "fleet.yml" }) {
+			return errors.New("fleet.yaml is missing: rename fleet.yml")
+		}
+		return errors.New("fleet.yaml is missing: this is not a fleet repository")
+	}
+	f, problem, err := readEntry(ctx, l, top[i], v1alpha1.KindFleet, decodeFleet)
+	if err != nil {
+		return err
+	}
+	if problem != nil {
+		return *problem
+	}
+	problems := inFile(name, f.mistakes)
+	if f.broken {
+		return problems.Err()
+	}
+	l.fleet.Spec = f.spec
+	l.block(problems...)
+	return nil
+}
+
+// readEntry reads and decodes one file, or finds it in the cache. A file that
+// can't be read is a problem; the error is one of ctx alone.
+func readEntry[T any](ctx context.Context, l *loader, e entry, kind string, decode func([]byte) *T) (*T, *Problem, error) {
+	if e.kind != entryFile {
+		return nil, &Problem{At: Position{File: e.path}, Message: fmt.Sprintf("this is %s, not a file", e.kind)}, nil
+	}
+	f, err := cached(l.repo.cache, cacheKey{job: kind, hash: e.hash}, func() (*T, error) {
+		data, err := l.tree.read(ctx, e, maxFleetFile)
+		if err != nil {
+			return nil, err
+		}
+		return decode(data), nil
+	})
+	switch {
+	case err == nil:
+		return f, nil, nil
+	case ctx.Err() != nil:
+		return nil, nil, ctx.Err()
+	case errors.Is(err, errTooLarge):
+		return nil, &Problem{
+			At:      Position{File: e.path},
+			Message: fmt.Sprintf("the file is larger than %d MiB", maxFleetFile>>20),
+		}, nil
+	default:
+		l.unreadable = true
+		return nil, &Problem{At: Position{File: e.path}, Message: "can't be read: " + err.Error()}, nil
+	}
+}
+
+// inFile makes the mistakes of a file Problems.
+func inFile(file string, mistakes []mistake) Problems {
+	var out Problems
+	for _, m := range mistakes {
+		out = append(out, m.in(file, ""))
+	}
+	return out
+}
+
+// refuseRollouts blocks everything when there are pipelines or freezes: a
+// version that does not know them would break what they protect.
+func (l *loader) refuseRollouts(ctx context.Context) error {
+	for _, folder := range []string{"pipelines", "freezes"} {
+		entries, err := l.tree.list(ctx, folder)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if !isNote(e) {
+				l.block(Problem{
+					At:      Position{File: e.path},
+					Message: "rollouts are not supported by this version of Keelson, so it can't obey " + folder + "/",
+					Hint:    "remove the file, or use a version that supports it",
+				})
+			}
+		}
+	}
+	return nil
+}
+
+// isNote says whether a file is for people and not for Keelson.
+func isNote(e entry) bool {
+	return strings.HasPrefix(e.name, ".") || e.kind == entryFile && strings.HasSuffix(e.name, ".md")
+}
+
+// isYAML says whether a name is that of a file that Keelson reads, and isYML
+// whether it would be if it were spelt as the others are.
+func isYAML(name string) bool { return strings.HasSuffix(name, ".yaml") }
+
+func isYML(name string) bool {
+	lower := strings.ToLower(name)
+	return !isYAML(name) && (strings.HasSuffix(lower, ".yml") || strings.HasSuffix(lower, ".yaml"))
+}
+
+// renameYML is the problem of a file that is called .yml.
+func renameYML(e entry) Problem {
+	stem := e.name[:strings.LastIndex(e.name, ".")]
+	return Problem{
+		At:      Position{File: e.path},
+		Message: "files must be called .yaml, so that none is overlooked",
+		Hint:    "rename it to " + stem + ".yaml",
+	}
+}
+
+// readComponents checks the components of this revision, also those that no
+// cluster runs at HEAD: a mistake is best found before its version is tagged.
+func (l *loader) readComponents(ctx context.Context) error {
+	entries, err := l.tree.list(ctx, "components")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if isNote(e) {
+			continue
+		}
+		if e.kind != entryFolder {
+			l.report(Problem{
+				At:      Position{File: e.path},
+				Message: fmt.Sprintf("this is %s; components/ holds a folder for each component", e.kind),
+			})
+			continue
+		}
+		if wrong := checkComponentName(e.name); wrong != "" {
+			l.report(Problem{At: Position{File: e.path}, Message: wrong})
+			continue
+		}
+		l.components = append(l.components, e.name)
+		result, err := l.version(ctx, e.name, v1alpha1.VersionHead)
+		if err != nil {
+			return err
+		}
+		l.report(result.problems...)
+	}
+	return nil
+}
+
+func checkComponentName(name string) string {
+	if name == "cluster" {
+		return "a component can't be called cluster: clusters/NAME/cluster.yaml is the cluster itself"
+	}
+	return checkName(name)
+}
+
+// version reads a version that exists, once. Without a result, it is not there.
+func (l *loader) version(ctx context.Context, component, version string) (*versionResult, error) {
+	key := versionKey{component, version}
+	if result, ok := l.versions[key]; ok {
+		return result, nil
+	}
+	result, err := l.readVersion(ctx, component, version)
+	if err != nil {
+		return nil, err
+	}
+	l.versions[key] = result
+	return result, nil
+}
+
+func (l *loader) readVersion(ctx context.Context, component, version string) (*versionResult, error) {
+	reader := versionReader{tree: l.tree, component: component, folder: join("components", component)}
+	commit := l.fleet.Revision
+	if version != v1alpha1.VersionHead {
+		reader.revision = component + "/" + version
+		h, err := l.refs.commitOf(reader.revision)
+		if err != nil {
+			return l.noVersion(ctx, &reader, err)
+		}
+		root, err := l.refs.objects.commitTree(h)
+		if err != nil {
+			return l.noVersion(ctx, &reader, err)
+		}
+		reader.tree = &gitTree{objects: l.refs.objects, cache: l.repo.cache, root: root}
+		commit = h.String()
+	}
+	hash, err := reader.tree.hash(ctx, reader.folder)
+	if err != nil {
+		return l.noVersion(ctx, &reader, err)
+	}
+	if hash == "" {
+		reader.add(reader.folder, "there is no such folder")
+		return &versionResult{problems: reader.problems}, nil
+	}
+	var fresh *versionResult
+	result, err := cached(l.repo.cache, cacheKey{job: "version", hash: hash, name: component + "/" + version},
+		func() (*versionResult, error) {
+			var err error
+			fresh, err = reader.read(ctx, version, commit, hash)
+			if err == nil && reader.unreadable {
+				err = errUnreadable
+			}
+			return fresh, err
+		})
+	if errors.Is(err, errUnreadable) {
+		l.unreadable = true
+		return fresh, nil
+	}
+	if err != nil || result.version == nil || result.version.Commit == commit {
+		return result, err
+	}
+	same := *result.version // the folder at another commit
+	same.Commit = commit
+	return &versionResult{version: &same}, nil
+}
+
+// noVersion is the result for a version of which nothing could be read.
+func (l *loader) noVersion(ctx context.Context, r *versionReader, err error) (*versionResult, error) {
+	if err := r.trouble(ctx, r.folder, err); err != nil {
+		return nil, err
+	}
+	l.unreadable = true
+	return &versionResult{problems: r.problems}, nil
+}
+
+// wanted returns the version that is written at a place, or why it can't be had.
+func (l *loader) wanted(ctx context.Context, component, version string, at Position) (*Version, Problems, error) {
+	if message, hint := checkVersion(version); message != "" {
+		return nil, Problems{{At: at, Message: message, Hint: hint}}, nil
+	}
+	if problem := l.unpublished(component, version, at); problem != nil {
+		return nil, Problems{*problem}, nil
+	}
+	result, err := l.version(ctx, component, version)
+	if err != nil {
+		return nil, nil, err
+	}
+	return result.version, result.problems, nil
+}
+
+// unpublished says why a version is not there to be read.
+func (l *loader) unpublished(component, version string, at Position) *Problem {
+	_, atHead := slices.BinarySearch(l.components, component)
+	published := l.refs.versions[component]
+	if !atHead && len(published) == 0 {
+		return &Problem{
+			At: at,
+			Message: fmt.Sprintf("component %q exists nowhere: there is neither a folder components/%s nor a tag %s/vX.Y.Z",
+				component, component, component),
+			Hint: suggest(component, l.components),
+		}
+	}
+	if version == v1alpha1.VersionHead {
+		if !atHead {
+			return &Problem{At: at, Message: fmt.Sprintf("components/%s does not exist at this revision", component)}
+		}
+		return nil
+	}
+	tag := component + "/" + version
+	raw, ok := l.refs.tags[tag]
+	if !ok {
+		hint := fmt.Sprintf("publish it with: git tag %s && git push origin %s", tag, tag)
+		if near := nearest(version, published); len(near) > 0 {
+			hint += "; there is " + strings.Join(near, ", ")
+		}
+		return &Problem{At: at, Message: "there is no tag " + tag, Hint: hint}
+	}
+	return l.moved(tag, raw, at)
+}
+
+// moved reports a tag that no longer points to the commit it was first seen at.
+func (l *loader) moved(tag string, raw plumbing.Hash, at Position) *Problem {
+	first, ok := l.refs.seen[tag]
+	if !ok || first.raw == raw {
+		return nil
+	}
+	commit, err := l.refs.commitOf(tag)
+	if err != nil || commit == first.commit {
+		return nil // what can't be read is reported by who reads it
+	}
+	return &Problem{
+		At: at,
+		Message: fmt.Sprintf("tag %s was moved: it was at %s when first seen and is at %s now; a version can't change",
+			tag, first.commit.String()[:12], commit.String()[:12]),
+		Hint: fmt.Sprintf("publish a new version, or move the tag back with: git push -f origin %s:refs/tags/%s",
+			first.commit, tag),
+	}
+}
+
+// nearest returns the few published versions that are nearest to a version
+// that is not, in order.
+func nearest(version string, published []string) []string {
+	const few = 4
+	sorted := slices.Clone(published)
+	slices.SortFunc(sorted, compareVersions)
+	i, _ := slices.BinarySearchFunc(sorted, version, compareVersions)
+	from := max(0, min(i-few/2, len(sorted)-few))
+	return sorted[from:min(len(sorted), from+few)]
+}
+
+// compareVersions orders two valid versions.
+func compareVersions(a, b string) int {
+	va, errA := parseVersion(a)
+	vb, errB := parseVersion(b)
+	if errA != nil || errB != nil {
+		return cmp.Compare(a, b)
+	}
+	return cmp.Or(va.Compare(vb), cmp.Compare(a, b))
+}
+
+// finish orders the fleet's problems and lets each stand once.
+func (l *loader) finish() {
+	for problem, clusters := range l.absent {
+		slices.Sort(clusters)
+		problem.Message += onClusters(clusters)
+		l.report(problem)
+	}
+	slices.SortFunc(l.fleet.Problems, compareProblems)
+	l.fleet.Problems = slices.Compact(l.fleet.Problems)
+}
+
+// onClusters names the clusters, or the first few of many.
+func onClusters(clusters []string) string {
+	const few = 5
+	switch {
+	case len(clusters) == 1:
+		return " cluster " + clusters[0]
+	case len(clusters) <= few:
+		return " clusters " + strings.Join(clusters, ", ")
+	default:
+		return fmt.Sprintf(" clusters %s and %d more", strings.Join(clusters[:few], ", "), len(clusters)-few)
+	}
+}
+
+func compareProblems(a, b Problem) int {
+	return cmp.Or(
+		cmp.Compare(a.At.File, b.At.File),
+		cmp.Compare(a.At.Revision, b.At.Revision),
+		cmp.Compare(a.At.Line, b.At.Line),
+		cmp.Compare(a.At.Column, b.At.Column),
+		cmp.Compare(a.Message, b.Message),
+		cmp.Compare(a.Hint, b.Hint),
+	)
+}

@@ -1,0 +1,230 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// Limits of a version. They are far above any real chart, and keep a broken or
+// hostile commit from taking the memory of a process that serves every cluster.
+const (
+	maxFleetFile      = 1 << 20
+	maxComponentFile  = 5 << 20
+	maxComponentBytes = 50 << 20
+	maxComponentFiles = 10_000
+)
+
+// versionResult is a version, or why it can't be had.
+type versionResult struct {
+	version  *Version
+	problems Problems
+}
+
+// errUnreadable keeps a result that may be another the next time out of the cache.
+var errUnreadable = errors.New("something could not be read") //nolint:gochecknoglobals // a sentinel error
+
+// versionReader reads one version of a component from a tree.
+type versionReader struct {
+	tree      tree
+	component string
+	folder    string
+	revision  string // for positions: the tag, or "" at the fleet's own revision
+
+	problems Problems
+	// unreadable: something could not be read, and may be the next time.
+	unreadable bool
+	files      int
+	bytes      int64
+	entries    []entry // all files below the folder
+}
+
+// read returns the version; its error is one of ctx alone.
+func (r *versionReader) read(ctx context.Context, name, commit, hash string) (*versionResult, error) {
+	if err := r.walk(ctx, r.folder); err != nil {
+		return nil, err
+	}
+	v := &Version{Component: r.component, Name: name, Commit: commit, Tree: hash}
+	if err := r.readSpec(ctx, v); err != nil {
+		return nil, err
+	}
+	if err := r.readImages(ctx, v); err != nil {
+		return nil, err
+	}
+	if err := r.readChart(ctx, v); err != nil {
+		return nil, err
+	}
+	if len(r.problems) > 0 {
+		return &versionResult{problems: r.problems}, nil
+	}
+	return &versionResult{version: v}, nil
+}
+
+func (r *versionReader) add(path string, format string, args ...any) {
+	r.problems = append(r.problems, Problem{
+		At:      Position{File: path, Revision: r.revision},
+		Message: fmt.Sprintf(format, args...),
+	})
+}
+
+// walk lists the files below a folder and reports what a component can't hold.
+func (r *versionReader) walk(ctx context.Context, folder string) error {
+	entries, err := r.tree.list(ctx, folder)
+	if err != nil {
+		return r.trouble(ctx, folder, err)
+	}
+	for _, e := range entries {
+		switch e.kind {
+		case entryFile:
+			r.files++
+			if r.files > maxComponentFiles {
+				r.add(r.folder, "the component holds more than %d files", maxComponentFiles)
+				return nil
+			}
+			size, err := r.tree.size(ctx, e)
+			if err != nil {
+				return r.trouble(ctx, e.path, err)
+			}
+			if r.bytes += size; r.bytes > maxComponentBytes {
+				r.add(r.folder, "the component is larger than %d MiB", maxComponentBytes>>20)
+				return nil
+			}
+			if size > maxComponentFile {
+				r.add(e.path, "the file is larger than %d MiB", maxComponentFile>>20)
+				continue
+			}
+			r.entries = append(r.entries, e)
+		case entryFolder:
+			if err := r.walk(ctx, e.path); err != nil || r.files > maxComponentFiles || r.bytes > maxComponentBytes {
+				return err
+			}
+		default:
+			r.add(e.path, "%s is %s; a component holds plain files only", e.path, e.kind)
+		}
+	}
+	return nil
+}
+
+// trouble reports what could not be read, unless it is the caller who gave up.
+func (r *versionReader) trouble(ctx context.Context, path string, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	r.unreadable = true
+	r.add(path, "can't be read: %v", err)
+	return nil
+}
+
+// file reads one file of the component's folder; nil when it is not there.
+func (r *versionReader) file(ctx context.Context, name string) (data []byte, path string, err error) {
+	path = join(r.folder, name)
+	i := slices.IndexFunc(r.entries, func(e entry) bool { return e.path == path })
+	if i < 0 {
+		return nil, path, nil
+	}
+	data, err = r.tree.read(ctx, r.entries[i], maxFleetFile)
+	if errors.Is(err, errTooLarge) {
+		r.add(path, "the file is larger than %d MiB", maxFleetFile>>20)
+		return nil, path, nil
+	}
+	if err != nil {
+		return nil, path, r.trouble(ctx, path, err)
+	}
+	return data, path, nil
+}
+
+func (r *versionReader) mistakes(path string, mistakes []mistake) {
+	for _, m := range mistakes {
+		r.problems = append(r.problems, m.in(path, r.revision))
+	}
+}
+
+func (r *versionReader) readSpec(ctx context.Context, v *Version) error {
+	before := len(r.problems)
+	data, path, err := r.file(ctx, "component.yaml")
+	if err != nil {
+		return err
+	}
+	if data == nil {
+		if len(r.problems) == before {
+			r.missing(path, "component.yml")
+		}
+		return nil
+	}
+	f := decodeComponent(data)
+	r.mistakes(path, f.mistakes)
+	v.Spec = f.spec
+	for i, p := range f.dependsAt {
+		v.dependsAt = append(v.dependsAt, p.in(path, r.revision))
+		if f.spec.DependsOn[i] == r.component {
+			r.problems = append(r.problems, Problem{At: v.dependsAt[i], Message: r.component + " depends on itself"})
+		}
+	}
+	return nil
+}
+
+// missing reports a file that is not there, and one that may be meant for it.
+func (r *versionReader) missing(path, misnamed string) {
+	p := Problem{At: Position{File: path, Revision: r.revision}, Message: path + " is missing"}
+	if r.has(misnamed) {
+		p.Hint = "rename " + misnamed
+	}
+	r.problems = append(r.problems, p)
+}
+
+func (r *versionReader) has(name string) bool {
+	path := join(r.folder, name)
+	return slices.ContainsFunc(r.entries, func(e entry) bool { return e.path == path })
+}
+
+func (r *versionReader) readImages(ctx context.Context, v *Version) error {
+	data, path, err := r.file(ctx, "images.yaml")
+	if err != nil {
+		return err
+	}
+	if data == nil {
+		if r.has("images.yml") {
+			r.missing(path, "images.yml")
+		}
+		return nil
+	}
+	f := decodeImages(data)
+	r.mistakes(path, f.mistakes)
+	v.Images = f.spec.Images
+	if v.Images == nil {
+		v.Images = map[string]v1alpha1.Image{}
+	}
+	v.imagesAt = f.places
+	v.imagesFile, v.revision = path, r.revision
+	return nil
+}
+
+func (r *versionReader) readChart(ctx context.Context, v *Version) error {
+	v.folder, v.revision = r.folder, r.revision
+	top := join(r.folder, "template") + "/"
+	found := false
+	for _, e := range r.entries {
+		name, inside := strings.CutPrefix(e.path, top)
+		if !inside {
+			continue
+		}
+		data, err := r.tree.read(ctx, e, maxComponentFile)
+		if err != nil {
+			if err := r.trouble(ctx, e.path, err); err != nil {
+				return err
+			}
+			continue
+		}
+		found = found || name == "Chart.yaml"
+		v.Chart = append(v.Chart, File{Name: name, Data: data})
+	}
+	if !found {
+		r.missing(top+"Chart.yaml", "template/Chart.yml")
+	}
+	slices.SortFunc(v.Chart, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
+	return nil
+}
