@@ -3,6 +3,7 @@ module github.com/keelson-io/keelson/lab
 go 1.26.0
 
 require (
+	github.com/google/go-cmp v0.7.0
 	github.com/spf13/cobra v1.10.2
 	golang.org/x/mod v0.37.0
 	golang.org/x/sync v0.22.0

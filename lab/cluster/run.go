@@ -38,7 +38,7 @@ func (l *Lab) run(ctx context.Context, r *record, c component) (started bool, er
 	}
 	start := time.Now()
 	if !alive {
-		if err := r.launch(c); err != nil {
+		if err := r.launch(ctx, c); err != nil {
 			return false, err
 		}
 	}
@@ -56,7 +56,7 @@ func (l *Lab) run(ctx context.Context, r *record, c component) (started bool, er
 }
 
 // launch starts a component and records it.
-func (r *record) launch(c component) error {
+func (r *record) launch(ctx context.Context, c component) error {
 	path := filepath.Join(r.Bin, c.name)
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%s was made with %s %s, which is no longer in %s: build it again, or run: lab down %s",
@@ -73,7 +73,11 @@ func (r *record) launch(c component) error {
 		return fmt.Errorf("%s: %w", r.Name, err)
 	}
 	r.Processes[c.name] = id
-	return r.save()
+	if err := r.save(); err != nil {
+		// Unrecorded it would never be found again.
+		return errors.Join(err, id.Stop(ctx, stopGrace))
+	}
+	return nil
 }
 
 // probe returns how to ask a component whether it serves. The controller

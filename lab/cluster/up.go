@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
@@ -25,6 +26,7 @@ func (l *Lab) Up(ctx context.Context, name string, change Change, set binaries.S
 
 	r, err := l.prepare(ctx, name, change, set)
 	if err != nil {
+		l.discard(name)
 		return err
 	}
 	start := time.Now()
@@ -79,6 +81,15 @@ func (l *Lab) prepare(ctx context.Context, name string, change Change, set binar
 		r.Versions[part] = set.Version(part)
 	}
 	return r, l.create(ctx, r, now)
+}
+
+// discard removes the folder that the lock of a cluster made if nothing came
+// of it. Anything in it stays, and so does a folder that can't be removed:
+// without a record it is no cluster.
+func (l *Lab) discard(name string) {
+	if os.Remove(filepath.Join(l.Dir, name)) == nil {
+		_ = l.sweep()
+	}
 }
 
 // create gives a new cluster its ports, under a lock on all clusters so that
