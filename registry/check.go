@@ -86,12 +86,21 @@ func (c checker) version(path []string, version string) {
 func (c checker) labels(path []string, set map[string]string) {
 	for _, key := range slices.Sorted(maps.Keys(set)) {
 		if wrong := validation.IsQualifiedName(key); len(wrong) > 0 {
-			c.key(below(path, key), fmt.Sprintf("label %q: %s", key, strings.Join(wrong, "; ")), "")
+			c.key(below(path, key), fmt.Sprintf("label %q: %s", key, short(wrong)), "")
 		}
 		if wrong := validation.IsValidLabelValue(set[key]); len(wrong) > 0 {
-			c.value(below(path, key), fmt.Sprintf("label %s: %s", key, strings.Join(wrong, "; ")), "")
+			c.value(below(path, key), fmt.Sprintf("label %s: %s", key, short(wrong)), "")
 		}
 	}
+}
+
+// short joins what apimachinery has to say, without its examples and regular
+// expressions.
+func short(messages []string) string {
+	for i, m := range messages {
+		messages[i], _, _ = strings.Cut(m, " (e.g.")
+	}
+	return strings.Join(messages, "; ")
 }
 
 func (c checker) connection(conn v1alpha1.Connection) {
@@ -101,10 +110,8 @@ func (c checker) connection(conn v1alpha1.Connection) {
 	switch {
 	case context != nil && secret != nil:
 		c.key(path, "connection sets both context and secret; exactly one is needed", "")
-	case conn.Context == "" && conn.Secret == nil:
-		if _, there := c.doc.lookup(path...); there != nil {
-			c.key(path, "connection sets neither context nor secret; exactly one is needed", "")
-		}
+	case conn.Context == "" && conn.Secret == nil && !c.doc.wrong(path...):
+		c.key(path, "connection sets neither context nor secret; exactly one is needed", "")
 	}
 }
 
@@ -115,6 +122,9 @@ func (c checker) mirrors(mirrors map[string]string) {
 			c.key(path, fmt.Sprintf("%q is not a registry host", host), "name the host alone: registry.k8s.io")
 		}
 		to := mirrors[host]
+		if c.doc.wrong(path...) {
+			continue
+		}
 		if wrong := checkRepository(to); wrong != "" || strings.Contains(to, "://") {
 			c.value(path, fmt.Sprintf("%q is not a registry host, or a host and a path", to), "")
 		}
@@ -146,7 +156,7 @@ func (c checker) image(name string, image v1alpha1.Image) {
 			c.value(below(path, "repository"), wrong, "the tag and digest have keys of their own")
 		}
 	}
-	if image.Tag == "" && image.Digest == "" {
+	if image.Tag == "" && image.Digest == "" && !c.doc.wrong(path...) {
 		c.key(path, fmt.Sprintf("image %s has neither tag nor digest", name), "")
 	}
 	if wrong := checkTag(image.Tag); wrong != "" {

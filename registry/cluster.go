@@ -204,6 +204,8 @@ func (r *clusterReader) deliver(ctx context.Context) error {
 		r.cluster.Deliveries = append(r.cluster.Deliveries, d)
 	}
 	r.checkDependencies()
+	slices.SortFunc(r.cluster.Problems, compareProblems)
+	r.cluster.Problems = slices.Compact(r.cluster.Problems)
 	return nil
 }
 
@@ -213,6 +215,7 @@ func (r *clusterReader) delivery(ctx context.Context, component string) (*Delive
 		Component: component,
 		Paused:    r.cluster.Spec.Paused,
 		Problems:  slices.Clone(r.everywhere),
+		mirrors:   r.cluster.Spec.ImageMirrors,
 	}
 	var sources []*source
 	for _, use := range r.layered[component] {
@@ -260,8 +263,8 @@ func (r *clusterReader) chain(base *Values, s *source) *Values {
 // findVersion sets a delivery's version, or the problem of having none.
 func (r *clusterReader) findVersion(ctx context.Context, d *Delivery, own *ownFile) error {
 	if d.VersionName == "" {
-		if own == nil || own.file == nil {
-			return nil // the file can't be read, which says enough
+		if own == nil || len(own.problems) > 0 {
+			return nil // what is wrong with the file says enough
 		}
 		at := Position{File: own.path}
 		problem := r.unpublished(d.Component, v1alpha1.VersionHead, at)

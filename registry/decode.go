@@ -65,6 +65,7 @@ func (d decoder) value(n *yaml.Node, v any, into reflect.Value, path []string) {
 		return
 	case map[string]any:
 		if m, ok := v.(map[string]any); ok {
+			d.doc.checkKeys(n, m, path)
 			into.Set(reflect.ValueOf(m))
 			return
 		}
@@ -144,17 +145,31 @@ func (d decoder) structure(n *yaml.Node, v any, into reflect.Value, path []strin
 	}
 	for name, f := range fields {
 		sub := below(path, name)
-		_, node := childNode(n, name)
+		key, node := childNode(n, name)
+		v := asWritten(m, key)
 		switch {
-		case node != nil && m[name] != nil:
-			d.value(node, m[name], f.value, sub)
-			if f.required && f.value.Kind() == reflect.String && f.value.Len() == 0 && m[name] == "" {
+		case node != nil && v != nil:
+			d.value(node, v, f.value, sub)
+			if f.required && v == "" {
 				d.doc.add(at(node), sub, fmt.Sprintf("%s must not be empty", name), "")
 			}
 		case f.required:
 			d.doc.add(d.doc.placeFor(n, path), sub, fmt.Sprintf("%s is missing", name), "")
 		}
 	}
+}
+
+// asWritten returns the value of a key that a struct knows. The key on, of
+// danger rules, is a boolean in YAML 1.1, so that Helm's reading calls it true;
+// here only one thing can be meant by it.
+func asWritten(m map[string]any, key *yaml.Node) any {
+	if key == nil {
+		return nil
+	}
+	if v, ok := m[key.Value]; ok || key.Value != "on" {
+		return v
+	}
+	return m["true"]
 }
 
 // placeFor is where a missing key is reported: at the key that its mapping
@@ -201,6 +216,7 @@ func (d decoder) mapping(n *yaml.Node, v any, into reflect.Value, path []string)
 	element := into.Type().Elem()
 	for i := len(n.Content) - 2; i >= 0; i -= 2 {
 		key := n.Content[i].Value
+		d.doc.checkKey(n.Content[i], m, path)
 		if into.MapIndex(reflect.ValueOf(key)).IsValid() {
 			continue // a duplicate: the last one counts
 		}

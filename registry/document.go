@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -74,7 +75,6 @@ func parseDocument(data []byte) *document {
 		}
 		return d
 	}
-	d.checkKeys(d.root, d.value, nil)
 	return d
 }
 
@@ -116,10 +116,7 @@ func (d *document) readNodes(data []byte) {
 		d.failYAML(err)
 		return
 	}
-	d.root = &first
-	if d.root.Kind == yaml.DocumentNode && len(d.root.Content) == 1 {
-		d.root = d.root.Content[0]
-	}
+	d.root = content(&first)
 	if d.root.Kind == yaml.ScalarNode && d.root.Value == "" {
 		d.fail(point{}, "the file is empty")
 		return
@@ -127,6 +124,14 @@ func (d *document) readNodes(data []byte) {
 	if d.root.Kind != yaml.MappingNode {
 		d.fail(at(d.root), "the file must hold a mapping, not "+describeKind(d.root))
 	}
+}
+
+// content is the node inside a document.
+func content(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.DocumentNode && len(n.Content) == 1 {
+		return n.Content[0]
+	}
+	return n
 }
 
 // failYAML reports a file that is not YAML, at the place that the parser names.
@@ -241,22 +246,16 @@ func (w *walker) mapping(n *yaml.Node, path []string) {
 	}
 }
 
-// checkKeys reports keys that Helm does not read as the string that is
-// written: yes becomes "true", 010 becomes "8", 1.0 becomes "1".
+// checkKeys reports keys of free-form values that Helm does not read as the
+// string that is written: yes becomes "true", 010 becomes "8", 1.0 becomes "1".
 func (d *document) checkKeys(n *yaml.Node, value any, path []string) {
 	switch n.Kind {
 	case yaml.MappingNode:
 		m, _ := value.(map[string]any)
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			key := n.Content[i]
-			sub := below(path, key.Value)
-			v, ok := m[key.Value]
-			tag := key.ShortTag()
-			if m != nil && (!ok || key.Style == 0 && (tag == "!!int" || tag == "!!float" || tag == "!!bool")) {
-				d.add(at(key), sub, "a key must be a string: "+key.Value+" is a number or boolean in YAML 1.1",
-					fmt.Sprintf("quote it: %q", key.Value))
-			}
-			d.checkKeys(n.Content[i+1], v, sub)
+			d.checkKey(n.Content[i], m, path)
+			key := n.Content[i].Value
+			d.checkKeys(n.Content[i+1], m[key], below(path, key))
 		}
 	case yaml.SequenceNode:
 		list, _ := value.([]any)
@@ -267,6 +266,25 @@ func (d *document) checkKeys(n *yaml.Node, value any, path []string) {
 		}
 	default:
 	}
+}
+
+// checkKey reports one key of m that is not read as the string that is written.
+func (d *document) checkKey(key *yaml.Node, m map[string]any, path []string) {
+	_, ok := m[key.Value]
+	switch tag := key.ShortTag(); {
+	case m == nil || tag == "!!null": // reported already
+	case !ok || key.Style == 0 && (tag == "!!int" || tag == "!!float" || tag == "!!bool"):
+		d.add(at(key), below(path, key.Value), "a key must be a string: "+key.Value+" is a number or boolean in YAML 1.1",
+			fmt.Sprintf("quote it: %q", key.Value))
+	}
+}
+
+// wrong says whether a mistake is known at the path or below it, so that what
+// follows from it need not be told as well.
+func (d *document) wrong(path ...string) bool {
+	return slices.ContainsFunc(d.mistakes, func(m mistake) bool {
+		return len(m.path) >= len(path) && slices.Equal(m.path[:len(path)], path)
+	})
 }
 
 // at returns where a node starts.

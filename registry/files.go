@@ -161,7 +161,7 @@ func decodeComponent(data []byte) *componentFile {
 				c.value([]string{"namespace"}, wrong, "")
 			}
 		}
-		if f.spec.Timeout != nil && f.spec.Timeout.Duration == 0 {
+		if f.spec.Timeout != nil && f.spec.Timeout.Duration == 0 && !doc.wrong("timeout") {
 			c.value([]string{"timeout"}, "timeout must be longer than nothing", "leave it out for 5m")
 		}
 		c.drift(f.spec.Drift)

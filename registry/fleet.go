@@ -45,6 +45,8 @@ type Delivery struct {
 	Paused bool
 	// Problems block this delivery and no other: nothing of it may change.
 	Problems Problems
+
+	mirrors map[string]string // of the cluster, for Explain
 }
 
 // Version is one published version of a component: a folder at a git tag. It

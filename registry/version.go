@@ -103,7 +103,7 @@ func (r *versionReader) walk(ctx context.Context, folder string) error {
 				return err
 			}
 		default:
-			r.add(e.path, "%s is %s; a component holds plain files only", e.path, e.kind)
+			r.add(e.path, "this is %s; a component holds plain files only", e.kind)
 		}
 	}
 	return nil
@@ -169,7 +169,7 @@ func (r *versionReader) readSpec(ctx context.Context, v *Version) error {
 
 // missing reports a file that is not there, and one that may be meant for it.
 func (r *versionReader) missing(path, misnamed string) {
-	p := Problem{At: Position{File: path, Revision: r.revision}, Message: path + " is missing"}
+	p := Problem{At: Position{File: path, Revision: r.revision}, Message: "the file is missing"}
 	if r.has(misnamed) {
 		p.Hint = "rename " + misnamed
 	}

@@ -1,0 +1,186 @@
+package registry
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+
+	"go.yaml.in/yaml/v4"
+	helmyaml "sigs.k8s.io/yaml"
+)
+
+// Explained is one value that a chart's templates read, and where it is from.
+type Explained struct {
+	// Path below .Values: .controller.args[2], with unusual keys quoted.
+	Path string `json:"path"`
+	// Value is a scalar, an empty map or list, or null. A list that replaced
+	// another value stands as a whole, before its items.
+	Value any `json:"value"`
+	// At is where it is set: in the chart's values.yaml (with the tag as its
+	// revision), a layer, the cluster's own file, or images.yaml.
+	At Position `json:"at"`
+	// Deleted: Value is the null with which meta-config takes away what it
+	// overrides, so templates don't see the key.
+	Deleted bool `json:"deleted,omitempty"`
+	// Overrides are the values that this one replaced, the strongest first.
+	Overrides []Overridden `json:"overrides,omitempty"`
+}
+
+// Overridden is a value that another one replaced.
+type Overridden struct {
+	Value any      `json:"value"`
+	At    Position `json:"at"`
+}
+
+// Explain returns every value at or below a path (see [ParsePath]; "" is all)
+// in path order: the chart's own values, the layers, the cluster's own file,
+// and the images that Keelson sets above them, with the cluster's
+// imageMirrors applied. Values of subcharts that meta-config does not set are not in it.
+// It returns nothing for a delivery without a version.
+func (d *Delivery) Explain(path string) ([]Explained, error) {
+	keys, err := ParsePath(path)
+	if err != nil || d.Version == nil {
+		return nil, err
+	}
+	levels := levels{views: d.Values.views()}
+	if images := d.Version.ImageValues(d.mirrors); len(images) > 0 {
+		src := &source{file: d.Version.imagesFile, revision: d.Version.revision, values: images, places: d.Version.imagePlaces()}
+		levels.views = slices.Insert(levels.views, 0, view{source: src, value: images, place: src.places})
+	}
+	if chart, ok := d.Version.chartValues(); ok {
+		levels.views, levels.chart = append(levels.views, chart), true
+	}
+	shown := ""
+	for _, step := range keys {
+		shown += levels.format(step)
+		levels = levels.down(step)
+	}
+	var e explainer
+	e.walk(shown, levels)
+	return e.out, nil
+}
+
+// chartValues is what the chart's own values.yaml says.
+func (v *Version) chartValues() (view, bool) {
+	i := slices.IndexFunc(v.Chart, func(f File) bool { return f.Name == "values.yaml" })
+	if i < 0 {
+		return view{}, false
+	}
+	var values map[string]any
+	if err := helmyaml.Unmarshal(v.Chart[i].Data, &values); err != nil || len(values) == 0 {
+		return view{}, false // the renderer reports it
+	}
+	src := &source{file: join(v.folder, "template/values.yaml"), revision: v.revision, values: values}
+	var node yaml.Node
+	if err := yaml.Load(v.Chart[i].Data, &node); err == nil {
+		// Aliases are not followed: below one, values have the place of the alias.
+		src.places = placesOf(content(&node), point{})
+	}
+	return view{source: src, value: values, place: src.places}, true
+}
+
+// levels are what the sources say at one path, the strongest first.
+type levels struct {
+	views []view
+	// chart: the last view is the chart's. Helm merges it below the merged
+	// meta-config, so that nothing between the two can hide it.
+	chart bool
+}
+
+// effective returns the levels that make up the value.
+func (l levels) effective() levels {
+	if !l.chart {
+		return levels{views: effective(l.views)}
+	}
+	last := len(l.views) - 1
+	above := effective(l.views[:last])
+	if len(above) > 0 {
+		_, isMap := above[0].value.(map[string]any)
+		_, chartMap := l.views[last].value.(map[string]any)
+		if !isMap || !chartMap {
+			return levels{views: above}
+		}
+	}
+	return levels{views: append(slices.Clone(above), l.views[last]), chart: true}
+}
+
+func (l levels) down(step string) levels {
+	from := l.effective()
+	var out levels
+	for i, v := range from.views {
+		child, ok := v.child(step)
+		if !ok {
+			continue
+		}
+		out.views = append(out.views, child)
+		out.chart = from.chart && i == len(from.views)-1
+	}
+	return out
+}
+
+// keys are the keys of the value, or none when it is no map.
+func (l levels) keys() []string {
+	all := map[string]bool{}
+	for _, v := range l.effective().views {
+		m, _ := v.value.(map[string]any)
+		for key := range m {
+			all[key] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// format writes a step from here as a path shows it.
+func (l levels) format(step string) string {
+	if len(l.views) > 0 {
+		if _, isList := l.views[0].value.([]any); isList {
+			return "[" + step + "]"
+		}
+	}
+	return formatKey(step)
+}
+
+// explainer collects the leaves below a path.
+type explainer struct{ out []Explained }
+
+func (e *explainer) walk(path string, l levels) {
+	if len(l.views) == 0 {
+		return
+	}
+	keys := l.keys()
+	for _, key := range keys {
+		e.walk(path+formatKey(key), l.down(key))
+	}
+	if len(keys) > 0 {
+		return
+	}
+	list, _ := l.views[0].value.([]any)
+	if len(list) == 0 || len(l.views) > 1 {
+		e.leaf(path, l)
+	}
+	for i := range list {
+		item, _ := l.views[0].child(strconv.Itoa(i))
+		e.walk(path+"["+strconv.Itoa(i)+"]", levels{views: []view{item}})
+	}
+}
+
+func (e *explainer) leaf(path string, l levels) {
+	top := l.views[0]
+	out := Explained{Path: path, Value: top.value, At: top.where()}
+	for _, below := range l.views[1:] {
+		out.Overrides = append(out.Overrides, Overridden{Value: below.value, At: below.where()})
+	}
+	out.Deleted = top.value == nil && len(out.Overrides) > 0
+	if path == "" {
+		out.Path = "."
+	}
+	e.out = append(e.out, out)
+}
+
+// where is the view's position, or at least its file.
+func (v view) where() Position {
+	if p, ok := v.position(); ok {
+		return p
+	}
+	return Position{File: v.source.file, Revision: v.source.revision}
+}

@@ -1,0 +1,279 @@
+package registry_test
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+	"sigs.k8s.io/yaml"
+
+	"github.com/keelson-io/keelson/registry"
+)
+
+//nolint:gochecknoglobals // a flag of the test binary
+var update = flag.Bool("update", false, "rewrite the expected results of the golden cases")
+
+// TestGolden runs testdata/golden/*.txtar. Each starts with a sentence that
+// says why, then lists files of a fleet repository and steps, in order:
+//
+//	base                   the files of testdata/base.txtar, tagged coredns/v1.0.0
+//	tag NAME               commit what stands above, and tag it
+//	annotate NAME          the same with an annotated tag
+//	branch NAME, untag NAME, rm PATH, symlink PATH TARGET, submodule PATH
+//	latin1 PATH, big PATH  a file that is not UTF-8, one of 2 MiB
+//	load                   commit, fetch and load, as an earlier run did
+//
+// What it expects comes last, rewritten by -update:
+//
+//	want problems          all problems, and what each cluster and delivery is blocked by
+//	want deliveries        what runs where
+//	want values CLUSTER COMPONENT
+//	want explain CLUSTER COMPONENT [PATH]
+func TestGolden(t *testing.T) {
+	t.Parallel()
+	cases, err := filepath.Glob("testdata/golden/*.txtar")
+	if err != nil || len(cases) < 40 {
+		t.Fatalf("%d golden cases, %v; want at least 40", len(cases), err)
+	}
+	for _, path := range cases {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
+			t.Parallel()
+			runGolden(t, path)
+		})
+	}
+}
+
+func runGolden(t *testing.T, path string) {
+	archive, err := txtar.ParseFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.TrimSpace(string(archive.Comment)) == "" {
+		t.Error("the case does not say why it is there")
+	}
+	g := &golden{gitRepo: newGitRepo(t), cache: t.TempDir()}
+	changed := false
+	for i, f := range archive.Files {
+		verb, rest, _ := strings.Cut(f.Name, " ")
+		if verb != "want" {
+			g.step(f.Name, string(f.Data))
+			continue
+		}
+		g.load()
+		got := g.want(rest)
+		if got != string(f.Data) {
+			changed = true
+			if !*update {
+				t.Errorf("%s (-want +got):\n%s", f.Name, cmp.Diff(string(f.Data), got))
+			}
+			archive.Files[i].Data = []byte(got)
+		}
+	}
+	if changed && *update {
+		if err := os.WriteFile(path, txtar.Format(archive), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+type golden struct {
+	*gitRepo
+	cache string
+	repo  *registry.Repo
+	dirty bool
+	fleet *registry.Fleet
+	err   error
+}
+
+func (g *golden) step(name, data string) {
+	g.t.Helper()
+	words := strings.Fields(name)
+	g.dirty = true
+	switch words[0] {
+	case "base":
+		g.writeFleet()
+	case "tag":
+		g.gitRepo.commit()
+		g.tag(words[1])
+	case "annotate":
+		g.annotate(words[1], g.gitRepo.commit())
+	case "branch":
+		g.ref("refs/heads/"+words[1], g.gitRepo.commit())
+	case "untag":
+		g.deleteTag(words[1])
+	case "rm":
+		g.remove(words[1])
+	case "symlink":
+		g.symlink(words[1], words[2])
+	case "submodule":
+		g.submodule(words[1])
+	case "latin1":
+		g.write(words[1], "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: v1.0.0\nvalues:\n  name: caf\xe9\n")
+	case "big":
+		g.write(words[1], strings.Repeat("# twelve chars\n", 2<<20/15))
+	case "load":
+		g.load()
+	default:
+		if len(words) > 1 {
+			g.t.Fatalf("unknown step %q", name)
+		}
+		g.write(name, data)
+	}
+}
+
+// load commits, fetches and loads, unless nothing happened since.
+func (g *golden) load() {
+	g.t.Helper()
+	if !g.dirty {
+		return
+	}
+	g.dirty = false
+	g.gitRepo.commit()
+	if g.repo == nil {
+		g.repo, g.err = registry.Open(g.t.Context(), registry.Options{URL: g.path, CacheDir: g.cache})
+	} else {
+		g.err = g.repo.Fetch(g.t.Context())
+	}
+	if g.err == nil {
+		g.fleet, g.err = g.repo.Load(g.t.Context(), "")
+	}
+}
+
+func (g *golden) want(what string) string {
+	g.t.Helper()
+	words := strings.Fields(what)
+	if g.err != nil {
+		return "error: " + strings.ReplaceAll(strings.ReplaceAll(g.err.Error(), g.path, "REPO"), g.last.String()[:12], "COMMIT") + "\n"
+	}
+	switch words[0] {
+	case "problems":
+		return g.hideHashes(showProblems(g.fleet))
+	case "deliveries":
+		return showDeliveries(g.fleet)
+	case "values":
+		out, err := yaml.Marshal(g.delivery(words[1:]).Values.Map())
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		return string(out)
+	case "explain":
+		path := ""
+		if len(words) > 3 {
+			path = words[3]
+		}
+		return g.hideHashes(showExplained(g.t, g.delivery(words[1:]), path))
+	}
+	g.t.Fatalf("unknown expectation %q", what)
+	return ""
+}
+
+// hideHashes writes hashes by the order of their commits, so that a case does
+// not depend on the base files.
+func (g *golden) hideHashes(s string) string {
+	h := g.last
+	for n := g.commits; n > 0; n-- {
+		s = strings.ReplaceAll(s, h.String(), fmt.Sprintf("COMMIT%d", n))
+		s = strings.ReplaceAll(s, h.String()[:12], fmt.Sprintf("COMMIT%d", n))
+		c := mustCommit(g.t, g.storage, h)
+		if len(c.ParentHashes) == 0 {
+			break
+		}
+		h = c.ParentHashes[0]
+	}
+	return s
+}
+
+func (g *golden) delivery(words []string) *registry.Delivery {
+	g.t.Helper()
+	c := g.fleet.Cluster(words[0])
+	if c == nil || c.Delivery(words[1]) == nil {
+		g.t.Fatalf("no delivery %v", words)
+	}
+	return c.Delivery(words[1])
+}
+
+func showProblems(f *registry.Fleet) string {
+	var b strings.Builder
+	for _, p := range f.Problems {
+		fmt.Fprintln(&b, p.Error())
+	}
+	for _, c := range f.Clusters {
+		for _, p := range c.Problems {
+			fmt.Fprintf(&b, "blocks %s: %s\n", c.Name, p.At)
+		}
+		for _, d := range c.Deliveries {
+			for _, p := range d.Problems {
+				fmt.Fprintf(&b, "blocks %s/%s: %s\n", c.Name, d.Component, p.At)
+			}
+		}
+	}
+	return b.String()
+}
+
+func showDeliveries(f *registry.Fleet) string {
+	var b strings.Builder
+	for _, c := range f.Clusters {
+		for _, d := range c.Deliveries {
+			state := ""
+			switch {
+			case d.Version == nil:
+				state = " (no version)"
+			case d.Version.Name != d.VersionName:
+				state = " (reads " + d.Version.Name + ")"
+			}
+			if d.Paused {
+				state += " paused"
+			}
+			if len(d.Problems) > 0 {
+				state += " blocked"
+			}
+			fmt.Fprintf(&b, "%s/%s %s at %s%s\n", c.Name, d.Component, d.VersionName, d.VersionAt, state)
+		}
+	}
+	return b.String()
+}
+
+func showExplained(t testing.TB, d *registry.Delivery, path string) string {
+	t.Helper()
+	list, err := d.Explain(path)
+	if err != nil {
+		return "error: " + err.Error() + "\n"
+	}
+	var b strings.Builder
+	for _, e := range list {
+		word := ""
+		if e.Deleted {
+			word = " (deleted)"
+		}
+		fmt.Fprintf(&b, "%s = %s%s  %s\n", e.Path, asJSON(t, e.Value), word, e.At)
+		for _, o := range e.Overrides {
+			fmt.Fprintf(&b, "    over %s  %s\n", asJSON(t, o.Value), o.At)
+		}
+	}
+	return b.String()
+}
+
+func asJSON(t testing.TB, v any) string {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// baseFleet returns the files of testdata/base.txtar.
+func baseFleet(t testing.TB) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	for _, f := range txtar.Parse(readFile(t, "testdata/base.txtar")).Files {
+		files[f.Name] = string(f.Data)
+	}
+	return files
+}
