@@ -1,0 +1,172 @@
+// Package connect turns what a fleet repository says about reaching a cluster
+// into client settings.
+//
+// Contexts come from the kubeconfig of whoever started Keelson, and may do
+// all that kubectl lets them do. A kubeconfig from a Secret is outside input:
+// it may hold a server, certificates and a token, and nothing that would run a
+// program or read a file on this machine. Neither errors nor settings made here
+// repeat what stands in such a Secret.
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// SecretReader returns the data of one Secret of the hub.
+type SecretReader func(ctx context.Context, namespace, name string) (map[string][]byte, error)
+
+// Source is where credentials come from. The zero Source follows the rules of
+// kubectl: KUBECONFIG, else ~/.kube/config.
+type Source struct {
+	// Kubeconfig is a file; empty: KUBECONFIG, else ~/.kube/config, else, for
+	// the hub alone, the service account of the pod that Keelson runs in.
+	Kubeconfig string
+	// Context of the hub; empty: the kubeconfig's current one.
+	Context string
+	// Version of Keelson, for the User-Agent header.
+	Version string
+	// Secrets reads the hub's Secrets; nil: from its API server, each time.
+	Secrets SecretReader
+}
+
+// Hub returns the settings for the hub.
+func (s Source) Hub() (*rest.Config, error) {
+	c, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(s.rules(),
+		&clientcmd.ConfigOverrides{CurrentContext: s.Context}).ClientConfig()
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, errors.New("there is no kubeconfig to reach the hub with: give --kubeconfig, or set KUBECONFIG")
+	case err != nil:
+		return nil, fmt.Errorf("connect to the hub: %w", err)
+	}
+	return s.finish(c), nil
+}
+
+// Config returns the settings for the cluster that a cluster.yaml describes.
+// It reads the hub only for a connection by Secret, and talks to no other
+// cluster.
+//
+// Every request made with the settings ends after [RequestTimeout], but
+// watches don't; nothing limits the rate, which is for the API server's
+// priority and fairness to do.
+func (s Source) Config(ctx context.Context, spec v1alpha1.Connection) (*rest.Config, error) {
+	switch {
+	case spec.Context != "" && spec.Secret != nil:
+		return nil, errors.New("the connection names both a context and a secret: only one can be meant")
+	case spec.Context != "":
+		return s.fromContext(spec.Context)
+	case spec.Secret != nil:
+		return s.fromSecret(ctx, *spec.Secret)
+	default:
+		return nil, errors.New("the connection names neither a context nor a secret")
+	}
+}
+
+func (s Source) rules() *clientcmd.ClientConfigLoadingRules {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = s.Kubeconfig
+	return rules
+}
+
+func (s Source) fromContext(name string) (*rest.Config, error) {
+	rules := s.rules()
+	raw, err := rules.Load()
+	if err != nil {
+		return nil, fmt.Errorf("read the kubeconfig: %w", err)
+	}
+	if raw.Contexts[name] == nil {
+		return nil, fmt.Errorf("the kubeconfig has no context %q: %s", name, known(raw))
+	}
+	c, err := clientcmd.NewNonInteractiveClientConfig(*raw, name, &clientcmd.ConfigOverrides{}, rules).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("context %s of the kubeconfig: %w", name, err)
+	}
+	return s.finish(c), nil
+}
+
+// known names a few of the contexts that there are.
+func known(raw *clientcmdapi.Config) string {
+	const few = 8
+	names := slices.Sorted(maps.Keys(raw.Contexts))
+	switch {
+	case len(names) == 0:
+		return "it has none; give --kubeconfig, or set KUBECONFIG"
+	case len(names) > few:
+		return fmt.Sprintf("it has %s and %d more", strings.Join(names[:few], ", "), len(names)-few)
+	default:
+		return "it has " + strings.Join(names, ", ")
+	}
+}
+
+func (s Source) fromSecret(ctx context.Context, ref v1alpha1.SecretKey) (*rest.Config, error) {
+	if ref.Namespace == "" {
+		ref.Namespace = v1alpha1.Namespace
+	}
+	if ref.Key == "" {
+		ref.Key = "kubeconfig"
+	}
+	shown := fmt.Sprintf("Secret %s/%s in the hub", ref.Namespace, ref.Name)
+	read := s.Secrets
+	if read == nil {
+		hub, err := s.Hub()
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", shown, err)
+		}
+		if read, err = SecretsOf(hub); err != nil {
+			return nil, err
+		}
+	}
+	data, err := read(ctx, ref.Namespace, ref.Name)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", shown, err)
+	}
+	kubeconfig, ok := data[ref.Key]
+	if !ok {
+		return nil, fmt.Errorf("%s has no key %q", shown, ref.Key)
+	}
+	c, err := fromUntrusted(kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("key %q of %s: %w", ref.Key, shown, err)
+	}
+	return s.finish(c), nil
+}
+
+// SecretsOf reads Secrets from the API server of a hub.
+func SecretsOf(hub *rest.Config) (SecretReader, error) {
+	c, err := corev1client.NewForConfig(hub)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the hub: %w", err)
+	}
+	return func(ctx context.Context, namespace, name string) (map[string][]byte, error) {
+		s, err := c.Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("ask the hub's API server: %w", err)
+		}
+		return s.Data, nil
+	}, nil
+}
+
+// finish sets what all connections have in common.
+func (s Source) finish(c *rest.Config) *rest.Config {
+	version := s.Version
+	if version == "" {
+		version = "dev"
+	}
+	c.UserAgent = "keelson/" + version
+	c.QPS = -1 // the API server's priority and fairness knows better
+	c.Wrap(limitRequests)
+	return c
+}
