@@ -95,7 +95,7 @@ func TestReadGoesOnWhereItEnded(t *testing.T) {
 	}
 	read(lines[0], "patch")
 	read(lines[0])
-	read(lines[0]+lines[1][:100]) // half a line
+	read(lines[0] + lines[1][:100]) // half a line
 	read(lines[0]+lines[1]+lines[2], "watch", "get")
 	if end, err := audit.End(path); err != nil || end != next {
 		t.Errorf("the log ends at %d (%v), was read to %d", end, err, next)

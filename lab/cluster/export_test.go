@@ -1,0 +1,33 @@
+package cluster
+
+import "context"
+
+// Stages and Policy expose the embedded files.
+func Stages() ([]byte, error) { return stages() }
+func Policy() ([]byte, error) { return files.ReadFile("files/audit-policy.yaml") }
+
+// Args exposes the command lines of a cluster's components.
+func Args(dir string, o Options) map[string][]string {
+	r := &record{dir: dir, Name: "a", Options: o, Ports: ports{Etcd: 16001, EtcdPeer: 16002, APIServer: 16003}}
+	all := map[string][]string{}
+	for _, c := range components(o.ControlPlaneOnly) {
+		all[c.name] = c.args(r)
+	}
+	return all
+}
+
+// Apply exposes Change.apply.
+func (c Change) Apply(to Options, exists bool) (Options, error) { return c.apply(to, exists) }
+
+// ChoosePorts exposes choosePorts among clusters that have these ports.
+func ChoosePorts(ctx context.Context, taken ...int) ([]int, error) {
+	var others []*record
+	for _, port := range taken {
+		others = append(others, &record{Ports: ports{Etcd: port}})
+	}
+	p, err := choosePorts(ctx, others)
+	return []int{p.Etcd, p.EtcdPeer, p.APIServer}, err
+}
+
+// FirstPort and LastPort bound the ports of clusters.
+const FirstPort, LastPort = firstPort, lastPort
