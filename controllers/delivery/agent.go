@@ -1,0 +1,426 @@
+package delivery
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+const (
+	// workers is how many components of one cluster are worked on at once.
+	workers = 4
+	// settle collects the events of one change before it is looked at.
+	settle = 50 * time.Millisecond
+	// retryFirst and retryLast bound the wait after a failure.
+	retryFirst = 200 * time.Millisecond
+	retryLast  = 30 * time.Second
+	// drainTimeout is how long a stopping process finishes what it has begun.
+	drainTimeout = 15 * time.Second
+)
+
+// agent works on one cluster. Nothing in it is shared with another cluster but
+// renders and parsed schemas, so that a slow or dead cluster delays no other.
+type agent struct {
+	name     string
+	log      *slog.Logger
+	now      func() time.Time
+	connect  func(context.Context) (*rest.Config, error)
+	schemas  *applier.SchemaCache
+	renderer renderer.Renderer
+	metrics  *metrics
+	// publish hears of every status that changed.
+	publish func(v1alpha1.DeliveryStatus)
+
+	queue workqueue.TypedRateLimitingInterface[string] // of component names
+
+	mu          sync.Mutex
+	fleet       *registry.Fleet
+	desired     *registry.Cluster
+	link        *link
+	unreachable error
+	statuses    map[string]v1alpha1.DeliveryStatus
+}
+
+// link is a connection to the cluster.
+type link struct {
+	cluster *applier.Cluster
+	cache   *liveCache
+}
+
+func newAgent(name string, c *Controller) *agent {
+	a := &agent{
+		name: name, log: c.log.With("cluster", name), now: c.now,
+		schemas: c.schemas, renderer: c.renderer, metrics: c.metrics, publish: c.writer.publish,
+		statuses: map[string]v1alpha1.DeliveryStatus{},
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)),
+	}
+	a.connect = func(ctx context.Context) (*rest.Config, error) {
+		a.mu.Lock()
+		spec := a.desired.Spec.Connection
+		a.mu.Unlock()
+		return c.connect(ctx, spec)
+	}
+	return a
+}
+
+// update takes in a new revision and looks at every component again: a hit in
+// the render cache makes that cheap.
+func (a *agent) update(f *registry.Fleet, desired *registry.Cluster) {
+	a.mu.Lock()
+	a.fleet, a.desired = f, desired
+	a.mu.Unlock()
+	a.all()
+}
+
+// all queues every component that is wanted, was wanted, or has a record.
+func (a *agent) all() {
+	for _, name := range a.components() {
+		a.queue.Add(name)
+	}
+}
+
+func (a *agent) components() []string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	names := make([]string, 0, len(a.statuses))
+	for name := range a.statuses {
+		names = append(names, name)
+	}
+	for _, d := range a.desired.Deliveries {
+		names = append(names, d.Component)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// changed queues the component of an object that changed.
+func (a *agent) changed(component string) {
+	if component == "" {
+		a.all()
+		return
+	}
+	a.queue.AddAfter(component, settle)
+}
+
+// run works until the context ends, then finishes what it has begun.
+func (a *agent) run(ctx context.Context) {
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	var wg sync.WaitGroup
+	for range workers {
+		wg.Go(func() { a.work(work) })
+	}
+	a.connectUntil(ctx)
+	<-ctx.Done()
+	timer := time.AfterFunc(drainTimeout, stop)
+	defer timer.Stop()
+	a.queue.ShutDownWithDrain()
+	wg.Wait()
+}
+
+// connectUntil links to the cluster, trying until it works or the context ends.
+func (a *agent) connectUntil(ctx context.Context) {
+	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)
+	for {
+		err := a.dial(ctx)
+		if err == nil {
+			a.reached(nil)
+			a.all()
+			return
+		}
+		a.log.Warn("cannot connect", "error", err)
+		a.reached(err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(backoff.When("")):
+		}
+	}
+}
+
+func (a *agent) dial(ctx context.Context) error {
+	config, err := a.connect(ctx)
+	if err != nil {
+		return fmt.Errorf("connection: %w", err)
+	}
+	config = rest.CopyConfig(config)
+	config.Wrap(a.observe)
+	dyn, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("connection: %w", err)
+	}
+	live := newLiveCache(ctx, dyn, a.now)
+	cluster, err := applier.New(applier.Options{Name: a.name, Config: config, Schemas: a.schemas, Reader: live})
+	if err != nil {
+		return err
+	}
+	live.changed = a.changed
+	live.schemaChanged = func() { cluster.Forget(); a.all() }
+	recorded, err := cluster.Recorded(ctx)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.link = &link{cluster: cluster, cache: live}
+	for _, name := range recorded {
+		if _, ok := a.statuses[name]; !ok {
+			a.statuses[name] = v1alpha1.DeliveryStatus{Cluster: a.name, Component: name}
+		}
+	}
+	return nil
+}
+
+// reached notes whether the API server answers. The watches ask all the time,
+// so that no probe is needed; when it comes back, everything is looked at.
+func (a *agent) reached(err error) {
+	a.mu.Lock()
+	was := a.unreachable
+	a.unreachable = err
+	a.mu.Unlock()
+	if (was == nil) == (err == nil) {
+		return
+	}
+	if err != nil {
+		a.log.Warn("the API server does not answer", "error", err)
+	} else {
+		a.log.Info("the API server answers again")
+	}
+	for _, name := range a.components() {
+		a.queue.Forget(name)
+	}
+	a.all()
+}
+
+func (a *agent) work(ctx context.Context) {
+	for {
+		component, shutdown := a.queue.Get()
+		if shutdown {
+			return
+		}
+		a.reconcile(ctx, component)
+		a.queue.Done(component)
+	}
+}
+
+// reconcile looks at one component: what an attempt finds becomes its status.
+func (a *agent) reconcile(ctx context.Context, component string) {
+	started := a.now()
+	result, err := a.attempt(ctx, component)
+	a.mu.Lock()
+	before := a.statuses[component]
+	before.Cluster, before.Component = a.name, component
+	status := next(before, result, a.now())
+	a.statuses[component] = status
+	a.mu.Unlock()
+
+	if before.Sync != status.Sync || before.Health != status.Health {
+		a.log.Info("delivery", "component", component, "version", status.Version,
+			"sync", status.Sync, "health", status.Health, "message", status.Message)
+		a.dependents(component)
+	}
+	if o := result.outcome; o.Created+o.Updated+o.Deleted > 0 {
+		a.log.Info("applied", "component", component, "created", o.Created, "updated", o.Updated,
+			"restored", o.Restored, "deleted", o.Deleted, "took", a.now().Sub(started).Round(time.Millisecond))
+		a.metrics.applied(a.name, o, a.now().Sub(started))
+	}
+	a.publish(status)
+	switch {
+	case err == nil:
+		a.queue.Forget(component)
+	case errors.Is(err, applier.ErrStale):
+		a.queue.AddRateLimited(component) // plan again; nothing is wrong
+	default:
+		a.log.Warn("delivery failed", "component", component, "error", err)
+		a.queue.AddRateLimited(component)
+	}
+}
+
+// dependents looks again at the components that wait for this one.
+func (a *agent) dependents(component string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, d := range a.desired.Deliveries {
+		if d.Version != nil && slices.Contains(d.Version.Spec.DependsOn, component) {
+			a.queue.Add(d.Component)
+		}
+	}
+}
+
+// snapshot is what an attempt works with.
+type snapshot struct {
+	fleet       *registry.Fleet
+	cluster     *registry.Cluster
+	delivery    *registry.Delivery // nil: not in git
+	link        *link              // nil: never connected
+	unreachable error
+}
+
+func (a *agent) snapshot(component string) snapshot {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return snapshot{
+		fleet: a.fleet, cluster: a.desired, delivery: a.desired.Delivery(component),
+		link: a.link, unreachable: a.unreachable,
+	}
+}
+
+// attempt takes one component through its stages and stops at the first that
+// can't go on. The error asks for another try; the attempt holds either way.
+func (a *agent) attempt(ctx context.Context, component string) (attempt, error) {
+	s := a.snapshot(component)
+	var t attempt
+	switch {
+	case len(s.cluster.Problems) > 0:
+		return t.stop(v1alpha1.SyncBlocked, problemsMessage(s.cluster.Problems)), nil
+	case s.delivery == nil:
+		return t.stop(v1alpha1.SyncOrphaned, "it is no longer in git; its objects were left in place"), nil
+	}
+	d := s.delivery
+	t.version, t.revision = d.VersionName, s.fleet.Revision
+	switch {
+	case len(d.Problems) > 0:
+		return t.stop(v1alpha1.SyncBlocked, problemsMessage(d.Problems)), nil
+	case s.unreachable != nil:
+		return t.stop(v1alpha1.SyncUnreachable, s.unreachable.Error()), nil
+	case s.link == nil:
+		return t.stop(v1alpha1.SyncProgressing, "connecting"), nil
+	}
+	prepared, t, err := a.prepare(ctx, s, t)
+	if prepared == nil {
+		return t, err
+	}
+	t.planned, t.plan, t.health, t.applied = true, prepared.Plan, prepared.Health, prepared.Applied
+	switch {
+	case prepared.Settled():
+		t.sync, t.message = syncOf(t.plan)
+		return t, nil
+	case d.Paused || s.cluster.Spec.Paused:
+		return t.stop(v1alpha1.SyncPaused, "paused in git: "+t.plan.Summary()), nil
+	}
+	if on, why := a.waitsFor(d); on != "" {
+		return t.stop(v1alpha1.SyncWaiting, fmt.Sprintf("waits for %s, which is %s", on, why)), nil
+	}
+	return a.apply(ctx, s, prepared, t)
+}
+
+// prepare renders and plans; the plan is nil when the attempt ends here.
+func (a *agent) prepare(ctx context.Context, s snapshot, t attempt) (*applier.Prepared, attempt, error) {
+	d := s.delivery
+	capabilities, err := s.link.cluster.Capabilities(ctx)
+	if err != nil {
+		return nil, t.stop(a.failed(), err.Error()), err
+	}
+	target, err := a.renderer.Render(ctx, renderer.Request{
+		Version: d.Version, Values: d.Values, ImageMirrors: s.cluster.Spec.ImageMirrors, Capabilities: capabilities,
+	})
+	if err != nil {
+		// The chart or its values are wrong: only git can mend that.
+		var wrong *renderer.Error
+		if errors.As(err, &wrong) {
+			return nil, t.stop(v1alpha1.SyncBlocked, err.Error()), nil
+		}
+		return nil, t.stop(v1alpha1.SyncFailed, err.Error()), err
+	}
+	t.targetHash = target.Hash
+	want, err := applier.NewWant(s.fleet, d, target)
+	if err != nil {
+		return nil, t.stop(v1alpha1.SyncBlocked, err.Error()), nil
+	}
+	prepared, err := s.link.cluster.Plan(ctx, want)
+	if err != nil {
+		var moved *applier.TagMovedError
+		if errors.As(err, &moved) {
+			return nil, t.stop(v1alpha1.SyncBlocked, moved.Error()), nil
+		}
+		return nil, t.stop(a.failed(), err.Error()), err
+	}
+	return prepared, t, nil
+}
+
+func (a *agent) apply(ctx context.Context, s snapshot, p *applier.Prepared, t attempt) (attempt, error) {
+	o := applier.ApplyOptions{Now: a.now()}
+	if timeout := s.delivery.Version.Spec.Timeout; timeout != nil {
+		o.Timeout = timeout.Duration
+	}
+	var err error
+	t.outcome, err = s.link.cluster.Apply(ctx, p, o)
+	t.health = t.outcome.Health
+	switch {
+	case errors.Is(err, applier.ErrStale):
+		return t.stop(v1alpha1.SyncProgressing, "an object changed meanwhile; planning again"), err
+	case err != nil:
+		return t.stop(a.failed(), err.Error()), err
+	}
+	t.sync, t.message = syncOf(t.plan)
+	if t.sync == v1alpha1.SyncSynced {
+		t.applied = t.version
+	}
+	return t, nil
+}
+
+func (t attempt) stop(sync v1alpha1.Sync, message string) attempt {
+	t.sync, t.message = sync, message
+	return t
+}
+
+// failed tells a refusal from a server that does not answer.
+func (a *agent) failed() v1alpha1.Sync {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.unreachable != nil {
+		return v1alpha1.SyncUnreachable
+	}
+	return v1alpha1.SyncFailed
+}
+
+// waitsFor returns the first dependency that is not healthy at what git wants
+// of it now.
+func (a *agent) waitsFor(d *registry.Delivery) (string, string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, name := range d.Version.Spec.DependsOn {
+		s := a.statuses[name]
+		on := a.desired.Delivery(name)
+		switch {
+		case on == nil:
+			return name, "not on this cluster"
+		case s.Sync != v1alpha1.SyncSynced || s.Version != on.VersionName:
+			return name, string(cmp.Or(s.Sync, v1alpha1.SyncProgressing))
+		case s.Health != v1alpha1.HealthHealthy:
+			return name, string(s.Health)
+		}
+	}
+	return "", ""
+}
+
+func problemsMessage(ps registry.Problems) string {
+	message := ps[0].Error()
+	if more := len(ps) - 1; more > 0 {
+		message += fmt.Sprintf(" (and %d more: keelson validate lists them)", more)
+	}
+	return message
+}
+
+// known returns the statuses of all components.
+func (a *agent) known() []v1alpha1.DeliveryStatus {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Collect(maps.Values(a.statuses))
+}

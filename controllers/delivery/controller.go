@@ -1,0 +1,246 @@
+// Package delivery runs the loops that keep clusters as git wants them: one
+// reads git, one a cluster applies and watches, one writes status to the hub.
+//
+// A revision that can't be read leaves every cluster as it is, a broken file
+// only what it names, and a dead cluster only itself. A converged fleet makes
+// no API call but its watches.
+package delivery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// Options are the settings of a [Controller]; all are required but Revision.
+type Options struct {
+	Repo *registry.Repo
+	// Revision to follow: a branch, tag or commit; empty: the default branch.
+	Revision string
+	// Interval between two looks at the repository.
+	Interval time.Duration
+	// Hub is the cluster that holds the Deliveries.
+	Hub *rest.Config
+	// Connect finds the way to a cluster.
+	Connect func(context.Context, v1alpha1.Connection) (*rest.Config, error)
+	// Renderer is shared by all clusters.
+	Renderer *renderer.Cache
+	Log      *slog.Logger
+	Now      func() time.Time
+	Registry prometheus.Registerer
+}
+
+// Controller delivers a fleet.
+type Controller struct {
+	repo     *registry.Repo
+	revision string
+	interval time.Duration
+	log      *slog.Logger
+	now      func() time.Time
+	connect  func(context.Context, v1alpha1.Connection) (*rest.Config, error)
+	renderer renderer.Renderer
+	schemas  *applier.SchemaCache
+	metrics  *metrics
+	writer   *writer
+
+	mu     sync.Mutex
+	fleet  *registry.Fleet // the last that could be read
+	agents map[string]*running
+	wg     sync.WaitGroup
+}
+
+// running is an agent with the connection it was started for.
+type running struct {
+	agent      *agent
+	connection v1alpha1.Connection
+	stop       context.CancelFunc
+	done       chan struct{}
+}
+
+// New prepares a controller; it makes no call.
+func New(o Options) (*Controller, error) {
+	c := &Controller{
+		repo: o.Repo, revision: o.Revision, interval: o.Interval, log: o.Log, now: o.Now, connect: o.Connect,
+		renderer: o.Renderer, schemas: applier.NewSchemaCache(), agents: map[string]*running{},
+	}
+	var err error
+	if c.metrics, err = newMetrics(o.Registry, c, o.Renderer); err != nil {
+		return nil, err
+	}
+	if c.writer, err = newWriter(o.Hub, o.Log, o.Now); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// Ready reports whether a revision of the fleet was read.
+func (c *Controller) Ready() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.fleet == nil {
+		return errors.New("no revision of the fleet repository was read yet")
+	}
+	return nil
+}
+
+// Run works until the context ends, then finishes what it has begun. The error
+// says that the hub can't hold Deliveries.
+func (c *Controller) Run(ctx context.Context) error {
+	if err := c.writer.prepare(ctx); err != nil {
+		return fmt.Errorf("hub: %w", err)
+	}
+	// Statuses of the last moments are written, too: the writer stops last.
+	writing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	written := make(chan struct{})
+	go func() {
+		defer close(written)
+		c.writer.run(writing)
+	}()
+	c.follow(ctx)
+	c.wg.Wait()
+	stop()
+	<-written
+	return nil
+}
+
+// follow reads git again and again.
+func (c *Controller) follow(ctx context.Context) {
+	ticker := time.NewTicker(c.interval)
+	defer ticker.Stop()
+	for failing := false; ; {
+		err := c.read(ctx)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			c.log.Error("the fleet repository can't be read; every cluster stays as it is", "error", err)
+		case err == nil && failing:
+			c.log.Info("the fleet repository can be read again")
+		}
+		if failing != (err != nil) && ctx.Err() == nil {
+			c.writer.repository(err)
+		}
+		failing = err != nil
+		c.metrics.fetched(err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+func (c *Controller) read(ctx context.Context) error {
+	c.mu.Lock()
+	current := c.fleet
+	c.mu.Unlock()
+	if err := c.repo.Fetch(ctx); err != nil {
+		return err
+	}
+	// Loading is incremental, and tags move without a new commit.
+	fleet, err := c.repo.Load(ctx, c.revision)
+	if err != nil {
+		return err
+	}
+	if current != nil && current.Revision == fleet.Revision && sameVersions(current, fleet) {
+		return nil
+	}
+	c.log.Info("new revision", "revision", fleet.Revision, "clusters", len(fleet.Clusters), "problems", len(fleet.Problems))
+	for _, p := range fleet.Problems {
+		c.log.Warn("problem in the fleet repository", "at", p.At.String(), "problem", p.Message, "hint", p.Hint)
+	}
+	c.mu.Lock()
+	c.fleet = fleet
+	c.mu.Unlock()
+	c.assign(ctx, fleet)
+	return nil
+}
+
+// sameVersions reports whether two loads of one commit found the same versions
+// and problems: tags come, go and move without a commit.
+func sameVersions(a, b *registry.Fleet) bool {
+	if !reflect.DeepEqual(a.Problems, b.Problems) || len(a.Clusters) != len(b.Clusters) {
+		return false
+	}
+	for i, ca := range a.Clusters {
+		cb := b.Clusters[i]
+		if len(ca.Deliveries) != len(cb.Deliveries) {
+			return false
+		}
+		for j, da := range ca.Deliveries {
+			if da.Version != cb.Deliveries[j].Version || len(da.Problems) != len(cb.Deliveries[j].Problems) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// assign gives each cluster its part of the fleet, and starts and stops agents.
+func (c *Controller) assign(ctx context.Context, fleet *registry.Fleet) {
+	gone := maps.Clone(c.agents)
+	for _, cluster := range fleet.Clusters {
+		r := c.agents[cluster.Name]
+		// A file that can't be read says nothing about the connection.
+		if r != nil && len(cluster.Problems) == 0 && !reflect.DeepEqual(r.connection, cluster.Spec.Connection) {
+			c.log.Info("the connection changed", "cluster", cluster.Name)
+			r.stop()
+			<-r.done
+			r = nil
+		}
+		if r == nil {
+			r = c.start(ctx, fleet, cluster)
+			c.mu.Lock()
+			c.agents[cluster.Name] = r
+			c.mu.Unlock()
+		} else {
+			r.agent.update(fleet, cluster)
+		}
+		delete(gone, cluster.Name)
+	}
+	for name, r := range gone {
+		c.log.Info("the cluster is no longer in git; it is left as it is", "cluster", name)
+		r.stop()
+		c.mu.Lock()
+		delete(c.agents, name)
+		c.mu.Unlock()
+		for _, s := range r.agent.known() {
+			s.Sync, s.Message = v1alpha1.SyncOrphaned, "the cluster is no longer in git; it was left as it is"
+			c.writer.publish(s)
+		}
+	}
+}
+
+func (c *Controller) start(ctx context.Context, fleet *registry.Fleet, cluster *registry.Cluster) *running {
+	ctx, stop := context.WithCancel(ctx)
+	r := &running{agent: newAgent(cluster.Name, c), connection: cluster.Spec.Connection, stop: stop, done: make(chan struct{})}
+	r.agent.update(fleet, cluster)
+	c.wg.Go(func() {
+		defer close(r.done)
+		r.agent.run(ctx)
+	})
+	return r
+}
+
+// statuses of all clusters, for metrics.
+func (c *Controller) statuses() []v1alpha1.DeliveryStatus {
+	c.mu.Lock()
+	agents := maps.Clone(c.agents)
+	c.mu.Unlock()
+	var out []v1alpha1.DeliveryStatus
+	for _, r := range agents {
+		out = append(out, r.agent.known()...)
+	}
+	return out
+}

@@ -1,0 +1,160 @@
+package delivery
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/differ"
+)
+
+// heldShown bounds the held changes that a status lists.
+const heldShown = 32
+
+// attempt is what one look at a component found and did.
+type attempt struct {
+	sync    v1alpha1.Sync
+	message string // why sync is not Synced
+
+	version, revision, targetHash string
+	applied                       string // version in the record
+	// plan and health are empty when the attempt did not get so far.
+	plan    differ.Plan
+	health  []applier.ObjectHealth
+	outcome applier.Outcome
+	// planned says that plan and health are known.
+	planned bool
+}
+
+// next returns the status after an attempt. What the attempt did not get to
+// know stays as it was: not knowing is not absence.
+func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.DeliveryStatus {
+	s := *before.DeepCopy()
+	s.Sync, s.Message = a.sync, a.message
+	if a.version != "" {
+		s.Version = a.version
+	}
+	if a.applied != "" {
+		s.AppliedVersion = a.applied
+	}
+	if a.planned {
+		s.Held = held(a.plan)
+		s.Objects = int32(len(a.health)) //nolint:gosec // bounded by what a render may hold
+		var why string
+		s.Health, why = applier.Worst(a.health)
+		if s.Message == "" {
+			s.Message = why
+		}
+		if a.targetHash != s.TargetHash || s.Revision == "" {
+			s.TargetHash, s.Revision = a.targetHash, a.revision
+		}
+	}
+	if a.sync == v1alpha1.SyncUnreachable || s.Health == "" {
+		s.Health = v1alpha1.HealthUnknown
+	}
+	if o := a.outcome; o.Created+o.Updated+o.Deleted > 0 {
+		s.LastDiff = &v1alpha1.DiffSummary{
+			Time: metav1.NewTime(now), Created: int32(o.Created), Updated: int32(o.Updated), //nolint:gosec // as above
+			Deleted: int32(o.Deleted), Restored: int32(o.Restored), //nolint:gosec // as above
+		}
+	}
+	setConditions(&s, now)
+	return s
+}
+
+func held(p differ.Plan) []v1alpha1.HeldChange {
+	var out []v1alpha1.HeldChange
+	add := func(c *differ.Change, path, rule, because string) {
+		if len(out) < heldShown {
+			out = append(out, v1alpha1.HeldChange{Object: c.ID.String(), Path: path, Rule: rule, Because: because})
+		}
+	}
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if c.State != differ.StateHeld && c.State != differ.StateDenied {
+			continue
+		}
+		if c.Rule != "" {
+			add(c, "", c.Rule, c.Because)
+		}
+		for _, f := range c.Fields {
+			if f.Action == differ.ActionHold || f.Action == differ.ActionDeny {
+				add(c, f.Path, f.Rule, f.Because)
+			}
+		}
+	}
+	return out
+}
+
+// setConditions follows kstatus: Ready always stands, Reconciling and Stalled
+// only while they are True.
+func setConditions(s *v1alpha1.DeliveryStatus, now time.Time) {
+	set := func(kind string, on metav1.ConditionStatus) {
+		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
+			Type: kind, Status: on, Reason: string(s.Sync), Message: s.Message, LastTransitionTime: metav1.NewTime(now),
+		})
+	}
+	ready := s.Sync == v1alpha1.SyncSynced && s.Health == v1alpha1.HealthHealthy
+	set(v1alpha1.ConditionReady, map[bool]metav1.ConditionStatus{true: metav1.ConditionTrue, false: metav1.ConditionFalse}[ready])
+	for kind, on := range map[string]bool{
+		v1alpha1.ConditionReconciling: !ready && !stalled(s),
+		v1alpha1.ConditionStalled:     stalled(s),
+	} {
+		if on {
+			set(kind, metav1.ConditionTrue)
+		} else {
+			meta.RemoveStatusCondition(&s.Conditions, kind)
+		}
+	}
+}
+
+// stalled reports whether a person is needed.
+func stalled(s *v1alpha1.DeliveryStatus) bool {
+	switch s.Sync {
+	case v1alpha1.SyncHeld, v1alpha1.SyncDenied, v1alpha1.SyncBlocked, v1alpha1.SyncOrphaned:
+		return true
+	case v1alpha1.SyncSynced:
+		return s.Health == v1alpha1.HealthDegraded
+	case v1alpha1.SyncProgressing, v1alpha1.SyncFailed, v1alpha1.SyncWaiting, v1alpha1.SyncPaused, v1alpha1.SyncUnreachable:
+	}
+	return false
+}
+
+// syncOf says how a cluster stands after a plan was carried out.
+func syncOf(p differ.Plan) (v1alpha1.Sync, string) {
+	sync, message := v1alpha1.SyncSynced, ""
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		switch {
+		case c.State == differ.StateDenied:
+			return v1alpha1.SyncDenied, stopMessage(c)
+		case c.State == differ.StateHeld && sync != v1alpha1.SyncHeld:
+			sync, message = v1alpha1.SyncHeld, stopMessage(c)
+		case c.Op == differ.OpDelete && sync == v1alpha1.SyncSynced:
+			sync, message = v1alpha1.SyncProgressing, fmt.Sprintf("%s is being deleted", c.ID)
+		case c.Op == differ.OpNone && c.State == differ.StateChanged && sync == v1alpha1.SyncSynced:
+			sync, message = v1alpha1.SyncProgressing, fmt.Sprintf("%s: %s", c.ID, c.Because)
+		}
+	}
+	return sync, message
+}
+
+func stopMessage(c *differ.Change) string {
+	for _, f := range c.Fields {
+		if f.Action == differ.ActionHold || f.Action == differ.ActionDeny {
+			return fmt.Sprintf("%s: %s: %s", c.ID, f.Path, reason(f.Rule, f.Because))
+		}
+	}
+	return fmt.Sprintf("%s: %s", c.ID, reason(c.Rule, c.Because))
+}
+
+func reason(rule, because string) string {
+	if rule == "" {
+		return because
+	}
+	return because + " (rule " + rule + ")"
+}

@@ -1,0 +1,43 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strconv"
+)
+
+// observe counts the requests to a cluster and learns from them whether its
+// API server answers.
+func (a *agent) observe(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		resp, err := next.RoundTrip(r)
+		switch {
+		case err == nil:
+			a.metrics.request(a.name, verb(r), strconv.Itoa(resp.StatusCode))
+			a.reached(nil)
+		case r.Context().Err() != nil && !errors.Is(r.Context().Err(), context.DeadlineExceeded):
+			// We gave up ourselves; that says nothing about the server.
+		default:
+			a.metrics.request(a.name, verb(r), "none")
+			a.reached(err)
+		}
+		return resp, err //nolint:wrapcheck // a RoundTripper must hand errors through
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// verb is bounded: it labels a metric.
+func verb(r *http.Request) string {
+	if r.Method == http.MethodGet && r.URL.Query().Get("watch") != "" {
+		return "watch"
+	}
+	switch r.Method {
+	case http.MethodGet, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete:
+		return r.Method
+	}
+	return "other"
+}

@@ -1,0 +1,251 @@
+package delivery
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/components"
+)
+
+// crdTimeout bounds the wait for the hub to serve Deliveries.
+const crdTimeout = time.Minute
+
+// writer keeps the Deliveries of the hub. It writes what changed, and of many
+// changes to one Delivery the last.
+type writer struct {
+	client client.Client
+	core   typedcorev1.CoreV1Interface
+	scheme *runtime.Scheme
+	log    *slog.Logger
+	now    func() time.Time
+	events record.EventRecorder
+	queue  workqueue.TypedRateLimitingInterface[string] // of Delivery names
+
+	mu      sync.Mutex
+	wanted  map[string]v1alpha1.DeliveryStatus
+	written map[string]*v1alpha1.Delivery // as the hub answered
+}
+
+func newWriter(hub *rest.Config, log *slog.Logger, now func() time.Time) (*writer, error) {
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		v1alpha1.AddToScheme, clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme,
+	} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("hub: %w", err)
+		}
+	}
+	c, err := client.New(hub, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("hub: %w", err)
+	}
+	core, err := typedcorev1.NewForConfig(hub)
+	if err != nil {
+		return nil, fmt.Errorf("hub: %w", err)
+	}
+	return &writer{
+		client: c, core: core, scheme: scheme, log: log, now: now,
+		wanted: map[string]v1alpha1.DeliveryStatus{}, written: map[string]*v1alpha1.Delivery{},
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)),
+	}, nil
+}
+
+// prepare makes the hub serve Deliveries, and reads those that it has.
+func (w *writer) prepare(ctx context.Context) error {
+	manifests, err := components.CRDs()
+	if err != nil {
+		return err
+	}
+	for _, manifest := range manifests {
+		if err := w.serve(ctx, manifest); err != nil {
+			return err
+		}
+	}
+	err = w.client.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.Namespace}})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("create Namespace %s: %w", v1alpha1.Namespace, err)
+	}
+	var list v1alpha1.DeliveryList
+	if err := w.client.List(ctx, &list, client.InNamespace(v1alpha1.Namespace)); err != nil {
+		return fmt.Errorf("list Deliveries: %w", err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range list.Items {
+		w.written[list.Items[i].Name] = &list.Items[i]
+	}
+	return nil
+}
+
+// serve applies a CRD and waits until it is established.
+func (w *writer) serve(ctx context.Context, manifest []byte) error {
+	var u unstructured.Unstructured
+	if err := yaml.Unmarshal(manifest, &u.Object); err != nil {
+		return fmt.Errorf("decode a shipped CRD: %w", err)
+	}
+	err := w.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(&u), client.FieldOwner(v1alpha1.FieldManager), client.ForceOwnership)
+	if err != nil {
+		return fmt.Errorf("apply CRD %s: %w", u.GetName(), err)
+	}
+	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, crdTimeout, true, func(ctx context.Context) (bool, error) {
+		var crd apiextensionsv1.CustomResourceDefinition
+		if err := w.client.Get(ctx, client.ObjectKey{Name: u.GetName()}, &crd); err != nil {
+			return false, err //nolint:wrapcheck // wrapped below
+		}
+		for _, c := range crd.Status.Conditions {
+			if c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue {
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+	if err != nil {
+		return fmt.Errorf("CRD %s was not established: %w", u.GetName(), err)
+	}
+	return nil
+}
+
+// publish takes a status; it is written if it differs from the hub's.
+func (w *writer) publish(s v1alpha1.DeliveryStatus) {
+	name := s.Cluster + "." + s.Component
+	w.mu.Lock()
+	w.wanted[name] = s
+	d := w.written[name]
+	w.mu.Unlock()
+	if d == nil || !equality.Semantic.DeepEqual(d.Status, s) {
+		w.queue.Add(name)
+	}
+}
+
+// run writes until the context ends, and what is queued by then.
+func (w *writer) run(ctx context.Context) {
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	defer broadcaster.Shutdown()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: w.core.Events("")})
+	w.mu.Lock()
+	w.events = broadcaster.NewRecorder(w.scheme, corev1.EventSource{Component: v1alpha1.FieldManager})
+	w.mu.Unlock()
+	done := make(chan struct{})
+	bounded, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	go func() {
+		defer close(done)
+		w.work(bounded)
+	}()
+	<-ctx.Done()
+	timer := time.AfterFunc(drainTimeout, stop)
+	defer timer.Stop()
+	w.queue.ShutDownWithDrain()
+	<-done
+}
+
+func (w *writer) work(ctx context.Context) {
+	for {
+		name, shutdown := w.queue.Get()
+		if shutdown {
+			return
+		}
+		if err := w.write(ctx, name); err != nil {
+			w.log.Warn("cannot write status to the hub", "delivery", name, "error", err)
+			w.queue.AddRateLimited(name)
+		} else {
+			w.queue.Forget(name)
+		}
+		w.queue.Done(name)
+	}
+}
+
+func (w *writer) write(ctx context.Context, name string) error {
+	w.mu.Lock()
+	s, d := w.wanted[name], w.written[name]
+	w.mu.Unlock()
+	if d == nil {
+		d = &v1alpha1.Delivery{ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: v1alpha1.Namespace,
+			Labels: map[string]string{v1alpha1.LabelCluster: s.Cluster, v1alpha1.LabelComponent: s.Component},
+		}}
+		err := w.client.Create(ctx, d)
+		if apierrors.IsAlreadyExists(err) {
+			err = w.client.Get(ctx, client.ObjectKeyFromObject(d), d)
+		}
+		if err != nil {
+			return fmt.Errorf("create Delivery %s: %w", name, err)
+		}
+	}
+	before := d.Status
+	next := d.DeepCopy()
+	next.Status = s
+	err := w.client.Status().Patch(ctx, next, client.MergeFrom(d))
+	if apierrors.IsNotFound(err) {
+		w.forget(name) // somebody deleted it: the retry creates it
+	}
+	if err != nil {
+		return fmt.Errorf("patch status of Delivery %s: %w", name, err)
+	}
+	w.mu.Lock()
+	w.written[name] = next
+	w.mu.Unlock()
+	w.announce(next, before)
+	return nil
+}
+
+func (w *writer) forget(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.written, name)
+}
+
+// announce writes an event where a delivery's state changed, or drift was undone.
+func (w *writer) announce(d *v1alpha1.Delivery, before v1alpha1.DeliveryStatus) {
+	s := d.Status
+	if diff := s.LastDiff; diff != nil && diff.Restored > 0 && (before.LastDiff == nil || !before.LastDiff.Time.Equal(&diff.Time)) {
+		w.events.Eventf(d, corev1.EventTypeNormal, "DriftRestored", "restored %d objects to what git says", diff.Restored)
+	}
+	if before.Sync == s.Sync {
+		return
+	}
+	kind := corev1.EventTypeNormal
+	switch s.Sync {
+	case v1alpha1.SyncHeld, v1alpha1.SyncDenied, v1alpha1.SyncFailed, v1alpha1.SyncBlocked, v1alpha1.SyncUnreachable:
+		kind = corev1.EventTypeWarning
+	case v1alpha1.SyncSynced, v1alpha1.SyncProgressing, v1alpha1.SyncWaiting, v1alpha1.SyncPaused, v1alpha1.SyncOrphaned:
+	}
+	w.events.Eventf(d, kind, string(s.Sync), "%s %s: %s", s.Component, s.Version, s.Message)
+}
+
+// repository writes an event when the repository stops or begins to answer.
+func (w *writer) repository(err error) {
+	w.mu.Lock()
+	events := w.events
+	w.mu.Unlock()
+	if events == nil {
+		return
+	}
+	about := &corev1.ObjectReference{Kind: "Namespace", APIVersion: "v1", Name: v1alpha1.Namespace}
+	if err != nil {
+		events.Eventf(about, corev1.EventTypeWarning, "RepositoryUnreadable", "every cluster stays as it is: %v", err)
+		return
+	}
+	events.Eventf(about, corev1.EventTypeNormal, "RepositoryReadable", "the fleet repository can be read again")
+}
