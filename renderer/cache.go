@@ -144,7 +144,7 @@ func (c *Cache) render(ctx context.Context, inputs inputHash, r Request) (*Targe
 	case !isTransient(err):
 		c.put(&cacheEntry{key: cacheKey{inputs: inputs, values: r.Values, failed: true}, err: err, bytes: int64(len(err.Error()))})
 	}
-	return t, err //nolint:wrapcheck // the cache is transparent
+	return t, err
 }
 
 // isTransient is true of everything but an error that says it will last.

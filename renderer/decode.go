@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v2"
 )
@@ -23,13 +24,15 @@ type docError struct {
 //
 // A key that stands twice counts with its last value, as for helm, and gives
 // a warning.
-func decodeDocument(doc string) (content any, warnings []string, failed *docError) {
+func decodeDocument(doc string) (content any, warnings []docError, failed *docError) {
 	var raw any
 	err := yaml.UnmarshalStrict([]byte(doc), &raw)
-	var twice *yaml.TypeError
-	if errors.As(err, &twice) {
-		warnings = twice.Errors
-		raw, err = nil, yaml.Unmarshal([]byte(doc), &raw)
+	if twice, ok := errors.AsType[*yaml.TypeError](err); ok {
+		for _, text := range twice.Errors {
+			warnings = append(warnings, *parseYAMLError(text, ""))
+		}
+		raw = nil
+		err = yaml.Unmarshal([]byte(doc), &raw)
 	}
 	if err != nil {
 		return nil, nil, syntaxError(err)
@@ -42,17 +45,28 @@ func decodeDocument(doc string) (content any, warnings []string, failed *docErro
 }
 
 func syntaxError(err error) *docError {
-	text := strings.TrimPrefix(err.Error(), "yaml: ")
+	return parseYAMLError(strings.TrimPrefix(err.Error(), "yaml: "), "the template gives invalid YAML: ")
+}
+
+// parseYAMLError takes the line off the text of an error, which has no field
+// for it.
+func parseYAMLError(text, prefix string) *docError {
+	e := &docError{message: prefix + text}
 	if m := regexp.MustCompile(`^line (\d+): `).FindStringSubmatch(text); m != nil {
-		line, _ := strconv.Atoi(m[1])
-		return &docError{line: line, message: "the template gives invalid YAML: " + strings.TrimPrefix(text, m[0])}
+		e.line, _ = strconv.Atoi(m[1])
+		e.message = prefix + strings.TrimPrefix(text, m[0])
 	}
-	return &docError{message: "the template gives invalid YAML: " + text}
+	return e
 }
 
 func jsonValue(v any, doc string) (any, *docError) {
 	switch v := v.(type) {
-	case nil, bool, string, int64:
+	case nil, bool, int64:
+		return v, nil
+	case string:
+		if !utf8.ValidString(v) {
+			return nil, &docError{message: "a string is not UTF-8, so it can't be written as JSON: use binaryData and base64"}
+		}
 		return v, nil
 	case int:
 		return int64(v), nil
@@ -77,7 +91,7 @@ func jsonValue(v any, doc string) (any, *docError) {
 		m := make(map[string]any, len(v))
 		for k, e := range v {
 			name, ok := k.(string)
-			if !ok {
+			if !ok || !utf8.ValidString(name) {
 				return nil, keyError(k, doc)
 			}
 			e, err := jsonValue(e, doc)
@@ -104,8 +118,11 @@ func keyError(key any, doc string) *docError {
 		written = `(?i:~|null)`
 	}
 	e := &docError{message: fmt.Sprintf("the key %v is not a string: quote it", key)}
-	if key == nil {
+	switch key.(type) {
+	case nil:
 		e.message = "a key is null: quote it"
+	case bool:
+		e.message = fmt.Sprintf("a key is the boolean %v, as YAML 1.1 reads y, yes, on, n, no and off: quote it", key)
 	}
 	if at := regexp.MustCompile(`(?m)(?:^|[{,\s-])` + written + `\s*:(?:\s|$)`).FindStringIndex(doc); at != nil {
 		start := at[0]

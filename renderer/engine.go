@@ -3,7 +3,6 @@ package renderer
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -129,41 +128,4 @@ func helmCapabilities(r Request) (*chartutil.Capabilities, *Error) {
 	// Sorted, so that two clusters that serve the same render the same.
 	caps.APIVersions = slices.Sorted(slices.Values(r.Capabilities.APIVersions))
 	return caps, nil
-}
-
-// Including returns the capabilities that a cluster has once the objects of
-// the targets are in it: their custom resource definitions are served. It
-// takes the place of discovery where there is no cluster to ask, and tells the
-// scope of custom resources that come with another component.
-func (c Capabilities) Including(targets ...*Target) Capabilities {
-	out := Capabilities{
-		KubeVersion:   c.KubeVersion,
-		APIVersions:   slices.Clone(c.APIVersions),
-		ClusterScoped: maps.Clone(c.ClusterScoped),
-	}
-	served := map[string]bool{}
-	for _, v := range out.APIVersions {
-		served[v] = true
-	}
-	for _, t := range targets {
-		for _, o := range t.Objects {
-			d, ok := crdOf(o.Content)
-			if !ok {
-				continue
-			}
-			for _, v := range d.apiVersions() {
-				if !served[v] {
-					served[v] = true
-					out.APIVersions = append(out.APIVersions, v)
-				}
-			}
-			if d.clusterScoped {
-				if out.ClusterScoped == nil {
-					out.ClusterScoped = map[groupKind]bool{}
-				}
-				out.ClusterScoped[d.kind] = true
-			}
-		}
-	}
-	return out
 }

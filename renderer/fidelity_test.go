@@ -3,6 +3,7 @@ package renderer_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"io/fs"
 	"log"
@@ -194,7 +195,7 @@ func parse(t *testing.T, manifest string) []map[string]any {
 	for {
 		var u unstructured.Unstructured
 		switch err := d.Decode(&u.Object); {
-		case err == io.EOF:
+		case errors.Is(err, io.EOF):
 			return out
 		case err != nil:
 			t.Fatal(err)
@@ -259,5 +260,5 @@ func readVersion(t *testing.T, dir, name string) *registry.Version {
 
 func TestMain(m *testing.M) {
 	log.SetOutput(io.Discard) // Helm logs warnings about values
-	os.Exit(m.Run())          //nolint:forbidigo // the test binary's main
+	os.Exit(m.Run())
 }

@@ -9,11 +9,9 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-type groupKind = schema.GroupKind
-
 // objectID names an object: no two of a target are the same.
 type objectID struct {
-	kind            groupKind
+	kind            schema.GroupKind
 	namespace, name string
 }
 
@@ -111,7 +109,7 @@ func identify(content map[string]any) (id objectID, message string) {
 	case name == "":
 		return id, "an object of kind " + kind + " has no name"
 	}
-	return objectID{kind: groupKind{Group: gv.Group, Kind: kind}, name: name}, ""
+	return objectID{kind: schema.GroupKind{Group: gv.Group, Kind: kind}, name: name}, ""
 }
 
 func (f *finisher) setNamespace(id *objectID, meta map[string]any) (message string) {
@@ -162,18 +160,18 @@ func annotation(content map[string]any, name string) string {
 // scopes tells cluster-scoped kinds: by the definitions in the target itself,
 // else by the cluster.
 type scopes struct {
-	known map[groupKind]bool
-	own   map[groupKind]bool // true: cluster-scoped
+	known map[schema.GroupKind]bool
+	own   map[schema.GroupKind]bool // true: cluster-scoped
 }
 
 func newScopes(caps Capabilities, lists ...[]document) scopes {
-	s := scopes{known: caps.ClusterScoped, own: map[groupKind]bool{}}
+	s := scopes{known: caps.ClusterScoped, own: map[schema.GroupKind]bool{}}
 	for _, docs := range lists {
 		for _, d := range docs {
 			for _, item := range flatten(d.content) {
 				if m, ok := item.(map[string]any); ok {
-					if crd, ok := crdOf(m); ok {
-						s.own[crd.kind] = crd.clusterScoped
+					if d, ok := definitionOf(m); ok {
+						s.own[d.kind] = d.clusterScoped
 					}
 				}
 			}
@@ -182,7 +180,7 @@ func newScopes(caps Capabilities, lists ...[]document) scopes {
 	return s
 }
 
-func (s scopes) cluster(k groupKind) bool {
+func (s scopes) cluster(k schema.GroupKind) bool {
 	if scoped, ok := s.own[k]; ok {
 		return scoped
 	}
@@ -191,12 +189,12 @@ func (s scopes) cluster(k groupKind) bool {
 
 // definition is what a custom resource definition says that matters here.
 type definition struct {
-	kind          groupKind
+	kind          schema.GroupKind
 	clusterScoped bool
 	versions      []string // served
 }
 
-func crdOf(content map[string]any) (definition, bool) {
+func definitionOf(content map[string]any) (definition, bool) {
 	if stringAt(content, "kind") != "CustomResourceDefinition" ||
 		!strings.HasPrefix(stringAt(content, "apiVersion"), "apiextensions.k8s.io/") {
 		return definition{}, false
@@ -204,7 +202,7 @@ func crdOf(content map[string]any) (definition, bool) {
 	spec, _ := content["spec"].(map[string]any)
 	names, _ := spec["names"].(map[string]any)
 	out := definition{
-		kind:          groupKind{Group: stringAt(spec, "group"), Kind: stringAt(names, "kind")},
+		kind:          schema.GroupKind{Group: stringAt(spec, "group"), Kind: stringAt(names, "kind")},
 		clusterScoped: stringAt(spec, "scope") == "Cluster",
 	}
 	versions, _ := spec["versions"].([]any)

@@ -3,23 +3,40 @@ package renderer
 import (
 	"strconv"
 
-	"go.yaml.in/yaml/v3"
+	"go.yaml.in/yaml/v4"
 
 	"github.com/keelson-io/keelson/registry"
 )
 
-// origin is where meta-config set the value at a path below .Values.
+// origin is where meta-config set the very value at a path below .Values.
 func origin(v *registry.Values, path []string) (registry.Position, bool) {
-	if v == nil {
+	if !has(v.Map(), path) {
 		return registry.Position{}, false
 	}
-	o, ok := any(v).(interface {
-		Origin(path []string) (registry.Position, bool)
-	})
-	if !ok {
-		return registry.Position{}, false
+	return v.Origin(path...)
+}
+
+// has tells whether a value, also null, stands at a path.
+func has(v any, path []string) bool {
+	for _, k := range path {
+		switch at := v.(type) {
+		case map[string]any:
+			next, ok := at[k]
+			if !ok {
+				return false
+			}
+			v = next
+		case []any:
+			i, err := strconv.Atoi(k)
+			if err != nil || i < 0 || i >= len(at) {
+				return false
+			}
+			v = at[i]
+		default:
+			return false
+		}
 	}
-	return o.Origin(path)
+	return true
 }
 
 // yamlLine is the line of a path's key in a YAML file.
@@ -55,6 +72,7 @@ func child(n *yaml.Node, key string) (*yaml.Node, int) {
 		if i, err := strconv.Atoi(key); err == nil && i >= 0 && i < len(n.Content) {
 			return n.Content[i], n.Content[i].Line
 		}
+	default:
 	}
 	return nil, 0
 }

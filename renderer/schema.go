@@ -2,8 +2,10 @@ package renderer
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"maps"
+	"math/big"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,6 +53,10 @@ func (c *loadedChart) validate(merged map[string]any, values *registry.Values) *
 	if len(found) == 0 {
 		return nil
 	}
+	// The library goes through maps in their random order.
+	slices.SortFunc(found, func(a, b violation) int {
+		return cmp.Or(slices.Compare(a.path, b.path), strings.Compare(a.message, b.message))
+	})
 	lines := make([]string, len(found))
 	var first registry.Position
 	for i, v := range found {
@@ -151,11 +157,11 @@ func (c *loadedChart) compile(ch *chart.Chart) (*jsonschema.Schema, *Error) {
 
 // lineOf is the first line that has the text, or 0.
 func lineOf(data []byte, text string) int {
-	at := bytes.Index(data, []byte(text))
-	if at < 0 {
+	before, _, found := bytes.Cut(data, []byte(text))
+	if !found {
 		return 0
 	}
-	return 1 + bytes.Count(data[:at], []byte("\n"))
+	return 1 + bytes.Count(before, []byte("\n"))
 }
 
 // leaves are the violations at the ends of a tree of them. Alternatives stay
@@ -185,6 +191,10 @@ func leaves(e *jsonschema.ValidationError, path []string, p *message.Printer) []
 		return []violation{{at, "does not match the pattern " + k.Want}}
 	case *kind.Format:
 		return []violation{{at, "is not a valid " + k.Want}}
+	case *kind.Minimum:
+		return []violation{{at, "must be at least " + number(k.Want) + ", not " + number(k.Got)}}
+	case *kind.Maximum:
+		return []violation{{at, "must be at most " + number(k.Want) + ", not " + number(k.Got)}}
 	case *kind.Required:
 		return []violation{{at, "needs " + strings.Join(k.Missing, ", ")}}
 	}
@@ -196,6 +206,15 @@ func leaves(e *jsonschema.ValidationError, path []string, p *message.Printer) []
 		out = append(out, leaves(cause, path, p)...)
 	}
 	return out
+}
+
+// number without the separators of a language.
+func number(r *big.Rat) string {
+	if r.IsInt() {
+		return r.Num().String()
+	}
+	f, _ := r.Float64()
+	return strconv.FormatFloat(f, 'g', -1, 64)
 }
 
 // chartFile is the name under template/ of a file in a chart's folder.
@@ -212,8 +231,11 @@ func (c *loadedChart) chartFile(ch *chart.Chart, name string) string {
 // values.yaml. A value that is nowhere goes by the map that lacks it.
 func (c *loadedChart) valuePosition(path []string, values *registry.Values) registry.Position {
 	for p := path; len(p) > 0; p = p[:len(p)-1] {
-		if at, ok := origin(values, p); ok {
-			return at
+		if has(values.Map(), p) {
+			if at, ok := values.Origin(p...); ok {
+				return at
+			}
+			break // set by the user, nobody knows where
 		}
 		if at, ok := c.defaultPosition(p); ok {
 			return at

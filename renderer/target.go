@@ -112,7 +112,8 @@ func (c *loadedChart) documents(src templateSource, text string, t *Target) ([]d
 		}
 		docs = append(docs, document{file: src.file, content: m, at: chartPosition(c.version, src.file, 0)})
 		for _, w := range warnings {
-			t.Warnings = append(t.Warnings, docs[len(docs)-1].at.String()+": "+w+"; the last one counts")
+			line := lines.failedLine(split[k], w.line, rendered{index: i, count: len(keys)})
+			t.Warnings = append(t.Warnings, chartPosition(c.version, src.file, line).String()+": "+w.message+"; the last one counts")
 		}
 	}
 	locate(docs, lines)

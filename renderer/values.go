@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"reflect"
+	"strconv"
 )
 
 // userValues are the request's meta-config with its images, in the form in
@@ -57,13 +58,14 @@ func copyValue(v any) any {
 }
 
 // jsonNumber is the number that decoding JSON into an unstructured object
-// gives for f: an int64 when it is written without a fraction.
+// gives for f: an int64 when JSON writes it without fraction and exponent.
 func jsonNumber(f float64) (any, bool) {
-	switch {
-	case math.IsNaN(f) || math.IsInf(f, 0):
+	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return nil, false
-	case f == math.Trunc(f) && f >= math.MinInt64 && f < math.MaxInt64:
-		return int64(f), true
+	}
+	// By way of the text, whose digits are fewer than those of int64(f).
+	if n, err := strconv.ParseInt(strconv.FormatFloat(f, 'f', -1, 64), 10, 64); err == nil {
+		return n, true
 	}
 	return f, true
 }

@@ -1,0 +1,234 @@
+package renderer_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// counting counts renders, and holds each until it may go on.
+type counting struct {
+	next    renderer.Renderer
+	renders atomic.Int64
+	gate    chan struct{} // nil: open
+}
+
+func (c *counting) Render(ctx context.Context, r renderer.Request) (*renderer.Target, error) {
+	c.renders.Add(1)
+	if c.gate != nil {
+		select {
+		case <-c.gate:
+		case <-ctx.Done():
+			return nil, &renderer.Error{Message: "interrupted", Transient: true, Err: ctx.Err()}
+		}
+	}
+	return c.next.Render(ctx, r)
+}
+
+func configMapVersion(template string) *registry.Version {
+	return &registry.Version{
+		Component: "demo", Name: "v1.0.0", Tree: "tree", Spec: v1alpha1.Component{Namespace: "demo"},
+		Chart: []registry.File{
+			{Name: "Chart.yaml", Data: []byte("apiVersion: v2\nname: demo\nversion: 1.0.0\n")},
+			{Name: "templates/cm.yaml", Data: []byte(template)},
+		},
+		Images: map[string]v1alpha1.Image{"demo": {Repository: "quay.io/demo", Tag: "v1"}},
+	}
+}
+
+const configMap = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: demo}
+data: {replicas: {{ .Values.replicas | quote }}, image: {{ .Values.images.demo.ref }}}
+`
+
+func request(v *registry.Version, replicas int) renderer.Request {
+	return renderer.Request{
+		Version:      v,
+		Values:       registry.ValuesFrom(map[string]any{"replicas": replicas}),
+		Capabilities: renderer.DefaultCapabilities(),
+	}
+}
+
+// TestCacheShares is the promise of 300 clusters with 5 configurations.
+func TestCacheShares(t *testing.T) {
+	t.Parallel()
+	engine := &counting{next: renderer.New()}
+	cache := renderer.NewCache(engine, 1<<20)
+	v := configMapVersion(configMap)
+	targets := make([]*renderer.Target, 300)
+	var wg sync.WaitGroup
+	for i := range targets {
+		wg.Go(func() {
+			r := request(v, i%5)
+			if i%2 == 0 { // a mirror that none of the images comes from
+				r.ImageMirrors = map[string]string{"registry.k8s.io": fmt.Sprintf("mirror-%d", i)}
+			}
+			target, err := cache.Render(t.Context(), r)
+			if err != nil {
+				t.Error(err)
+			}
+			targets[i] = target
+		})
+	}
+	wg.Wait()
+	if got := engine.renders.Load(); got != 5 {
+		t.Errorf("300 clusters with 5 configurations took %d renders, want 5", got)
+	}
+	hashes := map[string]bool{}
+	for i, target := range targets {
+		if target != targets[i%5] {
+			t.Fatal("clusters alike have targets of their own")
+		}
+		hashes[target.Hash] = true
+	}
+	if s := cache.Stats(); len(hashes) != 5 || s.Entries != 5 || s.Hits != 295 || s.Misses != 5 {
+		t.Errorf("got %d hashes and %+v, want 5, 5 entries, 295 hits and 5 misses", len(hashes), s)
+	}
+}
+
+func TestCacheKey(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		why    string
+		change func(*renderer.Request)
+		again  bool
+	}{
+		"Same":        {"Nothing changed.", func(*renderer.Request) {}, false},
+		"OtherCommit": {"The commit moved, the component's folder did not.", func(r *renderer.Request) { r.Version.Commit = "other" }, false},
+		"OtherOrder": {"Discovery lists versions in any order.", func(r *renderer.Request) {
+			v := r.Capabilities.APIVersions
+			v[0], v[1] = v[1], v[0]
+		}, false},
+		"Values":    {"Meta-config changed.", func(r *renderer.Request) { r.Values = registry.ValuesFrom(map[string]any{"replicas": 9}) }, true},
+		"NoValues":  {"Meta-config is gone.", func(r *renderer.Request) { r.Values = nil }, true},
+		"Tree":      {"The component changed.", func(r *renderer.Request) { r.Version.Tree = "other" }, true},
+		"Namespace": {"Objects move.", func(r *renderer.Request) { r.Version.Spec.Namespace = "other" }, true},
+		"Version":   {"Sources name the tag.", func(r *renderer.Request) { r.Version.Name = "v2.0.0" }, true},
+		"Mirror":    {"The image comes from elsewhere.", func(r *renderer.Request) { r.ImageMirrors = map[string]string{"quay.io": "m.example"} }, true},
+		"Kubernetes": {"Charts look at it.", func(r *renderer.Request) {
+			r.Capabilities.KubeVersion = "v1.35.0"
+		}, true},
+		"APIVersions": {"Charts look at them.", func(r *renderer.Request) {
+			r.Capabilities.APIVersions = r.Capabilities.APIVersions[1:]
+		}, true},
+		"Files": {"Without a tree the files themselves decide.", func(r *renderer.Request) {
+			r.Version.Tree = ""
+			r.Version.Chart[1].Data = []byte("# nothing")
+		}, true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			engine := &counting{next: renderer.New()}
+			cache := renderer.NewCache(engine, 1<<20)
+			r := request(configMapVersion(configMap), 1)
+			if _, err := cache.Render(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			v := *r.Version
+			v.Chart = append([]registry.File(nil), v.Chart...)
+			r.Version = &v
+			tc.change(&r)
+			if _, err := cache.Render(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			if got := engine.renders.Load() == 2; got != tc.again {
+				t.Errorf("%s rendered again: %v, want %v", tc.why, got, tc.again)
+			}
+		})
+	}
+}
+
+// TestCacheErrors: an error lasts as long as its inputs, and names files of
+// one cluster only.
+func TestCacheErrors(t *testing.T) {
+	t.Parallel()
+	engine := &counting{next: renderer.New()}
+	cache := renderer.NewCache(engine, 1<<20)
+	v := configMapVersion(`{{ fail "no" }}`)
+	one, other := request(v, 1), request(v, 1)
+	for range 3 {
+		if _, err := cache.Render(t.Context(), one); err == nil {
+			t.Fatal("a broken template rendered")
+		}
+	}
+	if got := engine.renders.Load(); got != 1 {
+		t.Errorf("the same error took %d renders, want 1", got)
+	}
+	if _, err := cache.Render(t.Context(), other); err == nil {
+		t.Fatal("a broken template rendered")
+	}
+	if got := engine.renders.Load(); got != 2 {
+		t.Errorf("another cluster was shown this one's error: %d renders, want 2", got)
+	}
+}
+
+// TestCacheCancelled: who gives up is not waited for, and takes nobody along.
+func TestCacheCancelled(t *testing.T) {
+	t.Parallel()
+	engine := &counting{next: renderer.New(), gate: make(chan struct{})}
+	cache := renderer.NewCache(engine, 1<<20)
+	r := request(configMapVersion(configMap), 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	first := make(chan error, 1)
+	go func() {
+		_, err := cache.Render(ctx, r)
+		first <- err
+	}()
+	second := make(chan error, 1)
+	go func() {
+		_, err := cache.Render(t.Context(), r)
+		second <- err
+	}()
+	cancel()
+	// Whichever of them leads, the first gets its own cancellation.
+	if err := <-first; !errors.Is(err, context.Canceled) {
+		t.Errorf("the cancelled render returned %v", err)
+	}
+	close(engine.gate)
+	if err := <-second; err != nil {
+		t.Errorf("another's cancellation was passed on: %v", err)
+	}
+	before := engine.renders.Load()
+	if _, err := cache.Render(t.Context(), r); err != nil || engine.renders.Load() != before {
+		t.Errorf("after a cancellation: error %v, %d renders more", err, engine.renders.Load()-before)
+	}
+}
+
+// TestCacheBounded: the latest used stay, and what is too large is not kept.
+func TestCacheBounded(t *testing.T) {
+	t.Parallel()
+	v := configMapVersion(configMap)
+	one := renderer.NewCache(renderer.New(), 1<<20)
+	if _, err := one.Render(t.Context(), request(v, 1)); err != nil {
+		t.Fatal(err)
+	}
+	size := one.Stats().Bytes
+
+	engine := &counting{next: renderer.New()}
+	cache := renderer.NewCache(engine, 2*size)
+	for _, replicas := range []int{1, 2, 1, 3, 1, 2} { // 3 pushes 2 out
+		if _, err := cache.Render(t.Context(), request(v, replicas)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := cache.Stats(); engine.renders.Load() != 4 || s.Entries != 2 || s.Bytes != 2*size {
+		t.Errorf("%d renders and %+v, want 4 and 2 entries of %d bytes", engine.renders.Load(), s, size)
+	}
+	tiny := renderer.NewCache(renderer.New(), 10)
+	if _, err := tiny.Render(t.Context(), request(v, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if s := tiny.Stats(); s.Entries != 0 || s.Bytes != 0 {
+		t.Errorf("a target larger than the cache was kept: %+v", s)
+	}
+}
