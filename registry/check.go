@@ -174,12 +174,11 @@ func (c checker) image(name string, image v1alpha1.Image) {
 
 func (c checker) into(path []string, into v1alpha1.ImagePaths) {
 	for _, part := range intoParts(into) {
-		keys, err := ParsePath(part.path)
+		keys := intoKeys(part.path)
 		switch {
-		case err != nil:
-			c.value(below(path, part.name), err.Error(), "")
-		case len(keys) == 0:
-			c.value(below(path, part.name), "a path must name a value", "")
+		case slices.ContainsFunc(keys, func(key string) bool { return !isImageName(key) }):
+			c.value(below(path, part.name), fmt.Sprintf("path %q must be keys with dots between them", part.path),
+				"for example controller.image.tag")
 		case keys[0] == "images":
 			c.value(below(path, part.name), "the value images is set for every chart already", "")
 		}

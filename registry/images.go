@@ -23,72 +23,83 @@ func intoParts(into v1alpha1.ImagePaths) []intoPart {
 	return slices.DeleteFunc(all, func(p intoPart) bool { return p.path == "" })
 }
 
-// defaultHost is where images without a registry host come from.
-const defaultHost = "docker.io"
+// ResolvedImage is an image as one cluster pulls it.
+type ResolvedImage struct {
+	// Ref is the whole reference: REPOSITORY[:TAG][@DIGEST].
+	Ref string
+	// Repository with its registry, as written unless a mirror rewrites it.
+	Repository string
+	// Registry is the host alone, or the mirror; Path is the rest.
+	Registry, Path string
+	Tag, Digest    string
+}
 
-// splitHost takes the registry host off a repository, as container runtimes
-// do: the first part is a host when it holds a dot or colon, or is localhost.
-func splitHost(repository string) (host, rest string) {
-	first, rest, ok := strings.Cut(repository, "/")
-	if ok && (strings.ContainsAny(first, ".:") || first == "localhost") {
+// ResolveImage applies a cluster's mirrors to an image.
+func ResolveImage(image v1alpha1.Image, mirrors map[string]string) ResolvedImage {
+	host, path := splitHost(image.Repository)
+	out := ResolvedImage{
+		Repository: image.Repository, Registry: host, Path: path, Tag: image.Tag, Digest: image.Digest,
+	}
+	if mirror := strings.TrimSuffix(mirrors[host], "/"); mirror != "" {
+		out.Registry, out.Repository = mirror, mirror+"/"+path
+	}
+	out.Ref = out.Repository
+	if out.Tag != "" {
+		out.Ref += ":" + out.Tag
+	}
+	if out.Digest != "" {
+		out.Ref += "@" + out.Digest
+	}
+	return out
+}
+
+// splitHost takes the registry host off a repository, as container engines do:
+// the first part is a host when it has a dot, a port or a capital letter, or is
+// localhost. Without a host it is docker.io, and a single name lies in library/.
+func splitHost(repository string) (host, path string) {
+	first, rest, found := strings.Cut(repository, "/")
+	if found && (strings.ContainsAny(first, ".:") || first == "localhost" || strings.ToLower(first) != first) {
+		if first == "index.docker.io" {
+			first = "docker.io"
+		}
+		if first == "docker.io" && !strings.Contains(rest, "/") {
+			rest = "library/" + rest
+		}
 		return first, rest
 	}
-	if !ok {
-		return defaultHost, "library/" + repository
+	if !found {
+		repository = "library/" + repository
 	}
-	return defaultHost, repository
+	return "docker.io", repository
 }
 
-// imageParts are the parts of an image as a cluster pulls it.
-func imageParts(image v1alpha1.Image, mirrors map[string]string) (ref, registry, path, repository string) {
-	host, path := splitHost(image.Repository)
-	repository = image.Repository
-	if mirror, ok := mirrors[host]; ok {
-		// A mirror may be a host and a path: the path goes before the image's.
-		var prefix string
-		host, prefix, _ = strings.Cut(mirror, "/")
-		if prefix != "" {
-			path = strings.TrimSuffix(prefix, "/") + "/" + path
-		}
-		repository = host + "/" + path
-	}
-	ref = repository
-	if image.Tag != "" {
-		ref += ":" + image.Tag
-	}
-	if image.Digest != "" {
-		ref += "@" + image.Digest
-	}
-	return ref, host, path, repository
-}
+// intoKeys are the keys of a path that receives a part of an image.
+func intoKeys(path string) []string { return strings.Split(path, ".") }
 
 // ImageValues returns the values that the version's images set, above all
-// meta-config: .images.NAME.{ref,registry,path,repository,tag,digest} for each
-// image, and the paths that images.yaml names in into. repository holds the
-// host, path does not. Mirrors rewrite registry hosts. The map is the caller's.
+// meta-config: .images.NAME.{ref,registry,repository,tag,digest} for each image,
+// and the paths that images.yaml names in into, the repository without its host
+// where the registry has a path of its own. The map is the caller's.
 func (v *Version) ImageValues(mirrors map[string]string) map[string]any {
 	images := map[string]any{}
 	out := map[string]any{}
 	for _, name := range slices.Sorted(maps.Keys(v.Images)) {
 		image := v.Images[name]
-		ref, registry, path, repository := imageParts(image, mirrors)
-		images[name] = map[string]any{
-			"ref": ref, "registry": registry, "path": path, "repository": repository,
-			"tag": image.Tag, "digest": image.Digest,
+		res := ResolveImage(image, mirrors)
+		parts := map[string]any{
+			"ref": res.Ref, "registry": res.Registry, "repository": res.Repository,
+			"tag": res.Tag, "digest": res.Digest,
 		}
+		images[name] = parts
 		if image.Into == nil {
 			continue
 		}
-		parts := map[string]string{
-			"ref": ref, "registry": registry, "repository": repository, "tag": image.Tag, "digest": image.Digest,
-		}
-		if image.Into.Registry != "" {
-			parts["repository"] = path
-		}
 		for _, part := range intoParts(*image.Into) {
-			if keys, err := ParsePath(part.path); err == nil {
-				setPath(out, keys, parts[part.name])
+			value := parts[part.name]
+			if part.name == "repository" && image.Into.Registry != "" {
+				value = res.Path
 			}
+			setPath(out, intoKeys(part.path), value)
 		}
 	}
 	if len(images) > 0 {
@@ -128,7 +139,7 @@ func (v *Version) imagePlaces() *places {
 			return &places{point: from.point}
 		}
 		entry := &places{point: from.point, keys: map[string]*places{}}
-		for _, key := range []string{"ref", "registry", "path", "repository"} {
+		for _, key := range []string{"ref", "registry", "repository"} {
 			entry.keys[key] = part("repository")
 		}
 		entry.keys["tag"], entry.keys["digest"] = part("tag"), part("digest")
@@ -137,9 +148,7 @@ func (v *Version) imagePlaces() *places {
 			continue
 		}
 		for _, into := range intoParts(*image.Into) {
-			if keys, err := ParsePath(into.path); err == nil {
-				root.set(keys, from.key("into").key(into.name))
-			}
+			root.set(intoKeys(into.path), from.key("into").key(into.name))
 		}
 	}
 	if v.imagesAt != nil {
@@ -172,10 +181,7 @@ func imageOverrides(src *source, v *Version) Problems {
 			continue
 		}
 		for _, part := range intoParts(*into) {
-			keys, err := ParsePath(part.path)
-			if err != nil {
-				continue
-			}
+			keys := intoKeys(part.path)
 			if p, hit := overridden(src, keys); hit {
 				out = append(out, Problem{
 					At: p,

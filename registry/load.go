@@ -22,18 +22,25 @@ import (
 // other mistake is in the Problems of the Fleet, and of the cluster or delivery
 // that it blocks. With the Problems of a cluster its Deliveries may be
 // incomplete: one that is missing from the list is not known to be gone.
+//
+// With [Options.WorkTree] the revision must be "" or "HEAD"; the Fleet's is the
+// commit that is checked out, whatever was changed since.
 func (r *Repo) Load(ctx context.Context, rev string) (*Fleet, error) {
+	f, err := r.load(ctx, rev)
+	if err != nil {
+		return nil, fmt.Errorf("load %s: %w", r.location.shown(), err)
+	}
+	return f, nil
+}
+
+func (r *Repo) load(ctx context.Context, rev string) (*Fleet, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	now := r.current()
 	commit, err := now.resolve(rev)
 	if err != nil {
-		return nil, fmt.Errorf("load %s: %w", r.location.shown(), err)
-	}
-	root, err := now.objects.commitTree(commit)
-	if err != nil {
-		return nil, fmt.Errorf("load %s: %w", r.location.shown(), err)
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("load %s: %w", r.location.shown(), err)
+		return nil, err
 	}
 	if fleet := r.unchanged(commit.String(), now); fleet != nil {
 		return fleet, nil
@@ -41,23 +48,48 @@ func (r *Repo) Load(ctx context.Context, rev string) (*Fleet, error) {
 	l := &loader{
 		repo:     r,
 		refs:     now,
-		tree:     &gitTree{objects: now.objects, cache: r.cache, root: root},
 		fleet:    &Fleet{Revision: commit.String()},
 		versions: map[versionKey]*versionResult{},
 		chains:   map[chainKey]*Values{},
 		checked:  map[overrideKey]Problems{},
 		absent:   map[Problem][]string{},
 	}
+	done, err := l.openTree(commit, rev)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	r.cache.nextLoad()
 	if err := l.load(ctx); err != nil {
-		return nil, fmt.Errorf("load %s at %s: %w", r.location.shown(), commit.String()[:12], err)
+		return nil, fmt.Errorf("commit %s: %w", commit.String()[:12], err)
 	}
-	if !l.unreadable {
+	if !l.unreadable && !r.workTree {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.last, r.lastTags = l.fleet, now.tags
 	}
 	return l.fleet, nil
+}
+
+// openTree opens the files to load: those of the commit, or the work tree's.
+func (l *loader) openTree(commit plumbing.Hash, rev string) (done func(), err error) {
+	if !l.repo.workTree {
+		root, err := l.refs.objects.commitTree(commit)
+		if err != nil {
+			return nil, err
+		}
+		l.tree = &gitTree{objects: l.refs.objects, cache: l.repo.cache, root: root}
+		return func() {}, nil
+	}
+	if rev != "" && rev != "HEAD" {
+		return nil, fmt.Errorf("a work tree has one revision, and not %q", rev)
+	}
+	tree, err := openWorkTree(l.repo.location.path)
+	if err != nil {
+		return nil, err
+	}
+	l.tree = tree
+	return func() { _ = tree.root.Close() }, nil // nothing was written
 }
 
 // unchanged returns the Fleet of the last Load if it would be the same again.

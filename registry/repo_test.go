@@ -134,15 +134,30 @@ func treeKey(e object.TreeEntry) string {
 // commit commits the files to the branch main.
 func (g *gitRepo) commit() plumbing.Hash {
 	g.t.Helper()
+	g.last = g.object()
+	g.ref("refs/heads/main", g.last)
+	return g.last
+}
+
+// commitTagged writes the tag before the branch, so that nobody sees a branch
+// that names a version which is not there.
+func (g *gitRepo) commitTagged(tag string) {
+	g.t.Helper()
+	g.last = g.object()
+	g.tag(tag)
+	g.ref("refs/heads/main", g.last)
+}
+
+// object stores a commit of the files that no branch has yet.
+func (g *gitRepo) object() plumbing.Hash {
+	g.t.Helper()
 	g.commits++
 	who := object.Signature{Name: "a", Email: "a@b", When: time.Unix(int64(1700000000+g.commits), 0).UTC()}
 	c := &object.Commit{Author: who, Committer: who, Message: fmt.Sprintf("commit %d\n", g.commits), TreeHash: g.tree("")}
 	if !g.last.IsZero() {
 		c.ParentHashes = []plumbing.Hash{g.last}
 	}
-	g.last = g.store(c)
-	g.ref("refs/heads/main", g.last)
-	return g.last
+	return g.store(c)
 }
 
 func (g *gitRepo) ref(name string, h plumbing.Hash) {

@@ -1,0 +1,437 @@
+package registry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/cgi"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/keelson-io/keelson/registry"
+)
+
+// gitServer serves a repository over HTTP with git's own server, so that the
+// protocol is tested and not our idea of it. It can be stopped and started.
+type gitServer struct {
+	*httptest.Server
+	mu       sync.Mutex
+	down     bool
+	stall    chan struct{}
+	password string
+	requests int
+}
+
+func serveGit(t *testing.T, g *gitRepo) *gitServer {
+	t.Helper()
+	git, err := exec.LookPath("git")
+	if err != nil {
+		t.Skip("needs the git binary for its HTTP server")
+	}
+	backend := &cgi.Handler{
+		Path: git, Args: []string{"http-backend"},
+		Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(g.path), "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_COUNT=1",
+			"GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"},
+	}
+	s := &gitServer{}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		down, stall, password := s.down, s.stall, s.password
+		s.requests++
+		s.mu.Unlock()
+		if stall != nil {
+			select {
+			case <-stall:
+			case <-r.Context().Done():
+			}
+			return
+		}
+		if _, got, _ := r.BasicAuth(); got != password {
+			w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
+			http.Error(w, "no", http.StatusUnauthorized)
+			return
+		}
+		if down {
+			http.Error(w, "down", http.StatusBadGateway)
+			return
+		}
+		backend.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *gitServer) url() string { return s.URL + "/fleet.git" }
+
+func (s *gitServer) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+func (s *gitServer) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.requests
+}
+
+func TestHTTP(t *testing.T) {
+	t.Parallel()
+	g := newGitRepo(t)
+	g.writeFleet()
+	s := serveGit(t, g)
+	r := open(t, s.url())
+	first := load(t, r, "")
+	if err := first.Problems.Err(); err != nil {
+		t.Fatal(err)
+	}
+
+	before := s.count()
+	if err := r.Fetch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.count() - before; n != 1 {
+		t.Errorf("a fetch with nothing new cost %d requests, want 1: it is what an idle fleet does all day", n)
+	}
+	if load(t, r, "") != first {
+		t.Error("a load with nothing new made another Fleet")
+	}
+
+	g.write("clusters/b/coredns.yaml", strings.Replace(baseFleet(t)["clusters/b/coredns.yaml"], "3", "4", 1))
+	second := g.commit()
+	g.tag("coredns/v1.1.0")
+	g.ref("refs/heads/side", second)
+	if got := load(t, r, "").Revision; got != first.Revision {
+		t.Errorf("loaded %s without a fetch, want %s", got, first.Revision)
+	}
+	if err := r.Fetch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, rev := range []string{"", "HEAD", "main", "side", "coredns/v1.1.0", second.String(), second.String()[:7]} {
+		got, err := r.Resolve(rev)
+		if err != nil || got != second.String() {
+			t.Errorf("Resolve(%q) = %s, %v; want %s", rev, got, err, second)
+		}
+	}
+	now := load(t, r, "")
+	if now.Revision != second.String() {
+		t.Errorf("loaded %s, want %s", now.Revision, second)
+	}
+	if a, b := first.Cluster("b").Delivery("coredns"), now.Cluster("b").Delivery("coredns"); a.Version != b.Version {
+		t.Error("a version that did not change was decoded again")
+	}
+
+	g.deleteTag("coredns/v1.1.0")
+	if err := r.Fetch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Resolve("coredns/v1.1.0"); err == nil {
+		t.Error("a tag that was deleted on the server is still there")
+	}
+}
+
+func TestMovedTagSurvivesRestart(t *testing.T) {
+	t.Parallel()
+	for name, remote := range map[string]bool{"Local": false, "HTTP": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGitRepo(t)
+			g.writeFleet()
+			url := "file://" + g.path
+			if remote {
+				url = serveGit(t, g).url()
+			}
+			opts := registry.Options{URL: url, CacheDir: t.TempDir()}
+			if _, err := registry.Open(t.Context(), opts); err != nil {
+				t.Fatal(err)
+			}
+			g.write("components/coredns/template/values.yaml", "replicas: 9\n")
+			g.commit()
+			g.tag("coredns/v1.0.0")
+
+			r, err := registry.Open(t.Context(), opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Fetch(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			d := load(t, r, "").Cluster("a").Delivery("coredns")
+			if d.Version != nil || len(d.Problems) != 1 || !strings.Contains(d.Problems[0].Message, "was moved") {
+				t.Errorf("version %v, problems %v; want a moved tag", d.Version, d.Problems)
+			}
+		})
+	}
+}
+
+func TestDeadServer(t *testing.T) {
+	t.Parallel()
+	g := newGitRepo(t)
+	g.writeFleet()
+	s := serveGit(t, g)
+	s.set(func() { s.password = "hunter2" })
+	url := strings.Replace(s.url(), "http://", "http://robot:hunter2@", 1)
+	cache := t.TempDir()
+	r, err := registry.Open(t.Context(), registry.Options{URL: url, CacheDir: cache})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := load(t, r, "")
+	g.write("README.md", "x")
+	g.commit()
+
+	check := func(reason string, err error) {
+		t.Helper()
+		if err == nil || !strings.Contains(err.Error(), s.url()) || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: error %v; want one that names %s without its password", reason, err, s.url())
+		}
+		if load(t, r, "") != before {
+			t.Errorf("%s: the fleet is another after a failed fetch", reason)
+		}
+	}
+	s.set(func() { s.down = true })
+	check("Down", r.Fetch(t.Context()))
+
+	s.set(func() { s.down, s.password = false, "changed" })
+	check("Unauthorized", r.Fetch(t.Context()))
+
+	stall := make(chan struct{})
+	s.set(func() { s.password, s.stall = "hunter2", stall })
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	err = r.Fetch(ctx)
+	check("Stalled", err)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Stalled: error %v; want the deadline", err)
+	}
+	close(stall)
+
+	s.Close()
+	check("Gone", r.Fetch(t.Context()))
+	if _, err := registry.Open(t.Context(), registry.Options{URL: url, CacheDir: t.TempDir()}); err == nil ||
+		strings.Contains(err.Error(), "hunter2") {
+		t.Errorf("opened a dead server for the first time: %v", err)
+	}
+	again, err := registry.Open(t.Context(), registry.Options{URL: url, CacheDir: cache})
+	if err != nil {
+		t.Fatalf("a restart while the server is down: %v", err)
+	}
+	if got := load(t, again, "").Revision; got != before.Revision {
+		t.Errorf("after a restart: revision %s, want %s", got, before.Revision)
+	}
+	noPasswords(t, cache)
+}
+
+// noPasswords looks through everything that was written to the cache.
+func noPasswords(t *testing.T, dir string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() && strings.Contains(string(readFile(t, path)), "hunter2") {
+			t.Errorf("%s holds the password", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestLocations(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		why, url, want string
+	}{
+		"Empty":         {"Nothing is no repository.", "", "no repository"},
+		"Option":        {"A dash would be an option to a program.", "--upload-pack=x", "dash"},
+		"Scheme":        {"Unknown schemes are refused by name.", "ftp://x/y", "ftp://"},
+		"PasswordInBad": {"A URL that can't be read may hold a password.", "http://a:hunter2@%zz/", "can't be read"},
+		"FileHost":      {"file://x/y is a path that lost its slash.", "file://srv/fleet", "file:///"},
+		"NotThere":      {"A path without a repository is named.", "/nonexistent/fleet", "/nonexistent/fleet"},
+		"NoServer":      {"A port where nobody listens.", "http://a:hunter2@127.0.0.1:1/fleet", "http://127.0.0.1:1/fleet"},
+		"SSH":           {"An SSH server that is not there.", "ssh://git:hunter2@127.0.0.1:1/fleet", "ssh://git@127.0.0.1:1/fleet"},
+		"SCP":           {"The short form of SSH.", "git@127.0.0.1:fleet/nope", "git@127.0.0.1:fleet/nope"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			_, err := registry.Open(ctx, registry.Options{URL: c.url, CacheDir: t.TempDir()})
+			if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("%s Open(%q): %v; want an error with %q", c.why, c.url, err, c.want)
+			}
+		})
+	}
+}
+
+func TestResolveRefuses(t *testing.T) {
+	t.Parallel()
+	g := newGitRepo(t)
+	g.writeFleet()
+	blob := g.blob([]byte("x"))
+	g.ref("refs/tags/coredns/v3.0.0", blob)
+	r := open(t, g.path)
+	for rev, why := range map[string]string{
+		"-x":              "it looks like an option",
+		"a..b":            "it is a range",
+		"main^{tree}":     "it is an expression",
+		"a\nb":            "it holds a control character",
+		"../../etc":       "it leads out",
+		"mian":            "it is not there",
+		"0123456":         "no commit starts with it",
+		"coredns/v3.0.0":  "it is a blob",
+		"refs/heads/\x7f": "it holds a control character",
+	} {
+		if got, err := r.Resolve(rev); err == nil {
+			t.Errorf("Resolve(%q) = %s, though %s", rev, got, why)
+		}
+	}
+	_, err := r.Resolve("mian")
+	if err == nil || !strings.Contains(err.Error(), `did you mean "main"?`) {
+		t.Errorf("Resolve(mian): %v; want a suggestion", err)
+	}
+}
+
+// TestWorkTreeRepository reads a repository that git itself made, packed, with
+// a work tree and linked work tree.
+func TestWorkTreeRepository(t *testing.T) {
+	t.Parallel()
+	git, err := exec.LookPath("git")
+	if err != nil {
+		t.Skip("needs the git binary")
+	}
+	dir := t.TempDir()
+	run := func(args ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), git, args...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b",
+			"GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+	}
+	write := func(name, content string) {
+		t.Helper()
+		path := filepath.Join(dir, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, content := range baseFleet(t) {
+		write(name, content)
+	}
+	run("init", "-q", "-b", "main")
+	run("add", ".")
+	run("commit", "-q", "-m", "x")
+	run("tag", "-a", "-m", "x", "coredns/v1.0.0")
+	run("gc", "-q")
+	linked := filepath.Join(t.TempDir(), "linked")
+	run("worktree", "add", "-q", linked, "-b", "side")
+
+	for _, path := range []string{dir, linked} {
+		f := load(t, open(t, path), "")
+		if err := f.Problems.Err(); err != nil || f.Cluster("a").Delivery("coredns").Version == nil {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+
+	work, err := registry.Open(t.Context(), registry.Options{URL: dir, CacheDir: t.TempDir(), WorkTree: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	clean := load(t, work, "")
+	if err := clean.Problems.Err(); err != nil {
+		t.Fatal(err)
+	}
+	write("clusters/a/coredns.yaml", "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: HEAD\n")
+	write("clusters/b/coredns.yml", "x")
+	if err := os.Symlink("/etc/passwd", filepath.Join(dir, "clusters/b/passwd.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	dirty := load(t, work, "HEAD")
+	want := "clusters/b/coredns.yml: files must be called .yaml, so that none is overlooked (rename it to coredns.yaml)\n" +
+		"clusters/b/passwd.yaml: this is a symbolic link, not a file"
+	if got := dirty.Problems.Error(); got != want {
+		t.Errorf("problems:\n%s\nwant:\n%s", got, want)
+	}
+	head := dirty.Cluster("a").Delivery("coredns").Version
+	tagged := clean.Cluster("a").Delivery("coredns").Version
+	if head == nil || head.Tree != tagged.Tree {
+		t.Errorf("the work tree's version is %+v; its tree should be the tag's, %s", head, tagged.Tree)
+	}
+	if _, err := work.Load(t.Context(), "main"); err == nil {
+		t.Error("loaded a branch from a work tree")
+	}
+}
+
+// TestConcurrent fetches and loads at once, under the race detector: a load
+// sees one commit, whole.
+func TestConcurrent(t *testing.T) {
+	t.Parallel()
+	g := newGitRepo(t)
+	g.writeFleet()
+	r := open(t, serveGit(t, g).url())
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			for range 20 {
+				f, err := r.Load(t.Context(), "")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if f.Problems.Err() != nil {
+					t.Error(f.Problems)
+				}
+			}
+		})
+	}
+	for i := range 6 {
+		// The version and the file that names it come in one push.
+		g.write("components/coredns/template/values.yaml", fmt.Sprintf("replicas: %d\n", i))
+		version := fmt.Sprintf("v1.0.%d", i+1)
+		g.write("clusters/a/coredns.yaml", "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: "+version+"\n")
+		g.commitTagged("coredns/" + version)
+		if err := r.Fetch(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	wg.Wait()
+}
+
+func TestCancelled(t *testing.T) {
+	t.Parallel()
+	g := newGitRepo(t)
+	g.writeFleet()
+	r := open(t, g.path)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := r.Load(ctx, ""); !errors.Is(err, context.Canceled) {
+		t.Errorf("Load: %v", err)
+	}
+	if err := r.Fetch(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("Fetch: %v", err)
+	}
+}
+
+func TestEmptyRepository(t *testing.T) {
+	t.Parallel()
+	g := newGitRepo(t)
+	for name, url := range map[string]string{"Local": g.path, "HTTP": serveGit(t, g).url()} {
+		r := open(t, url)
+		if _, err := r.Load(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "no commit") {
+			t.Errorf("%s: %v; want an error that says that there is no commit", name, err)
+		}
+	}
+}

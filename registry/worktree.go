@@ -1,0 +1,165 @@
+package registry
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/filemode"
+)
+
+// workTree is a folder of files, committed or not. What it has read it keeps,
+// so that one Load sees one state of each file.
+type workTree struct {
+	root    *os.Root
+	folders map[string][]entry
+	files   map[string]workFile
+}
+
+type workFile struct {
+	data []byte // nil when the file is too large
+	size int64
+	exec bool
+}
+
+// openWorkTree opens the folder; no symbolic link leads out of it.
+func openWorkTree(path string) (*workTree, error) {
+	if _, err := os.Lstat(filepath.Join(path, ".git")); err != nil {
+		return nil, fmt.Errorf("%s has no work tree: %w", path, err)
+	}
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, fmt.Errorf("open the work tree: %w", err)
+	}
+	return &workTree{root: root, folders: map[string][]entry{}, files: map[string]workFile{}}, nil
+}
+
+func (t *workTree) list(ctx context.Context, folder string) ([]entry, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if known, ok := t.folders[folder]; ok {
+		return known, nil
+	}
+	items, err := fs.ReadDir(t.root.FS(), cmp.Or(folder, "."))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list %q: %w", folder, err)
+	}
+	var out []entry
+	for _, item := range items {
+		if folder == "" && item.Name() == ".git" {
+			continue
+		}
+		if wrong := checkEntry(item.Name()); wrong != "" {
+			return nil, errors.New(wrong)
+		}
+		e := entry{name: item.Name(), path: join(folder, item.Name())}
+		if err := t.look(&e, item.Type()); err != nil {
+			return nil, err
+		}
+		out = append(out, e)
+	}
+	slices.SortFunc(out, func(a, b entry) int { return cmp.Compare(a.name, b.name) })
+	t.folders[folder] = out
+	return out, nil
+}
+
+// look says what an entry is, and reads it if it is a file.
+func (t *workTree) look(e *entry, mode fs.FileMode) error {
+	switch {
+	case mode&fs.ModeSymlink != 0:
+		e.kind = entrySymlink
+	case mode.IsDir():
+		e.kind = entryFolder
+		if _, err := t.root.Lstat(filepath.FromSlash(e.path + "/.git")); err == nil {
+			e.kind = entrySubmodule
+		}
+	case mode.IsRegular():
+		e.kind = entryFile
+		return t.readFile(e)
+	}
+	return nil
+}
+
+func (t *workTree) readFile(e *entry) error {
+	info, err := t.root.Lstat(filepath.FromSlash(e.path))
+	if err != nil {
+		return fmt.Errorf("look at %s: %w", e.path, err)
+	}
+	f := workFile{size: info.Size(), exec: info.Mode()&0o100 != 0}
+	if f.size <= maxComponentFile {
+		if f.data, err = t.root.ReadFile(filepath.FromSlash(e.path)); err != nil {
+			return fmt.Errorf("read %s: %w", e.path, err)
+		}
+		f.size = int64(len(f.data))
+	}
+	e.hash = plumbing.ComputeHash(plumbing.BlobObject, f.data).String()
+	t.files[e.path] = f
+	return nil
+}
+
+func (t *workTree) read(ctx context.Context, e entry, limit int64) ([]byte, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	f := t.files[e.path]
+	if f.size > limit {
+		return nil, errTooLarge
+	}
+	return f.data, nil
+}
+
+func (t *workTree) size(_ context.Context, e entry) (int64, error) { return t.files[e.path].size, nil }
+
+// hash is what git would call the folder if it were committed as it is.
+func (t *workTree) hash(ctx context.Context, folder string) (string, error) {
+	entries, err := t.list(ctx, folder)
+	if err != nil || len(entries) == 0 {
+		return "", err
+	}
+	entries = slices.Clone(entries)
+	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(gitSortKey(a), gitSortKey(b)) })
+	var b bytes.Buffer
+	for _, e := range entries {
+		hash, mode := e.hash, filemode.Regular
+		switch e.kind {
+		case entryFolder:
+			mode = filemode.Dir
+			if hash, err = t.hash(ctx, e.path); err != nil {
+				return "", err
+			}
+		case entrySymlink:
+			mode = filemode.Symlink
+		case entrySubmodule:
+			mode = filemode.Submodule
+		default:
+			if t.files[e.path].exec {
+				mode = filemode.Executable
+			}
+		}
+		if e.kind == entryFolder && hash == "" {
+			continue // git has no empty folders
+		}
+		h := plumbing.NewHash(hash)
+		fmt.Fprintf(&b, "%o %s\x00%s", uint32(mode), e.name, h[:])
+	}
+	return plumbing.ComputeHash(plumbing.TreeObject, b.Bytes()).String(), nil
+}
+
+// gitSortKey orders as git does: folders as if their names ended with a slash.
+func gitSortKey(e entry) string {
+	if e.kind == entryFolder {
+		return e.name + "/"
+	}
+	return e.name
+}
