@@ -121,6 +121,10 @@ func (c *Cache) fly(ctx context.Context, inputs inputHash, r Request) (f flight,
 	var leads bool // read only after the flight, which happens after its write
 	done := c.flights.DoChan(string(inputs[:]), func() (any, error) {
 		leads = true
+		// Another flight may have landed since the caller looked.
+		if e, ok := c.get(inputs, r.Values); ok {
+			return flight{target: e.target, err: e.err, values: r.Values}, nil
+		}
 		t, err := c.render(ctx, inputs, r)
 		return flight{target: t, err: err, values: r.Values}, nil
 	})
