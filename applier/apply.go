@@ -114,7 +114,7 @@ func (a *applying) run(ctx context.Context) error {
 // not forget it.
 func (a *applying) intend(ctx context.Context) error {
 	creates := a.Plan.Count(differ.OpCreate)
-	if err := a.cluster.prepare(ctx); err != nil {
+	if err := a.cluster.Prepare(ctx); err != nil {
 		return err
 	}
 	if creates == 0 {

@@ -308,8 +308,9 @@ func (c *Cluster) fetchKey(ctx context.Context) ([]byte, error) {
 	return s.Data["key"], nil
 }
 
-// prepare makes the cluster ready to hold records: the namespace and the key.
-func (c *Cluster) prepare(ctx context.Context) error {
+// Prepare makes the cluster ready to hold records: the namespace and the key.
+// An apply does so too, but what was planned before must then be planned again.
+func (c *Cluster) Prepare(ctx context.Context) error {
 	key, err := c.key(ctx)
 	if err != nil || key != nil {
 		return err

@@ -172,6 +172,9 @@ func (a *agent) dial(ctx context.Context) error {
 	}
 	live.changed = a.changed
 	live.schemaChanged = func() { cluster.Forget(); a.all() }
+	if err := cluster.Prepare(ctx); err != nil {
+		return err
+	}
 	recorded, err := cluster.Recorded(ctx)
 	if err != nil {
 		return err
