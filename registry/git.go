@@ -125,6 +125,9 @@ func (r *Repo) clonePath() string { return filepath.Join(r.folder, "clone.git") 
 // Fetch learns what the repository's branches and tags are now. When it fails,
 // the error names the repository, and everything stays as it was before.
 func (r *Repo) Fetch(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("fetch %s: %w", r.location.shown(), err)
+	}
 	select {
 	case r.fetching <- struct{}{}:
 		defer func() { <-r.fetching }()

@@ -1,0 +1,140 @@
+package registry_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	"github.com/keelson-io/keelson/registry"
+)
+
+const metaHeader = "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: v1.0.0\n"
+
+// FuzzDecode holds three properties of the strict decoder: it never panics,
+// every mistake stands inside the file, and what it accepts it reads exactly
+// as Helm does.
+func FuzzDecode(f *testing.F) {
+	for _, seed := range []string{
+		"", metaHeader, metaHeader + "values: {a: [1, {b: yes}], c: |\n  x\n}\n", metaHeader + "values:\n  on: 1\n  010: 2\n",
+		"a: &a [*a]\n", "? [a]\n: b\n", "\xff", "---\n---\n", "!!binary x", "%YAML 1.1\n---\na: b\n", "\ufeffa: b", "{a: 1, a: 2}",
+		"apiVersion: keelson.io/v1alpha1\nkind: Fleet\nname: x\ndanger:\n- name: a\n  on: [add]\n  effect: hold\n  because: x\n",
+		"apiVersion: keelson.io/v1alpha1\nkind: Layer\nclusterSelector:\n  matchExpressions: [{key: a, operator: In}]\ncomponents: {a: }\n",
+		"apiVersion: keelson.io/v1alpha1\nkind: Images\nimages: {a: {repository: x/y, tag: v1, into: {ref: a.b}}}\n",
+		"apiVersion: keelson.io/v1alpha1\nkind: Component\nnamespace: x\ntimeout: 5m\ndependsOn: [a, a]\n",
+		"apiVersion: keelson.io/v1alpha1\nkind: Cluster\nconnection: {secret: {name: x}}\nlabels: {a/b: c}\n",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		lines := bytes.Count(data, []byte("\n")) + bytes.Count(data, []byte("\r")) + strings.Count(string(data), "\u0085") +
+			strings.Count(string(data), "\u2028") + strings.Count(string(data), "\u2029") + 2
+		for _, p := range registry.DecodeAny(data) {
+			if p.At.Line < 0 || p.At.Line > lines || p.Message == "" {
+				t.Errorf("%+v is not in a file of %d lines", p, lines)
+			}
+		}
+		values, problems := registry.DecodeMeta(data)
+		if len(problems) > 0 {
+			return
+		}
+		var want struct {
+			Values map[string]any `json:"values"`
+		}
+		if err := yaml.Unmarshal(data, &want); err != nil {
+			t.Fatalf("accepted what Helm does not: %v", err)
+		}
+		if diff := cmp.Diff(want.Values, values); diff != "" {
+			t.Errorf("read otherwise than by Helm (-helm +keelson):\n%s", diff)
+		}
+	})
+}
+
+// FuzzNames holds that what passes for the tag of a version is a ref that git
+// takes, and takes as one.
+func FuzzNames(f *testing.F) {
+	for _, seed := range []string{"coredns/v1.12.0", "a/v1.0.0-rc.1+b", "-a/v1.0.0", "a//v1.0.0", "a/v01.0.0", "a/1.0.0", "a/v1.0.0\n", "a/v1.0.0.lock"} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, tag string) {
+		component, version, ok := registry.SplitTag(tag)
+		if !ok {
+			return
+		}
+		if component+"/"+version != tag || strings.Count(tag, "/") != 1 {
+			t.Errorf("%q is not %q and %q", tag, component, version)
+		}
+		if wrong := registry.CheckRef(tag); wrong != "" {
+			t.Errorf("%q: %s", tag, wrong)
+		}
+		if message, _ := registry.CheckVersion(version); message != "" {
+			t.Errorf("%q: %s", version, message)
+		}
+		if strings.ContainsAny(tag, " ~^:?*[\\\x00\n\x7f") || strings.HasPrefix(tag, "-") || strings.Contains(tag, "..") {
+			t.Errorf("%q is a tag that git refuses", tag)
+		}
+	})
+}
+
+func TestSuggest(t *testing.T) {
+	t.Parallel()
+	known := []string{"version", "values", "paused", "clusterSelector"}
+	cases := map[string]struct{ why, written, want string }{
+		"Insert":  {"One letter too many.", "valuess", `did you mean "values"?`},
+		"Swap":    {"Two letters swapped.", "verison", `did you mean "version"?`},
+		"Case":    {"The wrong case.", "clusterselector", `did you mean "clusterSelector"?`},
+		"Far":     {"A guess would mislead.", "replicas", ""},
+		"Nothing": {"Short words are near to everything.", "x", ""},
+		"Long":    {"The cost is bounded.", strings.Repeat("version", 100), ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := registry.Suggest(c.written, known); got != c.want {
+				t.Errorf("%s Suggest(%q) = %q, want %q", c.why, c.written, got, c.want)
+			}
+		})
+	}
+}
+
+func TestPath(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		why, in string
+		want    []string
+		bad     bool
+	}{
+		"Empty":      {why: "Nothing is the root.", in: ""},
+		"Dot":        {why: "A dot is the root.", in: "."},
+		"Keys":       {why: "The usual case.", in: ".a.b-c.d_1", want: []string{"a", "b-c", "d_1"}},
+		"NoDot":      {why: "People leave the first dot out.", in: "a.b", want: []string{"a", "b"}},
+		"Item":       {why: "An item is its number.", in: ".a[2].b", want: []string{"a", "2", "b"}},
+		"Quoted":     {why: "Keys with dots are quoted.", in: `.a."b.c/d".e`, want: []string{"a", "b.c/d", "e"}},
+		"Brackets":   {why: "The form of jq works too.", in: `.a["b.c"].d`, want: []string{"a", "b.c", "d"}},
+		"Empty key":  {why: "A key may be empty.", in: `.a.""`, want: []string{"a", ""}},
+		"Double dot": {why: "A key was forgotten.", in: "a..b", bad: true},
+		"End":        {why: "A key was forgotten.", in: "a.", bad: true},
+		"Open":       {why: "A bracket is not closed.", in: "a[2", bad: true},
+		"Word":       {why: "An item is a number.", in: "a[x]", bad: true},
+		"Quote":      {why: "A quote is not closed.", in: `a."b`, bad: true},
+		"OpenQuoted": {why: "A bracket is not closed.", in: `a["b"`, bad: true},
+		"Junk":       {why: "Nothing may follow a bracket but a step.", in: `a[1]b`, bad: true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := registry.ParsePath(c.in)
+			if (err != nil) != c.bad || !cmp.Equal(got, c.want) && err == nil {
+				t.Fatalf("%s ParsePath(%q) = %q, %v", c.why, c.in, got, err)
+			}
+			if err == nil {
+				again, err := registry.ParsePath(registry.FormatPath(got))
+				if err != nil || !cmp.Equal(again, got) {
+					t.Errorf("%q was written as %s, which is read as %q, %v", got, registry.FormatPath(got), again, err)
+				}
+			}
+		})
+	}
+}
