@@ -44,12 +44,19 @@ func componentNames(of []component) []string {
 	return names
 }
 
-// environment of a process: nothing of the user's, so that neither a proxy
-// nor a configuration in the home directory changes a cluster.
+// environment of a process: nothing of the user's, so that no configuration in
+// the home directory changes a cluster.
+//
+// An API server calls webhooks and aggregated APIs at the addresses of Services,
+// which nothing answers here, but perhaps a stranger in the user's network: it
+// would be sent objects, secrets included. So whatever isn't loopback, which Go
+// exempts from proxies, goes to a proxy that isn't there and fails at once.
 func (c component) environment(r *record) []string {
 	return []string{
 		"HOME=" + r.dir,
 		"PATH=/usr/bin:/bin",
+		"HTTP_PROXY=http://127.0.0.1:1",
+		"HTTPS_PROXY=http://127.0.0.1:1",
 		"GOMAXPROCS=2",
 		"GOGC=" + c.gogc,
 	}

@@ -14,8 +14,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// probeWait bounds one question to a server that may hang.
-const probeWait = 5 * time.Second
+// probeWait bounds one question: a server that is starting may accept it and
+// never answer. It is asked again.
+const probeWait = 2 * time.Second
 
 // etcdReady asks etcd whether it serves.
 func (r *record) etcdReady(ctx context.Context) error {

@@ -253,6 +253,7 @@ func (e *env) pod(ctx context.Context, pod string) (podState, error) {
 			s.ready = c.Status
 		case gate:
 			s.gate = c.Status
+		default:
 		}
 	}
 	if len(p.Status.ContainerStatuses) == 1 {
