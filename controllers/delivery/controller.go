@@ -100,6 +100,9 @@ func (c *Controller) Ready() error {
 // says that the hub can't hold Deliveries.
 func (c *Controller) Run(ctx context.Context) error {
 	if err := c.writer.prepare(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // stopped before it began
+		}
 		return fmt.Errorf("hub: %w", err)
 	}
 	// Statuses of the last moments are written, too: the writer stops last.

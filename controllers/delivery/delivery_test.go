@@ -1,0 +1,335 @@
+package delivery_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/controllers/delivery"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// server is a real API server, hub and cluster in one; nil in -short runs.
+var server *rest.Config
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		return m.Run()
+	}
+	env := &envtest.Environment{}
+	config, err := env.Start()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = env.Stop() }()
+	config.QPS = -1
+	server = config
+	return m.Run()
+}
+
+const patience = 30 * time.Second
+
+// fleet is a repository with a controller that follows it.
+type fleet struct {
+	t       *testing.T
+	folder  string
+	name    string // of the cluster, and prefix of everything in it
+	dynamic dynamic.Interface
+	hub     client.Client
+}
+
+// newFleet makes a repository of one cluster and one component, web v1.0.0,
+// which has a Deployment and a ConfigMap.
+func newFleet(t *testing.T) *fleet {
+	t.Helper()
+	if server == nil {
+		if testing.Short() {
+			t.Skip("needs an API server: run make test")
+		}
+		t.Fatal("KUBEBUILDER_ASSETS is not set: run make test, or go test -short")
+	}
+	t.Parallel()
+	d, err := dynamic.NewForConfig(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	hub, err := client.New(server, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fleet{t: t, folder: t.TempDir(), name: strings.ToLower(strings.TrimPrefix(t.Name(), "Test")), dynamic: d, hub: hub}
+	f.git("init", "-q", "-b", "main")
+	const head = "apiVersion: keelson.io/v1alpha1\nkind: "
+	f.write("fleet.yaml", head+"Fleet\nname: test\n")
+	f.write("clusters/CLUSTER/cluster.yaml", head+"Cluster\nconnection: {context: test}\n")
+	f.write("clusters/CLUSTER/CLUSTER-web.yaml", head+"MetaConfig\nversion: v1.0.0\nvalues: {text: hello}\n")
+	f.write("components/CLUSTER-web/component.yaml", head+"Component\nnamespace: CLUSTER\n")
+	f.write("components/CLUSTER-web/template/Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n")
+	f.write("components/CLUSTER-web/template/templates/web.yaml", `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: "web:v1", ports: [{containerPort: 80}]}]}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: web}
+data: {text: {{ .Values.text }}}
+`)
+	f.commit("web v1.0.0")
+	f.git("tag", f.name+"-web/v1.0.0")
+	return f
+}
+
+func (f *fleet) git(args ...string) {
+	f.t.Helper()
+	c := exec.CommandContext(f.t.Context(), "git", append([]string{"-c", "user.name=t", "-c", "user.email=t@example.com"}, args...)...)
+	c.Dir = f.folder
+	if out, err := c.CombinedOutput(); err != nil {
+		f.t.Fatalf("git %v: %v\n%s", args, err, out)
+	}
+}
+
+// write writes a file; CLUSTER stands for the fleet's name.
+func (f *fleet) write(name, content string) {
+	f.t.Helper()
+	fill := strings.NewReplacer("CLUSTER", f.name).Replace
+	path := filepath.Join(f.folder, fill(name))
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		f.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(fill(content)), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fleet) commit(message string) {
+	f.t.Helper()
+	f.git("add", "-A")
+	f.git("commit", "-q", "-m", message)
+}
+
+// start runs a controller until the returned function is called.
+func (f *fleet) start(connect func(context.Context, v1alpha1.Connection) (*rest.Config, error)) (stop func()) {
+	f.t.Helper()
+	repo, err := registry.Open(f.t.Context(), registry.Options{URL: f.folder, CacheDir: f.t.TempDir()})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if connect == nil {
+		connect = func(context.Context, v1alpha1.Connection) (*rest.Config, error) { return server, nil }
+	}
+	c, err := delivery.New(delivery.Options{
+		Repo: repo, Interval: 200 * time.Millisecond, Hub: server, Connect: connect,
+		Renderer: renderer.NewCache(renderer.New(), 1<<20), Log: slog.New(slog.NewTextHandler(f.t.Output(), nil)),
+		Now: time.Now, Registry: prometheus.NewRegistry(),
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(f.t.Context())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		if err := <-done; err != nil {
+			f.t.Error(err)
+		}
+	}
+	f.t.Cleanup(stop)
+	return stop
+}
+
+// eventually waits for a condition.
+func (f *fleet) eventually(what string, condition func(context.Context) bool) {
+	f.t.Helper()
+	err := wait.PollUntilContextTimeout(f.t.Context(), 50*time.Millisecond, patience, true,
+		func(ctx context.Context) (bool, error) { return condition(ctx), nil })
+	if err != nil {
+		f.t.Fatalf("%s: not within %s; status is %+v", what, patience, f.status())
+	}
+}
+
+func (f *fleet) status() v1alpha1.DeliveryStatus {
+	var d v1alpha1.Delivery
+	_ = f.hub.Get(context.WithoutCancel(f.t.Context()),
+		client.ObjectKey{Namespace: v1alpha1.Namespace, Name: f.name + "." + f.name + "-web"}, &d)
+	return d.Status
+}
+
+func (f *fleet) sync(want v1alpha1.Sync, message string) {
+	f.t.Helper()
+	f.eventually(fmt.Sprintf("sync is %s with %q", want, message), func(context.Context) bool {
+		s := f.status()
+		return s.Sync == want && strings.Contains(s.Message, message)
+	})
+}
+
+var (
+	deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	configMaps  = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+)
+
+func (f *fleet) field(gvr schema.GroupVersionResource, path ...string) string {
+	u, err := f.dynamic.Resource(gvr).Namespace(f.name).Get(f.t.Context(), "web", metav1.GetOptions{})
+	if err != nil {
+		return err.Error()
+	}
+	v, _, _ := unstructured.NestedFieldNoCopy(u.Object, path...)
+	return fmt.Sprint(v)
+}
+
+func (f *fleet) text() string { return f.field(configMaps, "data", "text") }
+
+// A commit changes what the API server runs; nothing else is written.
+func TestPushDelivers(t *testing.T) {
+	f := newFleet(t)
+	f.start(nil)
+	f.sync(v1alpha1.SyncSynced, "")
+	before := f.field(deployments, "metadata", "resourceVersion")
+	f.write("clusters/CLUSTER/CLUSTER-web.yaml", "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: v1.0.0\nvalues: {text: bye}\n")
+	f.commit("another text")
+	f.eventually("the push arrives", func(context.Context) bool { return f.text() == "bye" })
+	if after := f.field(deployments, "metadata", "resourceVersion"); after != before {
+		t.Error("an object that did not change was written")
+	}
+}
+
+// Drift comes back within seconds, without a commit or a poll.
+func TestDriftRestored(t *testing.T) {
+	f := newFleet(t)
+	f.start(nil)
+	f.sync(v1alpha1.SyncSynced, "")
+	_, err := f.dynamic.Resource(deployments).Namespace(f.name).Patch(t.Context(), "web", types.MergePatchType,
+		[]byte(`{"spec":{"replicas":7}}`), metav1.PatchOptions{FieldManager: "kubectl"}, "scale")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.eventually("the scale is restored", func(context.Context) bool { return f.field(deployments, "spec", "replicas") == "2" })
+	if err := f.dynamic.Resource(configMaps).Namespace(f.name).Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	f.eventually("the deleted object is created anew", func(context.Context) bool { return f.text() == "hello" })
+	f.eventually("drift is counted", func(context.Context) bool { d := f.status().LastDiff; return d != nil })
+}
+
+// A broken file blocks what it names, and says file and line; git mends it.
+func TestBrokenFileBlocks(t *testing.T) {
+	f := newFleet(t)
+	f.start(nil)
+	f.sync(v1alpha1.SyncSynced, "")
+	f.write("clusters/CLUSTER/CLUSTER-web.yaml", "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: v1.0.0\nvalue: {text: bye}\n")
+	f.commit("a typo")
+	f.sync(v1alpha1.SyncBlocked, "clusters/"+f.name+"/"+f.name+"-web.yaml:4")
+	if f.text() != "hello" {
+		t.Errorf("the text is %q: a broken file changed the cluster", f.text())
+	}
+	f.write("clusters/CLUSTER/CLUSTER-web.yaml", "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: v1.0.0\nvalues: {text: bye}\n")
+	f.commit("mended")
+	f.eventually("the mended file is delivered", func(context.Context) bool { return f.text() == "bye" })
+	f.sync(v1alpha1.SyncSynced, "")
+}
+
+// A tag that moves is an error, and nothing follows it.
+func TestMovedTagBlocks(t *testing.T) {
+	f := newFleet(t)
+	f.start(nil)
+	f.sync(v1alpha1.SyncSynced, "")
+	f.write("components/CLUSTER-web/template/templates/web.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\ndata: {text: moved}\n")
+	f.commit("no new version")
+	f.git("tag", "-f", f.name+"-web/v1.0.0")
+	f.sync(v1alpha1.SyncBlocked, "moved")
+	if f.text() != "hello" {
+		t.Errorf("the text is %q: a moved tag changed the cluster", f.text())
+	}
+}
+
+// What leaves git stays in the cluster and is called orphaned, also by a
+// controller that never knew it otherwise.
+func TestOrphan(t *testing.T) {
+	f := newFleet(t)
+	stop := f.start(nil)
+	f.sync(v1alpha1.SyncSynced, "")
+	f.git("rm", "-q", "clusters/"+f.name+"/"+f.name+"-web.yaml")
+	f.commit("gone")
+	f.sync(v1alpha1.SyncOrphaned, "left in place")
+	stop()
+	d := &v1alpha1.Delivery{ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.Namespace, Name: f.name + "." + f.name + "-web"}}
+	if err := f.hub.Delete(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	f.start(nil)
+	f.sync(v1alpha1.SyncOrphaned, "left in place")
+	if f.text() != "hello" {
+		t.Errorf("the text is %q: an orphan was touched", f.text())
+	}
+}
+
+// Paused means: observe, write nothing.
+func TestPaused(t *testing.T) {
+	f := newFleet(t)
+	f.start(nil)
+	f.sync(v1alpha1.SyncSynced, "")
+	f.write("clusters/CLUSTER/CLUSTER-web.yaml", "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: v1.0.0\npaused: true\nvalues: {text: bye}\n")
+	f.commit("paused")
+	f.sync(v1alpha1.SyncPaused, "1 to update")
+	if f.text() != "hello" {
+		t.Errorf("the text is %q: a paused component was written", f.text())
+	}
+}
+
+// A cluster that can't be reached is retried, and catches up.
+func TestUnreachableClusterCatchesUp(t *testing.T) {
+	f := newFleet(t)
+	up := make(chan struct{})
+	f.start(func(context.Context, v1alpha1.Connection) (*rest.Config, error) {
+		select {
+		case <-up:
+			return server, nil
+		default:
+			return &rest.Config{Host: "https://127.0.0.1:1"}, nil
+		}
+	})
+	f.sync(v1alpha1.SyncUnreachable, "refused")
+	close(up)
+	f.sync(v1alpha1.SyncSynced, "")
+}
