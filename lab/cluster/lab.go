@@ -116,7 +116,7 @@ func (l *Lab) AuditLog(name string) (string, error) {
 // Kubeconfig returns the path of the kubeconfig of [Admin] or [Keelson].
 func (l *Lab) Kubeconfig(name, user string) (string, error) {
 	if user != Admin && user != Keelson {
-		return "", fmt.Errorf("user %q: there are %s and %s", user, Admin, Keelson)
+		return "", fmt.Errorf("%w: user %q: there are %s and %s", ErrOptions, user, Admin, Keelson)
 	}
 	r, err := l.load(name)
 	if err != nil {

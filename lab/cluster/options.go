@@ -26,15 +26,15 @@ const (
 // maxNodes is how many pod ranges of a /24 there are in 10.244.0.0/16.
 const maxNodes = 256
 
-// ErrOptions is the error of options that can't be had.
-var ErrOptions = errors.New("options don't fit")
+// ErrOptions is the error of what can't be asked for.
+var ErrOptions = errors.New("invalid option")
 
 func (o Options) check() error {
 	if o.Nodes < 0 || o.Nodes > maxNodes {
-		return fmt.Errorf("%d nodes: %w: a cluster has 0 to %d", o.Nodes, ErrOptions, maxNodes)
+		return fmt.Errorf("%w: %d nodes; a cluster has 0 to %d", ErrOptions, o.Nodes, maxNodes)
 	}
 	if _, err := netip.ParsePrefix(o.ServiceCIDR); err != nil {
-		return fmt.Errorf("range of Services: %w: %w", ErrOptions, err)
+		return fmt.Errorf("%w: range of Services: %w", ErrOptions, err)
 	}
 	return nil
 }

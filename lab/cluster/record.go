@@ -46,7 +46,7 @@ var names = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$`)
 
 func checkName(name string) error {
 	if !names.MatchString(name) {
-		return fmt.Errorf("cluster name %q: use 1 to 40 lower case letters, digits and dashes", name)
+		return fmt.Errorf("%w: cluster name %q: use 1 to 40 lower case letters, digits and dashes", ErrOptions, name)
 	}
 	return nil
 }

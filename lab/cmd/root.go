@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -63,6 +64,8 @@ programs that are not built.`,
   lab down --all`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
+		Args:          known,
+		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return usageError{fmt.Errorf("%w\nsee: %s --help", err, c.CommandPath())}
@@ -96,6 +99,18 @@ programs that are not built.`,
 
 // opener opens the lab that the flags name.
 type opener func(*cobra.Command) (*cluster.Lab, error)
+
+// known refuses what is no command; cobra calls it with arguments only then.
+func known(c *cobra.Command, given []string) error {
+	if len(given) == 0 {
+		return nil
+	}
+	err := fmt.Errorf("unknown command %q", given[0])
+	if similar := c.SuggestionsFor(given[0]); len(similar) > 0 {
+		err = fmt.Errorf("%w; did you mean %s?", err, strings.Join(similar, " or "))
+	}
+	return usageError{fmt.Errorf("%w\nsee: %s --help", err, c.CommandPath())}
+}
 
 // args turns the complaints of a cobra validator into usage errors.
 func args(check cobra.PositionalArgs) cobra.PositionalArgs {
