@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-
-	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
 // inputHash is over all that a render depends on.
@@ -22,8 +20,7 @@ type inputs struct {
 	Tree        string
 	Files       string // instead of a tree
 	Namespace   string
-	Images      map[string]resolvedImage
-	Into        map[string]*v1alpha1.ImagePaths
+	Images      map[string]any
 	Values      map[string]any
 	Kubernetes  string
 	APIVersions []string
@@ -36,20 +33,13 @@ func hashInputs(r Request) (inputHash, error) {
 		Version:     r.Version.Name,
 		Tree:        r.Version.Tree,
 		Namespace:   r.Version.Spec.Namespace,
-		Images:      map[string]resolvedImage{},
-		Into:        map[string]*v1alpha1.ImagePaths{},
+		Images:      r.Version.ImageValues(r.ImageMirrors),
+		Values:      r.Values.Map(),
 		Kubernetes:  r.Capabilities.KubeVersion,
 		APIVersions: slices.Sorted(slices.Values(r.Capabilities.APIVersions)),
 	}
 	if r.Version.Tree == "" { // not out of git
 		in.Files = hashFiles(r)
-	}
-	for name, img := range r.Version.Images {
-		in.Images[name] = resolve(img, r.ImageMirrors)
-		in.Into[name] = img.Into
-	}
-	if r.Values != nil {
-		in.Values = r.Values.Map()
 	}
 	for k, scoped := range maps.All(r.Capabilities.ClusterScoped) {
 		if scoped {

@@ -11,10 +11,8 @@ import (
 // which Helm hands values files to charts. The request is not touched.
 func userValues(r Request) (map[string]any, *Error) {
 	values := map[string]any{}
-	if r.Values != nil {
-		for k, v := range r.Values.Map() {
-			values[k] = copyValue(v)
-		}
+	for k, v := range r.Values.Map() {
+		values[k] = copyValue(v)
 	}
 	if err := injectImages(r, values); err != nil {
 		return nil, err
