@@ -1,0 +1,397 @@
+package cmd
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/registry"
+)
+
+const (
+	// maxReplans bounds how often a plan is made anew because somebody else
+	// wrote meanwhile.
+	maxReplans = 5
+	// replanPause is the first pause before that, and doubles.
+	replanPause = 200 * time.Millisecond
+	// The pause between two looks at the health grows from the first to the last.
+	firstLook, lastLook = 250 * time.Millisecond, 2 * time.Second
+	// defaultTimeout is that of component.yaml.
+	defaultTimeout = 5 * time.Minute
+)
+
+type applyOptions struct {
+	dryRun, wait, noWait, yes bool
+	timeout                   time.Duration
+}
+
+func newApply(a *app) *cobra.Command {
+	var o applyOptions
+	cmd := &cobra.Command{
+		Use:     "apply CLUSTER [COMPONENT...]",
+		GroupID: groupCluster,
+		Short:   "Bring a cluster to what git says",
+		Long: `Apply brings the components of a cluster to what git says, each after those
+that it depends on, and waits until they are healthy. It does what the
+controller does, once. What a danger rule holds or denies is listed and left
+as it is. On a terminal it asks before it writes.
+
+Exit codes: 0 all is as git says and healthy, 1 something is held, denied,
+paused or not healthy, 2 something failed.`,
+		Example: `  keelson apply prod-hz-01 --dry-run
+  keelson apply prod-hz-01
+  keelson apply prod-hz-01 coredns --yes --timeout 2m`,
+		Args:              args("CLUSTER [COMPONENT...]", 1, -1),
+		ValidArgsFunction: a.completeNames(-1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			formats := []string{outputText, outputText}
+			if o.dryRun {
+				formats = []string{outputText, outputJSON, outputYAML, outputPatch}
+			}
+			if err := oneOf("-o", a.output, formats...); err != nil {
+				return err
+			}
+			o.wait = o.wait && !o.noWait
+			r := &applyRun{app: a, options: o, results: map[string]applyResult{}}
+			return r.run(cmd.Context(), args[0], args[1:])
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&o.dryRun, "dry-run", false, "print what would change, as diff does, and exit like it")
+	f.BoolVar(&o.wait, "wait", true, "wait until components are healthy")
+	f.BoolVar(&o.noWait, "no-wait", false, "don't wait, not even for dependencies")
+	f.DurationVar(&o.timeout, "timeout", 0, "how long to wait for a component\n(default: its component.yaml's, else 5m)")
+	f.BoolVarP(&o.yes, "yes", "y", false, "don't ask; needed where nobody can be asked")
+	return cmd
+}
+
+// applyResult is how a component ended.
+type applyResult struct {
+	state   applyState
+	message string
+}
+
+type applyState uint8
+
+const (
+	applyDone      applyState = iota + 1 // as git says, and healthy if that was waited for
+	applyHeld                            // a danger rule holds or denies a change
+	applyPaused                          // git says: change nothing
+	applyWaiting                         // a dependency is not done
+	applyUnhealthy                       // applied, but not healthy in time
+	applyFailed
+)
+
+func (s applyState) String() string {
+	names := [...]string{"", "synced", "held", "paused", "waiting", "not healthy", "failed"}
+	if int(s) >= len(names) {
+		return fmt.Sprintf("applyState(%d)", uint8(s))
+	}
+	return names[s]
+}
+
+func (s applyState) style() style {
+	switch s {
+	case applyDone:
+		return green
+	case applyHeld, applyPaused, applyWaiting:
+		return yellow
+	case applyUnhealthy, applyFailed:
+	}
+	return red
+}
+
+// applyRun is one run of apply.
+type applyRun struct {
+	*app
+	*session
+	options applyOptions
+	steps   *stepPrinter
+	results map[string]applyResult
+	failed  []error
+}
+
+func (r *applyRun) run(ctx context.Context, cluster string, components []string) error {
+	r.steps = &stepPrinter{out: r.env.Out, paint: r.colored(r.env.Out)}
+	var err error
+	if r.session, err = r.openSession(ctx, cluster, r.steps.step); err != nil {
+		return err
+	}
+	deliveries, err := findDeliveries(r.cluster, components)
+	if err != nil {
+		return err
+	}
+	deliveries = dependenciesFirst(r.cluster, deliveries)
+	plans, err := r.planAll(ctx, deliveries)
+	if err != nil {
+		return err
+	}
+	if r.options.dryRun {
+		return r.showDiff(r.cluster.Name, plans)
+	}
+	if err := r.confirm(ctx, plans); err != nil {
+		return err
+	}
+	for i := range plans {
+		result := r.component(ctx, plans[i])
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		r.results[plans[i].Component] = result
+		r.report(&plans[i], result)
+	}
+	return r.outcome(plans)
+}
+
+// confirm shows what is about to happen and asks whether it may.
+func (r *applyRun) confirm(ctx context.Context, plans []planned) error {
+	paint := r.colored(r.env.Err)
+	var b strings.Builder
+	writes := false
+	for i := range plans {
+		p := &plans[i]
+		summary := ""
+		switch {
+		case p.Paused:
+			summary = "paused in git"
+		case p.err != nil && !unserved(p.err):
+			summary = "can't be compared"
+		case p.err != nil:
+			summary, writes = "its kinds come with what it depends on", true
+		default:
+			summary, writes = p.Plan.Summary(), writes || !p.Settled()
+		}
+		b.WriteString("  " + p.title() + ": " + summary + "\n")
+	}
+	if !writes || r.options.yes {
+		return nil
+	}
+	if !r.env.Asks() {
+		return usagef("nobody can be asked here whether to write to %s: give --yes, or --dry-run to see what would change", r.cluster.Name)
+	}
+	fmt.Fprint(r.env.Err, paint.paint(bold, r.cluster.Name+":")+"\n"+b.String()+"Apply this to "+r.cluster.Name+"? [y/N] ")
+	answer, err := readLine(ctx, r.env.In)
+	if err != nil {
+		return err
+	}
+	if !slices.Contains([]string{"y", "yes"}, strings.ToLower(strings.TrimSpace(answer))) {
+		return errors.New("nothing was applied")
+	}
+	return nil
+}
+
+// readLine reads one line, or stops with ctx; then the read is left behind.
+func readLine(ctx context.Context, in io.Reader) (string, error) {
+	line := make(chan string, 1)
+	go func() {
+		text, err := bufio.NewReader(in).ReadString('\n')
+		if err != nil {
+			text = "" // what was not sent was not said
+		}
+		line <- text
+	}()
+	select {
+	case text := <-line:
+		return text, nil
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+}
+
+// unserved says whether a plan failed only because a kind is not served yet.
+func unserved(err error) bool {
+	var not *applier.NotServedError
+	return errors.As(err, &not) && not.Unknown == nil
+}
+
+// component applies one component and says how it ended.
+func (r *applyRun) component(ctx context.Context, p planned) applyResult {
+	if err := checkDelivery(p.Delivery); err != nil {
+		return r.fail(err)
+	}
+	if result, ok := r.dependencies(ctx, p.Delivery); !ok {
+		return result
+	}
+	if p.err != nil && unserved(p.err) {
+		p = r.plan(ctx, p.Delivery) // by now its dependencies are there
+	}
+	if p.err != nil {
+		return r.fail(p.err)
+	}
+	if p.Paused {
+		if p.Plan.Differs() {
+			return applyResult{state: applyPaused, message: p.Plan.Summary()}
+		}
+		return applyResult{state: applyDone, message: "paused in git"}
+	}
+	r.steps.begin(&p)
+	if !p.Settled() {
+		var err error
+		if p, err = r.apply(ctx, p); err != nil {
+			return r.fail(err)
+		}
+	}
+	return r.settle(ctx, p)
+}
+
+func (r *applyRun) fail(err error) applyResult {
+	r.failed = append(r.failed, err)
+	return applyResult{state: applyFailed}
+}
+
+// dependencies says whether all that a delivery depends on is as git says and
+// healthy.
+func (r *applyRun) dependencies(ctx context.Context, d *registry.Delivery) (applyResult, bool) {
+	for _, name := range d.Version.Spec.DependsOn {
+		if result, ok := r.results[name]; ok {
+			if result.state != applyDone {
+				return applyResult{state: applyWaiting, message: name + " is " + result.state.String()}, false
+			}
+			continue
+		}
+		if r.options.noWait {
+			continue
+		}
+		p := r.plan(ctx, r.cluster.Delivery(name))
+		if p.err != nil {
+			return r.fail(p.err), false
+		}
+		if p.Plan.Differs() {
+			return applyResult{state: applyWaiting, message: fmt.Sprintf("it depends on %s, which is not as git says (%s): apply that, too", name, p.Plan.Summary())}, false
+		}
+		if health, why := p.health(); health != v1alpha1.HealthHealthy {
+			return applyResult{state: applyWaiting, message: fmt.Sprintf("it depends on %s, which is %s: %s", name, strings.ToLower(string(health)), why)}, false
+		}
+	}
+	return applyResult{}, true
+}
+
+// apply carries out a plan, and makes it anew while somebody else writes. It
+// returns the plan that was carried out last.
+func (r *applyRun) apply(ctx context.Context, p planned) (planned, error) {
+	pause := replanPause
+	for try := 0; ; try++ {
+		_, err := r.live.Apply(ctx, p.Prepared, applier.ApplyOptions{Now: r.env.Now(), Timeout: r.timeout(p.Delivery)})
+		if err == nil {
+			if definesKinds(p.Plan) {
+				r.live.Forget()
+				err = r.learn(ctx)
+			}
+			return p, err
+		}
+		if !errors.Is(err, applier.ErrStale) || try == maxReplans {
+			return p, err
+		}
+		r.log.Debug("planning again", "component", p.Component, "reason", err)
+		if err := sleep(ctx, pause); err != nil {
+			return p, err
+		}
+		pause *= 2
+		if p = r.plan(ctx, p.Delivery); p.err != nil {
+			return p, p.err
+		}
+		r.steps.begin(&p)
+	}
+}
+
+// definesKinds says whether a plan changes what the API server serves.
+func definesKinds(p differ.Plan) bool {
+	return slices.ContainsFunc(p.Changes, func(c differ.Change) bool {
+		return c.Op != differ.OpNone && (c.ID.Kind == "CustomResourceDefinition" || c.ID.Kind == "APIService")
+	})
+}
+
+func (r *applyRun) timeout(d *registry.Delivery) time.Duration {
+	if t := d.Version.Spec.Timeout; r.options.timeout == 0 && t != nil && t.Duration > 0 {
+		return t.Duration
+	}
+	return cmp.Or(r.options.timeout, defaultTimeout)
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// settle waits until what was applied is there and healthy.
+func (r *applyRun) settle(ctx context.Context, p planned) applyResult {
+	if held := stopped(p.Plan); len(held) > 0 {
+		return applyResult{state: applyHeld, message: p.Plan.Summary()}
+	}
+	if !r.options.wait {
+		return applyResult{state: applyDone}
+	}
+	progress := newProgress(r.app)
+	defer progress.clear()
+	timeout := r.timeout(p.Delivery)
+	deadline := time.NewTimer(timeout)
+	defer deadline.Stop()
+	for pause := firstLook; ; pause = min(2*pause, lastLook) {
+		if p = r.plan(ctx, p.Delivery); p.err != nil {
+			return r.fail(p.err)
+		}
+		health, why := p.health()
+		switch {
+		case len(stopped(p.Plan)) > 0:
+			return applyResult{state: applyHeld, message: p.Plan.Summary()}
+		case p.Plan.Differs():
+			why = p.Plan.Summary()
+		case health == v1alpha1.HealthHealthy:
+			return applyResult{state: applyDone}
+		case health == v1alpha1.HealthDegraded:
+			return applyResult{state: applyUnhealthy, message: why}
+		}
+		progress.say(p.Component + ": waiting for " + why)
+		look := time.NewTimer(pause)
+		select {
+		case <-look.C:
+		case <-deadline.C:
+			look.Stop()
+			return applyResult{state: applyUnhealthy, message: fmt.Sprintf("not after %s: %s", timeout, why)}
+		case <-ctx.Done():
+			look.Stop()
+			return r.fail(ctx.Err())
+		}
+	}
+}
+
+// report prints how a component ended.
+func (r *applyRun) report(p *planned, result applyResult) {
+	line := r.steps.paint.paint(bold, p.title()) + " " + r.steps.paint.paint(result.state.style(), result.state.String())
+	if result.message != "" {
+		line += ": " + oneLine(result.message)
+	}
+	if n := r.steps.unchanged; n > 0 && r.steps.component == p.Component {
+		line += fmt.Sprintf(" (%d unchanged)", n)
+	}
+	fmt.Fprintln(r.env.Out, line)
+}
+
+func (r *applyRun) outcome(plans []planned) error {
+	if err := errors.Join(r.failed...); err != nil {
+		return err
+	}
+	for i := range plans {
+		if r.results[plans[i].Component].state != applyDone {
+			return errFound
+		}
+	}
+	return nil
+}

@@ -1,0 +1,148 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
+
+	"github.com/keelson-io/keelson/controllers/connect"
+	"github.com/keelson-io/keelson/controllers/delivery"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// shutdownTimeout bounds the end of the HTTP server.
+const shutdownTimeout = 5 * time.Second
+
+type controllerOptions struct {
+	interval    time.Duration
+	listen      string
+	logFormat   string
+	cacheDir    string
+	renderCache int64
+}
+
+func newController(a *app) *cobra.Command {
+	o := controllerOptions{}
+	c := &cobra.Command{
+		Use:     "controller",
+		GroupID: groupLoops,
+		Short:   "Run the loops that keep all clusters as git says",
+		Long: `Follow the repository and keep every cluster in it as it says: render, compare,
+apply, watch, and set back drift. Status goes into the hub as Deliveries
+(kubectl get deliveries -A, or keelson status), which is the cluster that
+--kubeconfig and --context name; inside a pod it is that pod's own.
+
+A repository that can't be read leaves every cluster as it is. An interrupt
+(SIGINT, SIGTERM) lets what was begun finish; a kill loses nothing either.
+
+The HTTP server answers /metrics, /healthz and /readyz.`,
+		Example: `  keelson controller --repo https://git.example.com/fleet.git --kubeconfig hub.yaml
+  KEELSON_REPO=/srv/fleet.git KEELSON_INTERVAL=5s keelson controller`,
+		Args: args("", 0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.controller(cmd.Context(), o) },
+	}
+	f := c.Flags()
+	f.SortFlags = false
+	f.DurationVar(&o.interval, "interval", 15*time.Second, "time between two looks at the repository")
+	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "`ADDRESS` of the HTTP server; empty: none")
+	f.StringVar(&o.logFormat, "log-format", "text", "format of the log on stderr: text or json")
+	f.StringVar(&o.cacheDir, "cache-dir", "", "`FOLDER` for the clone of the repository (default: the user's cache)")
+	f.Int64Var(&o.renderCache, "render-cache", 256<<20, "`BYTES` of rendered objects to keep in memory")
+	return c
+}
+
+func (a *app) controller(ctx context.Context, o controllerOptions) error {
+	if err := oneOf("--log-format", o.logFormat, "text", "json"); err != nil {
+		return err
+	}
+	if o.interval < time.Second {
+		return usagef("--interval takes at least 1s, and not %s", o.interval)
+	}
+	log := a.controllerLog(o.logFormat)
+	klog.SetSlogLogger(log)
+	source := connect.Source{Kubeconfig: a.kubeconfig, Context: a.context, Version: a.env.Version}
+	hub, err := source.Hub()
+	if err != nil {
+		return err
+	}
+	repo, err := a.openRepo(ctx, o.cacheDir)
+	if err != nil {
+		return err
+	}
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	c, err := delivery.New(delivery.Options{
+		Repo: repo, Revision: a.revision, Interval: o.interval, Hub: hub, Connect: source.Config,
+		Renderer: renderer.NewCache(renderer.New(), o.renderCache), Log: log, Now: a.env.Now, Registry: metrics,
+	})
+	if err != nil {
+		return err
+	}
+	stop, err := a.serve(ctx, log, o.listen, metrics, c.Ready)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	log.Info("keelson controller", "version", a.env.Version, "repo", a.repo, "hub", hub.Host, "interval", o.interval)
+	if err := c.Run(ctx); err != nil {
+		return err
+	}
+	log.Info("stopped")
+	return nil
+}
+
+func (a *app) controllerLog(format string) *slog.Logger {
+	level := slog.LevelInfo
+	if a.verbose {
+		level = slog.LevelDebug
+	}
+	o := &slog.HandlerOptions{Level: level}
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(a.env.Err, o))
+	}
+	return slog.New(slog.NewTextHandler(a.env.Err, o))
+}
+
+// serve answers metrics and probes until the returned function is called.
+func (a *app) serve(ctx context.Context, log *slog.Logger, address string, metrics *prometheus.Registry, ready func() error) (func(), error) {
+	if address == "" {
+		return func() {}, nil
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := ready(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("serve metrics and probes: %w; choose another --listen", err)
+	}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: shutdownTimeout}
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Error("the HTTP server ended", "error", err)
+		}
+	}()
+	return func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
+		defer cancel()
+		if err := server.Shutdown(ctx); err != nil {
+			log.Warn("end the HTTP server", "error", err)
+		}
+	}, nil
+}

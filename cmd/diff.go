@@ -1,0 +1,206 @@
+package cmd
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/differ"
+)
+
+func newDiff(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "diff CLUSTER [COMPONENT...]",
+		GroupID: groupCluster,
+		Short:   "Show what applying would change on a cluster",
+		Long: `Diff compares what Keelson last applied, what git wants, and what the cluster
+has, and shows what 'keelson apply' would change: what is held or denied first,
+with the rule and its reason. It writes nothing.
+
+  -o json   {"objects": [...]}, a contract; fields without a difference and
+            the data of Secrets are left out
+  -o patch  what would be sent, object by object, as YAML, with the data of
+            Secrets masked
+
+Exit codes: 0 same, 1 differs, 2 a component can't be compared.`,
+		Example: `  keelson diff prod-hz-01
+  keelson diff prod-hz-01 coredns metrics-server
+  keelson diff prod-hz-01 --revision my-branch
+  keelson diff prod-hz-01 -o json | jq '.objects[] | select(.state == "held")'
+  keelson diff prod-hz-01 coredns -o patch`,
+		Args:              args("CLUSTER [COMPONENT...]", 1, -1),
+		ValidArgsFunction: a.completeNames(-1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML, outputPatch); err != nil {
+				return err
+			}
+			ctx := cmd.Context()
+			s, err := a.openSession(ctx, args[0], nil)
+			if err != nil {
+				return err
+			}
+			deliveries, err := findDeliveries(s.cluster, args[1:])
+			if err != nil {
+				return err
+			}
+			plans, err := s.planAll(ctx, deliveries)
+			if err != nil {
+				return err
+			}
+			if len(args) == 1 {
+				orphans, err := s.orphans(ctx)
+				if err != nil {
+					return err
+				}
+				for _, name := range orphans {
+					a.warn("%s is no longer in git for %s; its objects were left in place", name, s.cluster.Name)
+				}
+			}
+			return a.showDiff(s.cluster.Name, plans)
+		},
+	}
+	return cmd
+}
+
+// showDiff prints what was planned, and returns the outcome of diff.
+func (a *app) showDiff(cluster string, plans []planned) error {
+	var (
+		all    differ.Plan
+		failed []error
+	)
+	for i := range plans {
+		if err := plans[i].err; err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		all.Changes = append(all.Changes, plans[i].Plan.Changes...)
+	}
+	var err error
+	switch a.output {
+	case outputJSON, outputYAML:
+		err = a.encode(all)
+	case outputPatch:
+		err = a.showPatches(all)
+	default:
+		err = a.showPlans(cluster, plans, all)
+	}
+	switch {
+	case err != nil:
+		return err
+	case len(failed) > 0:
+		return errors.Join(failed...)
+	case all.Differs():
+		return errFound
+	default:
+		return nil
+	}
+}
+
+func (a *app) showPlans(cluster string, plans []planned, all differ.Plan) error {
+	paint := a.colored(a.env.Out)
+	var b bytes.Buffer
+	differing, compared := 0, 0
+	for i := range plans {
+		p := &plans[i]
+		if p.err != nil {
+			continue
+		}
+		compared++
+		if p.Plan.Differs() {
+			differing++
+		}
+		var text bytes.Buffer
+		if err := p.Plan.WriteText(&text, bool(paint)); err != nil {
+			return err
+		}
+		if text.Len() == 0 {
+			continue
+		}
+		b.WriteString(paint.paint(bold, p.title()+": "+p.Plan.Summary()) + "\n\n")
+		b.Write(text.Bytes())
+	}
+	what := plural(compared, "component", "components") + " in sync"
+	if differing > 0 {
+		what = fmt.Sprintf("%d of %s differ: %s", differing, plural(compared, "component", "components"), all.Summary())
+	}
+	b.WriteString(paint.paint(verdict(differing == 0), cluster+": "+what) + "\n")
+	return a.write(b.Bytes())
+}
+
+func (a *app) showPatches(p differ.Plan) error {
+	var b bytes.Buffer
+	for i := range p.Changes {
+		for _, r := range requestsOf(&p.Changes[i]) {
+			text, err := yaml.Marshal(r.body)
+			if err != nil {
+				return fmt.Errorf("encode %s: %w", p.Changes[i].ID, err)
+			}
+			b.WriteString("---\n# " + oneLine(r.what) + "\n" + string(text))
+		}
+	}
+	return a.write(b.Bytes())
+}
+
+// request is what the applier sends for a change.
+type request struct {
+	what string
+	body map[string]any
+}
+
+// requestsOf are the requests of a change, with the data of Secrets masked.
+func requestsOf(c *differ.Change) []request {
+	live := &unstructured.Unstructured{Object: c.Live}
+	send := func(body map[string]any, manager string) request {
+		out := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(maskSecret(body))}
+		dropNulls(out.Object)
+		force := ""
+		if c.Op == differ.OpUpdate {
+			out.SetUID(live.GetUID())
+			out.SetResourceVersion(live.GetResourceVersion())
+			force = " --force-conflicts"
+		}
+		return request{
+			what: fmt.Sprintf("%s %s: apply --server-side --field-manager=%s%s", c.Op, c.ID, manager, force),
+			body: out.Object,
+		}
+	}
+	var out []request
+	switch c.Op {
+	case differ.OpCreate, differ.OpUpdate:
+		if c.HandOver != nil {
+			out = append(out, send(c.HandOver, differ.HandOverManager()))
+		}
+		out = append(out, send(c.Patch, v1alpha1.FieldManager))
+	case differ.OpDelete:
+		out = append(out, request{what: fmt.Sprintf("delete %s, with these options", c.ID), body: map[string]any{
+			"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground",
+			"preconditions": map[string]any{"uid": string(live.GetUID()), "resourceVersion": live.GetResourceVersion()},
+		}})
+	case differ.OpNone, differ.OpForget:
+	}
+	return out
+}
+
+// dropNulls leaves out what the applier leaves out.
+func dropNulls(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, child := range v {
+			if child == nil {
+				delete(v, key)
+				continue
+			}
+			dropNulls(child)
+		}
+	case []any:
+		for _, item := range v {
+			dropNulls(item)
+		}
+	}
+}

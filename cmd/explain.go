@@ -1,0 +1,228 @@
+package cmd
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keelson-io/keelson/registry"
+)
+
+func newExplain(a *app) *cobra.Command {
+	var showSecrets, workTree bool
+	cmd := &cobra.Command{
+		Use:     "explain CLUSTER COMPONENT [PATH]",
+		GroupID: groupGit,
+		Short:   "Say where the values of a component come from",
+		Long: `Explain prints every value that a component's templates read on a cluster, and
+the file and line that set it: the chart's values.yaml, a layer, the cluster's
+own file, or images.yaml. Below a value stand those that it overrides.
+
+PATH shows what is at or below one path only: .resources, .args[2]. Without
+it, the parts of images (.images) are left out: images stand on top.
+
+Values whose key speaks of a password, a token or a secret are masked, unless
+--show-secrets is given.
+
+Exit codes: 0 explained, 2 it can't be.`,
+		Example: `  keelson explain prod-hz-01 coredns
+  keelson explain prod-hz-01 coredns .resources
+  keelson explain prod-hz-01 coredns .images -o json`,
+		Args: args("CLUSTER COMPONENT [PATH]", 2, 3),
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if len(args) == 2 {
+				return a.completePaths(cmd, args)
+			}
+			return a.completeNames(1)(cmd, args, prefix)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+				return err
+			}
+			f, err := a.loadFleet(cmd.Context(), workTree)
+			if err != nil {
+				return err
+			}
+			c, err := findCluster(f, args[0])
+			if err != nil {
+				return err
+			}
+			d, err := findDeliveries(c, args[1:2])
+			if err != nil {
+				return err
+			}
+			path := ""
+			if len(args) > 2 {
+				path = args[2]
+			}
+			e, err := explain(d[0], path)
+			if err != nil {
+				return err
+			}
+			if !showSecrets {
+				e.mask()
+			}
+			if a.output != outputText {
+				return a.encode(e)
+			}
+			return a.write([]byte(e.text(a.colored(a.env.Out), a.env.Columns(a.env.Out))))
+		},
+	}
+	cmd.Flags().BoolVar(&showSecrets, "show-secrets", false, "print values that may be secret")
+	cmd.Flags().BoolVar(&workTree, "worktree", false, "read the files as they are, committed or not")
+	return cmd
+}
+
+func (a *app) completePaths(cmd *cobra.Command, args []string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	f := a.quietFleet(cmd)
+	if f == nil || f.Cluster(args[0]) == nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	d := f.Cluster(args[0]).Delivery(args[1])
+	if d == nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	values, err := d.Explain("")
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []string
+	for _, v := range values {
+		out = append(out, v.Path)
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+// explanation is the JSON form of explain's answer.
+type explanation struct {
+	Cluster   string               `json:"cluster"`
+	Component string               `json:"component"`
+	Version   explainedVersion     `json:"version"`
+	Images    []explainedImage     `json:"images,omitempty"`
+	Values    []registry.Explained `json:"values"`
+	// Problems that block the delivery.
+	Problems registry.Problems `json:"problems,omitempty"`
+}
+
+type explainedVersion struct {
+	Name   string            `json:"name"`
+	At     registry.Position `json:"at"`
+	Commit string            `json:"commit"`
+	Tree   string            `json:"tree"`
+}
+
+type explainedImage struct {
+	Name string            `json:"name"`
+	Ref  string            `json:"ref"`
+	At   registry.Position `json:"at"`
+}
+
+func explain(d *registry.Delivery, path string) (*explanation, error) {
+	if d.Version == nil {
+		return nil, checkDelivery(d)
+	}
+	e := &explanation{
+		Cluster: d.Cluster, Component: d.Component, Problems: d.Problems,
+		Version: explainedVersion{Name: d.VersionName, At: d.VersionAt, Commit: d.Version.Commit, Tree: d.Version.Tree},
+	}
+	keys, err := registry.ParsePath(path)
+	if err != nil {
+		return nil, &usageError{err: err}
+	}
+	all, err := d.Explain("")
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range all {
+		if keys, err := registry.ParsePath(v.Path); err == nil && len(keys) == 3 && keys[0] == "images" && keys[2] == "ref" {
+			e.Images = append(e.Images, explainedImage{Name: keys[1], Ref: fmt.Sprint(v.Value), At: v.At})
+		}
+	}
+	e.Values = all
+	if len(keys) > 0 {
+		if e.Values, err = d.Explain(path); err != nil {
+			return nil, err
+		}
+		if len(e.Values) == 0 {
+			return nil, fmt.Errorf("%s on %s has no value at %s: without a PATH, explain lists them all",
+				d.Component, d.Cluster, registry.FormatPath(keys))
+		}
+		return e, nil
+	}
+	e.Values = slices.DeleteFunc(e.Values, func(v registry.Explained) bool { return strings.HasPrefix(v.Path, ".images.") })
+	if e.Values == nil {
+		e.Values = []registry.Explained{} // a list in JSON, too
+	}
+	return e, nil
+}
+
+// mask hides the values that may be secret.
+func (e *explanation) mask() {
+	names := newSecretNames()
+	for i := range e.Values {
+		v := &e.Values[i]
+		path, err := registry.ParsePath(v.Path)
+		secret := err != nil || names.matchesAny(path)
+		v.Value = names.mask(v.Value, secret)
+		v.Overrides = slices.Clone(v.Overrides)
+		for j := range v.Overrides {
+			v.Overrides[j].Value = names.mask(v.Overrides[j].Value, secret)
+		}
+	}
+}
+
+func (e *explanation) text(paint painter, width int) string {
+	var b strings.Builder
+	b.WriteString(paint.paint(bold, oneLine(e.Component+" on "+e.Cluster)) + "\n\n")
+	head := &table{paint: paint, width: width, columns: []column{{title: "WHAT"}, {title: "IS", least: 24}, {title: "FROM"}}}
+	head.rows = append(head.rows, explainedRow("version", e.Version.Name, e.Version.At))
+	for _, i := range e.Images {
+		head.rows = append(head.rows, explainedRow("image "+i.Name, i.Ref, i.At))
+	}
+	b.WriteString(head.String())
+	if len(e.Values) > 0 {
+		t := &table{paint: paint, width: width, columns: []column{{title: "PATH", least: 16}, {title: "VALUE", least: 12}, {title: "FROM"}}}
+		for _, v := range e.Values {
+			value := compact(v.Value)
+			if v.Deleted {
+				value = "(deleted)"
+			}
+			t.rows = append(t.rows, explainedRow(v.Path, value, v.At))
+			for _, o := range v.Overrides {
+				t.rows = append(t.rows, row{cells: []cell{
+					{text: "  overrides", style: dim},
+					{text: compact(o.Value), style: struck},
+					{text: place(o.At), style: dim},
+				}})
+			}
+		}
+		b.WriteString("\n" + t.String())
+	}
+	for _, p := range e.Problems {
+		b.WriteString("\n" + paint.paint(red, "blocked: ") + clean(p.Error()) + "\n")
+	}
+	return b.String()
+}
+
+func explainedRow(what, value string, at registry.Position) row {
+	return row{cells: []cell{{text: oneLine(what)}, {text: oneLine(value)}, {text: place(at)}}}
+}
+
+func place(at registry.Position) string { return cmp.Or(oneLine(at.String()), "?") }
+
+// compact writes a value as JSON on one line; strings stand without quotes
+// where they can't be taken for anything else.
+func compact(v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return oneLine(fmt.Sprint(v))
+	}
+	if s, ok := v.(string); ok && s != "" && s == oneLine(s) && !json.Valid([]byte(s)) {
+		return s
+	}
+	return oneLine(string(data))
+}

@@ -1,0 +1,192 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keelson-io/keelson/registry"
+)
+
+// completionTimeout bounds what a person waits for behind a tab.
+const completionTimeout = 3 * time.Second
+
+// openRepo opens the fleet repository, with its cache in a folder; "" is the
+// user's. A clone of an earlier run may be old until it is fetched.
+func (a *app) openRepo(ctx context.Context, cacheDir string) (*registry.Repo, error) {
+	return registry.Open(ctx, a.repoOptions(cacheDir))
+}
+
+func (a *app) repoOptions(cacheDir string) registry.Options {
+	return registry.Options{
+		URL: a.repo, CacheDir: cacheDir,
+		Username: os.Getenv("KEELSON_GIT_USERNAME"), Password: os.Getenv("KEELSON_GIT_PASSWORD"),
+	}
+}
+
+// remote says whether the repository may be elsewhere.
+func (a *app) remote() bool {
+	if strings.HasPrefix(a.repo, "file://") {
+		return false
+	}
+	_, err := os.Stat(a.repo)
+	return err != nil
+}
+
+// loadFleet reads the fleet repository as it is now, at the revision of
+// --revision, or the files in its work tree.
+func (a *app) loadFleet(ctx context.Context, workTree bool) (*registry.Fleet, error) {
+	if workTree && a.revision != "" {
+		return nil, usagef("--worktree and --revision contradict each other")
+	}
+	options := a.repoOptions("")
+	options.WorkTree = workTree
+	repo, err := registry.Open(ctx, options)
+	if err != nil {
+		return nil, err
+	}
+	if a.remote() {
+		a.log.Debug("fetching", "repo", a.repo)
+		if err := repo.Fetch(ctx); err != nil {
+			return nil, err
+		}
+	}
+	f, err := repo.Load(ctx, a.revision)
+	if err != nil {
+		return nil, err
+	}
+	a.log.Debug("loaded the fleet", "revision", f.Revision, "clusters", len(f.Clusters), "problems", len(f.Problems))
+	return f, nil
+}
+
+// findCluster returns a cluster of which everything is known.
+func findCluster(f *registry.Fleet, name string) (*registry.Cluster, error) {
+	c := f.Cluster(name)
+	if c == nil {
+		return nil, fmt.Errorf("there is no cluster %q at revision %.12s: %s", name, f.Revision, choice("clusters", clusterNames(f)))
+	}
+	if len(c.Problems) > 0 {
+		return nil, blocked("cluster "+name, c.Problems)
+	}
+	return c, nil
+}
+
+// findDeliveries returns the named deliveries of a cluster, or all of them, in
+// the order of their names.
+func findDeliveries(c *registry.Cluster, components []string) ([]*registry.Delivery, error) {
+	if len(components) == 0 {
+		return c.Deliveries, nil
+	}
+	var out []*registry.Delivery
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(components))) {
+		d := c.Delivery(name)
+		if d == nil {
+			return nil, fmt.Errorf("cluster %s has no component %q: %s", c.Name, name, choice("components", componentNames(c)))
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+// blocked says why something of the repository can't be used.
+func blocked(what string, problems registry.Problems) error {
+	return fmt.Errorf("%s is blocked by %s in the repository:\n%w",
+		what, plural(len(problems), "mistake", "mistakes"), problems.Err())
+}
+
+func checkDelivery(d *registry.Delivery) error {
+	switch {
+	case len(d.Problems) > 0:
+		return blocked(fmt.Sprintf("component %s on cluster %s", d.Component, d.Cluster), d.Problems)
+	case d.Version == nil:
+		return errors.New("component " + d.Component + " has no version")
+	}
+	return nil
+}
+
+// choice names a few of what there is.
+func choice(what string, names []string) string {
+	const few = 8
+	switch {
+	case len(names) == 0:
+		return "there are no " + what
+	case len(names) > few:
+		return fmt.Sprintf("there are %s and %d more", strings.Join(names[:few], ", "), len(names)-few)
+	default:
+		return "there are " + strings.Join(names, ", ")
+	}
+}
+
+func clusterNames(f *registry.Fleet) []string {
+	names := make([]string, 0, len(f.Clusters))
+	for _, c := range f.Clusters {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
+func componentNames(c *registry.Cluster) []string {
+	names := make([]string, 0, len(c.Deliveries))
+	for _, d := range c.Deliveries {
+		names = append(names, d.Component)
+	}
+	return names
+}
+
+// completeNames completes CLUSTER in front, and COMPONENT behind it as often
+// as given; -1 is without end.
+func (a *app) completeNames(components int) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		const nothing = cobra.ShellCompDirectiveNoFileComp
+		f := a.quietFleet(cmd)
+		switch {
+		case f == nil:
+			return nil, nothing
+		case len(args) == 0:
+			return clusterNames(f), nothing
+		}
+		c := f.Cluster(args[0])
+		if c == nil || components >= 0 && len(args) > components {
+			return nil, nothing
+		}
+		return without(componentNames(c), args[1:]), nothing
+	}
+}
+
+// completeClusters completes any number of clusters.
+func (a *app) completeClusters(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	f := a.quietFleet(cmd)
+	if f == nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return without(clusterNames(f), args), cobra.ShellCompDirectiveNoFileComp
+}
+
+func without(names, taken []string) []string {
+	return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(taken, name) })
+}
+
+// quietFleet is what is known of the fleet without asking a server for news,
+// or nil: nobody waits for a completion, or wants to hear why there is none.
+func (a *app) quietFleet(cmd *cobra.Command) *registry.Fleet {
+	if a.configure(cmd) != nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+	defer cancel()
+	repo, err := a.openRepo(ctx, "")
+	if err != nil {
+		return nil
+	}
+	f, err := repo.Load(ctx, a.revision)
+	if err != nil {
+		return nil
+	}
+	return f
+}

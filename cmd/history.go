@@ -1,0 +1,114 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/registry"
+)
+
+func newHistory(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "history CLUSTER [COMPONENT]",
+		GroupID: groupCluster,
+		Short:   "Show what was delivered to a cluster, and when",
+		Long: `History prints the last deliveries of a component to a cluster, or of all its
+components, the newest first, as the records in the cluster itself tell them.
+It also knows components that git no longer has.
+
+Exit codes: 0 printed, 2 the records can't be read.`,
+		Example: `  keelson history prod-hz-01
+  keelson history prod-hz-01 coredns
+  keelson history prod-hz-01 coredns -o json`,
+		Args:              args("CLUSTER [COMPONENT]", 1, 2),
+		ValidArgsFunction: a.completeNames(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+				return err
+			}
+			ctx := cmd.Context()
+			f, err := a.loadFleet(ctx, false)
+			if err != nil {
+				return err
+			}
+			c, err := findCluster(f, args[0])
+			if err != nil {
+				return err
+			}
+			live, err := a.connect(ctx, c, nil)
+			if err != nil {
+				return err
+			}
+			entries, err := readHistory(ctx, live, c, args[1:])
+			if err != nil {
+				return err
+			}
+			if a.output != outputText {
+				return a.encode(entries)
+			}
+			if len(entries) == 0 {
+				a.warn("nothing was delivered to %s yet", c.Name)
+				return nil
+			}
+			return a.write([]byte(a.historyTable(entries).String()))
+		},
+	}
+}
+
+// delivered is one line of history.
+type delivered struct {
+	Component string `json:"component"`
+	applier.HistoryEntry
+}
+
+func readHistory(ctx context.Context, live *applier.Cluster, c *registry.Cluster, components []string) ([]delivered, error) {
+	recorded, err := live.Recorded(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if len(components) == 0 {
+		components = recorded
+	} else if name := components[0]; !slices.Contains(recorded, name) && c.Delivery(name) == nil {
+		return nil, fmt.Errorf("neither git nor cluster %s knows a component %q: %s", c.Name, name, choice("records", recorded))
+	}
+	out := []delivered{}
+	for _, name := range components {
+		r, err := live.Record(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range r.History {
+			out = append(out, delivered{Component: name, HistoryEntry: e})
+		}
+	}
+	return out, nil
+}
+
+func (a *app) historyTable(entries []delivered) *table {
+	t := &table{
+		paint: a.colored(a.env.Out), width: a.env.Columns(a.env.Out),
+		columns: []column{
+			{title: "COMPONENT"}, {title: "NUMBER"}, {title: "TIME"}, {title: "VERSION"}, {title: "REVISION", least: 7},
+			{title: "CREATED"}, {title: "UPDATED"}, {title: "DELETED"},
+		},
+	}
+	for _, e := range entries {
+		t.rows = append(t.rows, row{cells: []cell{
+			{text: oneLine(e.Component)},
+			{text: strconv.Itoa(e.Number)},
+			{text: e.Time.UTC().Format(time.RFC3339)},
+			{text: oneLine(e.Version)},
+			{text: oneLine(fmt.Sprintf("%.12s", e.Revision))},
+			{text: strconv.Itoa(e.Created)},
+			{text: strconv.Itoa(e.Updated)},
+			{text: strconv.Itoa(e.Deleted)},
+		}})
+	}
+	return t
+}

@@ -1,0 +1,101 @@
+package cmd
+
+import (
+	"maps"
+	"regexp"
+	"strings"
+)
+
+// masked stands for what is not shown. It is no base64, so that an API server
+// refuses a Secret with it.
+const masked = "***"
+
+// lastApplied is kubectl's copy of a whole object.
+const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+
+// maskSecret returns a Secret with its data masked, and any other object as it
+// is. It does not modify the object.
+func maskSecret(object map[string]any) map[string]any {
+	if object["kind"] != "Secret" || object["apiVersion"] != "v1" {
+		return object
+	}
+	out := maps.Clone(object)
+	for _, field := range []string{"data", "stringData"} {
+		if data, ok := out[field].(map[string]any); ok {
+			out[field] = maskAll(data)
+		}
+	}
+	metadata, _ := out["metadata"].(map[string]any)
+	if annotations, ok := metadata["annotations"].(map[string]any); ok && annotations[lastApplied] != nil {
+		metadata, annotations = maps.Clone(metadata), maps.Clone(annotations)
+		annotations[lastApplied] = masked
+		metadata["annotations"] = annotations
+		out["metadata"] = metadata
+	}
+	return out
+}
+
+func maskAll(data map[string]any) map[string]any {
+	out := make(map[string]any, len(data))
+	for k, v := range data {
+		if v != nil {
+			v = masked
+		}
+		out[k] = v
+	}
+	return out
+}
+
+// secretNames tells the keys of values that are not shown: all that speaks of a
+// secret, but not what only names one (secretName, tokenRef).
+type secretNames struct{ secret, name *regexp.Regexp }
+
+func newSecretNames() secretNames {
+	return secretNames{
+		secret: regexp.MustCompile(`(?i)passw(or)?d|passphrase|token|secret|credential|(private|api|access)[-_]?key`),
+		name:   regexp.MustCompile(`(?i)(name|namespace|ref)s?$`),
+	}
+}
+
+func (s secretNames) matches(key string) bool {
+	return s.secret.MatchString(key) && !s.name.MatchString(key)
+}
+
+// matchesAny looks at every step of a path.
+func (s secretNames) matchesAny(path []string) bool {
+	for _, step := range path {
+		if s.matches(step) {
+			return true
+		}
+	}
+	return false
+}
+
+// mask returns a value as it may be shown below a key that is secret or not.
+// Booleans and empty values tell nothing.
+func (s secretNames) mask(v any, secret bool) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for key, child := range v {
+			out[key] = s.mask(child, secret || s.matches(key))
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, child := range v {
+			out[i] = s.mask(child, secret)
+		}
+		return out
+	case nil, bool:
+		return v
+	case string:
+		if !secret || strings.TrimSpace(v) == "" {
+			return v
+		}
+	}
+	if secret {
+		return masked
+	}
+	return v
+}

@@ -1,0 +1,115 @@
+package cmd
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode"
+
+	"sigs.k8s.io/yaml"
+)
+
+// The formats of -o.
+const (
+	outputText  = "text"
+	outputJSON  = "json"
+	outputYAML  = "yaml"
+	outputPatch = "patch"
+)
+
+// The values of --color.
+const (
+	colorAuto   = "auto"
+	colorAlways = "always"
+	colorNever  = "never"
+)
+
+// encode writes a value to Out in the format that -o asks for, which is not text.
+func (a *app) encode(v any) error {
+	var (
+		data []byte
+		err  error
+	)
+	if a.output == outputYAML {
+		data, err = yaml.Marshal(v)
+	} else {
+		data, err = json.MarshalIndent(v, "", "  ")
+		data = append(data, '\n')
+	}
+	if err != nil {
+		return fmt.Errorf("encode the output: %w", err)
+	}
+	return a.write(data)
+}
+
+func (a *app) write(data []byte) error {
+	if _, err := a.env.Out.Write(data); err != nil {
+		return fmt.Errorf("write the output: %w", err)
+	}
+	return nil
+}
+
+// warn says something on Err that does not stop the command.
+func (a *app) warn(format string, args ...any) {
+	fmt.Fprintln(a.env.Err, "keelson: "+clean(fmt.Sprintf(format, args...)))
+}
+
+// colored says whether what goes to w is to be colored.
+func (a *app) colored(w io.Writer) painter {
+	switch a.color {
+	case colorAlways:
+		return true
+	case colorNever:
+		return false
+	}
+	return painter(os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && a.env.Columns(w) > 0)
+}
+
+// painter colors text, or not.
+type painter bool
+
+type style string
+
+const (
+	plain  style = ""
+	bold   style = "1"
+	dim    style = "2"
+	struck style = "2;9"
+	red    style = "31"
+	green  style = "32"
+	yellow style = "33"
+	cyan   style = "36"
+)
+
+func (p painter) paint(s style, text string) string {
+	if !p || s == plain || text == "" {
+		return text
+	}
+	return "\x1b[" + string(s) + "m" + text + "\x1b[0m"
+}
+
+// clean makes control characters visible, all but line breaks: what comes from
+// a cluster or repository must not drive the reader's terminal.
+func clean(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)) {
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}
+
+// oneLine is clean text without line breaks.
+func oneLine(s string) string {
+	return clean(strings.Join(strings.Fields(s), " "))
+}
+
+// plural is "1 delivery" or "2 deliveries".
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

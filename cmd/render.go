@@ -1,0 +1,125 @@
+package cmd
+
+import (
+	"bytes"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keelson-io/keelson/renderer"
+)
+
+func newRender(a *app) *cobra.Command {
+	var (
+		caps                        capabilityFlags
+		live, workTree, showSecrets bool
+	)
+	cmd := &cobra.Command{
+		Use:     "render CLUSTER [COMPONENT]",
+		GroupID: groupGit,
+		Short:   "Print the objects that a cluster should have",
+		Long: `Render prints the target objects of a component on a cluster, or of all its
+components, as YAML, each below a comment that names its template.
+
+It asks no cluster, so charts see the kinds of --kube-version, --api-versions,
+and of the components that they depend on. With --live they see what the
+cluster serves. The data of Secrets is masked, so that it can't be applied,
+unless --show-secrets is given.
+
+With -o json or yaml the output is one List.
+
+Exit codes: 0 rendered, 2 it can't be.`,
+		Example: `  keelson render prod-hz-01
+  keelson render prod-hz-01 coredns --revision my-branch
+  keelson render prod-hz-01 coredns --kube-version v1.34.0
+  keelson render prod-hz-01 coredns --live | kubectl diff -f -`,
+		Args:              args("CLUSTER [COMPONENT]", 1, 2),
+		ValidArgsFunction: a.completeNames(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+				return err
+			}
+			if live && caps.given() {
+				return usagef("--live asks the cluster: --kube-version and --api-versions contradict it")
+			}
+			ctx := cmd.Context()
+			f, err := a.loadFleet(ctx, workTree)
+			if err != nil {
+				return err
+			}
+			c, err := findCluster(f, args[0])
+			if err != nil {
+				return err
+			}
+			deliveries, err := findDeliveries(c, args[1:])
+			if err != nil {
+				return err
+			}
+			served := caps.capabilities()
+			if live {
+				cluster, err := a.connect(ctx, c, nil)
+				if err != nil {
+					return err
+				}
+				if served, err = cluster.Capabilities(ctx); err != nil {
+					return err
+				}
+			}
+			t := newTargets(renderer.New(), c, served)
+			var (
+				rendered []*renderer.Target
+				failed   []error
+			)
+			for _, d := range deliveries {
+				target, err := t.render(ctx, d)
+				if err != nil {
+					failed = append(failed, err)
+					continue
+				}
+				rendered = append(rendered, target)
+			}
+			if err := errors.Join(failed...); err != nil {
+				return err
+			}
+			return a.showTargets(rendered, showSecrets)
+		},
+	}
+	cmd.Flags().BoolVar(&live, "live", false, "ask the cluster what it serves")
+	caps.add(cmd)
+	cmd.Flags().BoolVar(&workTree, "worktree", false, "read the files as they are, committed or not")
+	cmd.Flags().BoolVar(&showSecrets, "show-secrets", false, "print the data of Secrets")
+	return cmd
+}
+
+func (a *app) showTargets(rendered []*renderer.Target, showSecrets bool) error {
+	warnings := map[string]bool{}
+	var objects []*renderer.Object
+	for _, t := range rendered {
+		for _, w := range t.Warnings {
+			warnings[w] = true
+		}
+		for _, list := range [][]*renderer.Object{t.Objects, t.Hooks} {
+			for _, o := range list {
+				shown := *o
+				if !showSecrets {
+					shown.Content = maskSecret(o.Content)
+				}
+				objects = append(objects, &shown)
+			}
+		}
+	}
+	a.warnAll(warnings)
+	if a.output != outputText {
+		items := make([]any, len(objects))
+		for i, o := range objects {
+			items[i] = o.Content
+		}
+		return a.encode(map[string]any{"apiVersion": "v1", "kind": "List", "items": items})
+	}
+	var b bytes.Buffer
+	if err := renderer.WriteYAML(&b, &renderer.Target{Objects: objects}); err != nil {
+		return err
+	}
+	return a.write(b.Bytes())
+}
+

@@ -1,0 +1,194 @@
+// Package cmd is Keelson's command line: one file a command.
+//
+// Every command takes its input from arguments and settings (flags, then
+// KEELSON_* in the environment, then keelson.yaml, then defaults), its world
+// from an [Env], and returns its outcome as an error. What commands find goes
+// to Out and what they have to say about it to Err, so that Out can be piped.
+package cmd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// Env is what commands have of the world.
+type Env struct {
+	In       io.Reader
+	Out, Err io.Writer
+	Now      func() time.Time
+	// Version of Keelson.
+	Version string
+	// Columns is the width of the terminal that a writer writes to; 0: it is no
+	// terminal. Nil: there is none.
+	Columns func(io.Writer) int
+	// Asks says whether a person can be asked on Err, and answers on In. Nil: no.
+	Asks func() bool
+}
+
+// The exit codes of all commands.
+const (
+	exitFound   = 1   // validate found problems, diff differences, …
+	exitTrouble = 2   // it could not be done, or not be known
+	exitStopped = 130 // by a signal
+)
+
+// found ends a command with exitFound, when its output has said why.
+var errFound = errors.New("found") //nolint:gochecknoglobals // a sentinel
+
+// usageError is a mistake in the command line.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+
+func (e *usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error {
+	return &usageError{err: fmt.Errorf(format, args...)}
+}
+
+// Run runs one command line and returns the code for the process to exit with.
+func Run(ctx context.Context, env Env, args []string) int {
+	root, a := build(env)
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err != nil && !a.started && !errors.As(err, new(*usageError)) {
+		err = &usageError{err: err} // cobra's own: an unknown command, a bad flag
+	}
+	switch {
+	case err == nil:
+		return 0
+	case errors.Is(err, errFound):
+		return exitFound
+	case ctx.Err() != nil:
+		fmt.Fprintln(env.Err, "keelson: stopped by a signal")
+		return exitStopped
+	}
+	fmt.Fprintln(env.Err, "keelson: "+clean(strings.TrimSpace(err.Error())))
+	if errors.As(err, new(*usageError)) {
+		fmt.Fprintf(env.Err, "See '%s --help'.\n", cmd.CommandPath())
+	}
+	return exitTrouble
+}
+
+// New returns the whole command tree.
+func New(env Env) *cobra.Command {
+	root, _ := build(env)
+	return root
+}
+
+// app is what all commands share.
+type app struct {
+	env     Env
+	log     *slog.Logger
+	started bool // the command line was understood
+
+	// The global settings.
+	repo, revision      string
+	output              string
+	kubeconfig, context string
+	color, config       string
+	verbose             bool
+}
+
+func build(env Env) (*cobra.Command, *app) {
+	if env.Columns == nil {
+		env.Columns = func(io.Writer) int { return 0 }
+	}
+	if env.Asks == nil {
+		env.Asks = func() bool { return false }
+	}
+	a := &app{env: env, log: slog.New(slog.DiscardHandler)}
+	root := &cobra.Command{
+		Use:   "keelson",
+		Short: "Deliver the components of Kubernetes clusters from git",
+		Long: `Keelson delivers the components of Kubernetes clusters from one git
+repository: what should run where is read from git, rendered, compared with
+what runs, and applied without the dangerous part.
+
+Settings come from flags, then from the environment (--kube-version is
+KEELSON_KUBE_VERSION), then from keelson.yaml in the current folder (or
+--config), where they bear the names of the flags. For a repository behind a
+password, set KEELSON_GIT_USERNAME and KEELSON_GIT_PASSWORD.`,
+		Version:       cmp.Or(env.Version, "dev"),
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Name() == cobra.ShellCompRequestCmd || cmd.Name() == cobra.ShellCompNoDescRequestCmd {
+				return nil // completion reads the settings by itself, and quietly
+			}
+			if err := a.configure(cmd); err != nil {
+				return err
+			}
+			a.started = true
+			return nil
+		},
+	}
+	root.SetIn(env.In)
+	root.SetOut(env.Out)
+	root.SetErr(env.Err)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err: err} })
+	root.SetVersionTemplate("keelson {{.Version}}\n")
+	a.globalFlags(root)
+	root.AddGroup(
+		&cobra.Group{ID: groupGit, Title: "What git says:"},
+		&cobra.Group{ID: groupCluster, Title: "What clusters run:"},
+		&cobra.Group{ID: groupLoops, Title: "Keep clusters as git says:"},
+	)
+	root.AddCommand(
+		newValidate(a), newRender(a), newExplain(a),
+		newDiff(a), newApply(a), newStatus(a), newHistory(a),
+		newController(a),
+		newVersion(a),
+	)
+	return root, a
+}
+
+// The groups of commands in the help.
+const (
+	groupGit     = "git"
+	groupCluster = "cluster"
+	groupLoops   = "loops"
+)
+
+func (a *app) globalFlags(root *cobra.Command) {
+	f := root.PersistentFlags()
+	f.SortFlags = false
+	f.StringVar(&a.repo, "repo", ".", "fleet repository: a `PATH|URL`")
+	f.StringVar(&a.revision, "revision", "", "branch, tag or commit `REV` of it (default its HEAD)")
+	f.StringVarP(&a.output, "output", "o", outputText, "`FORMAT` of the output: text, json or yaml")
+	f.StringVar(&a.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: KUBECONFIG, as kubectl)")
+	f.StringVar(&a.context, "context", "", "`CONTEXT` of the hub in the kubeconfig")
+	f.StringVar(&a.color, "color", colorAuto, "color the output: auto, always or never")
+	f.StringVar(&a.config, "config", "", "settings `FILE` (default: keelson.yaml, if it exists)")
+	f.BoolVarP(&a.verbose, "verbose", "v", false, "say on stderr what is being done")
+	for name, values := range map[string][]string{
+		"output": {outputText, outputJSON, outputYAML},
+		"color":  {colorAuto, colorAlways, colorNever},
+	} {
+		// Only fails for a flag that does not exist.
+		_ = root.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	}
+}
+
+// args counts a command's arguments; what takes none of them is a usage error.
+func args(names string, least, most int) cobra.PositionalArgs {
+	return func(_ *cobra.Command, got []string) error {
+		switch {
+		case len(got) < least:
+			return usagef("an argument is missing: give %s", names)
+		case most >= 0 && len(got) > most && most == 0:
+			return usagef("it takes no arguments, and got %q", got[0])
+		case most >= 0 && len(got) > most:
+			return usagef("too many arguments: give %s, and not %q", names, got[most])
+		}
+		return nil
+	}
+}

@@ -1,0 +1,193 @@
+package cmd
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/controllers/connect"
+	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// source is where credentials come from.
+func (a *app) source() connect.Source {
+	return connect.Source{Kubeconfig: a.kubeconfig, Context: a.context, Version: cmp.Or(a.env.Version, "dev")}
+}
+
+// connect prepares the connection to a cluster. Progress may be nil.
+func (a *app) connect(ctx context.Context, c *registry.Cluster, progress func(applier.Step)) (*applier.Cluster, error) {
+	config, err := a.source().Config(ctx, c.Spec.Connection)
+	if err != nil {
+		return nil, fmt.Errorf("cluster %s: %w", c.Name, err)
+	}
+	a.log.Debug("connecting", "cluster", c.Name, "server", config.Host)
+	config.WarningHandler = a.warnings()
+	return applier.New(applier.Options{
+		Name: c.Name, Config: config, Schemas: applier.NewSchemaCache(), Progress: progress,
+	})
+}
+
+// warnings passes on what API servers warn of.
+func (a *app) warnings() rest.WarningHandler {
+	return rest.NewWarningWriter(a.env.Err, rest.WarningWriterOptions{Deduplicate: true})
+}
+
+// session is a connection to one cluster, with what git wants there.
+type session struct {
+	fleet   *registry.Fleet
+	cluster *registry.Cluster
+	live    *applier.Cluster
+	targets *targets
+}
+
+func (a *app) openSession(ctx context.Context, cluster string, progress func(applier.Step)) (*session, error) {
+	f, err := a.loadFleet(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	c, err := findCluster(f, cluster)
+	if err != nil {
+		return nil, err
+	}
+	live, err := a.connect(ctx, c, progress)
+	if err != nil {
+		return nil, err
+	}
+	s := &session{fleet: f, cluster: c, live: live}
+	return s, s.learn(ctx)
+}
+
+// learn asks the cluster what it serves, and forgets what was rendered before.
+func (s *session) learn(ctx context.Context) error {
+	caps, err := s.live.Capabilities(ctx)
+	if err != nil {
+		return err
+	}
+	s.targets = newTargets(renderer.New(), s.cluster, caps)
+	return nil
+}
+
+// planned is a delivery and what applying it would change, or why that can't
+// be told.
+type planned struct {
+	*registry.Delivery
+	*applier.Prepared
+	err error
+}
+
+// title names the delivery with its versions.
+func (p *planned) title() string {
+	version := p.VersionName
+	if p.Prepared != nil && p.Applied != "" && p.Applied != version {
+		version = p.Applied + " → " + version
+	}
+	title := p.Component + " " + version
+	if p.Paused {
+		title += " (paused)"
+	}
+	return oneLine(title)
+}
+
+// stopped says whether a danger rule keeps something from being applied.
+func (p *planned) stopped() bool { return len(stopped(p.Plan)) > 0 }
+
+// stopped are the changes that a danger rule keeps from being applied.
+func stopped(p differ.Plan) []differ.Change {
+	var out []differ.Change
+	for _, c := range p.Changes {
+		if c.State == differ.StateHeld || c.State == differ.StateDenied {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// plan says what applying a delivery would change.
+func (s *session) plan(ctx context.Context, d *registry.Delivery) planned {
+	target, err := s.targets.render(ctx, d)
+	if err != nil {
+		return planned{Delivery: d, err: err}
+	}
+	return s.compare(ctx, d, target)
+}
+
+func (s *session) compare(ctx context.Context, d *registry.Delivery, target *renderer.Target) planned {
+	want, err := applier.NewWant(s.fleet, d, target)
+	if err != nil {
+		return planned{Delivery: d, err: err}
+	}
+	p, err := s.live.Plan(ctx, want)
+	return planned{Delivery: d, Prepared: p, err: err}
+}
+
+// planAll says what applying the deliveries would change. The error is that of
+// ctx; all others are in the plans.
+func (s *session) planAll(ctx context.Context, deliveries []*registry.Delivery) ([]planned, error) {
+	const parallel = 4
+	out := make([]planned, len(deliveries))
+	var g errgroup.Group
+	g.SetLimit(parallel)
+	for i, d := range deliveries {
+		target, err := s.targets.render(ctx, d)
+		if err != nil {
+			out[i] = planned{Delivery: d, err: err}
+			continue
+		}
+		g.Go(func() error {
+			out[i] = s.compare(ctx, d, target)
+			return nil
+		})
+	}
+	_ = g.Wait() // every error is in out
+	return out, ctx.Err()
+}
+
+// orphans are the components that the cluster remembers and git no longer has
+// for it.
+func (s *session) orphans(ctx context.Context) ([]string, error) {
+	names, err := s.live.Recorded(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return without(names, componentNames(s.cluster)), nil
+}
+
+// dependenciesFirst orders deliveries so that none stands before one that it
+// depends on, also by way of others, and else by name.
+func dependenciesFirst(c *registry.Cluster, deliveries []*registry.Delivery) []*registry.Delivery {
+	wanted := map[*registry.Delivery]bool{}
+	for _, d := range deliveries {
+		wanted[d] = true
+	}
+	var out []*registry.Delivery
+	seen := map[*registry.Delivery]bool{}
+	var visit func(*registry.Delivery)
+	visit = func(d *registry.Delivery) {
+		if d == nil || seen[d] {
+			return
+		}
+		seen[d] = true
+		if d.Version != nil {
+			for _, name := range d.Version.Spec.DependsOn {
+				visit(c.Delivery(name))
+			}
+		}
+		if wanted[d] {
+			out = append(out, d)
+		}
+	}
+	for _, d := range deliveries {
+		visit(d)
+	}
+	return out
+}
+
+// health is that of all objects of a plan.
+func (p *planned) health() (v1alpha1.Health, string) { return applier.Worst(p.Health) }

@@ -1,0 +1,125 @@
+package cmd
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"github.com/spf13/viper"
+)
+
+// defaultConfig is read from the current folder, if it exists.
+const defaultConfig = "keelson.yaml"
+
+// configure fills in the flags that were not given, from the environment and
+// the settings file, and checks the global ones.
+func (a *app) configure(cmd *cobra.Command) error {
+	v := viper.New()
+	v.SetEnvPrefix("KEELSON")
+	v.SetEnvKeyReplacer(strings.NewReplacer("-", "_"))
+	v.AutomaticEnv()
+	if err := v.BindPFlags(cmd.Flags()); err != nil {
+		return fmt.Errorf("bind flags: %w", err)
+	}
+	file, err := readConfig(v, v.GetString("config"), cmd.Root())
+	if err != nil {
+		return err
+	}
+	var wrong []error
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if f.Changed || !v.IsSet(f.Name) || !configurable(f.Name) {
+			return
+		}
+		if err := setFlag(f, v.Get(f.Name)); err != nil {
+			where := cmp.Or(file, defaultConfig)
+			env := "KEELSON_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+			if os.Getenv(env) != "" {
+				where = env
+			}
+			wrong = append(wrong, usagef("%s: %s: %w", where, f.Name, err))
+		}
+	})
+	if err := errors.Join(wrong...); err != nil {
+		return err
+	}
+	if a.verbose {
+		a.log = slog.New(slog.NewTextHandler(a.env.Err, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	return oneOf("--color", a.color, colorAuto, colorAlways, colorNever)
+}
+
+// configurable says whether a setting may come from anywhere but a flag. What
+// a person confirms, they confirm each time.
+func configurable(name string) bool {
+	return !slices.Contains([]string{"config", "help", "version", "yes"}, name)
+}
+
+func setFlag(f *pflag.Flag, value any) error {
+	if list, ok := value.([]any); ok {
+		slice, ok := f.Value.(pflag.SliceValue)
+		if !ok {
+			return errors.New("it takes one value and not a list")
+		}
+		items := make([]string, len(list))
+		for i, item := range list {
+			items[i] = fmt.Sprint(item)
+		}
+		return slice.Replace(items) //nolint:wrapcheck // the caller says where
+	}
+	if _, ok := value.(map[string]any); ok {
+		return errors.New("it takes one value and not a map")
+	}
+	return f.Value.Set(fmt.Sprint(value)) //nolint:wrapcheck // the caller says where
+}
+
+// readConfig reads the settings file, strictly, and returns its name; "" when
+// there is none.
+func readConfig(v *viper.Viper, file string, root *cobra.Command) (string, error) {
+	given := file != ""
+	if !given {
+		file = defaultConfig
+		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+			return "", nil
+		}
+	}
+	v.SetConfigFile(file)
+	v.SetConfigType("yaml")
+	if err := v.ReadInConfig(); err != nil {
+		return "", fmt.Errorf("read settings from %s: %w", file, err)
+	}
+	known := map[string]bool{}
+	for _, c := range append(root.Commands(), root) {
+		for _, set := range []*pflag.FlagSet{c.Flags(), c.PersistentFlags()} {
+			set.VisitAll(func(f *pflag.Flag) { known[f.Name] = configurable(f.Name) })
+		}
+	}
+	for key := range v.AllSettings() {
+		switch {
+		case !v.InConfig(key):
+		case !known[key]:
+			return "", usagef("%s: there is no setting %q: settings bear the names of flags", file, key)
+		case key == "kubeconfig" && !given:
+			// A kubeconfig may name programs to run. A folder that somebody only
+			// looks into must not get to choose one.
+			return "", usagef("%s: kubeconfig is not taken from a file that was not asked for: "+
+				"give --kubeconfig or --config %s, or set KEELSON_KUBECONFIG", file, file)
+		}
+	}
+	return file, nil
+}
+
+// oneOf checks a setting that has a few values.
+func oneOf(name, value string, allowed ...string) error {
+	if slices.Contains(allowed, value) {
+		return nil
+	}
+	last := len(allowed) - 1
+	return usagef("%s takes %s or %s, and not %q", name, strings.Join(allowed[:last], ", "), allowed[last], value)
+}

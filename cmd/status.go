@@ -1,0 +1,440 @@
+package cmd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// statusPage is how many deliveries are asked for at once.
+const statusPage = 500
+
+// redrawPause bounds how often a watched table is drawn.
+const redrawPause = 250 * time.Millisecond
+
+type statusOptions struct {
+	watch, matrix, problems, fail bool
+}
+
+func newStatus(a *app) *cobra.Command {
+	var o statusOptions
+	cmd := &cobra.Command{
+		Use:     "status [CLUSTER...]",
+		GroupID: groupCluster,
+		Short:   "Show how the components of all clusters are",
+		Long: `Status prints what the controller knows of each component on each cluster, from
+the Delivery objects in the hub (--kubeconfig and --context): the version that
+git wants, with the one that runs before an arrow where it is another, whether
+the cluster is as git says, whether it works, since when (AGE), and why not.
+What a danger rule holds stands below its row, with the rule and its reason.
+
+With --matrix there is a row for each component, a column for each cluster,
+and in the cells a version and a sign:
+  ✓ as git says, and healthy    … on its way, or waiting
+  ! held or paused              ✗ failed, denied, degraded or not reachable
+
+Exit codes: 0 printed, 1 with --fail: not all is synced and healthy, 2 the hub
+can't be read.`,
+		Example: `  keelson status
+  keelson status prod-hz-01 prod-hz-02 --watch
+  keelson status --matrix
+  keelson status --problems
+  keelson status --fail -o json > status.json`,
+		Args:              args("[CLUSTER...]", 0, -1),
+		ValidArgsFunction: a.completeClusters,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+				return err
+			}
+			if a.output != outputText && (o.watch || o.matrix) {
+				return usagef("--watch and --matrix print text, and not %s", a.output)
+			}
+			s, err := a.newStatusView(args, o)
+			if err != nil {
+				return err
+			}
+			if o.watch {
+				return s.follow(cmd.Context())
+			}
+			return s.once(cmd.Context())
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVarP(&o.watch, "watch", "w", false, "go on, and show each change")
+	f.BoolVar(&o.matrix, "matrix", false, "a row for each component, a column for each cluster")
+	f.BoolVar(&o.problems, "problems", false, "leave out what is synced and healthy")
+	f.BoolVar(&o.fail, "fail", false, "exit 1 unless all is synced and healthy")
+	return cmd
+}
+
+// statusView shows the deliveries of a hub.
+type statusView struct {
+	*app
+	options  statusOptions
+	clusters []string
+	client   client.WithWatch
+}
+
+func (a *app) newStatusView(clusters []string, o statusOptions) (*statusView, error) {
+	config, err := a.source().Hub()
+	if err != nil {
+		return nil, err
+	}
+	config.WarningHandler = a.warnings()
+	a.log.Debug("connecting to the hub", "server", config.Host)
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, err
+	}
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("connect to the hub: %w", err)
+	}
+	return &statusView{app: a, options: o, clusters: clusters, client: c}, nil
+}
+
+// list reads the deliveries, and the resourceVersion to watch from.
+func (s *statusView) list(ctx context.Context) (map[string]v1alpha1.Delivery, string, error) {
+	out, next, version := map[string]v1alpha1.Delivery{}, "", ""
+	for {
+		var page v1alpha1.DeliveryList
+		err := s.client.List(ctx, &page, client.Limit(statusPage), client.Continue(next))
+		switch {
+		case meta.IsNoMatchError(err) || apierrors.IsNotFound(err):
+			return nil, "", errors.New("the hub knows no Deliveries: either 'keelson controller' never ran there, " +
+				"or --context names another cluster than the hub")
+		case err != nil:
+			return nil, "", fmt.Errorf("read the deliveries in the hub: %w", err)
+		}
+		for _, d := range page.Items {
+			if s.wanted(&d) {
+				out[d.Namespace+"/"+d.Name] = d
+			}
+		}
+		next, version = page.Continue, page.ResourceVersion
+		if next == "" {
+			return out, version, nil
+		}
+	}
+}
+
+func (s *statusView) wanted(d *v1alpha1.Delivery) bool {
+	return len(s.clusters) == 0 || slices.Contains(s.clusters, d.Status.Cluster)
+}
+
+func (s *statusView) once(ctx context.Context) error {
+	found, _, err := s.list(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range s.clusters {
+		known := false
+		for _, d := range found {
+			known = known || d.Status.Cluster == name
+		}
+		if !known {
+			return fmt.Errorf("the hub knows no cluster %q: see 'keelson status' for those that it knows", name)
+		}
+	}
+	all := sorted(found)
+	if s.output != outputText {
+		list := v1alpha1.DeliveryList{Items: s.shown(all)}
+		list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("DeliveryList"))
+		for i := range list.Items {
+			list.Items[i].SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Delivery"))
+			list.Items[i].ManagedFields = nil
+		}
+		err = s.encode(list)
+	} else {
+		err = s.write([]byte(s.text(all)))
+	}
+	if err != nil {
+		return err
+	}
+	if s.options.fail && slices.ContainsFunc(all, func(d v1alpha1.Delivery) bool { return !ready(&d) }) {
+		return errFound
+	}
+	return nil
+}
+
+func sorted(found map[string]v1alpha1.Delivery) []v1alpha1.Delivery {
+	return slices.SortedFunc(maps.Values(found), func(x, y v1alpha1.Delivery) int {
+		return cmp.Or(
+			cmp.Compare(x.Status.Cluster, y.Status.Cluster),
+			cmp.Compare(x.Status.Component, y.Status.Component),
+			cmp.Compare(x.Name, y.Name),
+		)
+	})
+}
+
+// shown leaves out what --problems leaves out.
+func (s *statusView) shown(all []v1alpha1.Delivery) []v1alpha1.Delivery {
+	out := slices.Clone(all)
+	if s.options.problems {
+		out = slices.DeleteFunc(out, func(d v1alpha1.Delivery) bool { return ready(&d) })
+	}
+	return out
+}
+
+func ready(d *v1alpha1.Delivery) bool {
+	return d.Status.Sync == v1alpha1.SyncSynced && d.Status.Health == v1alpha1.HealthHealthy
+}
+
+// text is the table, or the matrix, with the summary below it.
+func (s *statusView) text(all []v1alpha1.Delivery) string {
+	paint := s.colored(s.env.Out)
+	if len(all) == 0 {
+		return "no deliveries yet\n"
+	}
+	body := ""
+	if shown := s.shown(all); len(shown) > 0 {
+		t := statusTable(shown, s.env.Now())
+		if s.options.matrix {
+			t = statusMatrix(shown)
+		}
+		t.paint, t.width = paint, s.env.Columns(s.env.Out)
+		body = t.String() + "\n"
+	}
+	good := !slices.ContainsFunc(all, func(d v1alpha1.Delivery) bool { return !ready(&d) })
+	return body + paint.paint(verdict(good), statusSummary(all)) + "\n"
+}
+
+// statusSummary is "18 deliveries: 17 Synced, 1 Held; 18 Healthy".
+func statusSummary(all []v1alpha1.Delivery) string {
+	sync, health := map[string]int{}, map[string]int{}
+	for i := range all {
+		sync[cmp.Or(string(all[i].Status.Sync), "Unknown")]++
+		health[cmp.Or(string(all[i].Status.Health), "Unknown")]++
+	}
+	return plural(len(all), "delivery", "deliveries") + ": " + counts(sync, "Synced") + "; " + counts(health, "Healthy")
+}
+
+// counts lists what was counted, the good first and then the most frequent.
+func counts(n map[string]int, good string) string {
+	names := slices.SortedFunc(maps.Keys(n), func(x, y string) int {
+		if (x == good) != (y == good) {
+			return map[bool]int{true: -1, false: 1}[x == good]
+		}
+		return cmp.Or(cmp.Compare(n[y], n[x]), cmp.Compare(x, y))
+	})
+	parts := make([]string, 0, len(names))
+	for _, name := range names {
+		parts = append(parts, fmt.Sprintf("%d %s", n[name], oneLine(name)))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func statusTable(all []v1alpha1.Delivery, now time.Time) *table {
+	t := &table{columns: []column{
+		{title: "CLUSTER", least: 12}, {title: "COMPONENT", least: 12}, {title: "VERSION", least: 8},
+		{title: "SYNC"}, {title: "HEALTH"}, {title: "AGE"}, {title: "MESSAGE", least: 16},
+	}}
+	for i := range all {
+		d := &all[i]
+		r := row{cells: []cell{
+			{text: oneLine(d.Status.Cluster)},
+			{text: oneLine(d.Status.Component)},
+			{text: versions(d)},
+			{text: oneLine(string(d.Status.Sync)), style: syncStyle(d.Status.Sync)},
+			{text: oneLine(string(d.Status.Health)), style: healthStyle(d.Status.Health)},
+			{text: duration.HumanDuration(max(0, now.Sub(since(d).Time)))},
+			{text: oneLine(d.Status.Message)},
+		}}
+		for _, h := range d.Status.Held {
+			what := strings.TrimSpace(h.Object + " " + h.Path)
+			r.notes = append(r.notes, cell{text: oneLine("! " + what + ": " + because(h.Rule, h.Because)), style: yellow})
+		}
+		t.rows = append(t.rows, r)
+	}
+	return t
+}
+
+// versions is the version that git wants, behind the one that runs if that is
+// another.
+func versions(d *v1alpha1.Delivery) string {
+	if applied := d.Status.AppliedVersion; applied != "" && applied != d.Status.Version {
+		return oneLine(applied + "→" + d.Status.Version)
+	}
+	return oneLine(d.Status.Version)
+}
+
+// since is the time at which the delivery came into its present state.
+func since(d *v1alpha1.Delivery) metav1.Time {
+	if c := meta.FindStatusCondition(d.Status.Conditions, v1alpha1.ConditionReady); c != nil && !c.LastTransitionTime.IsZero() {
+		return c.LastTransitionTime
+	}
+	return d.CreationTimestamp
+}
+
+func syncStyle(s v1alpha1.Sync) style {
+	switch s {
+	case v1alpha1.SyncSynced:
+		return green
+	case v1alpha1.SyncProgressing, v1alpha1.SyncWaiting:
+		return cyan
+	case v1alpha1.SyncHeld, v1alpha1.SyncPaused, v1alpha1.SyncOrphaned:
+		return yellow
+	case v1alpha1.SyncDenied, v1alpha1.SyncFailed, v1alpha1.SyncBlocked, v1alpha1.SyncUnreachable:
+		return red
+	}
+	return plain
+}
+
+func healthStyle(h v1alpha1.Health) style {
+	switch h {
+	case v1alpha1.HealthHealthy:
+		return green
+	case v1alpha1.HealthProgressing:
+		return cyan
+	case v1alpha1.HealthDegraded:
+		return red
+	case v1alpha1.HealthUnknown:
+		return yellow
+	}
+	return plain
+}
+
+// statusMatrix has a row for each component and a column for each cluster.
+func statusMatrix(all []v1alpha1.Delivery) *table {
+	t := &table{columns: []column{{title: "COMPONENT", least: 12}}}
+	clusters, components := map[string]int{}, map[string]map[string]*v1alpha1.Delivery{}
+	for i := range all { // in the order of their clusters
+		d := &all[i]
+		if _, ok := clusters[d.Status.Cluster]; !ok {
+			clusters[d.Status.Cluster] = len(t.columns)
+			t.columns = append(t.columns, column{title: oneLine(d.Status.Cluster), least: 6})
+		}
+		if components[d.Status.Component] == nil {
+			components[d.Status.Component] = map[string]*v1alpha1.Delivery{}
+		}
+		components[d.Status.Component][d.Status.Cluster] = d
+	}
+	for _, name := range slices.Sorted(maps.Keys(components)) {
+		cells := make([]cell, len(t.columns))
+		cells[0].text = oneLine(name)
+		for cluster, d := range components[name] {
+			sign, look := signOf(d)
+			cells[clusters[cluster]] = cell{text: sign + " " + versions(d), style: look}
+		}
+		t.rows = append(t.rows, row{cells: cells})
+	}
+	return t
+}
+
+// signOf is the sign of a cell of the matrix: the worse of sync and health.
+func signOf(d *v1alpha1.Delivery) (string, style) {
+	looks := []style{syncStyle(d.Status.Sync), healthStyle(d.Status.Health)}
+	switch {
+	case slices.Contains(looks, red):
+		return "✗", red
+	case slices.Contains(looks, yellow):
+		return "!", yellow
+	case slices.Contains(looks, cyan):
+		return "…", cyan
+	case ready(d):
+		return "✓", green
+	}
+	return "?", plain
+}
+
+// follow shows each change until ctx ends, which is its ordinary end.
+func (s *statusView) follow(ctx context.Context) error {
+	for {
+		err := s.watch(ctx)
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // whoever watches ends it with Ctrl-C
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// watch lists and watches until the API server ends the watch.
+func (s *statusView) watch(ctx context.Context) error {
+	found, version, err := s.list(ctx)
+	if err != nil {
+		return err
+	}
+	w, err := s.client.Watch(ctx, &v1alpha1.DeliveryList{}, &client.ListOptions{Raw: &metav1.ListOptions{ResourceVersion: version}})
+	if err != nil {
+		return fmt.Errorf("watch the deliveries in the hub: %w", err)
+	}
+	defer w.Stop()
+	s.draw(found)
+	redraw := time.NewTicker(redrawPause)
+	defer redraw.Stop()
+	dirty := false
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case e, open := <-w.ResultChan():
+			if !open || e.Type == watch.Error {
+				return sleep(ctx, redrawPause) // then list again
+			}
+			dirty = s.take(found, e) || dirty
+		case <-redraw.C:
+			if dirty && s.env.Columns(s.env.Out) > 0 {
+				s.draw(found)
+			}
+			dirty = false
+		}
+	}
+}
+
+// take brings the deliveries up to date, and says whether one changed. Where
+// there is no terminal it prints a line for it.
+func (s *statusView) take(found map[string]v1alpha1.Delivery, e watch.Event) bool {
+	d, ok := e.Object.(*v1alpha1.Delivery)
+	if !ok || !s.wanted(d) {
+		return false
+	}
+	key := d.Namespace + "/" + d.Name
+	if e.Type == watch.Deleted {
+		delete(found, key)
+	} else {
+		found[key] = *d
+	}
+	if s.env.Columns(s.env.Out) == 0 {
+		fmt.Fprintln(s.env.Out, s.line(d, e.Type))
+	}
+	return true
+}
+
+// line tells of one change.
+func (s *statusView) line(d *v1alpha1.Delivery, event watch.EventType) string {
+	parts := []string{
+		s.env.Now().UTC().Format(time.RFC3339), d.Status.Cluster, d.Status.Component, versions(d),
+		string(d.Status.Sync), string(d.Status.Health), d.Status.Message,
+	}
+	if event == watch.Deleted {
+		parts = append(parts[:3], "gone")
+	}
+	return oneLine(strings.Join(parts, " "))
+}
+
+// draw writes the whole table; a terminal is cleared first.
+func (s *statusView) draw(found map[string]v1alpha1.Delivery) {
+	home := ""
+	if s.env.Columns(s.env.Out) > 0 {
+		home = "\x1b[H\x1b[2J"
+	}
+	fmt.Fprint(s.env.Out, home+s.text(sorted(found)))
+}

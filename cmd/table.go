@@ -1,0 +1,167 @@
+package cmd
+
+import (
+	"slices"
+	"strings"
+	"unicode"
+
+	"golang.org/x/text/width"
+)
+
+// table is text in columns that fits a terminal.
+type table struct {
+	columns []column
+	rows    []row
+	paint   painter
+	// width of the terminal; 0: as wide as it takes.
+	width int
+}
+
+type column struct {
+	title string
+	// least is the width that the column keeps when the table is too wide; 0:
+	// all of it. The last column shrinks first.
+	least int
+}
+
+type row struct {
+	cells []cell
+	// notes stand below the row, each on lines of its own.
+	notes []cell
+}
+
+type cell struct {
+	text  string
+	style style
+}
+
+const (
+	gap  = "  "
+	more = "…"
+)
+
+// String is the table with a line break at its end.
+func (t *table) String() string {
+	var b strings.Builder
+	widths := t.widths()
+	head := make([]cell, len(t.columns))
+	for i, c := range t.columns {
+		head[i] = cell{text: c.title, style: bold}
+	}
+	t.line(&b, widths, head)
+	for _, r := range t.rows {
+		t.line(&b, widths, r.cells)
+		for _, n := range r.notes {
+			for i, l := range wrap(n.text, t.width-4) {
+				mark := "  "
+				if i > 0 {
+					mark = "    "
+				}
+				b.WriteString(mark + t.paint.paint(n.style, l) + "\n")
+			}
+		}
+	}
+	return b.String()
+}
+
+func (t *table) widths() []int {
+	widths := make([]int, len(t.columns))
+	total := len(gap) * (len(widths) - 1)
+	for i, c := range t.columns {
+		widths[i] = columnsOf(c.title)
+		for _, r := range t.rows {
+			widths[i] = max(widths[i], columnsOf(r.cells[i].text))
+		}
+		total += widths[i]
+	}
+	if t.width <= 0 {
+		return widths
+	}
+	for i := range slices.Backward(widths) {
+		least := t.columns[i].least
+		if over := total - t.width; over > 0 && least > 0 && widths[i] > least {
+			narrower := max(least, widths[i]-over)
+			total -= widths[i] - narrower
+			widths[i] = narrower
+		}
+	}
+	return widths
+}
+
+func (t *table) line(b *strings.Builder, widths []int, cells []cell) {
+	// Nothing follows the last cell with text, not even spaces.
+	last := len(cells) - 1
+	for last > 0 && cells[last].text == "" {
+		last--
+	}
+	for i, c := range cells[:last+1] {
+		text := cut(c.text, widths[i])
+		b.WriteString(t.paint.paint(c.style, text))
+		if i < last {
+			b.WriteString(strings.Repeat(" ", widths[i]-columnsOf(text)) + gap)
+		}
+	}
+	b.WriteString("\n")
+}
+
+// cut shortens text to so many columns.
+func cut(s string, columns int) string {
+	if columnsOf(s) <= columns {
+		return s
+	}
+	var b strings.Builder
+	n := 0
+	for _, r := range s {
+		if n += runeColumns(r); n > columns-1 {
+			break
+		}
+		b.WriteRune(r)
+	}
+	return strings.TrimRight(b.String(), " ") + more
+}
+
+// wrap breaks text into lines of at most so many columns, where it can;
+// without a positive number, it does not break it.
+func wrap(s string, columns int) []string {
+	if columns <= 0 {
+		return []string{s}
+	}
+	var lines []string
+	line := ""
+	for word := range strings.FieldsSeq(s) {
+		switch {
+		case line == "":
+			line = word
+		case columnsOf(line)+1+columnsOf(word) <= columns:
+			line += " " + word
+		default:
+			lines = append(lines, line)
+			line = word
+		}
+	}
+	return append(lines, line)
+}
+
+// columnsOf is how many columns of a terminal text takes.
+func columnsOf(s string) int {
+	n := 0
+	for _, r := range s {
+		n += runeColumns(r)
+	}
+	return n
+}
+
+func runeColumns(r rune) int {
+	if r < 0x300 {
+		return 1
+	}
+	if unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) {
+		return 0
+	}
+	switch width.LookupRune(r).Kind() {
+	case width.EastAsianWide, width.EastAsianFullwidth:
+		return 2
+	default:
+		return 1
+	}
+}

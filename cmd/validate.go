@@ -1,0 +1,242 @@
+package cmd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+func newValidate(a *app) *cobra.Command {
+	var (
+		caps     capabilityFlags
+		workTree bool
+	)
+	cmd := &cobra.Command{
+		Use:     "validate",
+		GroupID: groupGit,
+		Short:   "Find every mistake in the fleet repository",
+		Long: `Validate reads every file of the fleet repository, renders every component
+for every cluster that gets it, and prints each mistake with its place:
+
+  FILE:LINE:COLUMN: message (hint)
+
+It reads what is committed. With --worktree it reads the files as they are in
+the folder of --repo, committed or not; versions still come from tags. It asks
+no cluster, so charts see the kinds of --kube-version, --api-versions, and of
+the components that they depend on.
+
+Exit codes: 0 no problems, 1 problems, 2 the repository can't be read.`,
+		Example: `  keelson validate
+  keelson validate --worktree
+  keelson validate --repo https://git.example/fleet.git --revision my-branch
+  keelson validate -o json | jq -r '.[].at.file'`,
+		Args:              args("none", 0, 0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+				return err
+			}
+			f, err := a.loadFleet(cmd.Context(), workTree)
+			if err != nil {
+				return err
+			}
+			v := &validation{fleet: f, cache: renderer.NewCache(renderer.New(), renderCacheBytes), caps: caps.capabilities()}
+			if err := v.run(cmd.Context()); err != nil {
+				return err
+			}
+			return a.showValidation(v)
+		},
+	}
+	cmd.Flags().BoolVar(&workTree, "worktree", false, "read the files as they are, committed or not")
+	caps.add(cmd)
+	return cmd
+}
+
+// foundProblem is a problem with the clusters where rendering shows it; none
+// for one that was found by reading.
+type foundProblem struct {
+	registry.Problem
+	Clusters []string `json:"clusters,omitempty"`
+}
+
+func (p foundProblem) String() string {
+	if len(p.Clusters) == 0 {
+		return p.Error()
+	}
+	shown := p.Problem
+	shown.Message += " (on " + few(p.Clusters) + ")"
+	return shown.Error()
+}
+
+// few names the first of many.
+func few(names []string) string {
+	const few = 5
+	if len(names) > few {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
+	}
+	return strings.Join(names, ", ")
+}
+
+// validation finds the problems of a fleet.
+type validation struct {
+	fleet *registry.Fleet
+	cache *renderer.Cache
+	caps  renderer.Capabilities
+
+	mu       sync.Mutex
+	broken   map[registry.Problem][]string // clusters by problem
+	warnings map[string]bool
+	problems []foundProblem
+}
+
+func (v *validation) run(ctx context.Context) error {
+	v.broken, v.warnings = map[registry.Problem][]string{}, map[string]bool{}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(2)
+	for _, c := range v.fleet.Clusters {
+		g.Go(func() error { return v.cluster(ctx, c) })
+	}
+	if err := g.Wait(); err != nil {
+		return err //nolint:wrapcheck // of our own packages
+	}
+	for _, p := range v.fleet.Problems {
+		v.problems = append(v.problems, foundProblem{Problem: p})
+	}
+	for p, clusters := range v.broken {
+		if slices.Contains(v.fleet.Problems, p) {
+			continue
+		}
+		slices.Sort(clusters)
+		v.problems = append(v.problems, foundProblem{Problem: p, Clusters: clusters})
+	}
+	slices.SortFunc(v.problems, func(x, y foundProblem) int {
+		return cmp.Or(
+			cmp.Compare(x.At.File, y.At.File),
+			cmp.Compare(x.At.Revision, y.At.Revision),
+			cmp.Compare(x.At.Line, y.At.Line),
+			cmp.Compare(x.At.Column, y.At.Column),
+			cmp.Compare(x.Message, y.Message),
+			cmp.Compare(x.Hint, y.Hint),
+		)
+	})
+	return nil
+}
+
+// cluster renders what a cluster gets. What the registry blocks has its
+// problems already; what depends on a broken component is looked at once that
+// is repaired.
+func (v *validation) cluster(ctx context.Context, c *registry.Cluster) error {
+	t := newTargets(v.cache, c, v.caps)
+	for _, d := range c.Deliveries {
+		if checkDelivery(d) != nil {
+			continue
+		}
+		target, err := t.render(ctx, d)
+		var (
+			failed     *renderer.Error
+			dependency *dependencyError
+		)
+		switch {
+		case err == nil:
+			v.warn(target.Warnings)
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.As(err, &dependency):
+		case errors.As(err, &failed) && !failed.Transient:
+			v.add(registry.Problem{At: failed.At, Message: failed.Message}, c.Name)
+		default:
+			return fmt.Errorf("render %s for %s: %w", d.Component, c.Name, err)
+		}
+	}
+	return nil
+}
+
+func (v *validation) add(p registry.Problem, cluster string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.broken[p] = append(v.broken[p], cluster)
+}
+
+func (v *validation) warn(warnings []string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, w := range warnings {
+		v.warnings[w] = true
+	}
+}
+
+// summary counts what was looked at.
+func (v *validation) summary() string {
+	components, deliveries := map[string]bool{}, 0
+	for _, c := range v.fleet.Clusters {
+		for _, d := range c.Deliveries {
+			components[d.Component] = true
+			deliveries++
+		}
+	}
+	found := "no problems"
+	if n := len(v.problems); n > 0 {
+		found = plural(n, "problem", "problems")
+	}
+	return fmt.Sprintf("%s × %s: %s, %s, %s",
+		plural(len(components), "component", "components"),
+		plural(len(v.fleet.Clusters), "cluster", "clusters"),
+		plural(deliveries, "delivery", "deliveries"),
+		plural(int(v.cache.Stats().Misses), "distinct render", "distinct renders"), found)
+}
+
+func (a *app) showValidation(v *validation) error {
+	a.warnAll(v.warnings)
+	if a.output != outputText {
+		if v.problems == nil {
+			v.problems = []foundProblem{}
+		}
+		if err := a.encode(v.problems); err != nil {
+			return err
+		}
+	} else {
+		paint := a.colored(a.env.Out)
+		var b strings.Builder
+		for _, p := range v.problems {
+			place, rest, _ := strings.Cut(clean(p.String()), ": ")
+			b.WriteString(paint.paint(bold, place) + ": " + rest + "\n")
+		}
+		b.WriteString(paint.paint(verdict(len(v.problems) == 0), v.summary()) + "\n")
+		if err := a.write([]byte(b.String())); err != nil {
+			return err
+		}
+	}
+	if len(v.problems) > 0 {
+		return errFound
+	}
+	return nil
+}
+
+func verdict(good bool) style {
+	if good {
+		return green
+	}
+	return red
+}
+
+// warnAll says each warning of charts once.
+func (a *app) warnAll(warnings map[string]bool) {
+	list := make([]string, 0, len(warnings))
+	for w := range warnings {
+		list = append(list, w)
+	}
+	slices.Sort(list)
+	for _, w := range list {
+		a.warn("warning: %s", w)
+	}
+}

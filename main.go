@@ -1,0 +1,44 @@
+// Keelson delivers the components of Kubernetes clusters from one git
+// repository. This file builds the command tree and ends the process.
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"golang.org/x/term"
+	"k8s.io/utils/clock"
+
+	"github.com/keelson-io/keelson/cmd"
+)
+
+// version is set by -ldflags "-X main.version=v1.2.3".
+var version = "dev"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once
+	os.Exit(cmd.Run(ctx, cmd.Env{
+		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
+		Now:     clock.RealClock{}.Now,
+		Version: version,
+		Columns: columns,
+		Asks:    func() bool { return term.IsTerminal(int(os.Stdin.Fd())) && columns(os.Stderr) > 0 },
+	}, os.Args[1:]))
+}
+
+// columns is the width of the terminal that w writes to, 0 when it is none.
+func columns(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok {
+		return 0
+	}
+	width, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return width
+}
