@@ -94,8 +94,14 @@ func (a *app) historyTable(entries []delivered) *table {
 	t := &table{
 		paint: a.colored(a.env.Out), width: a.env.Columns(a.env.Out),
 		columns: []column{
-			{title: "COMPONENT"}, {title: "NUMBER"}, {title: "TIME"}, {title: "VERSION"}, {title: "REVISION", least: 7},
-			{title: "CREATED"}, {title: "UPDATED"}, {title: "DELETED"},
+			{title: "COMPONENT"},
+			{title: "NUMBER"},
+			{title: "TIME"},
+			{title: "VERSION"},
+			{title: "REVISION", least: 7},
+			{title: "CREATED"},
+			{title: "UPDATED"},
+			{title: "DELETED"},
 		},
 	}
 	for _, e := range entries {

@@ -3,6 +3,7 @@ package cmd
 import (
 	"maps"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -63,12 +64,7 @@ func (s secretNames) matches(key string) bool {
 
 // matchesAny looks at every step of a path.
 func (s secretNames) matchesAny(path []string) bool {
-	for _, step := range path {
-		if s.matches(step) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(path, s.matches)
 }
 
 // mask returns a value as it may be shown below a key that is secret or not.

@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"bytes"
+	"context"
 	"errors"
 
 	"github.com/spf13/cobra"
@@ -9,11 +10,13 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
+type renderOptions struct {
+	caps                        capabilityFlags
+	live, workTree, showSecrets bool
+}
+
 func newRender(a *app) *cobra.Command {
-	var (
-		caps                        capabilityFlags
-		live, workTree, showSecrets bool
-	)
+	var o renderOptions
 	cmd := &cobra.Command{
 		Use:     "render CLUSTER [COMPONENT]",
 		GroupID: groupGit,
@@ -39,56 +42,61 @@ Exit codes: 0 rendered, 2 it can't be.`,
 			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
 				return err
 			}
-			if live && caps.given() {
+			if o.live && o.caps.given() {
 				return usagef("--live asks the cluster: --kube-version and --api-versions contradict it")
 			}
-			ctx := cmd.Context()
-			f, err := a.loadFleet(ctx, workTree)
+			rendered, err := a.render(cmd.Context(), o, args[0], args[1:])
 			if err != nil {
 				return err
 			}
-			c, err := findCluster(f, args[0])
-			if err != nil {
-				return err
-			}
-			deliveries, err := findDeliveries(c, args[1:])
-			if err != nil {
-				return err
-			}
-			served := caps.capabilities()
-			if live {
-				cluster, err := a.connect(ctx, c, nil)
-				if err != nil {
-					return err
-				}
-				if served, err = cluster.Capabilities(ctx); err != nil {
-					return err
-				}
-			}
-			t := newTargets(renderer.New(), c, served)
-			var (
-				rendered []*renderer.Target
-				failed   []error
-			)
-			for _, d := range deliveries {
-				target, err := t.render(ctx, d)
-				if err != nil {
-					failed = append(failed, err)
-					continue
-				}
-				rendered = append(rendered, target)
-			}
-			if err := errors.Join(failed...); err != nil {
-				return err
-			}
-			return a.showTargets(rendered, showSecrets)
+			return a.showTargets(rendered, o.showSecrets)
 		},
 	}
-	cmd.Flags().BoolVar(&live, "live", false, "ask the cluster what it serves")
-	caps.add(cmd)
-	cmd.Flags().BoolVar(&workTree, "worktree", false, "read the files as they are, committed or not")
-	cmd.Flags().BoolVar(&showSecrets, "show-secrets", false, "print the data of Secrets")
+	cmd.Flags().BoolVar(&o.live, "live", false, "ask the cluster what it serves")
+	o.caps.add(cmd)
+	cmd.Flags().BoolVar(&o.workTree, "worktree", false, "read the files as they are, committed or not")
+	cmd.Flags().BoolVar(&o.showSecrets, "show-secrets", false, "print the data of Secrets")
 	return cmd
+}
+
+// render renders components of a cluster: all or, when one can't be, none.
+func (a *app) render(ctx context.Context, o renderOptions, cluster string, components []string) ([]*renderer.Target, error) {
+	f, err := a.loadFleet(ctx, o.workTree)
+	if err != nil {
+		return nil, err
+	}
+	c, err := findCluster(f, cluster)
+	if err != nil {
+		return nil, err
+	}
+	deliveries, err := findDeliveries(c, components)
+	if err != nil {
+		return nil, err
+	}
+	served := o.caps.capabilities()
+	if o.live {
+		live, err := a.connect(ctx, c, nil)
+		if err != nil {
+			return nil, err
+		}
+		if served, err = live.Capabilities(ctx); err != nil {
+			return nil, err
+		}
+	}
+	t := newTargets(renderer.New(), c, served)
+	var (
+		rendered []*renderer.Target
+		failed   []error
+	)
+	for _, d := range deliveries {
+		target, err := t.render(ctx, d)
+		if err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		rendered = append(rendered, target)
+	}
+	return rendered, errors.Join(failed...)
 }
 
 func (a *app) showTargets(rendered []*renderer.Target, showSecrets bool) error {
@@ -122,4 +130,3 @@ func (a *app) showTargets(rendered []*renderer.Target, showSecrets bool) error {
 	}
 	return a.write(b.Bytes())
 }
-

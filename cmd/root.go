@@ -40,8 +40,8 @@ const (
 	exitStopped = 130 // by a signal
 )
 
-// found ends a command with exitFound, when its output has said why.
-var errFound = errors.New("found") //nolint:gochecknoglobals // a sentinel
+// errFound ends a command with exitFound, when its output has said why.
+var errFound = errors.New("found")
 
 // usageError is a mistake in the command line.
 type usageError struct{ err error }
@@ -56,7 +56,7 @@ func usagef(format string, args ...any) error {
 
 // Run runs one command line and returns the code for the process to exit with.
 func Run(ctx context.Context, env Env, args []string) int {
-	root, a := build(env)
+	root, a := build(env) //nolint:contextcheck // commands take their context from cobra
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil && !a.started && !errors.As(err, new(*usageError)) {

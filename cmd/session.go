@@ -95,9 +95,6 @@ func (p *planned) title() string {
 	return oneLine(title)
 }
 
-// stopped says whether a danger rule keeps something from being applied.
-func (p *planned) stopped() bool { return len(stopped(p.Plan)) > 0 }
-
 // stopped are the changes that a danger rule keeps from being applied.
 func stopped(p differ.Plan) []differ.Change {
 	var out []differ.Change

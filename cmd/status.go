@@ -242,8 +242,13 @@ func counts(n map[string]int, good string) string {
 
 func statusTable(all []v1alpha1.Delivery, now time.Time) *table {
 	t := &table{columns: []column{
-		{title: "CLUSTER", least: 12}, {title: "COMPONENT", least: 12}, {title: "VERSION", least: 8},
-		{title: "SYNC"}, {title: "HEALTH"}, {title: "AGE"}, {title: "MESSAGE", least: 16},
+		{title: "CLUSTER", least: 12},
+		{title: "COMPONENT", least: 12},
+		{title: "VERSION", least: 8},
+		{title: "SYNC"},
+		{title: "HEALTH"},
+		{title: "AGE"},
+		{title: "MESSAGE", least: 16},
 	}}
 	for i := range all {
 		d := &all[i]

@@ -62,20 +62,25 @@ Exit codes: 0 no problems, 1 problems, 2 the repository can't be read.`,
 	return cmd
 }
 
-// foundProblem is a problem with the clusters where rendering shows it; none
-// for one that was found by reading.
-type foundProblem struct {
-	registry.Problem
-	Clusters []string `json:"clusters,omitempty"`
+// finding is a problem, with the clusters where rendering shows it; none for one
+// that was found by reading.
+type finding struct {
+	At       registry.Position `json:"at"`
+	Message  string            `json:"message"`
+	Hint     string            `json:"hint,omitempty"`
+	Clusters []string          `json:"clusters,omitempty"`
 }
 
-func (p foundProblem) String() string {
-	if len(p.Clusters) == 0 {
-		return p.Error()
+func newFinding(p registry.Problem, clusters []string) finding {
+	return finding{At: p.At, Message: p.Message, Hint: p.Hint, Clusters: slices.Sorted(slices.Values(clusters))}
+}
+
+func (f finding) String() string {
+	p := registry.Problem{At: f.At, Message: f.Message, Hint: f.Hint}
+	if len(f.Clusters) > 0 {
+		p.Message += " (on " + few(f.Clusters) + ")"
 	}
-	shown := p.Problem
-	shown.Message += " (on " + few(p.Clusters) + ")"
-	return shown.Error()
+	return p.Error()
 }
 
 // few names the first of many.
@@ -96,7 +101,7 @@ type validation struct {
 	mu       sync.Mutex
 	broken   map[registry.Problem][]string // clusters by problem
 	warnings map[string]bool
-	problems []foundProblem
+	problems []finding
 }
 
 func (v *validation) run(ctx context.Context) error {
@@ -110,16 +115,15 @@ func (v *validation) run(ctx context.Context) error {
 		return err //nolint:wrapcheck // of our own packages
 	}
 	for _, p := range v.fleet.Problems {
-		v.problems = append(v.problems, foundProblem{Problem: p})
+		v.problems = append(v.problems, newFinding(p, nil))
 	}
 	for p, clusters := range v.broken {
 		if slices.Contains(v.fleet.Problems, p) {
 			continue
 		}
-		slices.Sort(clusters)
-		v.problems = append(v.problems, foundProblem{Problem: p, Clusters: clusters})
+		v.problems = append(v.problems, newFinding(p, clusters))
 	}
-	slices.SortFunc(v.problems, func(x, y foundProblem) int {
+	slices.SortFunc(v.problems, func(x, y finding) int {
 		return cmp.Or(
 			cmp.Compare(x.At.File, y.At.File),
 			cmp.Compare(x.At.Revision, y.At.Revision),
@@ -199,7 +203,7 @@ func (a *app) showValidation(v *validation) error {
 	a.warnAll(v.warnings)
 	if a.output != outputText {
 		if v.problems == nil {
-			v.problems = []foundProblem{}
+			v.problems = []finding{}
 		}
 		if err := a.encode(v.problems); err != nil {
 			return err
