@@ -132,8 +132,8 @@ func (r *clusterReader) readSpec(ctx context.Context, e entry) (labelsKnown bool
 	if err != nil {
 		return false, err
 	}
-	if problem != nil {
-		r.block(*problem)
+	if f == nil {
+		r.block(problem)
 		return false, nil
 	}
 	r.block(inFile(e.path, f.mistakes)...)
@@ -153,9 +153,9 @@ func (r *clusterReader) readOwn(ctx context.Context, e entry) error {
 	}
 	own := &ownFile{path: e.path}
 	r.own[name] = own
-	if problem != nil {
-		own.problems = Problems{*problem}
-		r.report(*problem)
+	if f == nil {
+		own.problems = Problems{problem}
+		r.report(problem)
 		return nil
 	}
 	own.problems = inFile(e.path, f.mistakes)
@@ -255,7 +255,10 @@ func (r *clusterReader) chain(base *Values, s *source) *Values {
 	if v, ok := r.chains[key]; ok {
 		return v
 	}
-	v := &Values{base: base, source: s}
+	v, ok := r.before[key]
+	if !ok {
+		v = &Values{base: base, source: s}
+	}
 	r.chains[key] = v
 	return v
 }

@@ -83,7 +83,7 @@ func TestSuggest(t *testing.T) {
 	known := []string{"version", "values", "paused", "clusterSelector"}
 	cases := map[string]struct{ why, written, want string }{
 		"Insert":  {"One letter too many.", "valuess", `did you mean "values"?`},
-		"Swap":    {"Two letters swapped.", "verison", `did you mean "version"?`},
+		"Swap":    {"Two letters swapped.", "puased", `did you mean "paused"?`},
 		"Case":    {"The wrong case.", "clusterselector", `did you mean "clusterSelector"?`},
 		"Far":     {"A guess would mislead.", "replicas", ""},
 		"Nothing": {"Short words are near to everything.", "x", ""},

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v4"
 	helmyaml "sigs.k8s.io/yaml"
@@ -50,13 +51,13 @@ func (d *Delivery) Explain(path string) ([]Explained, error) {
 	if chart, ok := d.Version.chartValues(); ok {
 		levels.views, levels.chart = append(levels.views, chart), true
 	}
-	shown := ""
+	var shown strings.Builder
 	for _, step := range keys {
-		shown += levels.format(step)
+		shown.WriteString(levels.format(step))
 		levels = levels.down(step)
 	}
 	var e explainer
-	e.walk(shown, levels)
+	e.walk(shown.String(), levels)
 	return e.out, nil
 }
 

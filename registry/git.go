@@ -52,8 +52,9 @@ type Repo struct {
 	mu   sync.RWMutex
 	refs *refs // what the last Fetch saw
 	// last is what the last Load returned, with the tags of that time.
-	last     *Fleet
-	lastTags map[string]plumbing.Hash
+	last       *Fleet
+	lastTags   map[string]plumbing.Hash
+	lastChains map[chainKey]*Values
 }
 
 // Open opens a repository. One on this machine is read where it is; of a

@@ -37,8 +37,10 @@ func serveGit(t *testing.T, g *gitRepo) *gitServer {
 	}
 	backend := &cgi.Handler{
 		Path: git, Args: []string{"http-backend"},
-		Env: []string{"GIT_PROJECT_ROOT=" + filepath.Dir(g.path), "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_COUNT=1",
-			"GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*"},
+		Env: []string{
+			"GIT_PROJECT_ROOT=" + filepath.Dir(g.path), "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_COUNT=1",
+			"GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*",
+		},
 	}
 	s := &gitServer{}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -16,7 +16,6 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-//nolint:gochecknoglobals // a flag of the test binary
 var update = flag.Bool("update", false, "rewrite the expected results of the golden cases")
 
 // TestGolden runs testdata/golden/*.txtar. Each starts with a sentence that
@@ -99,12 +98,12 @@ func (g *golden) step(name, data string) {
 	case "base":
 		g.writeFleet()
 	case "tag":
-		g.gitRepo.commit()
+		g.commit()
 		g.tag(words[1])
 	case "annotate":
-		g.annotate(words[1], g.gitRepo.commit())
+		g.annotate(words[1], g.commit())
 	case "branch":
-		g.ref("refs/heads/"+words[1], g.gitRepo.commit())
+		g.ref("refs/heads/"+words[1], g.commit())
 	case "untag":
 		g.deleteTag(words[1])
 	case "rm":
@@ -134,7 +133,7 @@ func (g *golden) load() {
 		return
 	}
 	g.dirty = false
-	g.gitRepo.commit()
+	g.commit()
 	if g.repo == nil {
 		g.repo, g.err = registry.Open(g.t.Context(), registry.Options{URL: g.path, CacheDir: g.cache})
 	} else {

@@ -59,8 +59,8 @@ func (l *loader) readLayer(ctx context.Context, e entry) error {
 	if err != nil {
 		return err
 	}
-	if problem != nil {
-		l.block(*problem)
+	if f == nil {
+		l.block(problem)
 		return nil
 	}
 	problems := inFile(e.path, f.mistakes)

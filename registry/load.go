@@ -53,6 +53,7 @@ func (r *Repo) load(ctx context.Context, rev string) (*Fleet, error) {
 		chains:   map[chainKey]*Values{},
 		checked:  map[overrideKey]Problems{},
 		absent:   map[Problem][]string{},
+		before:   r.chainsBefore(),
 	}
 	done, err := l.openTree(commit, rev)
 	if err != nil {
@@ -63,9 +64,10 @@ func (r *Repo) load(ctx context.Context, rev string) (*Fleet, error) {
 	if err := l.load(ctx); err != nil {
 		return nil, fmt.Errorf("commit %s: %w", commit.String()[:12], err)
 	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lastChains = l.chains
 	if !l.unreadable && !r.workTree {
-		r.mu.Lock()
-		defer r.mu.Unlock()
 		r.last, r.lastTags = l.fleet, now.tags
 	}
 	return l.fleet, nil
@@ -102,6 +104,12 @@ func (r *Repo) unchanged(commit string, now *refs) *Fleet {
 	return nil
 }
 
+func (r *Repo) chainsBefore() map[chainKey]*Values {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.lastChains
+}
+
 // loader makes one Fleet.
 type loader struct {
 	repo   *Repo
@@ -116,6 +124,7 @@ type loader struct {
 
 	versions map[versionKey]*versionResult
 	chains   map[chainKey]*Values
+	before   map[chainKey]*Values // those of the Load before
 	checked  map[overrideKey]Problems
 	// unreadable: something could not be read, and may be the next time.
 	unreadable bool
@@ -180,8 +189,8 @@ func (l *loader) readFleet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if problem != nil {
-		return *problem
+	if f == nil {
+		return problem
 	}
 	problems := inFile(name, f.mistakes)
 	if f.broken {
@@ -192,11 +201,13 @@ func (l *loader) readFleet(ctx context.Context) error {
 	return nil
 }
 
-// readEntry reads and decodes one file, or finds it in the cache. A file that
-// can't be read is a problem; the error is one of ctx alone.
-func readEntry[T any](ctx context.Context, l *loader, e entry, kind string, decode func([]byte) *T) (*T, *Problem, error) {
+// readEntry reads and decodes one file, or finds it in the cache. Without a
+// file, the problem says why it can't be read; the error is one of ctx alone.
+func readEntry[T any](ctx context.Context, l *loader, e entry, kind string, decode func([]byte) *T) (*T, Problem, error) {
+	problem := Problem{At: Position{File: e.path}}
 	if e.kind != entryFile {
-		return nil, &Problem{At: Position{File: e.path}, Message: fmt.Sprintf("this is %s, not a file", e.kind)}, nil
+		problem.Message = fmt.Sprintf("this is %s, not a file", e.kind)
+		return nil, problem, nil
 	}
 	f, err := cached(l.repo.cache, cacheKey{job: kind, hash: e.hash}, func() (*T, error) {
 		data, err := l.tree.read(ctx, e, maxFleetFile)
@@ -205,20 +216,16 @@ func readEntry[T any](ctx context.Context, l *loader, e entry, kind string, deco
 		}
 		return decode(data), nil
 	})
-	switch {
-	case err == nil:
-		return f, nil, nil
-	case ctx.Err() != nil:
-		return nil, nil, ctx.Err()
-	case errors.Is(err, errTooLarge):
-		return nil, &Problem{
-			At:      Position{File: e.path},
-			Message: fmt.Sprintf("the file is larger than %d MiB", maxFleetFile>>20),
-		}, nil
-	default:
-		l.unreadable = true
-		return nil, &Problem{At: Position{File: e.path}, Message: "can't be read: " + err.Error()}, nil
+	if err == nil {
+		return f, Problem{}, nil
 	}
+	if errors.Is(err, errTooLarge) {
+		problem.Message = fmt.Sprintf("the file is larger than %d MiB", maxFleetFile>>20)
+	} else {
+		l.unreadable = true
+		problem.Message = "can't be read: " + err.Error()
+	}
+	return nil, problem, ctx.Err()
 }
 
 // inFile makes the mistakes of a file Problems.
@@ -434,17 +441,17 @@ func (l *loader) moved(tag string, raw plumbing.Hash, at Position) *Problem {
 	if !ok || first.raw == raw {
 		return nil
 	}
-	commit, err := l.refs.commitOf(tag)
-	if err != nil || commit == first.commit {
-		return nil // what can't be read is reported by who reads it
+	// A tag that can't be read is reported by who reads it.
+	if commit, err := l.refs.commitOf(tag); err == nil && commit != first.commit {
+		return &Problem{
+			At: at,
+			Message: fmt.Sprintf("tag %s was moved: it was at %s when first seen and is at %s now; a version can't change",
+				tag, first.commit.String()[:12], commit.String()[:12]),
+			Hint: fmt.Sprintf("publish a new version, or move the tag back with: git push -f origin %s:refs/tags/%s",
+				first.commit, tag),
+		}
 	}
-	return &Problem{
-		At: at,
-		Message: fmt.Sprintf("tag %s was moved: it was at %s when first seen and is at %s now; a version can't change",
-			tag, first.commit.String()[:12], commit.String()[:12]),
-		Hint: fmt.Sprintf("publish a new version, or move the tag back with: git push -f origin %s:refs/tags/%s",
-			first.commit, tag),
-	}
+	return nil
 }
 
 // nearest returns the few published versions that are nearest to a version

@@ -62,9 +62,7 @@ func nextKey(s string) (key, rest string, err error) {
 			if err != nil || !strings.HasPrefix(s[1+len(quoted):], "]") {
 				return "", "", fmt.Errorf("a bracket or quote is not closed")
 			}
-			inside, after = quoted, s[len(quoted)+2:]
-			key, err = strconv.Unquote(inside)
-			return key, after, err
+			return unquote(quoted, s[len(quoted)+2:])
 		}
 		if _, err := strconv.ParseUint(inside, 10, 31); !ok || err != nil {
 			return "", "", fmt.Errorf("brackets hold the number of an item, or a quoted key")
@@ -80,8 +78,7 @@ func nextKey(s string) (key, rest string, err error) {
 		if err != nil {
 			return "", "", fmt.Errorf("a quote is not closed")
 		}
-		key, err = strconv.Unquote(quoted)
-		return key, s[len(quoted):], err
+		return unquote(quoted, s[len(quoted):])
 	}
 	end := strings.IndexAny(s, ".[")
 	if end < 0 {
@@ -91,4 +88,12 @@ func nextKey(s string) (key, rest string, err error) {
 		return "", "", fmt.Errorf("a key is empty")
 	}
 	return s[:end], s[end:], nil
+}
+
+func unquote(quoted, after string) (key, rest string, err error) {
+	key, err = strconv.Unquote(quoted)
+	if err != nil {
+		return "", "", fmt.Errorf("%s is not quoted as a Go string is: %w", quoted, err)
+	}
+	return key, after, nil
 }

@@ -33,6 +33,8 @@ func (p Position) String() string {
 }
 
 // Problem is one mistake in the fleet repository.
+//
+//nolint:errname // it is data first, and an error where one is wanted
 type Problem struct {
 	At Position `json:"at"`
 	// Message says what is wrong.
@@ -51,6 +53,8 @@ func (p Problem) Error() string {
 }
 
 // Problems is a list of mistakes; it is an error when it is not empty.
+//
+//nolint:errname // it is data first, and an error where one is wanted
 type Problems []Problem
 
 // Error joins the problems, one a line.

@@ -65,7 +65,7 @@ func readSeen(file string) (map[string]firstSeen, error) {
 		return map[string]firstSeen{}, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read the tags that were seen before: %w", err)
 	}
 	seen := map[string]firstSeen{}
 	for line := range strings.Lines(string(data)) {
@@ -92,7 +92,7 @@ func writeSeen(file string, seen map[string]firstSeen) (err error) {
 	}
 	f, err := os.CreateTemp(filepath.Dir(file), "first-seen-*")
 	if err != nil {
-		return err
+		return fmt.Errorf("write the tags that were seen: %w", err)
 	}
 	defer func() {
 		if err != nil {
@@ -103,5 +103,8 @@ func writeSeen(file string, seen map[string]firstSeen) (err error) {
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), file)
+	if err := os.Rename(f.Name(), file); err != nil {
+		return fmt.Errorf("write the tags that were seen: %w", err)
+	}
+	return nil
 }

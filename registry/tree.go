@@ -16,7 +16,7 @@ import (
 )
 
 // errTooLarge is a blob above the limit that a reader set.
-var errTooLarge = errors.New("file is too large") //nolint:gochecknoglobals // a sentinel error
+var errTooLarge = errors.New("file is too large")
 
 // tree is a folder with all below it, at one moment: a git tree, or a work tree.
 type tree interface {

@@ -11,8 +11,8 @@ import (
 // Values are one delivery's meta-config: layers and the cluster's own file,
 // merged by Helm's rules (maps merge, lists replace, null deletes), with the
 // place that each value came from. They are immutable, and shared by the
-// deliveries that have the same sources: the same pointer means the same
-// values. They are safe for concurrent use.
+// deliveries that have the same sources, also from one Load to the next: the
+// same pointer means the same values. They are safe for concurrent use.
 type Values struct {
 	// base is what source is laid over; nil at the bottom.
 	base   *Values

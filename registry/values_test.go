@@ -2,13 +2,10 @@ package registry_test
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
+	"maps"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"helm.sh/helm/v3/pkg/chartutil"
-	helmvalues "helm.sh/helm/v3/pkg/cli/values"
 	"pgregory.net/rapid"
 	"sigs.k8s.io/yaml"
 
@@ -106,10 +103,9 @@ func TestMergeIsHelms(t *testing.T) {
 			g.write(path, content)
 		}
 		var files []string
-		dir := t.TempDir()
 		for i := range rapid.IntRange(1, 4).Draw(rt, "layers") {
 			values := drawMap(rt, 3)
-			files = append(files, writeYAML(t, dir, fmt.Sprintf("%d.yaml", i), values))
+			files = append(files, toYAML(t, values))
 			g.write(fmt.Sprintf("layers/%d.yaml", i), toYAML(t, map[string]any{
 				"apiVersion": "keelson.io/v1alpha1", "kind": "Layer", "clusterSelector": map[string]any{},
 				"components": map[string]any{"coredns": map[string]any{"values": values}},
@@ -125,14 +121,14 @@ func TestMergeIsHelms(t *testing.T) {
 			rt.Fatal(err)
 		}
 
-		merged, err := (&helmvalues.Options{ValueFiles: files}).MergeValues(nil)
-		if err != nil {
-			rt.Fatal(err)
+		merged := map[string]any{}
+		for _, file := range files {
+			merged = helmMerge(merged, fromYAML(t, file))
 		}
 		if diff := cmp.Diff(merged, d.Values.Map()); diff != "" {
 			rt.Errorf("merged otherwise than by Helm (-helm +keelson):\n%s", diff)
 		}
-		checkExplained(rt, d, chartutil.CoalesceTables(merged, chart))
+		checkExplained(rt, d, helmCoalesce(merged, chart))
 	})
 }
 
@@ -212,11 +208,51 @@ func toYAML(t testing.TB, v any) string {
 	return string(data)
 }
 
-func writeYAML(t testing.TB, dir, name string, v any) string {
+func fromYAML(t testing.TB, text string) map[string]any {
 	t.Helper()
-	path := filepath.Join(dir, name)
-	if err := os.WriteFile(path, []byte(toYAML(t, v)), 0o644); err != nil {
+	out := map[string]any{}
+	if err := yaml.Unmarshal([]byte(text), &out); err != nil {
 		t.Fatal(err)
 	}
-	return path
+	return out
+}
+
+// helmMerge is mergeMaps of helm v3.22 (pkg/cli/values/options.go): what helm -f A -f B does. The renderer alone may import Helm.
+func helmMerge(a, b map[string]any) map[string]any {
+	out := make(map[string]any, len(a))
+	maps.Copy(out, a)
+	for k, v := range b {
+		if v, ok := v.(map[string]any); ok {
+			if bv, ok := out[k]; ok {
+				if bv, ok := bv.(map[string]any); ok {
+					out[k] = helmMerge(bv, v)
+					continue
+				}
+			}
+		}
+		out[k] = v
+	}
+	return out
+}
+
+// helmCoalesce is what coalesceValues and coalesceTables of helm v3.22
+// (pkg/chartutil/coalesce.go) make of values and a chart's own, without
+// subcharts: values win, and a null takes the chart's key away.
+func helmCoalesce(values, chart map[string]any) map[string]any {
+	out := map[string]any{}
+	maps.Copy(out, values)
+	for k, below := range chart {
+		v, ok := out[k]
+		over, isMap := v.(map[string]any)
+		under, belowIsMap := below.(map[string]any)
+		switch {
+		case !ok:
+			out[k] = below
+		case v == nil && below != nil:
+			delete(out, k)
+		case isMap && belowIsMap:
+			out[k] = helmCoalesce(over, under)
+		}
+	}
+	return out
 }

@@ -26,7 +26,7 @@ type versionResult struct {
 }
 
 // errUnreadable keeps a result that may be another the next time out of the cache.
-var errUnreadable = errors.New("something could not be read") //nolint:gochecknoglobals // a sentinel error
+var errUnreadable = errors.New("something could not be read")
 
 // versionReader reads one version of a component from a tree.
 type versionReader struct {
@@ -40,6 +40,7 @@ type versionReader struct {
 	unreadable bool
 	files      int
 	bytes      int64
+	full       bool    // a limit was reached
 	entries    []entry // all files below the folder
 }
 
@@ -47,6 +48,9 @@ type versionReader struct {
 func (r *versionReader) read(ctx context.Context, name, commit, hash string) (*versionResult, error) {
 	if err := r.walk(ctx, r.folder); err != nil {
 		return nil, err
+	}
+	if r.full {
+		return &versionResult{problems: r.problems}, nil
 	}
 	v := &Version{Component: r.component, Name: name, Commit: commit, Tree: hash}
 	if err := r.readSpec(ctx, v); err != nil {
@@ -80,31 +84,38 @@ func (r *versionReader) walk(ctx context.Context, folder string) error {
 	for _, e := range entries {
 		switch e.kind {
 		case entryFile:
-			r.files++
-			if r.files > maxComponentFiles {
-				r.add(r.folder, "the component holds more than %d files", maxComponentFiles)
-				return nil
-			}
-			size, err := r.tree.size(ctx, e)
-			if err != nil {
-				return r.trouble(ctx, e.path, err)
-			}
-			if r.bytes += size; r.bytes > maxComponentBytes {
-				r.add(r.folder, "the component is larger than %d MiB", maxComponentBytes>>20)
-				return nil
-			}
-			if size > maxComponentFile {
-				r.add(e.path, "the file is larger than %d MiB", maxComponentFile>>20)
-				continue
-			}
-			r.entries = append(r.entries, e)
+			err = r.take(ctx, e)
 		case entryFolder:
-			if err := r.walk(ctx, e.path); err != nil || r.files > maxComponentFiles || r.bytes > maxComponentBytes {
-				return err
-			}
+			err = r.walk(ctx, e.path)
 		default:
 			r.add(e.path, "this is %s; a component holds plain files only", e.kind)
 		}
+		if err != nil || r.full {
+			return err
+		}
+	}
+	return nil
+}
+
+// take lists one file, unless a limit forbids it.
+func (r *versionReader) take(ctx context.Context, e entry) error {
+	size, err := r.tree.size(ctx, e)
+	if err != nil {
+		return r.trouble(ctx, e.path, err)
+	}
+	r.files++
+	r.bytes += size
+	switch {
+	case r.files > maxComponentFiles:
+		r.add(r.folder, "the component holds more than %d files", maxComponentFiles)
+		r.full = true
+	case r.bytes > maxComponentBytes:
+		r.add(r.folder, "the component is larger than %d MiB", maxComponentBytes>>20)
+		r.full = true
+	case size > maxComponentFile:
+		r.add(e.path, "the file is larger than %d MiB", maxComponentFile>>20)
+	default:
+		r.entries = append(r.entries, e)
 	}
 	return nil
 }

@@ -1,0 +1,261 @@
+package registry_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry"
+)
+
+// TestSpecs decodes a file of each kind with every field set: the decoder is
+// driven by the Go types, so a field that it can't read shows here.
+func TestSpecs(t *testing.T) {
+	t.Parallel()
+	g := newGitRepo(t)
+	const header = "apiVersion: keelson.io/v1alpha1\nkind: "
+	g.write("fleet.yaml", header+`Fleet
+name: world
+drift: report
+danger:
+  - name: replicas
+    match: {group: apps, kinds: [Deployment, "*Set"], namespace: kube-*, name: x}
+    path: .spec.replicas
+    on: [add, change, remove, delete-object]
+    effect: keep
+    because: someone else sets it
+`)
+	const component = header + `Component
+namespace: kube-system
+description: DNS
+dependsOn: [other]
+adopt: true
+drift: restore
+timeout: 90s
+danger:
+`
+	g.write("components/coredns/component.yaml", component+"  - {name: all, effect: deny, because: no}\n")
+	g.write("components/coredns/images.yaml", header+`Images
+images:
+  coredns:
+    repository: registry.k8s.io/coredns/coredns
+    tag: "1.10"
+    digest: sha256:`+strings.Repeat("ab", 32)+`
+    into: {ref: a.ref, registry: a.registry, repository: a.repository, tag: a.tag, digest: a.digest}
+`)
+	g.write("components/coredns/template/Chart.yaml", "name: x\n")
+	g.write("components/coredns/template/templates/b.yaml", "b")
+	g.write("components/coredns/template/templates-a.yaml", "a")
+	g.write("components/other/component.yaml", header+"Component\nnamespace: x\n")
+	g.write("components/other/template/Chart.yaml", "name: x\n")
+	g.write("clusters/a/cluster.yaml", header+`Cluster
+labels: {stage: testing, topology.kubernetes.io/region: hz}
+connection:
+  secret: {namespace: ns, name: s, key: k}
+imageMirrors: {registry.k8s.io: mirror.example}
+paused: true
+`)
+	for _, name := range []string{"coredns", "other"} {
+		g.write("clusters/a/"+name+".yaml", header+"MetaConfig\nversion: HEAD\nvalues: {a: {b: [1]}}\npaused: true\n")
+	}
+	revision := g.commit().String()
+	f := load(t, open(t, g.path), "main")
+
+	// "because: no" is a boolean in YAML 1.1; the other files have no mistake.
+	if len(f.Problems) != 1 || !strings.Contains(f.Problems[0].Message, "because must be a string") {
+		t.Fatal(f.Problems)
+	}
+	if v := f.Cluster("a").Delivery("other").Version; v == nil || v.Commit != revision || v.Name != "HEAD" {
+		t.Errorf("version %+v", v)
+	}
+	g.write("components/coredns/component.yaml", component+`  - {name: all, effect: deny, because: "no"}`+"\n")
+	g.commit()
+	r := open(t, g.path)
+	f = load(t, r, "main")
+	if err := f.Problems.Err(); err != nil {
+		t.Fatal(err)
+	}
+	c := f.Cluster("a")
+	v := c.Delivery("coredns").Version
+	h := func(kind string) v1alpha1.Header {
+		return v1alpha1.Header{APIVersion: "keelson.io/v1alpha1", Kind: kind}
+	}
+	for _, x := range []struct{ got, want any }{
+		{f.Spec, v1alpha1.Fleet{
+			Header: h("Fleet"), Name: "world", Drift: v1alpha1.DriftReport,
+			Danger: []v1alpha1.DangerRule{{
+				Name:  "replicas",
+				Match: v1alpha1.ObjectMatch{Group: "apps", Kinds: []string{"Deployment", "*Set"}, Namespace: "kube-*", Name: "x"},
+				Path:  ".spec.replicas", On: []v1alpha1.Event{"add", "change", "remove", "delete-object"},
+				Effect: v1alpha1.EffectKeep, Because: "someone else sets it",
+			}},
+		}},
+		{c.Spec, v1alpha1.Cluster{
+			Header: h("Cluster"), Labels: map[string]string{"stage": "testing", "topology.kubernetes.io/region": "hz"},
+			Connection:   v1alpha1.Connection{Secret: &v1alpha1.SecretKey{Namespace: "ns", Name: "s", Key: "k"}},
+			ImageMirrors: map[string]string{"registry.k8s.io": "mirror.example"}, Paused: true,
+		}},
+		{v.Spec, v1alpha1.Component{
+			Header: h("Component"), Namespace: "kube-system", Description: "DNS", DependsOn: []string{"other"}, Adopt: true,
+			Drift: v1alpha1.DriftRestore, Timeout: &metav1.Duration{Duration: 90 * time.Second},
+			Danger: []v1alpha1.DangerRule{{Name: "all", Effect: v1alpha1.EffectDeny, Because: "no"}},
+		}},
+		{v.Images["coredns"], v1alpha1.Image{
+			Repository: "registry.k8s.io/coredns/coredns", Tag: "1.10", Digest: "sha256:" + strings.Repeat("ab", 32),
+			Into: &v1alpha1.ImagePaths{Ref: "a.ref", Registry: "a.registry", Repository: "a.repository", Tag: "a.tag", Digest: "a.digest"},
+		}},
+		{v.Chart, []registry.File{
+			{Name: "Chart.yaml", Data: []byte("name: x\n")},
+			{Name: "templates-a.yaml", Data: []byte("a")},
+			{Name: "templates/b.yaml", Data: []byte("b")},
+		}},
+		{v.ImageValues(c.Spec.ImageMirrors)["a"], map[string]any{
+			"ref":      "mirror.example/coredns/coredns:1.10@sha256:" + strings.Repeat("ab", 32),
+			"registry": "mirror.example", "repository": "coredns/coredns", "tag": "1.10", "digest": "sha256:" + strings.Repeat("ab", 32),
+		}},
+		{c.Delivery("coredns").Values.Map(), map[string]any{"a": map[string]any{"b": []any{1.0}}}},
+		{c.Delivery("coredns").Paused, true},
+	} {
+		if diff := cmp.Diff(x.want, x.got); diff != "" {
+			t.Errorf("(-want +got):\n%s", diff)
+		}
+	}
+}
+
+// TestLimits: what is too large is named, and not read into memory.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	large := strings.Repeat("x", 5<<20)
+	cases := map[string]struct {
+		why  string
+		fill func(g *gitRepo)
+		want string
+	}{
+		"File": {"One file of more than 5 MiB.", func(g *gitRepo) {
+			g.write("components/coredns/template/files/a.bin", large+"x")
+		}, "components/coredns/template/files/a.bin: the file is larger than 5 MiB"},
+		"Bytes": {"More than 50 MiB in all.", func(g *gitRepo) {
+			for i := range 11 {
+				g.write(fmt.Sprintf("components/coredns/docs/%d.bin", i), large)
+			}
+		}, "components/coredns: the component is larger than 50 MiB"},
+		"Files": {"More than 10,000 files.", func(g *gitRepo) {
+			g.write("components/coredns/f/0", "x")
+			for i := range 10_000 {
+				g.files[fmt.Sprintf("components/coredns/f/%d", i)] = g.files["components/coredns/f/0"]
+			}
+		}, "components/coredns: the component holds more than 10000 files"},
+		"Name": {"A name with a control character.", func(g *gitRepo) {
+			g.write("components/coredns/template/a\x1bb", "x")
+		}, `components/coredns/template: can't be read: components/coredns/template: file name "a\x1bb" holds a slash, backslash or control character`},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGitRepo(t)
+			g.writeFleet()
+			c.fill(g)
+			g.write("clusters/a/coredns.yaml", "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: HEAD\n")
+			g.commit()
+			f := load(t, open(t, g.path), "")
+			d := f.Cluster("a").Delivery("coredns")
+			if d.Version != nil || len(d.Problems) == 0 || d.Problems[0].Error() != c.want {
+				t.Errorf("%s Problems: %v; want %q", c.why, d.Problems, c.want)
+			}
+			if b := f.Cluster("b").Delivery("coredns"); b.Problems.Err() != nil {
+				t.Errorf("%s The other cluster is blocked: %v", c.why, b.Problems)
+			}
+		})
+	}
+}
+
+// TestUnreadable: an object that can't be read blocks what it is for, and is
+// read when it is there again. It is neither absence nor remembered.
+func TestUnreadable(t *testing.T) {
+	t.Parallel()
+	for name, path := range map[string]string{
+		"Own":      "clusters/a/coredns.yaml",
+		"Cluster":  "clusters/a/cluster.yaml",
+		"Template": "components/coredns/template/values.yaml",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGitRepo(t)
+			g.writeFleet()
+			hash := g.files[path].hash.String()
+			object := filepath.Join(g.path, "objects", hash[:2], hash[2:])
+			data := readFile(t, object)
+			if err := os.Remove(object); err != nil {
+				t.Fatal(err)
+			}
+			r := open(t, g.path)
+			f := load(t, r, "")
+			a := f.Cluster("a")
+			if a == nil || a.Delivery("coredns") == nil || len(a.Problems)+len(a.Delivery("coredns").Problems) == 0 {
+				t.Fatalf("cluster %+v; want its delivery, blocked", a)
+			}
+			if err := os.WriteFile(object, data, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if err := r.Fetch(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if err := load(t, r, "").Problems.Err(); err != nil {
+				t.Errorf("the object is back, and still: %v", err)
+			}
+		})
+	}
+}
+
+func TestNothingKnown(t *testing.T) {
+	t.Parallel()
+	g := newGitRepo(t)
+	g.writeFleet()
+	r := open(t, g.path)
+	if _, err := r.Load(t.Context(), "nope"); err == nil || !strings.Contains(err.Error(), `"nope"`) {
+		t.Errorf("unknown revision: %v", err)
+	}
+	g.write("fleet.yaml", "a: [")
+	g.commit()
+	if err := r.Fetch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, err := r.Load(t.Context(), "")
+	problems, ok := errors.AsType[registry.Problems](err)
+	if !ok || len(problems) != 1 || problems[0].At.Line == 0 {
+		t.Errorf("broken fleet.yaml: %v; want its Problems", err)
+	}
+	if _, err := registry.Open(t.Context(), registry.Options{URL: t.TempDir(), CacheDir: t.TempDir()}); err == nil {
+		t.Error("opened a folder that is no repository")
+	}
+}
+
+// TestShared: what did not change is the same pointer in the next Fleet, so
+// that whoever computed something of it need not do it again.
+func TestShared(t *testing.T) {
+	t.Parallel()
+	g := newGitRepo(t)
+	g.writeFleet()
+	r := open(t, g.path)
+	before := load(t, r, "")
+	g.write("README.md", "x")
+	g.commit()
+	if err := r.Fetch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	after := load(t, r, "")
+	for _, name := range []string{"a", "b"} {
+		x, y := before.Cluster(name).Delivery("coredns"), after.Cluster(name).Delivery("coredns")
+		if x == y || x.Version != y.Version || x.Values != y.Values {
+			t.Errorf("%s: version %p → %p, values %p → %p", name, x.Version, y.Version, x.Values, y.Values)
+		}
+	}
+}
