@@ -3,6 +3,8 @@ package registry_test
 import (
 	"fmt"
 	"maps"
+	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -139,6 +141,7 @@ func checkExplained(t *rapid.T, d *registry.Delivery, final map[string]any) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	shown := map[string]bool{}
 	for _, e := range list {
 		if e.At.File == "" || e.At.Line == 0 {
 			t.Errorf("%s has no place: %v", e.Path, e.At)
@@ -147,6 +150,7 @@ func checkExplained(t *rapid.T, d *registry.Delivery, final map[string]any) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		shown[registry.FormatPath(path)] = true
 		var at any = final
 		for _, step := range path {
 			switch v := at.(type) {
@@ -165,6 +169,30 @@ func checkExplained(t *rapid.T, d *registry.Delivery, final map[string]any) {
 		if diff := cmp.Diff(at, e.Value); diff != "" && e.Path != "." {
 			t.Errorf("%s (-helm +explain):\n%s", e.Path, diff)
 		}
+	}
+	eachLeaf(final, nil, func(path []string) {
+		if !shown[registry.FormatPath(path)] {
+			t.Errorf("templates see %s, and Explain does not show it", registry.FormatPath(path))
+		}
+	})
+}
+
+// eachLeaf calls back for every scalar and empty list below v.
+func eachLeaf(v any, path []string, leaf func(path []string)) {
+	switch v := v.(type) {
+	case map[string]any:
+		for key, child := range v {
+			eachLeaf(child, append(slices.Clone(path), key), leaf)
+		}
+	case []any:
+		for i, child := range v {
+			eachLeaf(child, append(slices.Clone(path), strconv.Itoa(i)), leaf)
+		}
+		if len(v) == 0 {
+			leaf(path)
+		}
+	default:
+		leaf(path)
 	}
 }
 
