@@ -14,8 +14,9 @@ func newBuild() *cobra.Command {
 		Use:   "build",
 		Short: "Build etcd, the control plane, kubectl and kwok, once",
 		Long: `Builds the programs into the user's cache and reuses them from then on. The first
-build takes about five minutes on two idle cores and needs the network (or a filled
-module cache) and about 4 GB of memory; with everything built it returns at once.
+build takes five to ten minutes on two cores, 2 GB of memory and 4 GB of Go's build
+cache, and needs the network or a filled module cache. With everything built it
+returns at once.
 
 Which versions is pinned by lab/build/*/go.mod. A changed pin builds into a new folder.`,
 		Example: `  lab build

@@ -1,0 +1,228 @@
+// Command smoke shows Keelson at work on real API servers.
+//
+// With --demo it brings up a hub and three clusters, publishes the example
+// fleet, starts the controller, and leaves all of it running with a tour of
+// what to try. Without, it does the same unattended and then checks what the
+// README promises, a line a check; audit logs of the API servers are the
+// witness. It leaves nothing behind.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/keelson-io/keelson/lab/binaries"
+	"github.com/keelson-io/keelson/lab/cluster"
+)
+
+// clusters of the example fleet, in the order in which people would upgrade.
+const (
+	testing    = "testing-eu-01"
+	canary     = "canary-eu-01"
+	production = "prod-us-01"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := command(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "smoke:", err)
+		os.Exit(1)
+	}
+}
+
+func command(ctx context.Context) error {
+	binary := flag.String("keelson", "bin/keelson", "the keelson binary")
+	fleet := flag.String("fleet", "examples/fleet", "the fleet repository to copy")
+	demo := flag.Bool("demo", false, "bring everything up, print a tour, and stay until interrupted")
+	only := flag.String("only", "", "run only the checks whose name contains this")
+	keep := flag.Bool("keep", false, "leave clusters and files for a look after the checks")
+	listen := flag.String("listen", "127.0.0.1:0", "address of the controller's metrics and probes")
+	flag.Parse()
+	s, err := prepare(*binary, *demo)
+	if err != nil {
+		return err
+	}
+	s.controller.listen = *listen
+	if *demo {
+		return s.demo(ctx, *fleet)
+	}
+	return s.checks(ctx, *fleet, *only, *keep)
+}
+
+// smoke is one run.
+type smoke struct {
+	binary     string
+	scene      *scene
+	repo       *repository
+	controller *controller
+	deliveries int // how many the fleet has
+	objects    int // how many the clusters have
+	passed     int
+	failed     []string
+}
+
+func prepare(binary string, demo bool) (*smoke, error) {
+	binary, err := filepath.Abs(binary)
+	if err != nil {
+		return nil, fmt.Errorf("find keelson: %w", err)
+	}
+	set, err := binaries.Find()
+	if err != nil {
+		return nil, fmt.Errorf("find the control plane: %w", err)
+	}
+	folder, err := cluster.DefaultDir()
+	if err != nil {
+		return nil, fmt.Errorf("find a folder: %w", err)
+	}
+	folder = filepath.Join(filepath.Dir(folder), "demo")
+	if !demo {
+		if folder, err = os.MkdirTemp("", "keelson-smoke-"); err != nil {
+			return nil, fmt.Errorf("make a folder: %w", err)
+		}
+	}
+	s := &smoke{binary: binary, scene: &scene{
+		lab: &cluster.Lab{Dir: filepath.Join(folder, "clusters")}, set: set, folder: folder,
+		clusters: []string{testing, canary, production},
+	}}
+	s.controller = &controller{
+		binary: binary, kubeconfig: s.scene.kubeconfig(), cache: filepath.Join(folder, "cache"),
+		log: filepath.Join(folder, "controller.log"),
+	}
+	return s, nil
+}
+
+func say(format string, args ...any) {
+	fmt.Printf("%s  %s\n", time.Now().Format("15:04:05"), fmt.Sprintf(format, args...))
+}
+
+// demo leaves everything running until it is interrupted.
+func (s *smoke) demo(ctx context.Context, fleet string) error {
+	defer s.scene.down(context.WithoutCancel(ctx)) //nolint:errcheck // said below by lab
+	s.scene.lab.Say = func(line string) { say("%s", line) }
+	if err := s.scene.up(ctx); err != nil {
+		return err
+	}
+	var err error
+	if s.repo, err = makeRepository(ctx, s.scene.folder, fleet); err != nil {
+		return err
+	}
+	s.controller.repo = s.repo.url
+	say("the fleet repository: %s", s.repo.url)
+	started := time.Now()
+	if err := s.controller.start(); err != nil {
+		return err
+	}
+	defer s.controller.stop() //nolint:errcheck // it ends with us
+	if err := s.converged(ctx, 3*time.Minute); err != nil {
+		return err
+	}
+	say("converged %d deliveries on %d clusters in %s", s.deliveries, len(s.scene.clusters), time.Since(started).Round(100*time.Millisecond))
+	out, _, err := s.keelson(ctx, "status")
+	if err != nil {
+		return err
+	}
+	fmt.Println()
+	fmt.Println(out)
+	s.tour()
+	<-ctx.Done()
+	say("stopping")
+	return nil
+}
+
+// tour prints what to type next; every line works as it stands.
+func (s *smoke) tour() {
+	bin := filepath.Dir(s.binary)
+	fmt.Printf(`It runs until you press Ctrl-C, which removes all of it. In another terminal:
+
+  export PATH=%[1]s:%[2]s:$PATH KUBECONFIG=%[3]s KEELSON_REPO=%[4]s
+  cd %[5]s
+
+  # what runs where
+  keelson status
+  kubectl --context %[6]s -n kube-system get deployments
+  keelson explain %[8]s coredns replicas
+
+  # drift: a person scales, Keelson sets it back
+  kubectl --context %[6]s -n kube-system scale deployment coredns --replicas 7
+  kubectl --context %[6]s -n kube-system get deployment coredns -w
+
+  # a new version: publish it, then let the testing cluster run it
+  sed -i 's/tag: v1.12.0/tag: v1.12.1/; /digest:/d' components/coredns/images.yaml
+  git commit -qam 'coredns v1.12.1' && git tag coredns/v1.12.1 && git push -q origin main coredns/v1.12.1
+  sed -i 's/^version: .*/version: v1.12.1/' clusters/%[6]s/coredns.yaml
+  keelson diff %[6]s coredns --revision HEAD
+  git commit -qam 'testing: coredns v1.12.1' && git push -q
+  keelson status %[6]s --watch
+
+  # a mistake: nothing happens but a clear message
+  echo 'valeus: {}' >> clusters/%[7]s/coredns.yaml && git commit -qam oops && git push -q
+  keelson validate; keelson status %[7]s
+  git revert --no-edit HEAD -q; git push -q
+
+  keelson history %[6]s
+  tail -f %[9]s
+`, bin, s.scene.set.Dir, s.scene.kubeconfig(), s.repo.url, s.repo.work, testing, canary, production, s.controller.log)
+}
+
+// checks runs everything and removes it.
+func (s *smoke) checks(ctx context.Context, fleet, only string, keep bool) (err error) {
+	if !keep {
+		defer func() {
+			ctx := context.WithoutCancel(ctx)
+			cleanup := errors.Join(s.controller.stop(), s.scene.down(ctx))
+			if s.repo != nil {
+				cleanup = errors.Join(cleanup, s.repo.close())
+			}
+			if len(s.failed) == 0 && err == nil {
+				cleanup = errors.Join(cleanup, os.RemoveAll(s.scene.folder))
+			}
+			err = errors.Join(err, cleanup)
+		}()
+	}
+	say("files of this run: %s", s.scene.folder)
+	if s.repo, err = makeRepository(ctx, s.scene.folder, fleet); err != nil {
+		return err
+	}
+	if err := s.addBeacon(ctx); err != nil {
+		return err
+	}
+	if err := s.repo.serve(ctx); err != nil {
+		return err
+	}
+	s.controller.repo = s.repo.url
+	for _, c := range allChecks() {
+		if only != "" && !c.always && !strings.Contains(c.name, only) {
+			continue
+		}
+		if ctx.Err() != nil {
+			return ctx.Err() //nolint:wrapcheck // interrupted
+		}
+		started := time.Now()
+		line, err := c.run(s, ctx)
+		took := time.Since(started).Round(100 * time.Millisecond)
+		if err != nil {
+			s.failed = append(s.failed, c.name)
+			fmt.Printf("FAIL  %-22s %s (%s)\n", c.name, strings.ReplaceAll(err.Error(), "\n", "\n      "), took)
+			if c.always {
+				break
+			}
+			continue
+		}
+		s.passed++
+		fmt.Printf("ok    %-22s %s (%s)\n", c.name, strings.ReplaceAll(line, "\n", "\n      "), took)
+	}
+	fmt.Printf("%d passed, %d failed\n", s.passed, len(s.failed))
+	if len(s.failed) > 0 {
+		return fmt.Errorf("failed: %s; the controller's log is %s", strings.Join(s.failed, ", "), s.controller.log)
+	}
+	return nil
+}
