@@ -90,11 +90,11 @@ func (p painter) paint(s style, text string) string {
 	return "\x1b[" + string(s) + "m" + text + "\x1b[0m"
 }
 
-// clean makes control characters visible, all but line breaks: what comes from
+// clean makes control characters visible, all but line breaks and tabs: what comes from
 // a cluster or repository must not drive the reader's terminal.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r != '\n' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)) {
+		if r != '\n' && r != '\t' && (unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r)) {
 			return '\uFFFD'
 		}
 		return r

@@ -40,6 +40,9 @@ const (
 	exitStopped = 130 // by a signal
 )
 
+// helpColumns is the width that help texts are made for.
+const helpColumns = 80
+
 // errFound ends a command with exitFound, when its output has said why.
 var errFound = errors.New("found")
 
@@ -136,6 +139,7 @@ password, set KEELSON_GIT_USERNAME and KEELSON_GIT_PASSWORD.`,
 	root.SetErr(env.Err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err: err} })
 	root.SetVersionTemplate("keelson {{.Version}}\n")
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), ".FlagUsages ", fmt.Sprintf(".FlagUsagesWrapped %d ", helpColumns)))
 	a.globalFlags(root)
 	root.AddGroup(
 		&cobra.Group{ID: groupGit, Title: "What git says:"},
@@ -160,13 +164,12 @@ const (
 
 func (a *app) globalFlags(root *cobra.Command) {
 	f := root.PersistentFlags()
-	f.SortFlags = false
 	f.StringVar(&a.repo, "repo", ".", "fleet repository: a `PATH|URL`")
 	f.StringVar(&a.revision, "revision", "", "branch, tag or commit `REV` of it (default its HEAD)")
 	f.StringVarP(&a.output, "output", "o", outputText, "`FORMAT` of the output: text, json or yaml")
 	f.StringVar(&a.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: KUBECONFIG, as kubectl)")
 	f.StringVar(&a.context, "context", "", "`CONTEXT` of the hub in the kubeconfig")
-	f.StringVar(&a.color, "color", colorAuto, "color the output: auto, always or never")
+	f.StringVar(&a.color, "color", colorAuto, "color the output `WHEN`: auto, always or never")
 	f.StringVar(&a.config, "config", "", "settings `FILE` (default: keelson.yaml, if it exists)")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "say on stderr what is being done")
 	for name, values := range map[string][]string{

@@ -151,13 +151,11 @@ func (c *Controller) read(ctx context.Context) error {
 	if err := c.repo.Fetch(ctx); err != nil {
 		return err
 	}
-	// Loading is incremental, and tags move without a new commit.
+	// Tags come and move without a commit; Load returns the same Fleet only
+	// when nothing at all is new.
 	fleet, err := c.repo.Load(ctx, c.revision)
-	if err != nil {
+	if err != nil || fleet == current {
 		return err
-	}
-	if current != nil && current.Revision == fleet.Revision && sameVersions(current, fleet) {
-		return nil
 	}
 	c.log.Info("new revision", "revision", fleet.Revision, "clusters", len(fleet.Clusters), "problems", len(fleet.Problems))
 	for _, p := range fleet.Problems {
@@ -168,26 +166,6 @@ func (c *Controller) read(ctx context.Context) error {
 	c.mu.Unlock()
 	c.assign(ctx, fleet)
 	return nil
-}
-
-// sameVersions reports whether two loads of one commit found the same versions
-// and problems: tags come, go and move without a commit.
-func sameVersions(a, b *registry.Fleet) bool {
-	if !reflect.DeepEqual(a.Problems, b.Problems) || len(a.Clusters) != len(b.Clusters) {
-		return false
-	}
-	for i, ca := range a.Clusters {
-		cb := b.Clusters[i]
-		if len(ca.Deliveries) != len(cb.Deliveries) {
-			return false
-		}
-		for j, da := range ca.Deliveries {
-			if da.Version != cb.Deliveries[j].Version || len(da.Problems) != len(cb.Deliveries[j].Problems) {
-				return false
-			}
-		}
-	}
-	return true
 }
 
 // assign gives each cluster its part of the fleet, and starts and stops agents.

@@ -618,12 +618,12 @@ func (s *smoke) checkAutoscaler(ctx context.Context) (string, error) {
 		if values == nil {
 			values = map[string]any{}
 		}
-		values["podAnnotations"] = map[string]any{"smoke": "autoscaler"}
+		values["resources"] = map[string]any{"requests": map[string]any{"cpu": "70m", "memory": "48Mi"}}
 		m["values"] = values
 	}); err != nil {
 		return "", err
 	}
-	if err := s.repo.push(ctx, "canary: annotate coredns"); err != nil {
+	if err := s.repo.push(ctx, "canary: other resources for coredns"); err != nil {
 		return "", err
 	}
 	err = until(ctx, patience, func(ctx context.Context) error {
@@ -631,8 +631,9 @@ func (s *smoke) checkAutoscaler(ctx context.Context) (string, error) {
 		if err != nil {
 			return err
 		}
-		if v, _, _ := unstructured.NestedString(u.Object, "spec", "template", "metadata", "annotations", "smoke"); v != "autoscaler" {
-			return errors.New("the annotation is not there")
+		containers, _, _ := unstructured.NestedSlice(u.Object, "spec", "template", "spec", "containers")
+		if !strings.Contains(fmt.Sprint(containers), "cpu:70m") {
+			return errors.New("the pushed resources are not there")
 		}
 		return nil
 	})

@@ -1,0 +1,253 @@
+package cmd_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+
+	"github.com/keelson-io/keelson/cmd"
+)
+
+// server is a real API server, hub and cluster in one; nil without
+// KUBEBUILDER_ASSETS.
+var server *rest.Config
+
+// kubeconfig is that of server, with the context prod.
+var kubeconfig string
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "keelson-cmd-")
+	if err != nil {
+		return complain(err)
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	// Nothing of the user's may change what tests see, or be changed by them.
+	for name, value := range map[string]string{
+		"HOME": dir, "XDG_CACHE_HOME": filepath.Join(dir, "cache"), "KUBECONFIG": filepath.Join(dir, "none"),
+		"GIT_CONFIG_GLOBAL": os.DevNull, "GIT_CONFIG_SYSTEM": os.DevNull, "NO_COLOR": "",
+	} {
+		if err := os.Setenv(name, value); err != nil {
+			return complain(err)
+		}
+	}
+	for _, v := range os.Environ() {
+		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "KEELSON_") {
+			_ = os.Unsetenv(name)
+		}
+	}
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		return m.Run()
+	}
+	env := &envtest.Environment{CRDDirectoryPaths: []string{"../components/keelson/template/crds"}}
+	if server, err = env.Start(); err != nil {
+		return complain(err)
+	}
+	defer func() { _ = env.Stop() }()
+	user, err := env.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, nil)
+	if err != nil {
+		return complain(err)
+	}
+	content, err := user.KubeConfig()
+	if err != nil {
+		return complain(err)
+	}
+	kubeconfig = filepath.Join(dir, "kubeconfig")
+	// envtest calls everything in its kubeconfig envtest.
+	named := strings.ReplaceAll(string(content), "envtest", "prod")
+	if err := os.WriteFile(kubeconfig, []byte(named), 0o600); err != nil {
+		return complain(err)
+	}
+	return m.Run()
+}
+
+func complain(err error) int {
+	fmt.Fprintln(os.Stderr, err)
+	return 1
+}
+
+// result is what a command left behind.
+type result struct {
+	code     int
+	out, err string
+}
+
+// world is what a command is run in.
+type world struct {
+	in      string // a person types this; "": nobody is there
+	columns int    // of the terminal; 0: none
+	now     time.Time
+}
+
+func (w world) run(t *testing.T, args ...string) result {
+	t.Helper()
+	return w.runContext(t.Context(), args...)
+}
+
+func (w world) runContext(ctx context.Context, args ...string) result {
+	var out, err bytes.Buffer
+	now := w.now
+	if now.IsZero() {
+		now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	}
+	code := cmd.Run(ctx, cmd.Env{
+		In: strings.NewReader(w.in), Out: &out, Err: &err,
+		Now: func() time.Time { return now }, Version: "v1.2.3",
+		Columns: func(io.Writer) int { return w.columns },
+		Asks:    func() bool { return w.in != "" },
+	}, args)
+	return result{code: code, out: out.String(), err: err.String()}
+}
+
+func keelson(t *testing.T, args ...string) result {
+	t.Helper()
+	return world{}.run(t, args...)
+}
+
+func (r result) want(t *testing.T, code int) result {
+	t.Helper()
+	if r.code != code {
+		t.Fatalf("exit code %d, want %d\nstdout:\n%s\nstderr:\n%s", r.code, code, r.out, r.err)
+	}
+	return r
+}
+
+// says checks for texts in what went to stdout and stderr.
+func (r result) says(t *testing.T, texts ...string) result {
+	t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(r.out+r.err, text) {
+			t.Errorf("it does not say %q\nstdout:\n%s\nstderr:\n%s", text, r.out, r.err)
+		}
+	}
+	return r
+}
+
+func (r result) saysNot(t *testing.T, texts ...string) result {
+	t.Helper()
+	for _, text := range texts {
+		if strings.Contains(r.out+r.err, text) {
+			t.Errorf("it says %q\nstdout:\n%s\nstderr:\n%s", text, r.out, r.err)
+		}
+	}
+	return r
+}
+
+// fleet is a fleet repository in a temporary folder.
+type fleet struct {
+	t   *testing.T
+	dir string
+	// rename makes the names in the fixture the test's own, as tests share a
+	// cluster.
+	rename *strings.Replacer
+}
+
+// newFleet is the fleet of testdata/fleet.txtar, committed and tagged v1.0.0.
+// With a suffix, web and gadgets are called web-SUFFIX and gadgets-SUFFIX.
+func newFleet(t *testing.T, suffix string) *fleet {
+	t.Helper()
+	f := &fleet{t: t, dir: t.TempDir(), rename: strings.NewReplacer()}
+	if suffix != "" {
+		f.rename = strings.NewReplacer("web", "web-"+suffix, "gadgets", "gadgets-"+suffix, "demo.example", suffix+".example")
+	}
+	fixture, err := txtar.ParseFile("testdata/fleet.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range fixture.Files {
+		f.write(file.Name, string(file.Data))
+	}
+	f.git("init", "-q", "-b", "main")
+	f.commit()
+	f.tag("web/v1.0.0")
+	f.tag("gadgets/v1.0.0")
+	return f
+}
+
+func (f *fleet) write(name, content string) {
+	f.t.Helper()
+	path := filepath.Join(f.dir, filepath.FromSlash(f.rename.Replace(name)))
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
+		f.t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(f.rename.Replace(content)), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// edit replaces text in a file, which must be there.
+func (f *fleet) edit(name, from, to string) {
+	f.t.Helper()
+	data, err := os.ReadFile(filepath.Join(f.dir, filepath.FromSlash(f.rename.Replace(name))))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	from, to = f.rename.Replace(from), f.rename.Replace(to)
+	if !strings.Contains(string(data), from) {
+		f.t.Fatalf("%s does not say %q", name, from)
+	}
+	path := filepath.Join(f.dir, filepath.FromSlash(f.rename.Replace(name)))
+	if err := os.WriteFile(path, []byte(strings.Replace(string(data), from, to, 1)), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *fleet) commit() {
+	f.t.Helper()
+	f.git("add", "-A")
+	f.git("commit", "-q", "-m", "change")
+}
+
+func (f *fleet) tag(name string) {
+	f.t.Helper()
+	f.git("tag", f.rename.Replace(name))
+}
+
+func (f *fleet) git(args ...string) {
+	f.t.Helper()
+	c := exec.CommandContext(f.t.Context(), "git", args...)
+	c.Dir = f.dir
+	c.Env = append(os.Environ(),
+		"GIT_AUTHOR_NAME=test", "GIT_AUTHOR_EMAIL=test@example.com", "GIT_AUTHOR_DATE=2026-01-01T00:00:00Z",
+		"GIT_COMMITTER_NAME=test", "GIT_COMMITTER_EMAIL=test@example.com", "GIT_COMMITTER_DATE=2026-01-01T00:00:00Z")
+	if out, err := c.CombinedOutput(); err != nil {
+		f.t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+// keelson runs a command on the fleet.
+func (f *fleet) keelson(args ...string) result {
+	f.t.Helper()
+	return f.in(world{}, args...)
+}
+
+func (f *fleet) in(w world, args ...string) result {
+	f.t.Helper()
+	all := []string{"--repo", f.dir}
+	if kubeconfig != "" {
+		all = append(all, "--kubeconfig", kubeconfig)
+	}
+	for _, arg := range args {
+		all = append(all, f.rename.Replace(arg))
+	}
+	return w.run(f.t, all...)
+}
+
+func contextOf(t *testing.T) (context.Context, context.CancelFunc) {
+	t.Helper()
+	return context.WithCancel(t.Context())
+}

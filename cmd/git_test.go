@@ -1,0 +1,425 @@
+package cmd_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		why      string
+		change   func(*fleet)
+		args     []string
+		wantCode int
+		wantOut  string
+	}{
+		"NoProblems": {
+			why:     "The counts show what was looked at; both clusters share a render of gadgets.",
+			change:  func(*fleet) {},
+			wantOut: "2 components × 2 clusters: 4 deliveries, 3 distinct renders, no problems\n",
+		},
+		"EveryMistakeAtOnce": {
+			why: "One run per mistake would make a person run it ten times.",
+			change: func(f *fleet) {
+				f.edit("fleet.yaml", "name: test", "nmae: test")
+				f.edit("clusters/prod/web.yaml", "values:", "vlaues:")
+				f.commit()
+			},
+			wantCode: 1,
+			wantOut: `clusters/prod/web.yaml:3:1: unknown key "vlaues" (did you mean "values"?)
+fleet.yaml:1:1: name is missing
+fleet.yaml:3:1: unknown key "nmae" (did you mean "name"?)
+`,
+		},
+		"TemplateOnSeveralClusters": {
+			why: "One mistake in a chart is one problem, however many clusters it hits.",
+			change: func(f *fleet) {
+				f.edit("components/web/template/templates/web.yaml", "{{ .Values.replicas }}", `{{ fail "no replicas" }}`)
+				f.edit("layers/10-base.yaml", "web:\n    version: v1.0.0", "web:\n    version: HEAD")
+				f.commit()
+			},
+			wantCode: 1,
+			wantOut:  "components/web/template/templates/web.yaml:8:16: no replicas (on prod, test)\n",
+		},
+		"DependencyBroken": {
+			why: "Without the kinds of its dependency, what is said of web could be wrong: gadgets is repaired first.",
+			change: func(f *fleet) {
+				f.edit("components/gadgets/template/templates/config.yaml", `"1"`, `{{ fail "broken" }}`)
+				f.edit("layers/10-base.yaml", "gadgets:\n    version: v1.0.0", "gadgets:\n    version: HEAD")
+				f.commit()
+			},
+			wantCode: 1,
+			wantOut:  "components/gadgets/template/templates/config.yaml:6:12: broken (on prod, test)\n",
+		},
+		"OnlyWhatIsCommitted": {
+			why:     "What the controller will read counts.",
+			change:  func(f *fleet) { f.edit("fleet.yaml", "name: test", "nmae: test") },
+			wantOut: "no problems\n",
+		},
+		"WorkTree": {
+			why:      "A mistake is best found before the commit.",
+			change:   func(f *fleet) { f.edit("fleet.yaml", "name: test", "nmae: test") },
+			args:     []string{"--worktree"},
+			wantCode: 1,
+			wantOut:  `fleet.yaml:3:1: unknown key "nmae"`,
+		},
+		"Revision": {
+			why: "A branch can be looked at without a checkout.",
+			change: func(f *fleet) {
+				f.git("checkout", "-q", "-b", "other")
+				f.edit("fleet.yaml", "name: test", "nmae: test")
+				f.commit()
+				f.git("checkout", "-q", "main")
+			},
+			args:     []string{"--revision", "other"},
+			wantCode: 1,
+			wantOut:  `fleet.yaml:3:1: unknown key "nmae"`,
+		},
+		"NotAFleet": {
+			why: "Not knowing is trouble, and no list of problems.",
+			change: func(f *fleet) {
+				f.git("rm", "-q", "fleet.yaml")
+				f.commit()
+			},
+			wantCode: 2,
+			wantOut:  "fleet.yaml is missing",
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t, "")
+			c.change(f)
+			f.keelson(append([]string{"validate"}, c.args...)...).want(t, c.wantCode).says(t, c.wantOut)
+		})
+	}
+}
+
+func TestValidateJSON(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "")
+	if got := f.keelson("validate", "-o", "json").want(t, 0).out; got != "[]\n" {
+		t.Errorf("without problems: got %q", got)
+	}
+	f.edit("components/web/template/templates/web.yaml", "{{ .Values.replicas }}", `{{ fail "no replicas" }}`)
+	f.edit("layers/10-base.yaml", "web:\n    version: v1.0.0", "web:\n    version: HEAD")
+	f.commit()
+	var got []map[string]any
+	decode(t, f.keelson("validate", "-o", "json").want(t, 1).out, &got)
+	want := []map[string]any{{
+		"at":       map[string]any{"file": "components/web/template/templates/web.yaml", "line": 8.0, "column": 16.0},
+		"message":  "no replicas",
+		"clusters": []any{"prod", "test"},
+	}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func decode(t *testing.T, text string, into any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), into); err != nil {
+		t.Fatalf("%v:\n%s", err, text)
+	}
+}
+
+func TestRender(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "")
+	cases := map[string]struct {
+		why      string
+		args     []string
+		wantCode int
+		says     []string
+		saysNot  []string
+	}{
+		"Component": {
+			why:  "The objects, each with its source; a cluster-scoped kind of a dependency gets no namespace.",
+			args: []string{"prod", "web"},
+			says: []string{
+				"---\n# Source: components/web/template/templates/web.yaml@web/v1.0.0:2\napiVersion: apps/v1\nkind: Deployment\n",
+				"replicas: 3", "image: registry.example/web:v1.0.0", "password: '***'",
+				"kind: Gadget\nmetadata:\n  labels:\n    keelson.io/component: web\n  name: web\nspec:",
+			},
+			saysNot: []string{"hunter2", "CustomResourceDefinition"},
+		},
+		"Cluster": {
+			why:  "Without a component, all of them.",
+			args: []string{"test"},
+			says: []string{"kind: CustomResourceDefinition", "kind: ConfigMap", "replicas: 2"},
+		},
+		"ShowSecrets": {
+			why:  "Only who asks for them sees them.",
+			args: []string{"prod", "web", "--show-secrets"},
+			says: []string{"password: hunter2"},
+		},
+		"KubeVersion": {
+			why:  "A chart may ask for the version, as with helm template.",
+			args: []string{"prod", "web", "--kube-version", "v1.30.1"},
+			says: []string{"example.com/kubernetes: v1.30.1"},
+		},
+		"NoCluster": {
+			why:  "The error says what there is.",
+			args: []string{"prd"}, wantCode: 2,
+			says: []string{`there is no cluster "prd" at revision`, "there are prod, test"},
+		},
+		"NoComponent": {
+			why:  "As above.",
+			args: []string{"prod", "dns"}, wantCode: 2,
+			says: []string{`cluster prod has no component "dns": there are gadgets, web`},
+		},
+		"LiveAndKubeVersion": {
+			why:  "Only one of the two can be meant.",
+			args: []string{"prod", "--live", "--kube-version", "v1.30.1"}, wantCode: 2,
+			says: []string{"contradict", "See 'keelson render --help'."},
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := &fleet{t: t, dir: f.dir, rename: f.rename}
+			f.keelson(append([]string{"render"}, c.args...)...).want(t, c.wantCode).says(t, c.says...).saysNot(t, c.saysNot...)
+		})
+	}
+}
+
+func TestRenderJSON(t *testing.T) {
+	t.Parallel()
+	var list struct {
+		APIVersion, Kind string
+		Items            []struct{ Kind string }
+	}
+	decode(t, newFleet(t, "").keelson("render", "prod", "gadgets", "-o", "json").want(t, 0).out, &list)
+	if list.APIVersion != "v1" || list.Kind != "List" || len(list.Items) != 2 || list.Items[0].Kind != "CustomResourceDefinition" {
+		t.Errorf("got %+v", list)
+	}
+}
+
+// A stream that lacks an object looks like one that wants it gone.
+func TestRenderAllOrNothing(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "")
+	f.edit("clusters/prod/web.yaml", "values:", "vlaues:")
+	f.commit()
+	got := f.keelson("render", "prod").want(t, 2).says(t,
+		"component web on cluster prod is blocked by 1 mistake in the repository:\nclusters/prod/web.yaml:3:1: unknown key")
+	if got.out != "" {
+		t.Errorf("it printed:\n%s", got.out)
+	}
+	f.keelson("render", "test").want(t, 0)
+}
+
+func TestExplain(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "")
+	got := f.keelson("explain", "prod", "web").want(t, 0).out
+	want := `web on prod
+
+WHAT       IS                           FROM
+version    v1.0.0                       layers/10-base.yaml:8:14
+image web  registry.example/web:v1.0.0  components/web/images.yaml@web/v1.0.0:4:9
+
+PATH         VALUE  FROM
+.app         web    components/web/template/values.yaml@web/v1.0.0:3:1
+.labels      {}     components/web/template/values.yaml@web/v1.0.0:4:1
+.password    ***    components/web/template/values.yaml@web/v1.0.0:2:1
+.replicas    3      clusters/prod/web.yaml:4:3
+  overrides  2      layers/10-base.yaml:10:7
+  overrides  1      components/web/template/values.yaml@web/v1.0.0:1:1
+`
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	f.keelson("explain", "prod", "web", "password", "--show-secrets").want(t, 0).says(t, "hunter2").saysNot(t, ".replicas")
+	f.keelson("explain", "prod", "web", ".images").want(t, 0).says(t, ".images.web.tag")
+	f.keelson("explain", "prod", "web", ".nope").want(t, 2).says(t, "web on prod has no value at .nope")
+	f.in(world{columns: 60}, "explain", "prod", "web", "--color", "always").want(t, 0).says(t, "\x1b[2;9m1\x1b[0m")
+
+	var explained struct {
+		Cluster, Component string
+		Version            struct{ Name, Commit string }
+		Images             []struct{ Name, Ref string }
+		Values             []struct {
+			Path      string
+			Value     any
+			At        struct{ File string }
+			Overrides []struct{ Value any }
+		}
+	}
+	decode(t, f.keelson("explain", "prod", "web", "-o", "json").want(t, 0).out, &explained)
+	replicas := explained.Values[3]
+	if explained.Version.Name != "v1.0.0" || len(explained.Version.Commit) != 40 || explained.Images[0].Ref != "registry.example/web:v1.0.0" ||
+		replicas.Value != 3.0 || replicas.At.File != "clusters/prod/web.yaml" || len(replicas.Overrides) != 2 {
+		t.Errorf("got %+v", explained)
+	}
+}
+
+// Values in lists and below a key that speaks of a secret are masked, too, and
+// names of Secrets are not.
+func TestExplainMasks(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "")
+	f.write("clusters/prod/web.yaml", `apiVersion: keelson.io/v1alpha1
+kind: MetaConfig
+values:
+  users:
+    - {name: a, apiToken: s3cr3t}
+  clientSecret: {value: s3cr3t, rotate: true}
+  secretName: shown-name
+  passwords: [s3cr3t]
+  empty: {token: ""}
+`)
+	f.commit()
+	for _, format := range []string{"text", "json", "yaml"} {
+		f.keelson("explain", "prod", "web", "-o", format).want(t, 0).says(t, "***", "shown-name", "true").saysNot(t, "s3cr3t", "hunter2")
+	}
+}
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		args     []string
+		wantCode int
+		wantErr  string
+	}{
+		"UnknownCommand":  {[]string{"aply"}, 2, "keelson: unknown command \"aply\" for \"keelson\"\n\nDid you mean this?\n\tapply\nSee 'keelson --help'.\n"},
+		"UnknownFlag":     {[]string{"render", "--nope"}, 2, "keelson: unknown flag: --nope\nSee 'keelson render --help'.\n"},
+		"MissingArgument": {[]string{"render"}, 2, "keelson: an argument is missing: give CLUSTER [COMPONENT]\nSee 'keelson render --help'.\n"},
+		"ManyArguments":   {[]string{"render", "a", "b", "c"}, 2, "keelson: too many arguments: give CLUSTER [COMPONENT], and not \"c\"\nSee 'keelson render --help'.\n"},
+		"Format":          {[]string{"version", "-o", "xml"}, 2, "keelson: -o takes text, json or yaml, and not \"xml\"\nSee 'keelson version --help'.\n"},
+		"Color":           {[]string{"version", "--color", "red"}, 2, "keelson: --color takes auto, always or never, and not \"red\"\nSee 'keelson version --help'.\n"},
+		"NoRepository":    {[]string{"validate", "--repo", "/nowhere/at/all"}, 2, "keelson: "},
+		"NoHub":           {[]string{"status"}, 2, "keelson: there is no kubeconfig to reach the hub with: give --kubeconfig, or set KUBECONFIG\n"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := keelson(t, c.args...).want(t, c.wantCode)
+			if !strings.HasPrefix(got.err, c.wantErr) || got.out != "" {
+				t.Errorf("got stdout %q, stderr %q; want stderr %q", got.out, got.err, c.wantErr)
+			}
+		})
+	}
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	keelson(t, "version").want(t, 0).says(t, "keelson v1.2.3 (go")
+	keelson(t, "--version").want(t, 0).says(t, "keelson v1.2.3\n")
+	keelson(t, "version", "-o", "json").want(t, 0).says(t, `"version": "v1.2.3"`)
+}
+
+// Help is read in terminals of 80 columns.
+func TestHelpFits(t *testing.T) {
+	t.Parallel()
+	const columns = 80
+	for _, command := range []string{
+		"", "validate", "render", "explain", "diff", "apply", "status", "history", "version", "controller",
+	} {
+		got := keelson(t, append(strings.Fields(command), "--help")...).want(t, 0)
+		for line := range strings.Lines(got.out) {
+			if n := len([]rune(strings.TrimRight(line, "\n"))); n > columns {
+				t.Errorf("keelson %s --help: %d columns: %s", command, n, line)
+			}
+		}
+		if command != "" && command != "version" && !strings.Contains(got.out, "Examples:") {
+			t.Errorf("keelson %s --help has no example", command)
+		}
+	}
+}
+
+func TestStopped(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := contextOf(t)
+	cancel()
+	f := newFleet(t, "")
+	got := world{}.runContext(ctx, "--repo", f.dir, "validate")
+	got.want(t, 130).says(t, "keelson: stopped by a signal\n")
+}
+
+// Settings come from flags, then the environment, then the file, then defaults.
+func TestSettingsPrecedence(t *testing.T) {
+	f := newFleet(t, "")
+	file := filepath.Join(t.TempDir(), "settings.yaml")
+	if err := os.WriteFile(file, []byte("kube-version: v1.31.0\nrepo: "+f.dir+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	render := []string{"render", "prod", "web"}
+	keelson(t, append(render, "--repo", f.dir)...).want(t, 0).says(t, "kubernetes: v1.36.")
+	keelson(t, append(render, "--config", file)...).want(t, 0).says(t, "kubernetes: v1.31.0")
+	t.Setenv("KEELSON_CONFIG", file)
+	keelson(t, render...).want(t, 0).says(t, "kubernetes: v1.31.0")
+	t.Setenv("KEELSON_KUBE_VERSION", "v1.32.0")
+	keelson(t, render...).want(t, 0).says(t, "kubernetes: v1.32.0")
+	keelson(t, append(render, "--kube-version", "v1.33.0")...).want(t, 0).says(t, "kubernetes: v1.33.0")
+	t.Setenv("KEELSON_INTERVAL", "soon")
+	keelson(t, "controller").want(t, 2).says(t, "KEELSON_INTERVAL: interval:")
+}
+
+func TestSettingsFile(t *testing.T) {
+	f := newFleet(t, "")
+	t.Chdir(f.dir)
+	cases := map[string]struct {
+		why, content string
+		args         []string
+		wantCode     int
+		says         string
+	}{
+		"List":      {"A flag that may be given again is a list.", "api-versions: [a.example/v1, b.example/v1]\n", nil, 0, "kind: Deployment"},
+		"Unknown":   {"A misspelt setting must not be overlooked.", "kube-versoin: v1.30.0\n", nil, 2, `keelson.yaml: there is no setting "kube-versoin"`},
+		"Malformed": {"The error names the file.", "{", nil, 2, "read settings from keelson.yaml"},
+		"WrongType": {"As above.", "live: perhaps\n", nil, 2, "keelson.yaml: live: "},
+		"Yes":       {"What a person confirms, they confirm each time.", "yes: true\n", nil, 2, `there is no setting "yes"`},
+		"Kubeconfig": {
+			"A kubeconfig may run programs: a folder that one looks into must not choose it.",
+			"kubeconfig: ./kubeconfig\n", nil, 2, "kubeconfig is not taken from a file that was not asked for",
+		},
+		"KubeconfigAskedFor": {"Who names the file trusts it.", "kubeconfig: ./kubeconfig\n", []string{"--config", "keelson.yaml"}, 0, "kind: Deployment"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if err := os.WriteFile("keelson.yaml", []byte(c.content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			keelson(t, append([]string{"render", "prod", "web"}, c.args...)...).want(t, c.wantCode).says(t, c.says)
+		})
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "")
+	cases := map[string]struct {
+		args []string
+		want string
+	}{
+		"Clusters":       {[]string{"render", ""}, "prod\ntest\n:4\n"},
+		"Components":     {[]string{"render", "prod", ""}, "gadgets\nweb\n:4\n"},
+		"NoThird":        {[]string{"render", "prod", "web", ""}, ":4\n"},
+		"NotTwice":       {[]string{"apply", "prod", "web", ""}, "gadgets\n:4\n"},
+		"UnknownCluster": {[]string{"apply", "nope", ""}, ":4\n"},
+		"Paths":          {[]string{"explain", "test", "web", ".r"}, ".replicas\n"},
+		"OtherClusters":  {[]string{"status", "prod", ""}, "test\n:4\n"},
+		"Formats":        {[]string{"status", "-o", ""}, "text\njson\nyaml\n:4\n"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			args := append([]string{"__complete", "--repo", f.dir}, c.args...)
+			if got := keelson(t, args...).want(t, 0).out; !strings.Contains(got, c.want) {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
+	quiet := keelson(t, "__complete", "--repo", "/nowhere/at/all", "render", "").want(t, 0)
+	if quiet.out != ":4\n" {
+		t.Errorf("without a repository: got %q", quiet.out)
+	}
+	keelson(t, "completion", "bash").want(t, 0).says(t, "__start_keelson")
+}
