@@ -84,6 +84,8 @@ func complain(err error) int {
 type result struct {
 	code     int
 	out, err string
+	// rename is that of the fleet; nil: as it is.
+	rename *strings.Replacer
 }
 
 // world is what a command is run in.
@@ -130,6 +132,9 @@ func (r result) want(t *testing.T, code int) result {
 func (r result) says(t *testing.T, texts ...string) result {
 	t.Helper()
 	for _, text := range texts {
+		if r.rename != nil {
+			text = r.rename.Replace(text)
+		}
 		if !strings.Contains(r.out+r.err, text) {
 			t.Errorf("it does not say %q\nstdout:\n%s\nstderr:\n%s", text, r.out, r.err)
 		}
@@ -157,12 +162,13 @@ type fleet struct {
 }
 
 // newFleet is the fleet of testdata/fleet.txtar, committed and tagged v1.0.0.
-// With a suffix, web and gadgets are called web-SUFFIX and gadgets-SUFFIX.
+// With a suffix, web and gadgets are called webSUFFIX and gadgetsSUFFIX, also in what
+// the test expects.
 func newFleet(t *testing.T, suffix string) *fleet {
 	t.Helper()
 	f := &fleet{t: t, dir: t.TempDir(), rename: strings.NewReplacer()}
 	if suffix != "" {
-		f.rename = strings.NewReplacer("web", "web-"+suffix, "gadgets", "gadgets-"+suffix, "demo.example", suffix+".example")
+		f.rename = strings.NewReplacer("web", "web"+suffix, "gadgets", "gadgets"+suffix, "demo.example", suffix+".example")
 	}
 	fixture, err := txtar.ParseFile("testdata/fleet.txtar")
 	if err != nil {
@@ -244,7 +250,9 @@ func (f *fleet) in(w world, args ...string) result {
 	for _, arg := range args {
 		all = append(all, f.rename.Replace(arg))
 	}
-	return w.run(f.t, all...)
+	r := w.run(f.t, all...)
+	r.rename = f.rename
+	return r
 }
 
 func contextOf(t *testing.T) (context.Context, context.CancelFunc) {

@@ -46,7 +46,7 @@ A repository that can't be read leaves every cluster as it is. An interrupt
 (SIGINT, SIGTERM) lets what was begun finish; a kill loses nothing either.
 
 The HTTP server answers /metrics, /healthz and /readyz.`,
-		Example: `  keelson controller --repo https://git.example.com/fleet.git --kubeconfig hub.yaml
+		Example: `  keelson controller --repo https://git.example/fleet.git --kubeconfig hub.yaml
   KEELSON_REPO=/srv/fleet.git KEELSON_INTERVAL=5s keelson controller`,
 		Args: args("", 0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.controller(cmd.Context(), o) },
@@ -70,6 +70,7 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 	}
 	log := a.controllerLog(o.logFormat)
 	klog.SetSlogLogger(log)
+	slog.SetDefault(log) // Helm warns through the standard log
 	source := connect.Source{Kubeconfig: a.kubeconfig, Context: a.context, Version: a.env.Version}
 	hub, err := source.Hub()
 	if err != nil {

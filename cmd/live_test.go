@@ -1,0 +1,250 @@
+package cmd_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// live skips without a real API server, and returns a client of it.
+func live(t *testing.T) kubernetes.Interface {
+	t.Helper()
+	if server == nil {
+		t.Skip("needs an API server: run make test")
+	}
+	t.Parallel()
+	c, err := kubernetes.NewForConfig(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// runDeployments does for a namespace's Deployments what Kubernetes' own
+// controllers would, until the test ends.
+func runDeployments(t *testing.T, c kubernetes.Interface, namespace string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	t.Cleanup(func() { cancel(); <-done })
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(50 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			list, err := c.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{})
+			for i := 0; err == nil && i < len(list.Items); i++ {
+				d := &list.Items[i]
+				if d.Status.ObservedGeneration == d.Generation {
+					continue
+				}
+				n := *d.Spec.Replicas
+				d.Status.ObservedGeneration, d.Status.Replicas, d.Status.UpdatedReplicas = d.Generation, n, n
+				d.Status.ReadyReplicas, d.Status.AvailableReplicas = n, n
+				_, _ = c.AppsV1().Deployments(namespace).UpdateStatus(ctx, d, metav1.UpdateOptions{})
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+}
+
+type diffJSON struct {
+	Objects []struct {
+		APIVersion, Kind, Namespace, Name, Op, State string
+		Fields                                       []struct {
+			Path, Action, Rule string
+			Live, Target       any
+		}
+	}
+}
+
+// TestApply follows a cluster through its life. Nothing that is printed on the
+// way holds the data of a Secret.
+func TestApply(t *testing.T) {
+	c := live(t)
+	f := newFleet(t, "apply")
+	runDeployments(t, c, "webapply")
+	quiet := func(r result) result {
+		t.Helper()
+		return r.saysNot(t, "hunter2", "aHVudGVyMg")
+	}
+
+	t.Log("a component whose kinds come with another can't be compared yet")
+	quiet(f.keelson("diff", "prod", "gadgets")).want(t, 1).says(t,
+		"create CustomResourceDefinition.apiextensions.k8s.io gadgets.demo.example", "prod: 1 of 1 component differ: 2 to create\n")
+	quiet(f.keelson("diff", "prod")).want(t, 2).says(t, "Gadget", "not served")
+
+	t.Log("it asks, or needs --yes")
+	quiet(f.keelson("apply", "prod")).want(t, 2).says(t, "nobody can be asked here", "give --yes")
+	quiet(f.in(world{in: "no\n"}, "apply", "prod")).want(t, 2).says(t,
+		"gadgets v1.0.0: 2 to create", "web v1.0.0: its kinds come with", "Apply this to prod? [y/N]", "nothing was applied")
+	quiet(f.keelson("apply", "prod", "--dry-run", "gadgets")).want(t, 1).says(t, "2 to create")
+	quiet(f.keelson("history", "prod", "web")).want(t, 0).says(t, "nothing was delivered to prod yet")
+	quiet(f.keelson("apply", "prod", "web", "--yes")).want(t, 1).says(t,
+		"web v1.0.0 waiting: it depends on gadgets, which is not as git says (2 to create): apply that, too")
+
+	t.Log("the dependency goes first")
+	got := quiet(f.in(world{in: "y\n"}, "apply", "prod")).want(t, 0).says(t,
+		"  Deployment.apps web/web created\n", "  Secret web/web created\n", "gadgets v1.0.0 synced\n", "web v1.0.0 synced\n")
+	if strings.Index(got.out, "gadgetsapply v1.0.0 synced") > strings.Index(got.out, "Deployment.apps") {
+		t.Errorf("web came first:\n%s", got.out)
+	}
+
+	t.Log("settled")
+	quiet(f.keelson("diff", "prod")).want(t, 0).says(t, "prod: 2 components in sync\n")
+	quiet(f.keelson("diff", "prod", "-o", "patch")).want(t, 0).saysNot(t, "kind")
+	quiet(f.keelson("apply", "prod")).want(t, 0).says(t, "web v1.0.0 synced (3 unchanged)\n")
+	var diff diffJSON
+	decode(t, quiet(f.keelson("diff", "prod", "-o", "json")).want(t, 0).out, &diff)
+	if len(diff.Objects) != 5 {
+		t.Errorf("got %d objects of both components, want 5", len(diff.Objects))
+	}
+
+	t.Log("drift")
+	scale := []byte(`{"spec":{"replicas":9}}`)
+	if _, err := c.AppsV1().Deployments("webapply").Patch(t.Context(), "webapply", types.MergePatchType, scale,
+		metav1.PatchOptions{FieldManager: "kubectl-edit"}); err != nil {
+		t.Fatal(err)
+	}
+	secret := []byte(`{"stringData":{"password":"drifted"}}`)
+	if _, err := c.CoreV1().Secrets("webapply").Patch(t.Context(), "webapply", types.MergePatchType, secret,
+		metav1.PatchOptions{FieldManager: "kubectl-edit"}); err != nil {
+		t.Fatal(err)
+	}
+	decode(t, quiet(f.keelson("diff", "prod", "web", "-o", "json")).want(t, 1).out, &diff)
+	fields := map[string]any{}
+	for _, o := range diff.Objects {
+		for _, field := range o.Fields {
+			fields[o.Kind+field.Path+" "+field.Action] = field.Live
+		}
+	}
+	if fields["Deployment.spec.replicas restore"] != 9.0 {
+		t.Errorf("got %v", fields)
+	}
+	quiet(f.in(world{columns: 80}, "diff", "prod", "web")).want(t, 1).says(t, "\x1b[31m-9", "\x1b[32m+3").saysNot(t, "drifted")
+	quiet(f.keelson("diff", "prod", "web", "-o", "patch")).want(t, 1).says(t,
+		"---\n# update Deployment.apps web/web: apply --server-side --field-manager=keelson --force-conflicts\n",
+		"replicas: 3", "resourceVersion:", "password: '***'")
+	quiet(f.keelson("apply", "prod", "--yes")).want(t, 0).says(t, "Deployment.apps web/web restored")
+
+	t.Log("a new version")
+	f.edit("components/gadgets/template/templates/config.yaml", `size: "1"`, `size: "2"`)
+	f.edit("layers/10-base.yaml", "gadgets:\n    version: v1.0.0", "gadgets:\n    version: v1.1.0")
+	f.commit()
+	f.tag("gadgets/v1.1.0")
+	quiet(f.keelson("apply", "prod", "--yes")).want(t, 0).says(t, "gadgets v1.0.0 → v1.1.0", "ConfigMap gadgets/gadgets configured")
+
+	t.Log("history")
+	quiet(f.keelson("history", "prod", "gadgets")).want(t, 0).says(t, "COMPONENT", "2       2026-03-01T12:00:00Z  v1.1.0", "1       2026-03-01T12:00:00Z  v1.0.0")
+	var history []struct {
+		Component, Version string
+		Number, Updated    int
+	}
+	decode(t, quiet(f.keelson("history", "prod", "gadgets", "-o", "json")).want(t, 0).out, &history)
+	if len(history) != 2 || history[0].Component != "gadgetsapply" || history[0].Version != "v1.1.0" || history[0].Number != 2 || history[0].Updated != 1 {
+		t.Errorf("got %+v", history)
+	}
+	f.keelson("history", "prod", "nope").want(t, 2).says(t, `neither git nor cluster prod knows a component "nope"`)
+
+	t.Log("no longer in git")
+	f.edit("components/web/component.yaml", "dependsOn: [gadgets]", "")
+	f.edit("layers/10-base.yaml", "  gadgets:\n    version: v1.1.0\n", "")
+	f.edit("layers/10-base.yaml", "web:\n    version: v1.0.0", "web:\n    version: v1.1.0")
+	f.commit()
+	f.tag("web/v1.1.0")
+	f.keelson("diff", "prod").says(t, "gadgets is no longer in git for prod; its objects were left in place")
+}
+
+// What a rule holds stands on top, with its reason, and the rest of the object
+// does not move.
+func TestApplyHeld(t *testing.T) {
+	c := live(t)
+	f := newFleet(t, "held")
+	runDeployments(t, c, "webheld")
+	f.keelson("apply", "prod", "--yes").want(t, 0)
+	f.edit("clusters/prod/web.yaml", "replicas: 3", "replicas: 4\n  app: other")
+	f.commit()
+	f.keelson("diff", "prod", "web").want(t, 1).says(t, "HELD Deployment.apps web/web", "! rule ")
+	f.keelson("apply", "prod", "--yes").want(t, 1).says(t,
+		"  held Deployment.apps web/web .spec.selector", ": rule ", "web v1.0.0 held: 1 held")
+	d, err := c.AppsV1().Deployments("webheld").Get(t.Context(), "webheld", metav1.GetOptions{})
+	if err != nil || *d.Spec.Replicas != 3 {
+		t.Errorf("got %v replicas (%v), want 3 as before", d.Spec.Replicas, err)
+	}
+}
+
+// Without Kubernetes' controllers a Deployment never becomes healthy, and
+// nobody waits for ever. What depends on it waits.
+func TestApplyUnhealthy(t *testing.T) {
+	live(t)
+	f := newFleet(t, "sick")
+	f.keelson("apply", "prod", "--yes", "--timeout", "1s").want(t, 1).says(t,
+		"web v1.0.0 not healthy: not after 1s: Deployment.apps web/web: ", "web: waiting for Deployment.apps")
+	f.keelson("apply", "prod", "--yes", "--no-wait").want(t, 0).says(t, "web v1.0.0 synced")
+
+	f.edit("clusters/prod/cluster.yaml", "connection:", "paused: true\nconnection:")
+	f.edit("clusters/prod/web.yaml", "replicas: 3", "replicas: 4")
+	f.commit()
+	f.keelson("apply", "prod", "--yes").want(t, 1).says(t, "gadgets v1.0.0 (paused) synced", "web v1.0.0 (paused) paused: 1 to update")
+}
+
+// A connection by Secret is read from the hub.
+func TestConnectionBySecret(t *testing.T) {
+	c := live(t)
+	f := newFleet(t, "secret")
+	f.keelson("history", "test").want(t, 2).says(t, `cluster test: read Secret keelson-system/test in the hub: `, "not found")
+	content, err := os.ReadFile(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ensureNamespace(t, c, v1alpha1.Namespace)
+	if _, err := c.CoreV1().Secrets(v1alpha1.Namespace).Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "test"}, Data: map[string][]byte{"kubeconfig": content},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	f.keelson("render", "test", "web", "--live").want(t, 0).says(t, "example.com/kubernetes: v1.")
+	f.keelson("diff", "test", "gadgets").want(t, 1)
+}
+
+func ensureNamespace(t *testing.T, c kubernetes.Interface, name string) {
+	t.Helper()
+	_, err := c.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+}
+
+// buffer is a bytes.Buffer for several goroutines.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
