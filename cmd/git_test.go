@@ -27,14 +27,14 @@ func TestValidate(t *testing.T) {
 		"EveryMistakeAtOnce": {
 			why: "One run per mistake would make a person run it ten times.",
 			change: func(f *fleet) {
-				f.edit("fleet.yaml", "name: test", "nmae: test")
+				f.edit("fleet.yaml", "name: test", "title: test")
 				f.edit("clusters/prod/web.yaml", "values:", "vlaues:")
 				f.commit()
 			},
 			wantCode: 1,
 			wantOut: `clusters/prod/web.yaml:3:1: unknown key "vlaues" (did you mean "values"?)
 fleet.yaml:1:1: name is missing
-fleet.yaml:3:1: unknown key "nmae" (did you mean "name"?)
+fleet.yaml:3:1: unknown key "title"
 `,
 		},
 		"TemplateOnSeveralClusters": {
@@ -59,27 +59,27 @@ fleet.yaml:3:1: unknown key "nmae" (did you mean "name"?)
 		},
 		"OnlyWhatIsCommitted": {
 			why:     "What the controller will read counts.",
-			change:  func(f *fleet) { f.edit("fleet.yaml", "name: test", "nmae: test") },
+			change:  func(f *fleet) { f.edit("fleet.yaml", "name: test", "title: test") },
 			wantOut: "no problems\n",
 		},
 		"WorkTree": {
 			why:      "A mistake is best found before the commit.",
-			change:   func(f *fleet) { f.edit("fleet.yaml", "name: test", "nmae: test") },
+			change:   func(f *fleet) { f.edit("fleet.yaml", "name: test", "title: test") },
 			args:     []string{"--worktree"},
 			wantCode: 1,
-			wantOut:  `fleet.yaml:3:1: unknown key "nmae"`,
+			wantOut:  `fleet.yaml:3:1: unknown key "title"`,
 		},
 		"Revision": {
 			why: "A branch can be looked at without a checkout.",
 			change: func(f *fleet) {
 				f.git("checkout", "-q", "-b", "other")
-				f.edit("fleet.yaml", "name: test", "nmae: test")
+				f.edit("fleet.yaml", "name: test", "title: test")
 				f.commit()
 				f.git("checkout", "-q", "main")
 			},
 			args:     []string{"--revision", "other"},
 			wantCode: 1,
-			wantOut:  `fleet.yaml:3:1: unknown key "nmae"`,
+			wantOut:  `fleet.yaml:3:1: unknown key "title"`,
 		},
 		"NotAFleet": {
 			why: "Not knowing is trouble, and no list of problems.",
@@ -372,7 +372,7 @@ func TestSettingsFile(t *testing.T) {
 		says         string
 	}{
 		"List":      {"A flag that may be given again is a list.", "api-versions: [a.example/v1, b.example/v1]\n", nil, 0, "kind: Deployment"},
-		"Unknown":   {"A misspelt setting must not be overlooked.", "kube-versoin: v1.30.0\n", nil, 2, `keelson.yaml: there is no setting "kube-versoin"`},
+		"Unknown":   {"A misspelt setting must not be overlooked.", "kube-release: v1.30.0\n", nil, 2, `keelson.yaml: there is no setting "kube-release"`},
 		"Malformed": {"The error names the file.", "{", nil, 2, "read settings from keelson.yaml"},
 		"WrongType": {"As above.", "live: perhaps\n", nil, 2, "keelson.yaml: live: "},
 		"Yes":       {"What a person confirms, they confirm each time.", "yes: true\n", nil, 2, `there is no setting "yes"`},

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,6 +54,10 @@ func runDeployments(t *testing.T, c kubernetes.Interface, namespace string) {
 				n := *d.Spec.Replicas
 				d.Status.ObservedGeneration, d.Status.Replicas, d.Status.UpdatedReplicas = d.Generation, n, n
 				d.Status.ReadyReplicas, d.Status.AvailableReplicas = n, n
+				d.Status.Conditions = []appsv1.DeploymentCondition{
+					{Type: appsv1.DeploymentAvailable, Status: corev1.ConditionTrue},
+					{Type: appsv1.DeploymentProgressing, Status: corev1.ConditionTrue, Reason: "NewReplicaSetAvailable"},
+				}
 				_, _ = c.AppsV1().Deployments(namespace).UpdateStatus(ctx, d, metav1.UpdateOptions{})
 			}
 			select {
@@ -88,7 +93,7 @@ func TestApply(t *testing.T) {
 	t.Log("a component whose kinds come with another can't be compared yet")
 	quiet(f.keelson("diff", "prod", "gadgets")).want(t, 1).says(t,
 		"create CustomResourceDefinition.apiextensions.k8s.io gadgets.demo.example", "prod: 1 of 1 component differ: 2 to create\n")
-	quiet(f.keelson("diff", "prod")).want(t, 2).says(t, "Gadget", "not served")
+	quiet(f.keelson("diff", "prod")).want(t, 2).says(t, "Gadget.demo.example web", "does not serve")
 
 	t.Log("it asks, or needs --yes")
 	quiet(f.keelson("apply", "prod")).want(t, 2).says(t, "nobody can be asked here", "give --yes")
@@ -100,7 +105,7 @@ func TestApply(t *testing.T) {
 		"web v1.0.0 waiting: it depends on gadgets, which is not as git says (2 to create): apply that, too")
 
 	t.Log("the dependency goes first")
-	got := quiet(f.in(world{in: "y\n"}, "apply", "prod")).want(t, 0).says(t,
+	got := quiet(f.in(world{in: "y\n"}, "apply", "prod", "--timeout", "20s")).want(t, 0).says(t,
 		"  Deployment.apps web/web created\n", "  Secret web/web created\n", "gadgets v1.0.0 synced\n", "web v1.0.0 synced\n")
 	if strings.Index(got.out, "gadgetsapply v1.0.0 synced") > strings.Index(got.out, "Deployment.apps") {
 		t.Errorf("web came first:\n%s", got.out)
@@ -177,11 +182,11 @@ func TestApplyHeld(t *testing.T) {
 	c := live(t)
 	f := newFleet(t, "held")
 	runDeployments(t, c, "webheld")
-	f.keelson("apply", "prod", "--yes").want(t, 0)
+	f.keelson("apply", "prod", "--yes", "--timeout", "20s").want(t, 0)
 	f.edit("clusters/prod/web.yaml", "replicas: 3", "replicas: 4\n  app: other")
 	f.commit()
 	f.keelson("diff", "prod", "web").want(t, 1).says(t, "HELD Deployment.apps web/web", "! rule ")
-	f.keelson("apply", "prod", "--yes").want(t, 1).says(t,
+	f.keelson("apply", "prod", "--yes", "--timeout", "20s").want(t, 1).says(t,
 		"  held Deployment.apps web/web .spec.selector", ": rule ", "web v1.0.0 held: 1 held")
 	d, err := c.AppsV1().Deployments("webheld").Get(t.Context(), "webheld", metav1.GetOptions{})
 	if err != nil || *d.Spec.Replicas != 3 {
@@ -201,7 +206,7 @@ func TestApplyUnhealthy(t *testing.T) {
 	f.edit("clusters/prod/cluster.yaml", "connection:", "paused: true\nconnection:")
 	f.edit("clusters/prod/web.yaml", "replicas: 3", "replicas: 4")
 	f.commit()
-	f.keelson("apply", "prod", "--yes").want(t, 1).says(t, "gadgets v1.0.0 (paused) synced", "web v1.0.0 (paused) paused: 1 to update")
+	f.keelson("apply", "prod", "--yes", "--timeout", "20s").want(t, 1).says(t, "gadgets v1.0.0 (paused) synced", "web v1.0.0 (paused) paused: 1 to update")
 }
 
 // A connection by Secret is read from the hub.

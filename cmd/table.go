@@ -129,6 +129,16 @@ func wrap(s string, columns int) []string {
 	var lines []string
 	line := ""
 	for word := range strings.FieldsSeq(s) {
+		for columnsOf(word) > columns { // a path, say
+			head := strings.TrimSuffix(cut(word, columns), more)
+			if head == "" {
+				break
+			}
+			if line != "" {
+				lines = append(lines, line)
+			}
+			lines, line, word = append(lines, head), "", word[len(head):]
+		}
 		switch {
 		case line == "":
 			line = word
