@@ -506,7 +506,7 @@ spec: {parts: [{id: a}]}
 	next := w.want("v2", strings.Replace(widget, "[{id: a}]", "[{id: b}, {id: a, color: blue}]", 1), crd)
 	w.apply(next)
 	w.settled(next)
-	p := w.apply(w.want("v3"))
+	p := w.apply(w.want("v3", configMap("a", "x")))
 	if !strings.Contains(show(p), "delete-CustomResourceDefinition") {
 		t.Errorf("want the CRD's deletion held:\n%s", show(p))
 	}
@@ -639,6 +639,17 @@ func TestMovedTag(t *testing.T) {
 	if _, err := w.cluster.Plan(t.Context(), moved); !errors.As(err, &want) {
 		t.Errorf("error is %v, want a TagMovedError", err)
 	}
+}
+
+// An empty render is a mistake, and no wish to delete everything.
+func TestEmptyRenderPrunesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.want("v1", configMap("a", "x")))
+	var want *applier.EmptyTargetError
+	if _, err := w.cluster.Plan(t.Context(), w.want("v2")); !errors.As(err, &want) {
+		t.Errorf("error is %v, want an EmptyTargetError", err)
+	}
+	w.get(configMaps, "a")
 }
 
 // A read that fails is no absence: no plan is made.

@@ -43,6 +43,19 @@ func (e *TagMovedError) Error() string {
 		e.Component, e.Version, e.AppliedTree, e.TreeInGit)
 }
 
+// EmptyTargetError says that a component which has objects in the cluster
+// renders none. That looks like a mistake in the chart or its values, and not
+// like a wish to delete everything: nothing is done.
+type EmptyTargetError struct {
+	Component, Version string
+	Recorded           int
+}
+
+func (e *EmptyTargetError) Error() string {
+	return fmt.Sprintf("component %s %s renders no object, and the cluster has %d of it: nothing is pruned because of an empty render",
+		e.Component, e.Version, e.Recorded)
+}
+
 // Prepared is a plan with what is needed to carry it out.
 type Prepared struct {
 	Plan differ.Plan
@@ -85,6 +98,9 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 	}
 	if rec.Version == w.Version && rec.Tree != w.Tree && w.Version != v1alpha1.VersionHead {
 		return nil, &TagMovedError{Component: w.Component, Version: w.Version, AppliedTree: rec.Tree, TreeInGit: w.Tree}
+	}
+	if len(w.Target.Objects) == 0 && len(rec.Objects) > 0 {
+		return nil, &EmptyTargetError{Component: w.Component, Version: w.Version, Recorded: len(rec.Objects)}
 	}
 	p := &Prepared{want: w, record: rec, Applied: rec.Version}
 	states, versions := statesOf(rec.Objects, w.Target)

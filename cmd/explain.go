@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/registry"
 )
 
@@ -175,31 +176,24 @@ func (e *explanation) mask() {
 	}
 }
 
+// text is the explanation for people. Where the width is too small for whole
+// places, those in the component's own folder go without it.
 func (e *explanation) text(paint painter, width int) string {
-	var b strings.Builder
-	b.WriteString(paint.paint(bold, oneLine(e.Component+" on "+e.Cluster)) + "\n\n")
-	head := &table{paint: paint, width: width, columns: []column{{title: "WHAT"}, {title: "IS", least: 24}, {title: "FROM"}}}
-	head.rows = append(head.rows, explainedRow("version", e.Version.Name, e.Version.At))
-	for _, i := range e.Images {
-		head.rows = append(head.rows, explainedRow("image "+i.Name, i.Ref, i.At))
-	}
-	b.WriteString(head.String())
-	if len(e.Values) > 0 {
-		t := &table{paint: paint, width: width, columns: []column{{title: "PATH", least: 16}, {title: "VALUE", least: 12}, {title: "FROM"}}}
-		for _, v := range e.Values {
-			value := compact(v.Value)
-			if v.Deleted {
-				value = "(deleted)"
-			}
-			t.rows = append(t.rows, explainedRow(v.Path, value, v.At))
-			for _, o := range v.Overrides {
-				t.rows = append(t.rows, row{cells: []cell{
-					{text: "  overrides", style: dim},
-					{text: compact(o.Value), style: struck},
-					{text: place(o.At), style: dim},
-				}})
-			}
+	tables := e.tables(func(at registry.Position) string { return at.String() })
+	note := ""
+	for _, t := range tables {
+		t.paint, t.width = paint, width
+		if !t.fits() && e.Version.Name != v1alpha1.VersionHead {
+			note = fmt.Sprintf(", from tag %s/%s where a place has no folder", e.Component, e.Version.Name)
 		}
+	}
+	if note != "" {
+		tables = e.tables(e.shortPlace)
+	}
+	var b strings.Builder
+	b.WriteString(paint.paint(bold, oneLine(e.Component+" on "+e.Cluster)) + oneLine(note) + "\n")
+	for _, t := range tables {
+		t.paint, t.width = paint, width
 		b.WriteString("\n" + t.String())
 	}
 	for _, p := range e.Problems {
@@ -208,11 +202,42 @@ func (e *explanation) text(paint painter, width int) string {
 	return b.String()
 }
 
-func explainedRow(what, value string, at registry.Position) row {
-	return row{cells: []cell{{text: oneLine(what)}, {text: oneLine(value)}, {text: place(at)}}}
+func (e *explanation) shortPlace(at registry.Position) string {
+	if folder := "components/" + e.Component + "/"; at.Revision == e.Component+"/"+e.Version.Name && strings.HasPrefix(at.File, folder) {
+		at.File, at.Revision = strings.TrimPrefix(strings.TrimPrefix(at.File, folder), "template/"), ""
+	}
+	return at.String()
 }
 
-func place(at registry.Position) string { return cmp.Or(oneLine(at.String()), "?") }
+// tables are that of the version and images, and that of the values, if any.
+func (e *explanation) tables(place func(registry.Position) string) []*table {
+	line := func(what, value string, at registry.Position, look [3]style) row {
+		return row{cells: []cell{
+			{text: what, style: look[0]}, {text: oneLine(value), style: look[1]}, {text: cmp.Or(oneLine(place(at)), "?"), style: look[2]},
+		}}
+	}
+	from := column{title: "FROM", least: 24, tail: true}
+	head := &table{columns: []column{{title: "WHAT"}, {title: "IS", least: 16}, from}}
+	head.rows = append(head.rows, line("version", e.Version.Name, e.Version.At, [3]style{}))
+	for _, i := range e.Images {
+		head.rows = append(head.rows, line(oneLine("image "+i.Name), i.Ref, i.At, [3]style{}))
+	}
+	if len(e.Values) == 0 {
+		return []*table{head}
+	}
+	values := &table{columns: []column{{title: "PATH", least: 16}, {title: "VALUE", least: 12}, from}}
+	for _, v := range e.Values {
+		value := compact(v.Value)
+		if v.Deleted {
+			value = "(deleted)"
+		}
+		values.rows = append(values.rows, line(oneLine(v.Path), value, v.At, [3]style{}))
+		for _, o := range v.Overrides {
+			values.rows = append(values.rows, line("  overrides", compact(o.Value), o.At, [3]style{dim, struck, dim}))
+		}
+	}
+	return []*table{head, values}
+}
 
 // compact writes a value as JSON on one line; strings stand without quotes
 // where they can't be taken for anything else.

@@ -239,6 +239,11 @@ PATH         VALUE  FROM
 	f.keelson("explain", "prod", "web", "password", "--show-secrets").want(t, 0).says(t, "hunter2").saysNot(t, ".replicas")
 	f.keelson("explain", "prod", "web", ".images").want(t, 0).says(t, ".images.web.tag")
 	f.keelson("explain", "prod", "web", ".nope").want(t, 2).says(t, "web on prod has no value at .nope")
+	for line := range strings.Lines(f.in(world{columns: 60}, "explain", "prod", "web", "--color", "never").want(t, 0).out) {
+		if n := len([]rune(line)); n > 61 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
 	f.in(world{columns: 60}, "explain", "prod", "web", "--color", "always").want(t, 0).says(t, "\x1b[2;9m1\x1b[0m")
 
 	var explained struct {

@@ -20,8 +20,11 @@ type table struct {
 type column struct {
 	title string
 	// least is the width that the column keeps when the table is too wide; 0:
-	// all of it. The last column shrinks first.
+	// all of it. The last column shrinks first, and those with a tail after
+	// all others.
 	least int
+	// tail says that the end of a text is what matters, when it must be cut.
+	tail bool
 }
 
 type row struct {
@@ -77,15 +80,27 @@ func (t *table) widths() []int {
 	if t.width <= 0 {
 		return widths
 	}
-	for i := range slices.Backward(widths) {
-		least := t.columns[i].least
-		if over := total - t.width; over > 0 && least > 0 && widths[i] > least {
-			narrower := max(least, widths[i]-over)
-			total -= widths[i] - narrower
-			widths[i] = narrower
+	for _, tail := range []bool{false, true} {
+		for i, c := range slices.Backward(t.columns) {
+			if over := total - t.width; c.tail == tail && over > 0 && c.least > 0 && widths[i] > c.least {
+				narrower := max(c.least, widths[i]-over)
+				total -= widths[i] - narrower
+				widths[i] = narrower
+			}
 		}
 	}
 	return widths
+}
+
+// fits says whether nothing has to be cut.
+func (t *table) fits() bool {
+	wide := *t
+	wide.width = 0
+	total := len(gap) * (len(t.columns) - 1)
+	for _, n := range wide.widths() {
+		total += n
+	}
+	return t.width <= 0 || total <= t.width
 }
 
 func (t *table) line(b *strings.Builder, widths []int, cells []cell) {
@@ -96,6 +111,9 @@ func (t *table) line(b *strings.Builder, widths []int, cells []cell) {
 	}
 	for i, c := range cells[:last+1] {
 		text := cut(c.text, widths[i])
+		if t.columns[i].tail {
+			text = cutFront(c.text, widths[i])
+		}
 		b.WriteString(t.paint.paint(c.style, text))
 		if i < last {
 			b.WriteString(strings.Repeat(" ", widths[i]-columnsOf(text)) + gap)
@@ -118,6 +136,21 @@ func cut(s string, columns int) string {
 		b.WriteRune(r)
 	}
 	return strings.TrimRight(b.String(), " ") + more
+}
+
+// cutFront shortens text to so many columns of its end.
+func cutFront(s string, columns int) string {
+	over := columnsOf(s) - columns
+	if over <= 0 {
+		return s
+	}
+	for i, r := range s {
+		if over < 0 {
+			return more + s[i:]
+		}
+		over -= runeColumns(r)
+	}
+	return more
 }
 
 // wrap breaks text into lines of at most so many columns, where it can;

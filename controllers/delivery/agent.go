@@ -233,7 +233,8 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	a.statuses[component] = status
 	a.mu.Unlock()
 
-	if before.Sync != status.Sync || before.Health != status.Health {
+	if first := before.Sync == "" && status.Sync == v1alpha1.SyncProgressing; !first &&
+		(before.Sync != status.Sync || before.Health != status.Health) {
 		a.log.Info("delivery", "component", component, "version", status.Version,
 			"sync", status.Sync, "health", status.Health, "message", status.Message)
 		a.dependents(component)
@@ -305,8 +306,15 @@ func (a *agent) attempt(ctx context.Context, component string) (attempt, error) 
 	case s.link == nil:
 		return t.stop(v1alpha1.SyncProgressing, "connecting"), nil
 	}
+	on, why := a.waitsFor(d)
+	waiting := fmt.Sprintf("waits for %s, which is %s", on, why)
 	prepared, t, err := a.prepare(ctx, s, t)
-	if prepared == nil {
+	switch {
+	case prepared == nil && on != "" && err != nil:
+		// It may fail for want of what it waits for, a CRD; it is looked at
+		// again when that is there.
+		return t.stop(v1alpha1.SyncWaiting, waiting), nil
+	case prepared == nil:
 		return t, err
 	}
 	t.planned, t.plan, t.health, t.applied = true, prepared.Plan, prepared.Health, prepared.Applied
@@ -316,9 +324,8 @@ func (a *agent) attempt(ctx context.Context, component string) (attempt, error) 
 		return t, nil
 	case d.Paused || s.cluster.Spec.Paused:
 		return t.stop(v1alpha1.SyncPaused, "paused in git: "+t.plan.Summary()), nil
-	}
-	if on, why := a.waitsFor(d); on != "" {
-		return t.stop(v1alpha1.SyncWaiting, fmt.Sprintf("waits for %s, which is %s", on, why)), nil
+	case on != "":
+		return t.stop(v1alpha1.SyncWaiting, waiting), nil
 	}
 	return a.apply(ctx, s, prepared, t)
 }
@@ -336,25 +343,42 @@ func (a *agent) prepare(ctx context.Context, s snapshot, t attempt) (*applier.Pr
 	if err != nil {
 		// The chart or its values are wrong: only git can mend that.
 		var wrong *renderer.Error
-		if errors.As(err, &wrong) {
+		if errors.As(err, &wrong) && !wrong.Transient {
 			return nil, t.stop(v1alpha1.SyncBlocked, err.Error()), nil
 		}
 		return nil, t.stop(v1alpha1.SyncFailed, err.Error()), err
 	}
 	t.targetHash = target.Hash
+	a.warn(d, target)
 	want, err := applier.NewWant(s.fleet, d, target)
 	if err != nil {
 		return nil, t.stop(v1alpha1.SyncBlocked, err.Error()), nil
 	}
 	prepared, err := s.link.cluster.Plan(ctx, want)
 	if err != nil {
-		var moved *applier.TagMovedError
-		if errors.As(err, &moved) {
-			return nil, t.stop(v1alpha1.SyncBlocked, moved.Error()), nil
+		if errors.As(err, new(*applier.TagMovedError)) || errors.As(err, new(*applier.EmptyTargetError)) {
+			return nil, t.stop(v1alpha1.SyncBlocked, err.Error()), nil
 		}
 		return nil, t.stop(a.failed(), err.Error()), err
 	}
 	return prepared, t, nil
+}
+
+// warn logs what a new render has to say.
+func (a *agent) warn(d *registry.Delivery, target *renderer.Target) {
+	a.mu.Lock()
+	known := a.statuses[d.Component].TargetHash == target.Hash
+	a.mu.Unlock()
+	if known {
+		return
+	}
+	for _, w := range target.Warnings {
+		a.log.Warn("render", "component", d.Component, "version", d.VersionName, "warning", w)
+	}
+	for _, h := range target.Hooks {
+		a.log.Warn("this version of Keelson does not run Helm hooks", "component", d.Component,
+			"version", d.VersionName, "at", h.Source.String())
+	}
 }
 
 func (a *agent) apply(ctx context.Context, s snapshot, p *applier.Prepared, t attempt) (attempt, error) {

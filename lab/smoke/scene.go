@@ -111,6 +111,7 @@ func (s *scene) admin(name string) (*rest.Config, error) {
 		return nil, fmt.Errorf("kubeconfig of %s: %w", name, err)
 	}
 	c.QPS = -1
+	c.WarningHandlerWithContext = rest.NoWarnings{} // of kinds that are listed only to look
 	return c, nil
 }
 
