@@ -172,7 +172,9 @@ func (r *applyRun) confirm(ctx context.Context, plans []planned) error {
 		default:
 			summary, writes = p.Plan.Summary(), writes || !p.Settled()
 		}
-		b.WriteString("  " + p.title() + ": " + summary + "\n")
+		if p.err != nil || p.Paused || !p.Settled() {
+			b.WriteString("  " + p.title() + ": " + summary + "\n")
+		}
 	}
 	if !writes || r.options.yes {
 		return nil

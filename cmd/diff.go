@@ -76,6 +76,9 @@ func (a *app) showDiff(cluster string, plans []planned) error {
 	)
 	for i := range plans {
 		if err := plans[i].err; err != nil {
+			if unserved(err) {
+				err = fmt.Errorf("%s can't be compared before what it depends on is applied: %w", plans[i].Component, err)
+			}
 			failed = append(failed, err)
 			continue
 		}

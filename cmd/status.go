@@ -28,6 +28,9 @@ const statusPage = 500
 // redrawPause bounds how often a watched table is drawn.
 const redrawPause = 250 * time.Millisecond
 
+// relistPause is the pause before the hub is asked again after a watch ended.
+const relistPause = time.Second
+
 type statusOptions struct {
 	watch, matrix, problems, fail bool
 }
@@ -358,15 +361,21 @@ func signOf(d *v1alpha1.Delivery) (string, style) {
 	return "?", plain
 }
 
-// follow shows each change until ctx ends, which is its ordinary end.
+// follow shows each change until ctx ends, which is its ordinary end. A hub
+// that goes away while it is watched is waited for.
 func (s *statusView) follow(ctx context.Context) error {
-	for {
+	for began := false; ; began = true {
 		err := s.watch(ctx)
-		if ctx.Err() != nil {
+		switch {
+		case ctx.Err() != nil:
 			return nil //nolint:nilerr // whoever watches ends it with Ctrl-C
-		}
-		if err != nil {
+		case err != nil && !began:
 			return err
+		case err != nil:
+			s.warn("%v; trying again", err)
+		}
+		if sleep(ctx, relistPause) != nil {
+			return nil //nolint:nilerr // as above
 		}
 	}
 }
@@ -392,7 +401,7 @@ func (s *statusView) watch(ctx context.Context) error {
 			return ctx.Err()
 		case e, open := <-w.ResultChan():
 			if !open || e.Type == watch.Error {
-				return sleep(ctx, redrawPause) // then list again
+				return nil // list again
 			}
 			dirty = s.take(found, e) || dirty
 		case <-redraw.C:
