@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/differ"
@@ -33,7 +34,7 @@ const (
 
 // ErrStale says that an object changed after the plan was made. Nothing of it
 // was overwritten: plan again.
-var ErrStale = errors.New("the object changed meanwhile") //nolint:gochecknoglobals // a sentinel
+var ErrStale = errors.New("the object changed meanwhile")
 
 // Step is one finished write.
 type Step struct {
@@ -281,17 +282,21 @@ func (a *applying) one(ctx context.Context, c *differ.Change) error {
 }
 
 func (a *applying) patch(ctx context.Context, m *meta.RESTMapping, c *differ.Change) error {
-	live := &unstructured.Unstructured{Object: c.Live}
-	if c.HandOver != nil {
-		answer, err := a.send(ctx, m, c, c.HandOver, live, differ.HandOverManager())
-		if err != nil {
-			return err
-		}
-		live = answer
+	objects := a.cluster.resource(m, c.ID)
+	var base *unstructured.Unstructured // what an update must find
+	if c.Op == differ.OpUpdate {
+		base = &unstructured.Unstructured{Object: c.Live}
 	}
-	answer, err := a.send(ctx, m, c, c.Patch, live, v1alpha1.FieldManager)
+	if c.HandOver != nil {
+		answer, err := send(ctx, objects, c.HandOver, base, differ.HandOverManager())
+		if err != nil {
+			return fmt.Errorf("hand over fields of %s: %w", c.ID, err)
+		}
+		base = answer
+	}
+	answer, err := send(ctx, objects, c.Patch, base, v1alpha1.FieldManager)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s %s: %w", c.Op, c.ID, err)
 	}
 	a.cluster.reader.Wrote(c.ID, answer.Object)
 	a.mu.Lock()
@@ -317,20 +322,19 @@ func (a *applying) count(c *differ.Change) {
 	}
 }
 
-// send applies an object server-side. An existing object is changed only if it
-// is still the one that the plan was made from: same UID, same resourceVersion.
-// That guard is what makes force safe; a create goes without.
-func (a *applying) send(ctx context.Context, m *meta.RESTMapping, c *differ.Change, body map[string]any, live *unstructured.Unstructured, manager string) (*unstructured.Unstructured, error) {
+// send applies an object server-side. With a base the object is changed only if
+// it still is the base: same UID, same resourceVersion. That guard is what makes
+// force safe; a create has none and goes without force.
+func send(ctx context.Context, objects dynamic.ResourceInterface, body map[string]any, base *unstructured.Unstructured, manager string) (*unstructured.Unstructured, error) {
 	object := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(body)}
 	dropNulls(object.Object)
-	if c.Op == differ.OpUpdate {
-		object.SetUID(live.GetUID())
-		object.SetResourceVersion(live.GetResourceVersion())
+	if base != nil {
+		object.SetUID(base.GetUID())
+		object.SetResourceVersion(base.GetResourceVersion())
 	}
-	answer, err := a.cluster.resource(m, c.ID).Apply(ctx, c.ID.Name, object,
-		metav1.ApplyOptions{FieldManager: manager, Force: c.Op == differ.OpUpdate})
+	answer, err := objects.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: manager, Force: base != nil})
 	if err != nil {
-		return nil, stale(fmt.Errorf("%s %s: %w", c.Op, c.ID, err))
+		return nil, stale(err)
 	}
 	return answer, nil
 }
@@ -413,7 +417,7 @@ func (a *applying) waitHealthy(ctx context.Context, done []batch) error {
 			err := wait.PollUntilContextTimeout(ctx, pollInterval, a.timeout, true, func(ctx context.Context) (bool, error) {
 				live, err := a.cluster.reader.Get(ctx, a.mappings[c.ID], c.ID)
 				if err != nil {
-					return false, err //nolint:wrapcheck // wrapped below
+					return false, err
 				}
 				last = HealthOf(c.ID, live)
 				return last.Health == v1alpha1.HealthHealthy, nil

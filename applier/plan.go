@@ -290,6 +290,9 @@ func (c *Cluster) readOwners(ctx context.Context, p *Prepared, states []differ.S
 	if err := c.observe(ctx, mappings, states, c.reader.Fresh); err != nil {
 		return err
 	}
+	for i := range states {
+		states[i].OwnersRead = unread[states[i].ID]
+	}
 	plan, err := differ.Compare(p.schemas, states, p.policy)
 	if err != nil {
 		return fmt.Errorf("compare: %w", err)

@@ -302,7 +302,7 @@ func (a *agent) attempt(ctx context.Context, component string) (attempt, error) 
 	case len(d.Problems) > 0:
 		return t.stop(v1alpha1.SyncBlocked, problemsMessage(d.Problems)), nil
 	case s.unreachable != nil:
-		return t.stop(v1alpha1.SyncUnreachable, s.unreachable.Error()), nil
+		return t.stop(v1alpha1.SyncUnreachable, s.unreachable.Error()), nil //nolint:nilerr // the watches find out when to go on
 	case s.link == nil:
 		return t.stop(v1alpha1.SyncProgressing, "connecting"), nil
 	}
@@ -313,7 +313,7 @@ func (a *agent) attempt(ctx context.Context, component string) (attempt, error) 
 	case prepared == nil && on != "" && err != nil:
 		// It may fail for want of what it waits for, a CRD; it is looked at
 		// again when that is there.
-		return t.stop(v1alpha1.SyncWaiting, waiting), nil
+		return t.stop(v1alpha1.SyncWaiting, waiting), nil //nolint:nilerr // no retry: see above
 	case prepared == nil:
 		return t, err
 	}

@@ -210,7 +210,7 @@ func (l *liveCache) Get(ctx context.Context, m *meta.RESTMapping, id differ.ID) 
 		best = u.Object
 	}
 	if best == nil {
-		return applier.Get(ctx, l.dynamic, m, id) //nolint:wrapcheck // says what it read
+		return applier.Get(ctx, l.dynamic, m, id)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -240,7 +240,7 @@ func (l *liveCache) lastWritten(id differ.ID) map[string]any {
 func (l *liveCache) Fresh(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error) {
 	live, err := applier.Get(ctx, l.dynamic, m, id)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // says what it read
+		return nil, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -101,7 +101,7 @@ func (c *Controller) Ready() error {
 func (c *Controller) Run(ctx context.Context) error {
 	if err := c.writer.prepare(ctx); err != nil {
 		if ctx.Err() != nil {
-			return nil // stopped before it began
+			return nil //nolint:nilerr // stopped before it began
 		}
 		return fmt.Errorf("hub: %w", err)
 	}

@@ -180,10 +180,10 @@ func (f *fleet) start(connect func(context.Context, v1alpha1.Connection) (*rest.
 }
 
 // eventually waits for a condition.
-func (f *fleet) eventually(what string, condition func(context.Context) bool) {
+func (f *fleet) eventually(what string, condition func() bool) {
 	f.t.Helper()
 	err := wait.PollUntilContextTimeout(f.t.Context(), 50*time.Millisecond, patience, true,
-		func(ctx context.Context) (bool, error) { return condition(ctx), nil })
+		func(context.Context) (bool, error) { return condition(), nil })
 	if err != nil {
 		f.t.Fatalf("%s: not within %s; status is %+v", what, patience, f.status())
 	}
@@ -198,7 +198,7 @@ func (f *fleet) status() v1alpha1.DeliveryStatus {
 
 func (f *fleet) sync(want v1alpha1.Sync, message string) {
 	f.t.Helper()
-	f.eventually(fmt.Sprintf("sync is %s with %q", want, message), func(context.Context) bool {
+	f.eventually(fmt.Sprintf("sync is %s with %q", want, message), func() bool {
 		s := f.status()
 		return s.Sync == want && strings.Contains(s.Message, message)
 	})
@@ -228,7 +228,7 @@ func TestPushDelivers(t *testing.T) {
 	before := f.field(deployments, "metadata", "resourceVersion")
 	f.write("clusters/CLUSTER/CLUSTER-web.yaml", "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: v1.0.0\nvalues: {text: bye}\n")
 	f.commit("another text")
-	f.eventually("the push arrives", func(context.Context) bool { return f.text() == "bye" })
+	f.eventually("the push arrives", func() bool { return f.text() == "bye" })
 	if after := f.field(deployments, "metadata", "resourceVersion"); after != before {
 		t.Error("an object that did not change was written")
 	}
@@ -244,12 +244,12 @@ func TestDriftRestored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.eventually("the scale is restored", func(context.Context) bool { return f.field(deployments, "spec", "replicas") == "2" })
+	f.eventually("the scale is restored", func() bool { return f.field(deployments, "spec", "replicas") == "2" })
 	if err := f.dynamic.Resource(configMaps).Namespace(f.name).Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	f.eventually("the deleted object is created anew", func(context.Context) bool { return f.text() == "hello" })
-	f.eventually("drift is counted", func(context.Context) bool { d := f.status().LastDiff; return d != nil })
+	f.eventually("the deleted object is created anew", func() bool { return f.text() == "hello" })
+	f.eventually("drift is counted", func() bool { d := f.status().LastDiff; return d != nil })
 }
 
 // A broken file blocks what it names, and says file and line; git mends it.
@@ -265,7 +265,7 @@ func TestBrokenFileBlocks(t *testing.T) {
 	}
 	f.write("clusters/CLUSTER/CLUSTER-web.yaml", "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: v1.0.0\nvalues: {text: bye}\n")
 	f.commit("mended")
-	f.eventually("the mended file is delivered", func(context.Context) bool { return f.text() == "bye" })
+	f.eventually("the mended file is delivered", func() bool { return f.text() == "bye" })
 	f.sync(v1alpha1.SyncSynced, "")
 }
 
