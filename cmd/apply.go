@@ -55,12 +55,11 @@ paused or not healthy, 2 something failed.`,
 		Args:              args("CLUSTER [COMPONENT...]", 1, -1),
 		ValidArgsFunction: a.completeNames(-1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			formats := []string{outputText, outputText}
-			if o.dryRun {
-				formats = []string{outputText, outputJSON, outputYAML, outputPatch}
-			}
-			if err := oneOf("-o", a.output, formats...); err != nil {
+			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML, outputPatch); err != nil {
 				return err
+			}
+			if a.output != outputText && !o.dryRun {
+				return usagef("-o %s is for --dry-run: what was done is told as text", a.output)
 			}
 			o.wait = o.wait && !o.noWait
 			r := &applyRun{app: a, options: o, results: map[string]applyResult{}}

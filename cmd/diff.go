@@ -23,8 +23,8 @@ func newDiff(a *app) *cobra.Command {
 has, and shows what 'keelson apply' would change: what is held or denied first,
 with the rule and its reason. It writes nothing.
 
-  -o json   {"objects": [...]}, a contract; fields without a difference and
-            the data of Secrets are left out
+  -o json   {"objects": [...]}, a contract: fields that need no action are
+            left out, and the data of Secrets is masked
   -o patch  what would be sent, object by object, as YAML, with the data of
             Secrets masked
 

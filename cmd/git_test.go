@@ -299,6 +299,7 @@ func TestUsage(t *testing.T) {
 		"ManyArguments":   {[]string{"render", "a", "b", "c"}, 2, "keelson: too many arguments: give CLUSTER [COMPONENT], and not \"c\"\nSee 'keelson render --help'.\n"},
 		"Format":          {[]string{"version", "-o", "xml"}, 2, "keelson: -o takes text, json or yaml, and not \"xml\"\nSee 'keelson version --help'.\n"},
 		"Color":           {[]string{"version", "--color", "red"}, 2, "keelson: --color takes auto, always or never, and not \"red\"\nSee 'keelson version --help'.\n"},
+		"ApplyJSON":       {[]string{"apply", "a", "-o", "json"}, 2, "keelson: -o json is for --dry-run: what was done is told as text\nSee 'keelson apply --help'.\n"},
 		"NoRepository":    {[]string{"validate", "--repo", "/nowhere/at/all"}, 2, "keelson: "},
 		"NoHub":           {[]string{"status"}, 2, "keelson: there is no kubeconfig to reach the hub with: give --kubeconfig, or set KUBECONFIG\n"},
 	}
