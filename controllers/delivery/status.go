@@ -34,6 +34,8 @@ type attempt struct {
 // know stays as it was: not knowing is not absence.
 func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.DeliveryStatus {
 	s := *before.DeepCopy()
+	// The API server keeps whole seconds; more would differ for ever.
+	now = now.Truncate(time.Second)
 	s.Sync, s.Message = a.sync, a.message
 	if a.version != "" {
 		s.Version = a.version

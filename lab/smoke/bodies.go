@@ -31,30 +31,28 @@ func diffBodies(before, after json.RawMessage) ([]string, error) {
 }
 
 func diffValues(path string, a, b any, out *[]string) {
-	if reflect.DeepEqual(a, b) {
-		return
-	}
-	switch a := a.(type) {
-	case map[string]any:
-		if b, ok := b.(map[string]any); ok {
-			names := slices.Sorted(maps.Keys(a))
-			for name := range b {
-				if _, both := a[name]; !both {
-					names = append(names, name)
-				}
-			}
-			for _, name := range names {
-				diffValues(path+"."+name, a[name], b[name], out)
-			}
-			return
+	am, aok := a.(map[string]any)
+	bm, bok := b.(map[string]any)
+	al, alok := a.([]any)
+	bl, blok := b.([]any)
+	switch {
+	case reflect.DeepEqual(a, b):
+	case aok && bok:
+		names := map[string]bool{}
+		for name := range maps.Keys(am) {
+			names[name] = true
 		}
-	case []any:
-		if b, ok := b.([]any); ok && len(a) == len(b) {
-			for i := range a {
-				diffValues(path+"["+strconv.Itoa(i)+"]", a[i], b[i], out)
-			}
-			return
+		for name := range maps.Keys(bm) {
+			names[name] = true
 		}
+		for _, name := range slices.Sorted(maps.Keys(names)) {
+			diffValues(path+"."+name, am[name], bm[name], out)
+		}
+	case alok && blok && len(al) == len(bl):
+		for i := range al {
+			diffValues(path+"["+strconv.Itoa(i)+"]", al[i], bl[i], out)
+		}
+	default:
+		*out = append(*out, fmt.Sprintf("%s: %v -> %v", path, a, b))
 	}
-	*out = append(*out, fmt.Sprintf("%s: %v -> %v", path, a, b))
 }

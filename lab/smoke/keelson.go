@@ -42,7 +42,7 @@ func (c *controller) kill() error {
 	if err := c.cmd.Process.Kill(); err != nil {
 		return fmt.Errorf("kill controller: %w", err)
 	}
-	<-c.done
+	<-c.done //nolint:errcheck // it was killed, so it ended badly
 	c.cmd = nil
 	return nil
 }
@@ -73,8 +73,7 @@ func (c *controller) stop() error {
 func (s *smoke) keelson(ctx context.Context, args ...string) (string, int, error) {
 	c := exec.CommandContext(ctx, s.binary, append(args, "--repo", s.repo.url, "--kubeconfig", s.scene.kubeconfig(), "--context", hub)...)
 	out, err := c.Output()
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return string(out), exit.ExitCode(), nil
 	}
 	if err != nil {

@@ -67,7 +67,9 @@ type smoke struct {
 	deliveries int // how many the fleet has
 	objects    int // how many the clusters have
 	passed     int
-	failed     []string
+	// takeBack undoes what a check did to git besides its commits; may be nil.
+	takeBack func(context.Context) error
+	failed   []string
 }
 
 func prepare(binary string, demo bool) (*smoke, error) {
@@ -175,20 +177,33 @@ func (s *smoke) tour() {
 
 // checks runs everything and removes it.
 func (s *smoke) checks(ctx context.Context, fleet, only string, keep bool) (err error) {
-	if !keep {
-		defer func() {
-			ctx := context.WithoutCancel(ctx)
-			cleanup := errors.Join(s.controller.stop(), s.scene.down(ctx))
-			if s.repo != nil {
-				cleanup = errors.Join(cleanup, s.repo.close())
-			}
-			if len(s.failed) == 0 && err == nil {
-				cleanup = errors.Join(cleanup, os.RemoveAll(s.scene.folder))
-			}
-			err = errors.Join(err, cleanup)
-		}()
-	}
 	say("files of this run: %s", s.scene.folder)
+	if !keep {
+		defer func() { err = errors.Join(err, s.cleanUp(context.WithoutCancel(ctx), err == nil)) }()
+	}
+	if err := s.publishFleet(ctx, fleet); err != nil {
+		return err
+	}
+	for _, c := range allChecks() {
+		if only != "" && !c.always && !strings.Contains(c.name, only) {
+			continue
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if ok := s.check(ctx, c); !ok && c.always {
+			break
+		}
+	}
+	fmt.Printf("%d passed, %d failed\n", s.passed, len(s.failed))
+	if len(s.failed) > 0 {
+		return fmt.Errorf("failed: %s; the controller's log is %s", strings.Join(s.failed, ", "), s.controller.log)
+	}
+	return nil
+}
+
+// publishFleet makes the repository and a git server in front of it.
+func (s *smoke) publishFleet(ctx context.Context, fleet string) (err error) {
 	if s.repo, err = makeRepository(ctx, s.scene.folder, fleet); err != nil {
 		return err
 	}
@@ -199,30 +214,32 @@ func (s *smoke) checks(ctx context.Context, fleet, only string, keep bool) (err 
 		return err
 	}
 	s.controller.repo = s.repo.url
-	for _, c := range allChecks() {
-		if only != "" && !c.always && !strings.Contains(c.name, only) {
-			continue
-		}
-		if ctx.Err() != nil {
-			return ctx.Err() //nolint:wrapcheck // interrupted
-		}
-		started := time.Now()
-		line, err := c.run(s, ctx)
-		took := time.Since(started).Round(100 * time.Millisecond)
-		if err != nil {
-			s.failed = append(s.failed, c.name)
-			fmt.Printf("FAIL  %-22s %s (%s)\n", c.name, strings.ReplaceAll(err.Error(), "\n", "\n      "), took)
-			if c.always {
-				break
-			}
-			continue
-		}
-		s.passed++
-		fmt.Printf("ok    %-22s %s (%s)\n", c.name, strings.ReplaceAll(line, "\n", "\n      "), took)
-	}
-	fmt.Printf("%d passed, %d failed\n", s.passed, len(s.failed))
-	if len(s.failed) > 0 {
-		return fmt.Errorf("failed: %s; the controller's log is %s", strings.Join(s.failed, ", "), s.controller.log)
-	}
 	return nil
+}
+
+// check runs one check and prints its line.
+func (s *smoke) check(ctx context.Context, c check) bool {
+	started := time.Now()
+	line, err := c.run(s, ctx)
+	took := time.Since(started).Round(100 * time.Millisecond)
+	if err != nil {
+		s.failed = append(s.failed, c.name)
+		fmt.Printf("FAIL  %-16s %s (%s)\n", c.name, strings.ReplaceAll(err.Error(), "\n", "\n      "), took)
+		return false
+	}
+	s.passed++
+	fmt.Printf("ok    %-16s %s (%s)\n", c.name, strings.ReplaceAll(line, "\n", "\n      "), took)
+	return true
+}
+
+// cleanUp ends all processes, and removes the files of a run that went well.
+func (s *smoke) cleanUp(ctx context.Context, well bool) error {
+	err := errors.Join(s.controller.stop(), s.scene.down(ctx))
+	if s.repo != nil {
+		err = errors.Join(err, s.repo.close())
+	}
+	if well {
+		err = errors.Join(err, os.RemoveAll(s.scene.folder))
+	}
+	return err
 }

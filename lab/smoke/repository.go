@@ -122,16 +122,21 @@ func (r *repository) push(ctx context.Context, message string) error {
 }
 
 // tag publishes a version of a component, as it is in the last commit.
-func (r *repository) tag(ctx context.Context, component, version string, force bool) error {
+func (r *repository) tag(ctx context.Context, component, version string) error {
 	name := component + "/" + version
-	tag, push := []string{"tag", name}, []string{"push", "-q", "origin", name}
-	if force {
-		tag, push = []string{"tag", "-f", name}, []string{"push", "-q", "-f", "origin", name}
-	}
-	if _, err := r.git(ctx, tag...); err != nil {
+	if _, err := r.git(ctx, "tag", name); err != nil {
 		return err
 	}
-	_, err := r.git(ctx, push...)
+	_, err := r.git(ctx, "push", "-q", "origin", name)
+	return err
+}
+
+// moveTag does what nobody should.
+func (r *repository) moveTag(ctx context.Context, name, to string) error {
+	if _, err := r.git(ctx, "tag", "-f", name, to); err != nil {
+		return err
+	}
+	_, err := r.git(ctx, "push", "-q", "-f", "origin", name)
 	return err
 }
 
@@ -150,7 +155,7 @@ func (r *repository) tagAll(ctx context.Context) error {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 		component := filepath.Base(filepath.Dir(filepath.Dir(path)))
-		if err := r.tag(ctx, component, "v"+strings.TrimPrefix(chart.Version, "v"), false); err != nil {
+		if err := r.tag(ctx, component, "v"+strings.TrimPrefix(chart.Version, "v")); err != nil {
 			return err
 		}
 	}

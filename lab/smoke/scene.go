@@ -181,29 +181,36 @@ func (s *scene) managed(ctx context.Context, name string) ([]unstructured.Unstru
 		return nil, fmt.Errorf("discover %s: %w", name, err)
 	}
 	var out []unstructured.Unstructured
-	seen := map[string]bool{}
-	for _, list := range lists {
-		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+	seen := map[string]bool{} // some kinds are served by two groups
+	for _, gvr := range listable(lists) {
+		found, err := d.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: componentLabel})
 		if err != nil {
-			return nil, fmt.Errorf("discover %s: %w", name, err)
+			return nil, fmt.Errorf("list %s of %s: %w", gvr.Resource, name, err)
 		}
-		for _, r := range list.APIResources {
-			if !slices.Contains(r.Verbs, "list") || strings.Contains(r.Name, "/") {
-				continue
+		for _, u := range found.Items {
+			if !seen[string(u.GetUID())] {
+				out = append(out, u)
 			}
-			found, err := d.Resource(gv.WithResource(r.Name)).List(ctx, metav1.ListOptions{LabelSelector: componentLabel})
-			if err != nil {
-				return nil, fmt.Errorf("list %s of %s: %w", r.Name, name, err)
-			}
-			for _, u := range found.Items {
-				if !seen[string(u.GetUID())] {
-					out = append(out, u)
-				}
-				seen[string(u.GetUID())] = true
-			}
+			seen[string(u.GetUID())] = true
 		}
 	}
 	return out, nil
+}
+
+func listable(lists []*metav1.APIResourceList) []schema.GroupVersionResource {
+	var out []schema.GroupVersionResource
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			continue // no API server serves such a one
+		}
+		for _, r := range list.APIResources {
+			if slices.Contains(r.Verbs, "list") && !strings.Contains(r.Name, "/") {
+				out = append(out, gv.WithResource(r.Name))
+			}
+		}
+	}
+	return out
 }
 
 // marks remember where the audit logs end.

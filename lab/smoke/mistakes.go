@@ -1,0 +1,218 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// withChange runs a check that changes git, and takes the change back after it.
+func (s *smoke) withChange(ctx context.Context, do func(context.Context, map[string]int64) (string, error)) (string, error) {
+	before, err := s.repo.head(ctx)
+	if err != nil {
+		return "", err
+	}
+	marks, err := s.scene.marks()
+	if err != nil {
+		return "", err
+	}
+	line, err := do(ctx, marks)
+	rerr := s.repo.restore(ctx, before)
+	if rerr == nil && s.takeBack != nil {
+		rerr = s.takeBack(ctx)
+		s.takeBack = nil
+	}
+	if rerr == nil {
+		rerr = s.repo.push(ctx, "take the last change back")
+	}
+	if rerr == nil && err == nil {
+		rerr = s.converged(ctx, patience)
+	}
+	return line, errors.Join(err, rerr)
+}
+
+// publish commits a new version of a component and lets one cluster run it.
+func (s *smoke) publish(ctx context.Context, component, version, cluster string) error {
+	if err := s.repo.push(ctx, component+" "+version); err != nil {
+		return err
+	}
+	if err := s.repo.tag(ctx, component, version); err != nil {
+		return err
+	}
+	if err := s.repo.setVersion(cluster, component, version); err != nil {
+		return err
+	}
+	return s.repo.push(ctx, "run "+component+" "+version)
+}
+
+// checkSelector publishes a version whose selector differs, and more.
+func (s *smoke) checkSelector(ctx context.Context) (string, error) {
+	return s.withChange(ctx, func(ctx context.Context, marks map[string]int64) (string, error) {
+		file, err := s.repo.templateWith(dns, "kind: Deployment")
+		if err != nil {
+			return "", err
+		}
+		if err := s.repo.replace(file, `(?m)^(\s*)matchLabels:\s*$`, "${1}matchLabels:\n${1}  smoke: selector"); err != nil {
+			return "", err
+		}
+		if err := s.publish(ctx, dns, "v1.13.0", testing); err != nil {
+			return "", err
+		}
+		d, err := s.stops(ctx, "Held", func(d deliveryStatus) bool { return strings.Contains(d.held, "workload-selector") })
+		if err != nil {
+			return "", err
+		}
+		events, err := s.scene.since(testing, marks)
+		if err != nil {
+			return "", err
+		}
+		for _, e := range objectWrites(events) {
+			if e.Resource.Resource == "deployments" && e.Resource.Name == dns {
+				return "", fmt.Errorf("the held object moved: %s", e)
+			}
+		}
+		return "held, and no write of that Deployment is in the audit log: " + d.message, nil
+	})
+}
+
+// stops waits until coredns on the testing cluster is in a state, and is as it
+// should be there.
+func (s *smoke) stops(ctx context.Context, sync string, as func(deliveryStatus) bool) (d deliveryStatus, err error) {
+	err = until(ctx, patience, func(ctx context.Context) error {
+		all, err := s.scene.deliveries(ctx)
+		if err != nil {
+			return err
+		}
+		if d = all[testing+"."+dns]; d.sync != sync || !as(d) {
+			return fmt.Errorf("want %s: %s", sync, d)
+		}
+		return nil
+	})
+	return d, err
+}
+
+// blocked makes a mistake with coredns on the testing cluster, and with the
+// same push a good change of the beacon. The delivery must say where the
+// mistake is, coredns must stay as it was, and the beacon must arrive everywhere.
+func (s *smoke) blocked(ctx context.Context, where string, mistake func(context.Context) error) (string, error) {
+	return s.withChange(ctx, func(ctx context.Context, marks map[string]int64) (string, error) {
+		push, err := s.setBeacon()
+		if err != nil {
+			return "", err
+		}
+		if err := mistake(ctx); err != nil {
+			return "", err
+		}
+		d, err := s.stops(ctx, "Blocked", func(d deliveryStatus) bool { return strings.Contains(d.message, where) })
+		if err != nil {
+			return "", err
+		}
+		if err := until(ctx, patience, func(ctx context.Context) error { return s.beaconAt(ctx, push) }); err != nil {
+			return "", err
+		}
+		if err := pause(ctx, 3*time.Second); err != nil {
+			return "", err
+		}
+		if err := s.onlyBeaconSince(marks); err != nil {
+			return "", err
+		}
+		return d.message + "\nthe clusters stayed as they were; the other change of the same push arrived on all", nil
+	})
+}
+
+func (s *smoke) onlyBeaconSince(marks map[string]int64) error {
+	for _, c := range s.scene.clusters {
+		events, err := s.scene.since(c, marks)
+		if err != nil {
+			return err
+		}
+		for _, e := range objectWrites(events) {
+			if e.Resource.Name != beacon {
+				return fmt.Errorf("a mistake changed %s: %s", c, e)
+			}
+		}
+	}
+	return nil
+}
+
+// checkBrokenTemplate publishes a version that does not render.
+func (s *smoke) checkBrokenTemplate(ctx context.Context) (string, error) {
+	return s.blocked(ctx, "templates/", func(ctx context.Context) error {
+		file, err := s.repo.templateWith(dns, "kind: Deployment")
+		if err != nil {
+			return err
+		}
+		if err := s.repo.replace(file, `(?m)^kind: Deployment$`, "kind: Deployment\n{{ fail \"broken on purpose\" }}"); err != nil {
+			return err
+		}
+		return s.publish(ctx, dns, "v1.13.1", testing)
+	})
+}
+
+// checkSchema sets a value that the chart's schema refuses.
+func (s *smoke) checkSchema(ctx context.Context) (string, error) {
+	return s.blocked(ctx, "clusters/"+testing+"/coredns.yaml:", func(ctx context.Context) error {
+		name, err := s.repo.integerValue(dns)
+		if err != nil {
+			return err
+		}
+		if err := s.repo.setValue(testing, dns, name, "many"); err != nil {
+			return err
+		}
+		return s.repo.push(ctx, "many replicas")
+	})
+}
+
+// checkUnknownKey misspells a key.
+func (s *smoke) checkUnknownKey(ctx context.Context) (string, error) {
+	return s.blocked(ctx, "clusters/"+testing+"/coredns.yaml:", func(ctx context.Context) error {
+		if err := s.repo.metaConfig(testing, dns, func(m map[string]any) { m["valeus"] = map[string]any{} }); err != nil {
+			return err
+		}
+		return s.repo.push(ctx, "a misspelt key")
+	})
+}
+
+// checkMovedTag moves the tag of the version that runs, and moves it back.
+func (s *smoke) checkMovedTag(ctx context.Context) (string, error) {
+	version, err := s.version(ctx, testing, dns)
+	if err != nil {
+		return "", err
+	}
+	old, err := s.repo.git(ctx, "rev-parse", dns+"/"+version)
+	if err != nil {
+		return "", err
+	}
+	return s.blocked(ctx, "moved", func(ctx context.Context) error {
+		if err := s.repo.write("components/coredns/template/templates/extra.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: coredns-extra\n"); err != nil {
+			return err
+		}
+		if err := s.repo.push(ctx, "not a new version"); err != nil {
+			return err
+		}
+		s.takeBack = func(ctx context.Context) error { return s.repo.moveTag(ctx, dns+"/"+version, strings.TrimSpace(old)) }
+		return s.repo.moveTag(ctx, dns+"/"+version, "HEAD")
+	})
+}
+
+// checkMissingTag names a version that was never published.
+func (s *smoke) checkMissingTag(ctx context.Context) (string, error) {
+	return s.blocked(ctx, "clusters/"+testing+"/coredns.yaml:", func(ctx context.Context) error {
+		if err := s.repo.setVersion(testing, dns, "v9.9.9"); err != nil {
+			return err
+		}
+		return s.repo.push(ctx, "a version that does not exist")
+	})
+}
+
+// checkSymlink publishes a version that holds a symbolic link.
+func (s *smoke) checkSymlink(ctx context.Context) (string, error) {
+	return s.blocked(ctx, "secrets.yaml", func(ctx context.Context) error {
+		if _, err := run(ctx, s.repo.work, "ln", "-s", "/etc/passwd", "components/coredns/template/templates/secrets.yaml"); err != nil {
+			return err
+		}
+		return s.publish(ctx, dns, "v1.13.2", testing)
+	})
+}
