@@ -130,7 +130,11 @@ func (a *app) showPlans(cluster string, plans []planned, all differ.Plan) error 
 	}
 	what := plural(compared, "component", "components") + " in sync"
 	if differing > 0 {
-		what = fmt.Sprintf("%d of %s differ: %s", differing, plural(compared, "component", "components"), all.Summary())
+		verb := "differ"
+		if differing == 1 {
+			verb = "differs"
+		}
+		what = fmt.Sprintf("%d of %s %s: %s", differing, plural(compared, "component", "components"), verb, all.Summary())
 	}
 	b.WriteString(paint.paint(verdict(differing == 0), cluster+": "+what) + "\n")
 	return a.write(b.Bytes())

@@ -92,7 +92,7 @@ func TestApply(t *testing.T) {
 
 	t.Log("a component whose kinds come with another can't be compared yet")
 	quiet(f.keelson("diff", "prod", "gadgets")).want(t, 1).says(t,
-		"create CustomResourceDefinition.apiextensions.k8s.io gadgets.demo.example", "prod: 1 of 1 component differ: 2 to create\n")
+		"create CustomResourceDefinition.apiextensions.k8s.io gadgets.demo.example", "prod: 1 of 1 component differs: 2 to create\n")
 	quiet(f.keelson("diff", "prod")).want(t, 2).says(t, "web can't be compared before what it depends on is applied: ", "Gadget.demo.example web")
 
 	t.Log("it asks, or needs --yes")
