@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/url"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -94,12 +95,20 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 		return err
 	}
 	defer stop()
-	log.Info("keelson controller", "version", a.env.Version, "repo", a.repo, "hub", hub.Host, "interval", o.interval)
+	log.Info("keelson controller", "version", a.env.Version, "repo", shownURL(a.repo), "hub", hub.Host, "interval", o.interval)
 	if err := c.Run(ctx); err != nil {
 		return err
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// shownURL is a repository without its password.
+func shownURL(repo string) string {
+	if u, err := url.Parse(repo); err == nil && u.User != nil {
+		return u.Redacted()
+	}
+	return repo
 }
 
 func (a *app) controllerLog(format string) *slog.Logger {
