@@ -10,6 +10,7 @@ import (
 // a case in testdata.
 func builtIn() (Rules, error) {
 	autoscaled := func(id ID, p Policy) bool { return p.Autoscaled[id] }
+	core := func(id ID, _ Policy) bool { return id.Group == "" } // Knative has Services, too
 	changed := []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove}
 	return compile([]catalogued{
 		{
@@ -19,7 +20,7 @@ func builtIn() (Rules, error) {
 		},
 		{
 			name: "service-allocations", effect: v1alpha1.EffectKeep, on: changed,
-			kinds: []string{"Service"}, because: "the cluster allocated it, and clients may use it",
+			kinds: []string{"Service"}, applies: core, because: "the cluster allocated it, and clients may use it",
 			paths: []string{
 				".spec.clusterIP", ".spec.clusterIPs", ".spec.ports[*].nodePort",
 				".spec.healthCheckNodePort", ".spec.loadBalancerIP",
@@ -33,7 +34,7 @@ func builtIn() (Rules, error) {
 		},
 		{
 			name: "service-selector", effect: v1alpha1.EffectHold,
-			kinds: []string{"Service"}, because: "a Service with another selector sends its traffic to other pods at once",
+			kinds: []string{"Service"}, applies: core, because: "a Service with another selector sends its traffic to other pods at once",
 			paths: []string{".spec.selector"},
 		},
 		{

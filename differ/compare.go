@@ -10,13 +10,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v4/typed"
-	"sigs.k8s.io/structured-merge-diff/v4/value"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/renderer"
@@ -35,6 +35,10 @@ type State struct {
 	// Live is nil when the API server answered 404. It may come without
 	// metadata.managedFields: where they are needed the plan says so.
 	Live map[string]any
+	// OwnersRead says that Live came with its managedFields, if it has any: an
+	// object without them is owned by nobody. They count as read, too, when
+	// they are there.
+	OwnersRead bool
 	// Normal holds the hashes of differences that the API server has shown to
 	// be its own normal form of the target; see [Residue].
 	Normal []string
@@ -48,8 +52,9 @@ func (e *DuplicateError) Error() string { return "object " + e.ID.String() + " s
 // Compare returns the plan that takes every Live to its Target.
 //
 // Arguments are not modified, and their order does not matter. The error is a
-// [*DuplicateError], or says which object's managedFields can't be read; with
-// an error the plan is empty. Time is linear in the number of leaf fields.
+// [*DuplicateError], or says which object's managedFields can't be read or
+// which one is nested too deeply; with an error the plan is empty. Time is
+// linear in the number of leaf fields (BenchmarkCompareLeaves).
 func Compare(schemas Schemas, states []State, policy Policy) (Plan, error) {
 	states = slices.Clone(states)
 	slices.SortFunc(states, func(a, b State) int { return CompareIDs(a.ID, b.ID) })
@@ -105,16 +110,19 @@ func (c *Change) stop(state ObjectState, rule, because string) {
 }
 
 func compareOne(schemas Schemas, s State, policy Policy) (Change, error) {
-	who, err := readOwners(s.Live)
-	if err != nil {
-		return Change{}, err
-	}
 	c := comparison{
-		state: s, policy: policy, who: who,
-		target: canonical(content(s.Target)), live: canonical(s.Live),
+		state: s, policy: policy, mask: maskFor(s.ID, policy.MaskKey),
+		recorded: canonical(s.Recorded), target: canonical(content(s.Target)), live: canonical(s.Live),
 		change: Change{ID: s.ID, Op: OpNone, State: StateSynced, Live: s.Live, Record: s.Recorded},
 	}
-	c.change.APIVersion, _ = firstOf(c.target, c.live, s.Recorded)["apiVersion"].(string)
+	for _, err := range []error{
+		checkDepth("recorded", c.recorded), checkDepth("target", c.target), checkDepth("live", c.live),
+	} {
+		if err != nil {
+			return Change{}, err
+		}
+	}
+	c.change.APIVersion, _ = firstOf(c.target, c.live, c.recorded)["apiVersion"].(string)
 	if s.Target != nil {
 		c.change.Source = s.Target.Source
 	}
@@ -125,7 +133,9 @@ func compareOne(schemas Schemas, s State, policy Policy) (Change, error) {
 	case c.target == nil:
 		c.remove()
 	default:
-		c.bring()
+		if err := c.bring(); err != nil {
+			return Change{}, err
+		}
 	}
 	return c.change, nil
 }
@@ -148,24 +158,29 @@ func firstOf(objects ...map[string]any) map[string]any {
 
 // comparison is the work on one object.
 type comparison struct {
-	state        State
-	policy       Policy
-	who          owners
-	typ          typed.ParseableType
-	target, live map[string]any // canonical
-	change       Change
+	state  State
+	policy Policy
+	mask   mask
+	typ    typed.ParseableType
+	who    owners // unread until a row needs them
+	change Change
 
-	newToKeelson bool           // exists, and Keelson owns nothing of it
+	recorded, target, live map[string]any // canonical
+
+	newToKeelson bool           // exists, and Keelson never wrote to it
+	rebuilt      bool           // what was recorded is told from managedFields
 	kept         *fieldpath.Set // fields that are left out of the patch
+	letGo        bool           // a field that is kept or released is still Keelson's
 }
 
 // remove plans the end of an object that is no longer wanted.
 func (c *comparison) remove() {
 	forget := func(because string) {
-		c.change.Op, c.change.Because, c.change.Record, c.change.RecordStale = OpForget, because, nil, true
+		c.change.Op, c.change.State, c.change.Because = OpForget, StateSynced, because
+		c.change.Record, c.change.RecordStale = nil, true
 	}
 	switch {
-	case c.state.Recorded == nil:
+	case c.recorded == nil:
 		// Found by label alone. Without a record nothing is deleted by inference.
 		c.change.Because = "not in the record"
 	case c.state.RecordedUID != "" && nested(c.state.Live, "metadata", "uid") != c.state.RecordedUID:
@@ -178,16 +193,16 @@ func (c *comparison) remove() {
 		c.change.State, c.change.Because = StateChanged, "it is being deleted"
 	default:
 		c.change.Op, c.change.State = OpDelete, StateChanged
-		c.change.Hash = hashOf("delete", c.state.ID.String())
-		if r := c.policy.find(c.state.ID, v1alpha1.OnDeleteObject, nil); r != nil {
+		c.change.Hash = hashOf("delete", c.state.ID.String(), fmt.Sprint(nested(c.state.Live, "metadata", "uid")))
+		if r, _ := c.policy.find(c.state.ID, v1alpha1.OnDeleteObject, nil); r != nil {
 			switch r.Effect {
 			case v1alpha1.EffectHold:
 				c.change.stop(StateHeld, r.Name, r.Because)
-			case v1alpha1.EffectDeny:
-				c.change.stop(StateDenied, r.Name, r.Because)
 			case v1alpha1.EffectKeep:
 				forget("rule " + r.Name + ": " + r.Because)
 			case v1alpha1.EffectAllow:
+			default: // deny, or an effect that this version does not know
+				c.change.stop(StateDenied, r.Name, r.Because)
 			}
 		}
 	}
@@ -205,27 +220,41 @@ func nested(object map[string]any, path ...string) any {
 }
 
 // bring plans the way to the target.
-func (c *comparison) bring() {
+func (c *comparison) bring() error {
 	if deleting(c.state.Live) {
 		c.change.State, c.change.Because = StateChanged, "it is being deleted, and will be created anew when it is gone"
-		return
+		return nil
 	}
 	if other := nested(c.live, "metadata", "labels", v1alpha1.LabelComponent); other != nil && other != c.policy.Component {
 		c.change.stop(StateHeld, "other-component", fmt.Sprintf("it belongs to component %v", other))
-		return
+		return nil
 	}
-	recorded := c.recorded()
+	if err := c.findRecorded(); err != nil {
+		return err
+	}
+	rows := c.rows(c.recorded)
+	if len(rows) > 0 {
+		if err := c.readOwners(); err != nil {
+			return err
+		}
+	}
 	c.kept = &fieldpath.Set{}
 	hash := sha256.New()
 	worst := StateSynced
-	for _, w := range c.rows(recorded) {
-		f, ok := c.decide(&w)
+	for i := range rows {
+		w := &rows[i]
+		f, ok := c.decide(w)
 		if !ok {
 			continue
 		}
 		c.change.Fields = append(c.change.Fields, f)
 		worst = max(worst, stateOf(f.Action))
-		hash.Write(rowBytes(&w))
+		if stateOf(f.Action) != StateSynced { // what stays may move without a new approval
+			hash.Write(w.bytes(w.t))
+		}
+	}
+	if c.letGo {
+		worst = max(worst, StateChanged)
 	}
 	c.change.Hash = hex.EncodeToString(hash.Sum(nil)[:16])
 	c.change.State = worst
@@ -234,14 +263,15 @@ func (c *comparison) bring() {
 	}
 	switch {
 	case c.change.OwnersUnread:
-		c.change.Op = OpNone
+		c.change.Op, c.change.RecordStale = OpNone, false
 	case worst == StateHeld || worst == StateDenied:
 		c.change.Op, c.change.RecordStale = OpNone, false
 	default:
-		c.change.Record = masked(c.target, c.policy.MaskKey)
+		c.change.Record = c.mask.of(c.target)
 		c.change.RecordStale = c.change.RecordStale || !equal(c.change.Record, any(c.state.Recorded))
 		c.send(worst)
 	}
+	return nil
 }
 
 // stateOf says what one field's action makes of its object.
@@ -259,53 +289,59 @@ func stateOf(a Action) ObjectState {
 	return StateDenied
 }
 
-// recorded is the record without Secret data, or what can be told of it from
-// the fields that Keelson owns when it was lost.
-func (c *comparison) recorded() map[string]any {
-	if c.state.Recorded != nil {
-		if c.state.Recorded["apiVersion"] == c.target["apiVersion"] {
-			return c.state.Recorded
-		}
-	} else if c.live == nil {
+// findRecorded replaces a record that was lost, or that is of another version
+// of the API, by what the fields that Keelson owns tell of it.
+func (c *comparison) findRecorded() error {
+	lost := c.recorded == nil && c.live != nil
+	if !lost && (c.recorded == nil || c.recorded["apiVersion"] == c.target["apiVersion"]) {
 		return nil
 	}
-	if !c.who.read {
-		if c.live != nil {
-			c.change.OwnersUnread = true
-		}
-		return c.state.Recorded
+	if err := c.readOwners(); err != nil {
+		return err
 	}
-	ours := c.who.ours()
-	if ours.Empty() {
-		c.newToKeelson = true
+	if c.live != nil && !c.who.read {
+		c.change.OwnersUnread = true
 		return nil
 	}
-	live := typed.AsTypedUnvalidated(value.NewValueInterface(c.live), c.typ.Schema, c.typ.TypeRef)
-	rebuilt, _ := live.ExtractItems(ours.Leaves(), typed.WithAppendKeyFields()).AsValue().Unstructured().(map[string]any)
-	return masked(rebuilt, c.policy.MaskKey)
+	c.newToKeelson = lost && !c.who.known()
+	c.rebuilt = true
+	fields := c.who.union(func(e ownerEntry) bool { return e.applied })
+	c.recorded, _ = carver{c.typ.Schema}.extract(c.typ.TypeRef, c.live, fields).(map[string]any)
+	return nil
+}
+
+// readOwners reads the managedFields, if they are there.
+func (c *comparison) readOwners() error {
+	if c.who.read || !c.state.OwnersRead && nested(c.state.Live, "metadata", "managedFields") == nil {
+		return nil
+	}
+	who, err := readOwners(c.state.Live)
+	c.who = who
+	return err
 }
 
 // rows are the leaf fields that are not settled, Secret data masked.
 func (c *comparison) rows(recorded map[string]any) []row {
 	var out []row
 	w := walker{schema: c.typ.Schema, emit: func(w row) {
-		if identity(w.path) || w.same(w.t, w.l) && w.same(w.r, w.t) {
+		if w.same(w.t, w.l) && w.same(w.r, w.t) || identity(w.path) {
 			return
 		}
-		if len(c.state.Normal) > 0 && slices.Contains(c.state.Normal, w.hash()) {
+		if c.normal(&w, w.t) {
 			return
 		}
+		w.path = w.path.Copy()
 		out = append(out, w)
 	}}
 	side := func(object map[string]any) cell {
-		if object == nil {
-			return cell{}
-		}
-		return cell{value: masked(object, c.policy.MaskKey), present: true}
+		return cell{value: c.mask.of(object), present: object != nil}
 	}
-	w.walk(nil, c.typ.TypeRef, side(recorded), side(c.target), side(c.live))
+	w.walk(make(fieldpath.Path, 0, pathCapacity), c.typ.TypeRef, side(recorded), side(c.target), side(c.live))
 	return out
 }
+
+// pathCapacity is deeper than most objects are.
+const pathCapacity = 16
 
 // identity fields tell which object it is; they don't differ.
 func identity(p fieldpath.Path) bool {
@@ -324,18 +360,24 @@ func identity(p fieldpath.Path) bool {
 	return false
 }
 
-func rowBytes(w *row) []byte {
-	data, err := json.Marshal([]any{w.path.String(), w.t.value, w.l.value})
+// normal reports whether the API server has shown the live value to be what it
+// makes of the given one.
+func (c *comparison) normal(w *row, sent cell) bool {
+	return len(c.state.Normal) > 0 && slices.Contains(c.state.Normal, w.hash(sent))
+}
+
+// bytes tells a row from every other by its path, what was sent and what is there.
+func (w *row) bytes(sent cell) []byte {
+	data, err := json.Marshal([]any{w.path.String(), sent.value, w.l.value})
 	if err != nil {
-		// Not JSON, so not from an API server or a chart; the path alone
-		// then makes the hash, which can only make it too strict.
-		return []byte(w.path.String())
+		// Not JSON, so not from an API server or a chart.
+		return fmt.Appendf(nil, "%s %#v %#v", w.path, sent.value, w.l.value)
 	}
 	return data
 }
 
-func (w *row) hash() string {
-	sum := sha256.Sum256(rowBytes(w))
+func (w *row) hash(sent cell) string {
+	sum := sha256.Sum256(w.bytes(sent))
 	return hex.EncodeToString(sum[:8])
 }
 
@@ -359,34 +401,37 @@ func (c *comparison) send(worst ObjectState) {
 
 // without is the target without some fields.
 func (c *comparison) without(fields *fieldpath.Set) map[string]any {
-	if fields.Empty() {
-		return c.target
-	}
-	t := typed.AsTypedUnvalidated(value.NewValueInterface(c.target), c.typ.Schema, c.typ.TypeRef)
-	out, _ := t.RemoveItems(fields).AsValue().Unstructured().(map[string]any)
+	out, _ := carver{c.typ.Schema}.without(c.typ.TypeRef, c.target, fields).(map[string]any)
 	return out
 }
 
 // handOver is an object of the kept fields that Keelson owns alone, at their
 // live values, or nil. Server-side apply removes a field, or resets it to its
-// default, when its last owner stops sending it.
+// default, when its last owner stops sending it. For the same reason what was
+// handed over before is sent again.
 func (c *comparison) handOver() map[string]any {
 	alone := &fieldpath.Set{}
 	c.kept.Iterate(func(p fieldpath.Path) {
-		if c.who.oursAlone(p) {
+		if c.who.appliedAlone(p) {
 			alone.Insert(p.Copy())
 		}
 	})
 	if alone.Empty() {
 		return nil
 	}
-	l := typed.AsTypedUnvalidated(value.NewValueInterface(c.live), c.typ.Schema, c.typ.TypeRef)
-	out, ok := l.ExtractItems(alone, typed.WithAppendKeyFields()).AsValue().Unstructured().(map[string]any)
+	before := c.who.union(func(e ownerEntry) bool { return e.handOver })
+	live := carver{c.typ.Schema}
+	out, ok := live.extract(c.typ.TypeRef, c.live, alone.Union(before)).(map[string]any)
 	if !ok {
 		return nil
 	}
 	out["apiVersion"], out["kind"] = c.target["apiVersion"], c.target["kind"]
-	meta := map[string]any{"name": c.state.ID.Name}
+	meta, _ := out["metadata"].(map[string]any)
+	meta = maps.Clone(meta)
+	if meta == nil {
+		meta = map[string]any{}
+	}
+	meta["name"] = c.state.ID.Name
 	if c.state.ID.Namespace != "" {
 		meta["namespace"] = c.state.ID.Namespace
 	}
@@ -399,12 +444,16 @@ func (c *comparison) handOver() map[string]any {
 // and admission made of it, and no difference. They go into [State.Normal].
 func Residue(schemas Schemas, change Change, answer map[string]any, policy Policy) []string {
 	c := comparison{
-		state: State{ID: change.ID}, policy: policy, target: change.Patch, live: canonical(answer),
+		state: State{ID: change.ID}, mask: maskFor(change.ID, policy.MaskKey),
+		target: change.Patch, live: canonical(answer),
 		typ: schemas.typeOf(schema.FromAPIVersionAndKind(change.APIVersion, change.ID.Kind)),
 	}
+	if checkDepth("live", c.live) != nil {
+		return nil // Compare will say so
+	}
 	var out []string
-	for _, w := range c.rows(masked(change.Patch, policy.MaskKey)) {
-		out = append(out, w.hash())
+	for _, w := range c.rows(change.Patch) {
+		out = append(out, w.hash(w.t))
 	}
 	return out
 }

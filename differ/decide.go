@@ -12,44 +12,64 @@ import (
 // and the pull request was the review. A deny counts there too.
 func (c *comparison) decide(w *row) (Field, bool) {
 	f := Field{Path: w.path.String(), Recorded: w.r.value, Target: w.t.value, Live: w.l.value}
-	r := c.ruleFor(w)
-	if r != nil && r.Effect == v1alpha1.EffectKeep && w.l.present {
+	r, inside := c.ruleFor(w)
+	if r != nil && r.Effect == v1alpha1.EffectKeep && w.l.present && !inside {
 		f.Action, f.Rule, f.Because = ActionKeep, r.Name, r.Because
 	} else {
 		f.Action, f.Because = c.table(w)
-		c.guard(r, &f)
+		c.guard(r, inside, &f)
 	}
 	if f.Action == ActionKeep {
 		c.kept.Insert(w.path)
 	}
+	if (f.Action == ActionKeep || f.Action == ActionRelease) && !w.t.present && c.ownerOf(w) != ownerUnread {
+		// The record is about to forget the field. Were Keelson to own it still,
+		// the next apply would remove it unseen.
+		c.letGo = c.letGo || c.who.applied(w.path)
+	}
+	if w.flagged && f.Because == "" {
+		f.Because = "keys of the list repeat or are missing: it is compared as a whole"
+	}
 	return f, f.Action != 0
 }
 
-func (c *comparison) ruleFor(w *row) *rule {
-	if w.same(w.t, w.l) {
-		return nil
+func (c *comparison) ruleFor(w *row) (r *rule, inside bool) {
+	if w.same(w.t, w.l) || c.defaulted(w) {
+		return nil, false
 	}
-	r := c.policy.find(c.state.ID, event(w), w)
+	r, inside = c.policy.find(c.state.ID, event(w), w)
 	if r != nil && c.live == nil && r.Effect != v1alpha1.EffectDeny {
-		return nil
+		return nil, false
 	}
-	return r
+	return r, inside
+}
+
+// defaulted reports whether the live value is what the API server made of the
+// target: git did not change it, and live only adds struct fields. This is no
+// danger, and without a record it can't be told from its normal form in any
+// other way. Were it held, no StatefulSet could be adopted, or be finished after
+// a kill: the API server fills in its claim templates.
+func (c *comparison) defaulted(w *row) bool {
+	return (c.rebuilt || !w.r.present || w.same(w.r, w.t)) && w.completed()
 }
 
 // guard lets a danger rule overrule what the table calls for.
-func (c *comparison) guard(r *rule, f *Field) {
+func (c *comparison) guard(r *rule, inside bool, f *Field) {
 	if r == nil || f.Action == 0 || f.Action == ActionKeep || f.Action == ActionRelease {
 		return
 	}
 	switch r.Effect {
-	case v1alpha1.EffectAllow, v1alpha1.EffectKeep: // keep: there is no live value
+	case v1alpha1.EffectAllow:
 		return
+	case v1alpha1.EffectKeep:
+		if !inside {
+			return // there is no live value
+		}
+		f.Action = ActionHold // a part of a whole can't be kept alone
 	case v1alpha1.EffectHold:
 		f.Action = ActionHold
-	case v1alpha1.EffectDeny:
+	default: // deny, or an effect that this version does not know
 		f.Action = ActionDeny
-	default:
-		f.Action = ActionDeny // an effect that this version does not know
 	}
 	f.Rule, f.Because = r.Name, r.Because
 }
@@ -58,85 +78,112 @@ func (c *comparison) guard(r *rule, f *Field) {
 func (c *comparison) table(w *row) (Action, string) {
 	switch {
 	case w.t.present && w.same(w.t, w.l):
-		// The live value is the wanted one, but the record says otherwise. An
-		// apply takes its ownership: without it the field could never be removed.
-		return ActionAdopt, ""
+		return c.alreadyThere(w)
 	case w.t.present && w.r.present && w.same(w.r, w.t):
 		return c.drifted(w)
-	case w.t.present && w.r.present && w.same(w.r, w.l):
+	case w.t.present && w.r.present && (w.same(w.r, w.l) || c.normal(w, w.r)):
 		return ActionSet, ""
 	case w.t.present && w.r.present && w.l.present:
 		return c.wantedAndDrifted(w)
-	case w.t.present && !w.l.present:
-		return ActionSet, ""
 	case w.t.present:
-		return c.takeover(w)
+		return c.newOrTakeover(w)
 	case !w.l.present:
 		c.change.RecordStale = true // gone already: forget
 		return 0, ""
-	case w.same(w.r, w.l):
-		return ActionRemove, ""
 	}
 	return c.noLongerWanted(w)
 }
 
-// drifted: somebody changed what Keelson applied.
+// alreadyThere: the live value is the wanted one, but the record says
+// otherwise. Where Keelson owns it, only the record has to learn that. Else an
+// apply takes its ownership: without it the field could never be removed.
+func (c *comparison) alreadyThere(w *row) (Action, string) {
+	if c.ownerOf(w) != ownerUnread && c.who.applied(w.path) {
+		return 0, ""
+	}
+	return ActionAdopt, ""
+}
+
+// drifted: somebody changed or removed what Keelson applied.
 func (c *comparison) drifted(w *row) (Action, string) {
+	report := c.policy.Drift == v1alpha1.DriftReport
 	if !w.l.present {
+		if report && c.live != nil {
+			return ActionKeep, "it was removed, and drift is only reported"
+		}
 		return ActionRestore, ""
 	}
 	switch c.ownerOf(w) {
 	case ownerController:
-		return ActionKeep, "a controller of the cluster set it"
+		return ActionKeep, becauseController
 	case ownerPerson:
-		if c.policy.Drift == v1alpha1.DriftReport {
-			return ActionKeep, "a person set it, and drift is only reported"
+		if report {
+			return ActionKeep, becauseReport
 		}
 		return ActionRestore, "a person changed it"
 	case ownerUnknown:
 		return ActionHold, "somebody unknown set it: find out who, or put the value into git"
-	case ownerUnread, ownerNone, ownerOurs:
+	case ownerNone:
+		if report {
+			return ActionKeep, "what Keelson applied was removed, and drift is only reported"
+		}
+	case ownerUnread, ownerOurs:
 	}
 	return ActionRestore, ""
 }
+
+const (
+	becauseController = "a controller of the cluster set it"
+	becauseReport     = "a person set it, and drift is only reported"
+)
 
 // wantedAndDrifted: git wants another value than before, and somebody has set
 // a third one meanwhile.
 func (c *comparison) wantedAndDrifted(w *row) (Action, string) {
 	switch c.ownerOf(w) {
 	case ownerController:
-		return ActionKeep, "a controller of the cluster set it"
+		return ActionKeep, becauseController
 	case ownerUnknown:
 		return ActionHold, "git changed it, and so did somebody unknown"
-	case ownerUnread, ownerNone, ownerOurs, ownerPerson:
-	}
-	return ActionSet, ""
-}
-
-// takeover: git wants a value that Keelson never applied, and another is there.
-// A default that nobody owns is nobody's value.
-func (c *comparison) takeover(w *row) (Action, string) {
-	if c.newToKeelson {
-		if c.policy.Adopt {
-			return ActionSet, ""
+	case ownerPerson:
+		if c.policy.Drift == v1alpha1.DriftReport {
+			return ActionKeep, becauseReport
 		}
-		return ActionHold, "the object exists and Keelson never applied it; adopt: true in component.yaml takes it over"
-	}
-	switch c.ownerOf(w) {
-	case ownerController:
-		return ActionKeep, "a controller of the cluster set it"
-	case ownerPerson, ownerUnknown:
-		return ActionHold, "somebody else set it before git did"
+		return ActionSet, "a person changed it, too"
 	case ownerUnread, ownerNone, ownerOurs:
 	}
 	return ActionSet, ""
 }
 
-// noLongerWanted: the field left git, and somebody has changed it meanwhile.
+// newOrTakeover: git wants a value that Keelson never applied. A default that
+// nobody owns is nobody's value.
+func (c *comparison) newOrTakeover(w *row) (Action, string) {
+	if c.newToKeelson && !c.policy.Adopt {
+		return ActionHold, "the object exists and Keelson never applied it; adopt: true in component.yaml takes it over"
+	}
+	if !w.l.present {
+		return ActionSet, ""
+	}
+	switch c.ownerOf(w) {
+	case ownerController:
+		return ActionKeep, becauseController
+	case ownerPerson, ownerUnknown:
+		if !c.newToKeelson {
+			return ActionHold, "somebody else set it before git did"
+		}
+	case ownerUnread, ownerNone, ownerOurs:
+	}
+	return ActionSet, ""
+}
+
+// noLongerWanted: the field left git. Server-side apply removes it when
+// Keelson is its only owner, and leaves it to the others otherwise.
 func (c *comparison) noLongerWanted(w *row) (Action, string) {
-	c.ownerOf(w)
-	if c.who.oursAlone(w.path) {
+	switch {
+	case c.ownerOf(w) == ownerUnread, c.who.appliedAlone(w.path):
 		return ActionRemove, ""
+	case c.who.of(w.path) == ownerNone:
+		return ActionRelease, "no longer in git, and no longer Keelson's to remove"
 	}
 	return ActionRelease, "no longer in git, and somebody else's by now"
 }

@@ -1,7 +1,9 @@
 package differ
 
 import (
+	"reflect"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -16,36 +18,99 @@ const (
 	typeMicroTime = "io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime"
 )
 
-// equality returns the comparison for values of a type.
-func equality(ref smdschema.TypeRef) func(a, b any) bool {
-	if ref.NamedType == nil {
-		return equal
+// comparer compares values by what their type means, also inside atomic lists
+// and maps.
+type comparer struct{ schema *smdschema.Schema }
+
+// equal reports whether two values of a type mean the same.
+func (c comparer) equal(ref smdschema.TypeRef, a, b any) bool { return c.compare(ref, a, b, false) }
+
+// covers reports whether b is a, completed: it may have struct fields that a
+// does not mention. Entries of a plain map (a label selector) are no such
+// fields: no API server adds any.
+func (c comparer) covers(ref smdschema.TypeRef, a, b any) bool { return c.compare(ref, a, b, true) }
+
+func (c comparer) compare(ref smdschema.TypeRef, a, b any, completed bool) bool {
+	if ref.NamedType != nil {
+		switch *ref.NamedType {
+		case typeQuantity:
+			return equalQuantity(a, b)
+		case typeDuration:
+			return equalBy(parseDuration, a, b)
+		case typeTime, typeMicroTime:
+			return equalBy(parseTime, a, b)
+		}
 	}
-	switch *ref.NamedType {
-	case typeQuantity:
-		return equalQuantity
-	case typeDuration:
-		return equalBy(parseDuration)
-	case typeTime, typeMicroTime:
-		return equalBy(parseTime)
+	switch a := a.(type) {
+	case map[string]any:
+		b, ok := b.(map[string]any)
+		return ok && c.compareMaps(ref, a, b, completed)
+	case []any:
+		b, ok := b.([]any)
+		return ok && c.compareLists(ref, a, b, completed)
 	}
-	return equal
+	return equal(a, b)
+}
+
+func (c comparer) compareMaps(ref smdschema.TypeRef, a, b map[string]any, completed bool) bool {
+	atom, ok := c.schema.Resolve(ref)
+	if !ok || atom.Map == nil {
+		return equalMaps(a, b)
+	}
+	for name, av := range a {
+		bv := b[name]
+		if av == nil || bv == nil {
+			if av != nil || bv != nil {
+				return false
+			}
+			continue
+		}
+		if !c.compare(fieldType(atom.Map, name), av, bv, completed) {
+			return false
+		}
+	}
+	for name, bv := range b {
+		if _, both := a[name]; both || bv == nil {
+			continue
+		}
+		if _, declared := atom.Map.FindField(name); !completed || !declared {
+			return false
+		}
+	}
+	return true
+}
+
+func (c comparer) compareLists(ref smdschema.TypeRef, a, b []any, completed bool) bool {
+	atom, ok := c.schema.Resolve(ref)
+	if !ok || atom.List == nil {
+		return equal(a, b)
+	}
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if !c.compare(atom.List.ElementType, a[i], b[i], completed) {
+			return false
+		}
+	}
+	return true
 }
 
 // equalBy compares parsed values, and what can't be parsed as it stands.
-func equalBy[T comparable](parse func(any) (T, bool)) func(a, b any) bool {
-	return func(a, b any) bool {
-		pa, aok := parse(a)
-		pb, bok := parse(b)
-		if aok && bok {
-			return pa == pb
-		}
-		return equal(a, b)
+func equalBy[T comparable](parse func(any) (T, bool), a, b any) bool {
+	pa, aok := parse(a)
+	pb, bok := parse(b)
+	if aok && bok {
+		return pa == pb
 	}
+	return equal(a, b)
 }
 
 // equalQuantity compares by amount, whatever the suffix: 1Gi is 1073741824.
 func equalQuantity(a, b any) bool {
+	if s, ok := a.(string); ok && any(s) == b {
+		return true // the usual case, without any parsing
+	}
 	qa, aok := quantity(a)
 	qb, bok := quantity(b)
 	if aok && bok {
@@ -57,15 +122,27 @@ func equalQuantity(a, b any) bool {
 func quantity(v any) (resource.Quantity, bool) {
 	switch v := v.(type) {
 	case string:
-		q, err := resource.ParseQuantity(v)
-		return q, err == nil
+		return parseQuantity(v)
 	case int64:
 		return *resource.NewQuantity(v, resource.DecimalSI), true
 	case float64:
-		q, err := resource.ParseQuantity(strconv.FormatFloat(v, 'f', -1, 64))
-		return q, err == nil
+		return parseQuantity(strconv.FormatFloat(v, 'g', -1, 64))
 	}
 	return resource.Quantity{}, false
+}
+
+// parseQuantity refuses what would take resource.ParseQuantity seconds or
+// forever: it works out every digit of 1e1000000000.
+func parseQuantity(s string) (resource.Quantity, bool) {
+	const digits, exponent = 64, 3
+	if len(s) > digits {
+		return resource.Quantity{}, false
+	}
+	if i := strings.LastIndexAny(s, "eE"); i >= 0 && len(strings.TrimLeft(s[i+1:], "+-0")) > exponent {
+		return resource.Quantity{}, false
+	}
+	q, err := resource.ParseQuantity(s)
+	return q, err == nil
 }
 
 func parseDuration(v any) (time.Duration, bool) {
@@ -77,13 +154,19 @@ func parseDuration(v any) (time.Duration, bool) {
 	return d, err == nil
 }
 
-func parseTime(v any) (int64, bool) {
+// instant is a point in time in parts that any year fits into.
+type instant struct {
+	seconds     int64
+	nanoseconds int
+}
+
+func parseTime(v any) (instant, bool) {
 	s, ok := v.(string)
 	if !ok {
-		return 0, false
+		return instant{}, false
 	}
 	t, err := time.Parse(time.RFC3339Nano, s)
-	return t.UnixNano(), err == nil
+	return instant{t.Unix(), t.Nanosecond()}, err == nil
 }
 
 // equal compares decoded JSON; numbers by value, null like absent.
@@ -103,6 +186,8 @@ func equal(a, b any) bool {
 			}
 		}
 		return true
+	case string:
+		return any(a) == b
 	case int64:
 		switch b := b.(type) {
 		case int64:
@@ -120,25 +205,17 @@ func equal(a, b any) bool {
 		}
 		return false
 	}
-	return a == b
+	return reflect.DeepEqual(a, b) // bool and null, and what is no JSON
 }
 
 func equalMaps(a, b map[string]any) bool {
-	seen := 0
 	for k, av := range a {
-		bv, ok := b[k]
-		if ok {
-			seen++
-		}
-		if !ok && av != nil || ok && !equal(av, bv) {
+		if bv := b[k]; av == nil && bv != nil || av != nil && (bv == nil || !equal(av, bv)) {
 			return false
 		}
 	}
-	if seen == len(b) {
-		return true
-	}
 	for k, bv := range b {
-		if _, ok := a[k]; !ok && bv != nil {
+		if _, both := a[k]; !both && bv != nil {
 			return false
 		}
 	}

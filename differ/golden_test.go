@@ -3,7 +3,9 @@ package differ_test
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -35,10 +37,14 @@ const component = "web"
 // that says why, then
 //
 //	recorded.yaml, target.yaml, live.yaml   objects; a file left out is empty
+//	             (a recorded metadata.uid is the UID of what was applied)
+//	answer.yaml  what the API server answered when the recorded was applied
 //	owners       MANAGER OPERATION SUBRESOURCE|- {fieldsV1}, one a line, for
-//	             every live object; left out: managedFields were not read
-//	policy.yaml  drift, adopt, danger, autoscaled
+//	             every live object; empty: read, and nobody owns anything;
+//	             left out: managedFields were not read
+//	policy.yaml  drift, adopt, danger and fleetDanger, autoscaled
 //	want.txt     the diff as text, then what would be sent; -update rewrites it
+//	want.json    the same as JSON, where a case has it
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.txtar")
@@ -64,24 +70,109 @@ func runCase(t *testing.T, file string) {
 	section := func(name string) []byte {
 		for _, f := range archive.Files {
 			if f.Name == name {
-				return f.Data
+				return append([]byte{}, f.Data...) // empty is not left out
 			}
 		}
 		return nil
 	}
-	states := join(t, section("recorded.yaml"), section("target.yaml"), section("live.yaml"), section("owners"))
-	plan, err := differ.Compare(schemas(t), states, policy(t, section("policy.yaml")))
-	got := outcome(t, plan, err)
+	p := policy(t, section("policy.yaml"))
+	states := join(t, section)
+	for i, answer := range answers(t, states, section("answer.yaml")) {
+		states[i].Normal = differ.Residue(schemas(t), *answer, answer.Live, p)
+	}
+	plan, err := differ.Compare(schemas(t), states, p)
+	got := map[string]string{"want.txt": outcome(t, plan, err)}
+	shown := asJSON(t, plan)
+	if section("want.json") != nil {
+		got["want.json"] = shown
+	}
+	var text bytes.Buffer
+	if err := plan.WriteText(&text, true); err != nil {
+		t.Fatal(err)
+	}
+	noSecrets(t, states, text.String(), shown)
 	if *update {
 		rewrite(t, file, archive, got)
 		return
 	}
-	if diff := cmp.Diff(string(section("want.txt")), got); diff != "" {
-		t.Errorf("%s\n%s(-want +got):\n%s", file, archive.Comment, diff)
+	for name, text := range got {
+		if diff := cmp.Diff(string(section(name)), text); diff != "" {
+			t.Errorf("%s: %s\n%s(-want +got):\n%s", file, name, archive.Comment, diff)
+		}
 	}
 }
 
-func outcome(t *testing.T, plan differ.Plan, err error) string {
+// answers are changes whose Live is what the API server made of their Patch.
+func answers(t testing.TB, states []differ.State, data []byte) map[int]*differ.Change {
+	out := map[int]*differ.Change{}
+	for _, o := range objects(t, data) {
+		u := unstructured.Unstructured{Object: o}
+		for i, s := range states {
+			if s.ID.Kind == u.GetKind() && s.ID.Name == u.GetName() {
+				out[i] = &differ.Change{ID: s.ID, APIVersion: u.GetAPIVersion(), Patch: s.Recorded, Live: o}
+			}
+		}
+	}
+	return out
+}
+
+func asJSON(t testing.TB, plan differ.Plan) string {
+	data, err := json.MarshalIndent(plan, "", "  ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data) + "\n"
+}
+
+// noSecrets fails when an output has a Secret's value, plain or in base64.
+func noSecrets(t testing.TB, states []differ.State, outputs ...string) {
+	t.Helper()
+	for _, s := range states {
+		for _, object := range []map[string]any{content(s.Target), s.Live} {
+			if s.ID.Kind != "Secret" || s.ID.Group != "" {
+				continue
+			}
+			for _, v := range secretValues(object) {
+				for _, o := range outputs {
+					if strings.Contains(o, v) {
+						t.Errorf("the value %q of %s is shown:\n%s", v, s.ID, o)
+					}
+				}
+			}
+		}
+	}
+}
+
+func content(o *renderer.Object) map[string]any {
+	if o == nil {
+		return nil
+	}
+	return o.Content
+}
+
+// secretValues are the values that must not be seen, in every form.
+func secretValues(secret map[string]any) []string {
+	var out []string
+	for _, field := range []string{"data", "stringData"} {
+		values, ok := secret[field].(map[string]any)
+		if !ok {
+			values = map[string]any{"": secret[field]}
+		}
+		for _, v := range values {
+			s := fmt.Sprint(v)
+			if v == nil || len(s) < 4 {
+				continue
+			}
+			out = append(out, s, base64.StdEncoding.EncodeToString([]byte(s)))
+			if plain, err := base64.StdEncoding.DecodeString(s); err == nil && len(plain) > 3 {
+				out = append(out, string(plain))
+			}
+		}
+	}
+	return out
+}
+
+func outcome(t testing.TB, plan differ.Plan, err error) string {
 	if err != nil {
 		return "error: " + err.Error() + "\n"
 	}
@@ -108,7 +199,7 @@ func outcome(t *testing.T, plan differ.Plan, err error) string {
 	return b.String()
 }
 
-func indent(t *testing.T, v any) string {
+func indent(t testing.TB, v any) string {
 	data, err := yaml.Marshal(v)
 	if err != nil {
 		t.Fatal(err)
@@ -116,23 +207,25 @@ func indent(t *testing.T, v any) string {
 	return "  " + strings.ReplaceAll(strings.TrimSuffix(string(data), "\n"), "\n", "\n  ") + "\n"
 }
 
-func rewrite(t *testing.T, file string, archive *txtar.Archive, got string) {
-	found := false
-	for i := range archive.Files {
-		if archive.Files[i].Name == "want.txt" {
-			archive.Files[i].Data, found = []byte(got), true
+func rewrite(t testing.TB, file string, archive *txtar.Archive, got map[string]string) {
+	for name, text := range got {
+		found := false
+		for i := range archive.Files {
+			if archive.Files[i].Name == name {
+				archive.Files[i].Data, found = []byte(text), true
+			}
+		}
+		if !found {
+			archive.Files = append(archive.Files, txtar.File{Name: name, Data: []byte(text)})
 		}
 	}
-	if !found {
-		archive.Files = append(archive.Files, txtar.File{Name: "want.txt", Data: []byte(got)})
-	}
-	if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
+	if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil { //nolint:gosec // test data
 		t.Fatal(err)
 	}
 }
 
 // join builds the states from the three files.
-func join(t *testing.T, recorded, target, live, owners []byte) []differ.State {
+func join(t testing.TB, section func(string) []byte) []differ.State {
 	byID := map[differ.ID]*differ.State{}
 	at := func(object map[string]any) *differ.State {
 		u := unstructured.Unstructured{Object: object}
@@ -142,18 +235,19 @@ func join(t *testing.T, recorded, target, live, owners []byte) []differ.State {
 		}
 		return byID[id]
 	}
-	for _, o := range objects(t, recorded) {
-		at(o).Recorded = o
+	for _, o := range objects(t, section("recorded.yaml")) {
+		s := at(o)
+		s.Recorded, s.RecordedUID = o, string((&unstructured.Unstructured{Object: o}).GetUID())
 	}
-	for _, o := range objects(t, target) {
+	for _, o := range objects(t, section("target.yaml")) {
 		at(o).Target = &renderer.Object{Content: o, Source: registry.Position{File: "components/web/template/templates/web.yaml", Line: 1}}
 	}
-	fields := managedFields(t, owners)
-	for _, o := range objects(t, live) {
-		if fields != nil {
+	fields := managedFields(t, section("owners"))
+	for _, o := range objects(t, section("live.yaml")) {
+		if len(fields) > 0 {
 			o["metadata"].(map[string]any)["managedFields"] = fields
 		}
-		at(o).Live = o
+		at(o).Live, at(o).OwnersRead = o, section("owners") != nil
 	}
 	var out []differ.State
 	for _, s := range byID {
@@ -162,12 +256,12 @@ func join(t *testing.T, recorded, target, live, owners []byte) []differ.State {
 	return out
 }
 
-func objects(t *testing.T, data []byte) []map[string]any {
+func objects(t testing.TB, data []byte) []map[string]any {
 	var out []map[string]any
 	decoder := utilyaml.NewYAMLToJSONDecoder(bytes.NewReader(data))
 	for {
 		var raw json.RawMessage
-		if err := decoder.Decode(&raw); err == io.EOF {
+		if err := decoder.Decode(&raw); errors.Is(err, io.EOF) {
 			return out
 		} else if err != nil {
 			t.Fatal(err)
@@ -183,7 +277,7 @@ func objects(t *testing.T, data []byte) []map[string]any {
 	}
 }
 
-func managedFields(t *testing.T, owners []byte) []any {
+func managedFields(t testing.TB, owners []byte) []any {
 	var out []any
 	for line := range strings.Lines(string(owners)) {
 		parts := strings.SplitN(strings.TrimSpace(line), " ", 4)
@@ -203,17 +297,18 @@ func managedFields(t *testing.T, owners []byte) []any {
 	return out
 }
 
-func policy(t *testing.T, data []byte) differ.Policy {
+func policy(t testing.TB, data []byte) differ.Policy {
 	var p struct {
-		Drift      v1alpha1.Drift
-		Adopt      bool
-		Danger     []v1alpha1.DangerRule
-		Autoscaled []differ.ID
+		Drift       v1alpha1.Drift
+		Adopt       bool
+		Danger      []v1alpha1.DangerRule
+		FleetDanger []v1alpha1.DangerRule
+		Autoscaled  []differ.ID
 	}
 	if err := yaml.UnmarshalStrict(data, &p); err != nil {
 		t.Fatal(err)
 	}
-	rules, err := differ.NewRules(p.Danger)
+	rules, err := differ.NewRules(p.Danger, p.FleetDanger)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,10 +323,11 @@ func policy(t *testing.T, data []byte) differ.Policy {
 }
 
 // schemas are OpenAPI documents that kube-apiserver v1.36.3 published.
-var schemas = func() func(*testing.T) differ.Schemas {
+// example.com/v1 is made up for the shapes that built-in kinds don't have.
+var schemas = func() func(testing.TB) differ.Schemas {
 	var once sync.Once
 	parsed := differ.Schemas{}
-	return func(t *testing.T) differ.Schemas {
+	return func(t testing.TB) differ.Schemas {
 		once.Do(func() {
 			for file, gv := range map[string]schema.GroupVersion{
 				"api_v1":                       {Version: "v1"},
@@ -240,12 +336,19 @@ var schemas = func() func(*testing.T) differ.Schemas {
 			} {
 				parsed[gv] = parseDocument(t, "testdata/openapi/"+file+".json.gz")
 			}
+			data, err := os.ReadFile("testdata/openapi/apis_example.com_v1.json")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if parsed[schema.GroupVersion{Group: "example.com", Version: "v1"}], err = differ.ParseOpenAPI(data); err != nil {
+				t.Fatal(err)
+			}
 		})
 		return parsed
 	}
 }()
 
-func parseDocument(t *testing.T, file string) *differ.Schema {
+func parseDocument(t testing.TB, file string) *differ.Schema {
 	f, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)

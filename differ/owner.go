@@ -17,7 +17,8 @@ import (
 // see [Change.HandOver]. It is no owner of anything: nobody acts in its name.
 const handOverManager = v1alpha1.FieldManager + "-hand-over"
 
-// owner says who set a live field.
+// owner says who set a live field. The order is that of [owners.of]: the
+// later, the harder to overrule.
 type owner uint8
 
 const (
@@ -25,8 +26,8 @@ const (
 	ownerNone                    // nobody: the API server's default
 	ownerOurs                    // Keelson alone
 	ownerPerson                  // kubectl and friends
-	ownerController              // a controller that is known to own such fields
 	ownerUnknown                 // somebody else
+	ownerController              // a controller that is known to own such fields
 )
 
 // persons and controllerManagers are field managers by glob. A person's tool
@@ -54,18 +55,17 @@ type owners struct {
 
 type ownerEntry struct {
 	who      owner
-	ours     bool
+	applied  bool // by Keelson: what server-side apply removes when it is not sent again
 	handOver bool
 	fields   *fieldpath.Set
 }
 
-// readOwners decodes metadata.managedFields of a live object; without them the
-// owners are unread.
+// readOwners decodes metadata.managedFields of a live object.
 func readOwners(live map[string]any) (owners, error) {
 	meta, _ := live["metadata"].(map[string]any)
-	raw, ok := meta["managedFields"]
-	if !ok {
-		return owners{}, nil
+	raw := meta["managedFields"]
+	if raw == nil {
+		return owners{read: true}, nil
 	}
 	data, err := json.Marshal(raw)
 	if err != nil {
@@ -86,7 +86,7 @@ func readOwners(live map[string]any) (owners, error) {
 		}
 		out.entries = append(out.entries, ownerEntry{
 			who:      classify(e.Manager, e.Subresource),
-			ours:     e.Manager == v1alpha1.FieldManager && e.Operation == metav1.ManagedFieldsOperationApply,
+			applied:  e.Manager == v1alpha1.FieldManager && e.Operation == metav1.ManagedFieldsOperationApply,
 			handOver: e.Manager == handOverManager,
 			fields:   fields,
 		})
@@ -118,37 +118,36 @@ func (o owners) of(p fieldpath.Path) owner {
 	if !o.read {
 		return ownerUnread
 	}
-	rank := func(w owner) int {
-		return slices.Index([]owner{ownerNone, ownerOurs, ownerPerson, ownerUnknown, ownerController}, w)
-	}
 	who := ownerNone
 	for _, e := range o.entries {
-		if rank(e.who) > rank(who) && owns(e.fields, p) {
+		if e.who > who && owns(e.fields, p) {
 			who = e.who
 		}
 	}
 	return who
 }
 
-// oursAlone reports whether the field would vanish if Keelson stopped sending it.
-func (o owners) oursAlone(p fieldpath.Path) bool {
-	ours := false
-	for _, e := range o.entries {
-		if owns(e.fields, p) {
-			if !e.ours {
-				return false
-			}
-			ours = true
-		}
-	}
-	return ours
+// applied reports whether Keelson applied the field or anything below it.
+func (o owners) applied(p fieldpath.Path) bool {
+	return slices.ContainsFunc(o.entries, func(e ownerEntry) bool { return e.applied && owns(e.fields, p) })
 }
 
-// ours are the fields that Keelson applied.
-func (o owners) ours() *fieldpath.Set {
+// appliedAlone reports whether the field would vanish if Keelson stopped
+// sending it.
+func (o owners) appliedAlone(p fieldpath.Path) bool {
+	return o.applied(p) && !slices.ContainsFunc(o.entries, func(e ownerEntry) bool { return !e.applied && owns(e.fields, p) })
+}
+
+// known reports whether Keelson ever wrote to the object.
+func (o owners) known() bool {
+	return slices.ContainsFunc(o.entries, func(e ownerEntry) bool { return e.who == ownerOurs })
+}
+
+// union of the fields of some entries.
+func (o owners) union(of func(ownerEntry) bool) *fieldpath.Set {
 	set := &fieldpath.Set{}
 	for _, e := range o.entries {
-		if e.ours {
+		if of(e) {
 			set = set.Union(e.fields)
 		}
 	}

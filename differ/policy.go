@@ -39,47 +39,91 @@ type rule struct {
 
 // NewRules compiles danger rules, the narrowest scope first (component, then
 // fleet), and puts the built-in ones behind them. A rule that bears the name of
-// a later one replaces it.
+// one in a later scope, or of a built-in one, replaces it.
+//
+// A rule that could never match, or whose effect this version does not know, is
+// an error: a danger must not pass because of a typing mistake.
 func NewRules(scopes ...[]v1alpha1.DangerRule) (Rules, error) {
-	var out Rules
-	named := map[string]bool{}
-	for _, scope := range scopes {
-		for _, r := range scope {
-			p, err := parsePattern(r.Path)
-			if err != nil {
-				return nil, fmt.Errorf("danger rule %q: %w", r.Name, err)
-			}
-			if !named[r.Name] {
-				out = append(out, rule{DangerRule: r, pattern: p})
-			}
-			named[r.Name] = true
-		}
-	}
 	catalogue, err := builtIn()
 	if err != nil {
 		return nil, err
 	}
-	for _, r := range catalogue {
-		if !named[r.Name] {
-			out = append(out, r)
+	var out Rules
+	named := map[string]bool{}
+	add := func(scope Rules) {
+		for _, r := range scope {
+			if r.Name == "" || !named[r.Name] {
+				out = append(out, r)
+			}
+		}
+		for _, r := range scope {
+			named[r.Name] = true
 		}
 	}
+	for _, scope := range scopes {
+		compiled := make(Rules, 0, len(scope))
+		for _, r := range scope {
+			one, err := newRule(r)
+			if err != nil {
+				return nil, fmt.Errorf("danger rule %q: %w", r.Name, err)
+			}
+			compiled = append(compiled, one)
+		}
+		add(compiled)
+	}
+	add(catalogue)
 	return out, nil
+}
+
+func newRule(r v1alpha1.DangerRule) (rule, error) {
+	p, err := parsePattern(r.Path)
+	if err != nil {
+		return rule{}, err
+	}
+	switch r.Effect {
+	case v1alpha1.EffectKeep, v1alpha1.EffectHold, v1alpha1.EffectDeny, v1alpha1.EffectAllow:
+	default:
+		return rule{}, fmt.Errorf("effect %q is not known", r.Effect)
+	}
+	for _, event := range r.On {
+		switch event {
+		case v1alpha1.OnAdd, v1alpha1.OnChange, v1alpha1.OnRemove, v1alpha1.OnDeleteObject:
+		default:
+			return rule{}, fmt.Errorf("event %q is not known", event)
+		}
+	}
+	for _, pattern := range append([]string{r.Match.Group, r.Match.Namespace, r.Match.Name}, r.Match.Kinds...) {
+		if _, err := path.Match(pattern, ""); err != nil {
+			return rule{}, fmt.Errorf("match %q: %w", pattern, err)
+		}
+	}
+	return rule{DangerRule: r, pattern: p}, nil
 }
 
 // find returns the first rule for an event at a field, or nil. An object's
 // deletion has no field.
-func (p Policy) find(id ID, event v1alpha1.Event, w *row) *rule {
+//
+// The field may also be a value that can only be changed as a whole and that
+// holds what the rule names: an atomic list. Then the rule counts if target and
+// live differ there, and inside is true.
+func (p Policy) find(id ID, event v1alpha1.Event, w *row) (found *rule, inside bool) {
 	for i := range p.Rules {
 		r := &p.Rules[i]
 		if !r.on(event) || !matchesObject(r.Match, id) || r.applies != nil && !r.applies(id, p) {
 			continue
 		}
-		if w == nil || r.pattern.matches(w.path) {
-			return r
+		if w == nil {
+			return r, false
+		}
+		rest, ok := r.pattern.along(w.path)
+		if ok && len(rest) == 0 {
+			return r, false
+		}
+		if ok && !equal(rest.collect(w.t.value), rest.collect(w.l.value)) {
+			return r, true
 		}
 	}
-	return nil
+	return nil, false
 }
 
 func (r *rule) on(event v1alpha1.Event) bool {

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"unicode"
 
 	"sigs.k8s.io/yaml"
 )
@@ -51,7 +52,7 @@ func (p Plan) WriteText(w io.Writer, color bool) error {
 	t := text{color: color}
 	order := make([]*Change, 0, len(p.Changes))
 	for i := range p.Changes {
-		if c := &p.Changes[i]; c.State != StateSynced || len(c.Fields) > 0 {
+		if c := &p.Changes[i]; c.State != StateSynced || len(c.Fields) > 0 || c.Because != "" {
 			order = append(order, c)
 		}
 	}
@@ -121,6 +122,7 @@ type text struct {
 }
 
 func (t *text) line(color, s string) {
+	s = printable(s)
 	if t.color && color != "" {
 		t.b.WriteString(color + s + ansiReset + "\n")
 		return
@@ -129,9 +131,14 @@ func (t *text) line(color, s string) {
 }
 
 func (t *text) change(c *Change) {
-	verb := map[ObjectState]string{StateHeld: "HELD", StateDenied: "DENIED"}[c.State]
-	if verb == "" {
-		verb = c.Op.String()
+	verb := c.Op.String()
+	switch {
+	case c.State == StateHeld:
+		verb = "HELD"
+	case c.State == StateDenied:
+		verb = "DENIED"
+	case c.Op == OpForget:
+		verb = "forget"
 	}
 	t.line(ansiBold, fmt.Sprintf("%s %s", verb, c.ID))
 	if c.Rule != "" || c.Because != "" {
@@ -172,7 +179,9 @@ func (t *text) field(f Field) {
 	}
 	switch f.Action {
 	case ActionKeep, ActionRelease, ActionAdopt:
-		t.value("", " ", f.Live)
+		if f.Live != nil {
+			t.value("", " ", f.Live)
+		}
 	case ActionSet, ActionRestore, ActionRemove, ActionHold, ActionDeny:
 		if f.Live != nil {
 			t.value(ansiRed, "-", f.Live)
@@ -190,16 +199,17 @@ func (t *text) value(color, mark string, v any) {
 		data = []byte(fmt.Sprint(v))
 	}
 	for line := range strings.Lines(string(data)) {
-		t.line(color, mark+printable(strings.TrimSuffix(line, "\n")))
+		t.line(color, mark+strings.TrimSuffix(line, "\n"))
 	}
 }
 
-// printable shows control characters: what comes from a cluster must not
-// drive the reader's terminal.
+// printable shows control characters and those that turn the direction of
+// text: what comes from a cluster must not drive the reader's terminal, nor
+// forge a line.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' && r != '\t' || r == 0x7f {
-			return '\uFFFD'
+		if r != '\t' && !unicode.IsGraphic(r) {
+			return unicode.ReplacementChar
 		}
 		return r
 	}, s)

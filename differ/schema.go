@@ -83,7 +83,7 @@ func (s Schemas) typeOf(gvk schema.GroupVersionKind) typed.ParseableType {
 	return typed.DeducedParseableType
 }
 
-// field returns the type of a map's or struct's field.
+// fieldType returns the type of a map's or struct's field.
 func fieldType(m *smdschema.Map, name string) smdschema.TypeRef {
 	if f, ok := m.FindField(name); ok {
 		return f.Type

@@ -5,12 +5,14 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"fmt"
 	"maps"
 	"strings"
 )
 
 const (
 	maskPrefix = "hmac-sha256:"
+	maskBytes  = 16
 	// lastApplied is kubectl's copy of the whole object, Secret data included.
 	lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 )
@@ -34,55 +36,83 @@ func canonical(object map[string]any) map[string]any {
 		}
 		out["metadata"] = meta
 	}
-	if isSecret(out) {
+	if object["kind"] == "Secret" && object["apiVersion"] == "v1" {
 		encodeStringData(out)
 	}
 	return out
 }
 
-func isSecret(object map[string]any) bool {
-	return object["kind"] == "Secret" && object["apiVersion"] == "v1"
-}
-
+// encodeStringData moves stringData into data. What is no string stays where it
+// is: the API server will refuse it, and say so better than an absence would.
 func encodeStringData(secret map[string]any) {
 	plain, ok := secret["stringData"].(map[string]any)
 	if !ok {
 		return
 	}
-	data, _ := secret["data"].(map[string]any)
+	data, ok := secret["data"].(map[string]any)
+	if !ok && secret["data"] != nil {
+		return
+	}
 	data = maps.Clone(data)
 	if data == nil {
 		data = map[string]any{}
 	}
+	rest := map[string]any{}
 	for k, v := range plain {
-		if s, ok := v.(string); ok {
-			data[k] = base64.StdEncoding.EncodeToString([]byte(s))
+		switch v := v.(type) {
+		case nil:
+		case string:
+			data[k] = base64.StdEncoding.EncodeToString([]byte(v))
+		default:
+			rest[k] = v
 		}
 	}
 	delete(secret, "stringData")
-	secret["data"] = data
+	if len(rest) > 0 {
+		secret["stringData"] = rest
+	}
+	if len(data) > 0 {
+		secret["data"] = data
+	}
 }
 
-// masked returns a canonical object with the data of Secrets replaced by keyed
-// hashes, so that equal data stays equal and nothing else can be read from it.
-func masked(object map[string]any, key []byte) map[string]any {
+// mask replaces what must not be seen by keyed hashes, so that equal data stays
+// equal and nothing else can be told from it.
+type mask struct {
+	key []byte
+	// secret says that the object is a Secret. The object itself may not tell:
+	// parts of one have no kind.
+	secret bool
+}
+
+func maskFor(id ID, key []byte) mask {
+	return mask{key: key, secret: id.Group == "" && id.Kind == "Secret"}
+}
+
+// of returns a canonical object, masked; the object itself where there is
+// nothing to hide.
+func (m mask) of(object map[string]any) map[string]any {
 	if object == nil {
 		return nil
 	}
-	object = maskLastApplied(object, key)
-	if !isSecret(object) {
-		return object
-	}
-	data, ok := object["data"].(map[string]any)
-	if !ok {
+	object = maskLastApplied(object, m.key)
+	if !m.secret {
 		return object
 	}
 	out := maps.Clone(object)
-	hidden := make(map[string]any, len(data))
-	for k, v := range data {
-		hidden[k] = maskValue(v, key)
+	for _, name := range []string{"data", "stringData"} {
+		switch v := object[name].(type) {
+		case nil:
+		case map[string]any:
+			hidden := make(map[string]any, len(v))
+			for k, v := range v {
+				hidden[k] = maskValue(v, m.key)
+			}
+			out[name] = hidden
+		default:
+			out[name] = maskValue(v, m.key)
+		}
 	}
-	out["data"] = hidden
 	return out
 }
 
@@ -103,9 +133,16 @@ func maskLastApplied(object map[string]any, key []byte) map[string]any {
 // maskValue hashes a value; one that is masked already (from the record) stays.
 // Base64 is decoded first, because its line breaks carry no meaning.
 func maskValue(v any, key []byte) any {
+	if v == nil {
+		return nil
+	}
 	s, ok := v.(string)
-	if !ok || strings.HasPrefix(s, maskPrefix) {
-		return v
+	if !ok {
+		// Malformed, and as secret as any.
+		s = fmt.Sprintf("%T %v", v, v)
+	}
+	if isMasked(s) {
+		return s
 	}
 	plain, err := base64.StdEncoding.DecodeString(s)
 	if err != nil {
@@ -113,5 +150,16 @@ func maskValue(v any, key []byte) any {
 	}
 	mac := hmac.New(sha256.New, key)
 	mac.Write(plain)
-	return maskPrefix + hex.EncodeToString(mac.Sum(nil)[:16])
+	return maskPrefix + hex.EncodeToString(mac.Sum(nil)[:maskBytes])
+}
+
+// isMasked knows a mask by its whole form: a value that only begins like one
+// must not get through.
+func isMasked(s string) bool {
+	digits, ok := strings.CutPrefix(s, maskPrefix)
+	if !ok || len(digits) != 2*maskBytes {
+		return false
+	}
+	_, err := hex.DecodeString(digits)
+	return err == nil
 }

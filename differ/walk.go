@@ -1,7 +1,7 @@
 package differ
 
 import (
-	"sort"
+	"slices"
 
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 	smdschema "sigs.k8s.io/structured-merge-diff/v4/schema"
@@ -36,9 +36,11 @@ func (c cell) isList() bool {
 type row struct {
 	path    fieldpath.Path
 	r, t, l cell
-	// equal compares by the field's meaning: 1000m is 1.
-	equal func(a, b any) bool
-	// flagged fields could not be taken apart, because their keys repeat.
+	typed   comparer
+	ref     smdschema.TypeRef
+	// presence rows compare only whether an empty container is there.
+	presence bool
+	// flagged rows could not be taken apart, because keys of the list repeat.
 	flagged bool
 }
 
@@ -47,14 +49,22 @@ func (w *row) same(a, b cell) bool {
 	if a.present != b.present {
 		return false
 	}
-	return !a.present || w.equal(a.value, b.value)
+	return !a.present || w.presence || w.typed.equal(w.ref, a.value, b.value)
 }
 
-// walker visits the leaf fields that are recorded or wanted, in path order.
-// Fields that only the live object has are somebody else's: never visited.
+// completed reports whether the live value is the wanted one, but for fields
+// that only the API server can have added: a default inside an atomic list.
+func (w *row) completed() bool {
+	return w.t.present && w.l.present && w.typed.covers(w.ref, w.t.value, w.l.value)
+}
+
+// walker visits the leaf fields that are recorded or wanted: maps in the order
+// of their names, lists in the order of the target. Fields that only the live
+// object has are somebody else's: never visited.
 type walker struct {
 	schema *smdschema.Schema
-	emit   func(row)
+	// emit must copy the path to keep it.
+	emit func(row)
 }
 
 func (w *walker) walk(path fieldpath.Path, ref smdschema.TypeRef, r, t, l cell) {
@@ -62,11 +72,20 @@ func (w *walker) walk(path fieldpath.Path, ref smdschema.TypeRef, r, t, l cell) 
 		return
 	}
 	atom, ok := w.schema.Resolve(ref)
+	if !ok {
+		w.leaf(path, ref, r, t, l)
+		return
+	}
+	if r.present && (allOrAbsent(cell.isMap, t, l) && !r.isMap() || allOrAbsent(cell.isList, t, l) && !r.isList()) && t.present {
+		// What was recorded had another shape. Where target and live agree
+		// about theirs, it says nothing about any field below.
+		r = cell{}
+	}
 	switch {
-	case ok && allOrAbsent(cell.isMap, r, t, l) && atom.Map != nil && atom.Map.ElementRelationship != smdschema.Atomic:
+	case allOrAbsent(cell.isMap, r, t, l) && atom.Map != nil && atom.Map.ElementRelationship != smdschema.Atomic:
 		w.walkMap(path, atom.Map, r, t, l)
-	case ok && allOrAbsent(cell.isList, r, t, l) && atom.List != nil && atom.List.ElementRelationship == smdschema.Associative:
-		w.walkList(path, atom.List, r, t, l)
+	case allOrAbsent(cell.isList, r, t, l) && atom.List != nil && atom.List.ElementRelationship == smdschema.Associative:
+		w.walkList(path, ref, atom.List, r, t, l)
 	default:
 		w.leaf(path, ref, r, t, l)
 	}
@@ -82,15 +101,14 @@ func allOrAbsent(is func(cell) bool, cells ...cell) bool {
 }
 
 func (w *walker) leaf(path fieldpath.Path, ref smdschema.TypeRef, r, t, l cell) {
-	w.emit(row{path: path.Copy(), r: r, t: t, l: l, equal: equality(ref)})
+	w.emit(row{path: path, r: r, t: t, l: l, typed: comparer{w.schema}, ref: ref})
 }
 
 // container visits the presence of an empty map or list, which carries meaning
 // of its own: emptyDir: {}.
 func (w *walker) container(path fieldpath.Path, r, t, l cell) {
 	if isEmpty(r) || isEmpty(t) {
-		anyValue := func(any, any) bool { return true }
-		w.emit(row{path: path.Copy(), r: r, t: t, l: l, equal: anyValue})
+		w.emit(row{path: path, r: r, t: t, l: l, typed: comparer{w.schema}, presence: true})
 	}
 }
 
@@ -111,7 +129,7 @@ func (w *walker) walkMap(path fieldpath.Path, m *smdschema.Map, r, t, l cell) {
 	rm, _ := r.value.(map[string]any)
 	tm, _ := t.value.(map[string]any)
 	lm, _ := l.value.(map[string]any)
-	names := make([]string, 0, len(tm)+1)
+	names := make([]string, 0, max(len(tm), len(rm)))
 	for name := range tm {
 		names = append(names, name)
 	}
@@ -120,69 +138,99 @@ func (w *walker) walkMap(path fieldpath.Path, m *smdschema.Map, r, t, l cell) {
 			names = append(names, name)
 		}
 	}
-	sort.Strings(names)
-	for _, name := range names {
-		rv, rok := rm[name]
-		tv, tok := tm[name]
-		lv, lok := lm[name]
-		n := name
-		w.walk(append(path, fieldpath.PathElement{FieldName: &n}), fieldType(m, name),
-			cellOf(rv, rok), cellOf(tv, tok), cellOf(lv, lok))
+	slices.Sort(names)
+	for i, name := range names {
+		side := func(c cell, m map[string]any) cell {
+			v, ok := m[name]
+			if (!ok || v == nil) && c.present && len(path) > 0 {
+				// A key field that was left out has the item's key.
+				v, ok = keyField(path[len(path)-1], name)
+			}
+			return cellOf(v, ok)
+		}
+		w.walk(append(path, fieldpath.PathElement{FieldName: &names[i]}), fieldType(m, name),
+			side(r, rm), side(t, tm), side(l, lm))
 	}
 }
 
-func (w *walker) walkList(path fieldpath.Path, list *smdschema.List, r, t, l cell) {
+// keyField returns the value of an item's key field.
+func keyField(pe fieldpath.PathElement, name string) (any, bool) {
+	if pe.Key == nil {
+		return nil, false
+	}
+	for _, f := range *pe.Key {
+		if f.Name == name {
+			return f.Value.Unstructured(), true
+		}
+	}
+	return nil, false
+}
+
+func (w *walker) walkList(path fieldpath.Path, ref smdschema.TypeRef, list *smdschema.List, r, t, l cell) {
 	ri, rok := w.index(list, r)
 	ti, tok := w.index(list, t)
 	li, lok := w.index(list, l)
 	if !rok || !tok || !lok {
-		w.emit(row{path: path.Copy(), r: r, t: t, l: l, equal: equality(list.ElementType), flagged: true})
+		w.emit(row{path: path, r: r, t: t, l: l, typed: comparer{w.schema}, ref: ref, flagged: true})
 		return
 	}
 	w.container(path, r, t, l)
-	keys := append([]fieldpath.PathElement{}, ti.order...)
-	for _, pe := range ri.order {
-		if _, both := ti.items.Get(pe); !both {
-			keys = append(keys, pe)
+	for i, pe := range ti.keys {
+		w.walk(append(path, pe), list.ElementType, ri.get(i, pe), cellOf(ti.values[i], true), li.get(i, pe))
+	}
+	for i, pe := range ri.keys {
+		if !ti.get(i, pe).present {
+			w.walk(append(path, pe), list.ElementType, cellOf(ri.values[i], true), cell{}, li.get(i, pe))
 		}
 	}
-	for _, pe := range keys {
-		w.walk(append(path, pe), list.ElementType, ri.get(pe), ti.get(pe), li.get(pe))
-	}
 }
 
-// items of an associative list by key, in the order of the list.
+// items of an associative list with their keys, in the order of the list.
 type items struct {
-	order []fieldpath.PathElement
-	items fieldpath.PathElementMap
+	keys   []fieldpath.PathElement
+	values []any
+	byKey  fieldpath.PathElementMap
 }
 
-func (i items) get(pe fieldpath.PathElement) cell {
-	v, ok := i.items.Get(pe)
+// get finds an item by key; most often it stands at the same place.
+func (it *items) get(at int, pe fieldpath.PathElement) cell {
+	if at < len(it.keys) && it.keys[at].Equals(pe) {
+		return cellOf(it.values[at], true)
+	}
+	v, ok := it.byKey.Get(pe)
 	return cellOf(v, ok)
 }
 
-// index is not ok when an item has no key or a key stands twice.
 func (w *walker) index(list *smdschema.List, c cell) (items, bool) {
 	values, _ := c.value.([]any)
-	out := items{items: fieldpath.MakePathElementMap(len(values))}
+	return indexItems(w.schema, list, values)
+}
+
+// indexItems is not ok when an item has no key or a key stands twice.
+func indexItems(schema *smdschema.Schema, list *smdschema.List, values []any) (items, bool) {
+	out := items{values: values}
+	if len(values) == 0 {
+		return out, true
+	}
+	out.keys = make([]fieldpath.PathElement, 0, len(values))
+	out.byKey = fieldpath.MakePathElementMap(len(values))
 	for _, v := range values {
-		pe, ok := w.key(list, v)
+		pe, ok := itemKey(schema, list, v)
 		if !ok {
 			return items{}, false
 		}
-		if _, twice := out.items.Get(pe); twice {
+		if _, twice := out.byKey.Get(pe); twice {
 			return items{}, false
 		}
-		out.items.Insert(pe, v)
-		out.order = append(out.order, pe)
+		out.byKey.Insert(pe, v)
+		out.keys = append(out.keys, pe)
 	}
 	return out, true
 }
 
-// key builds an item's path element; a key field that is left out takes the
-// schema's default, as a port's protocol does.
-func (w *walker) key(list *smdschema.List, item any) (fieldpath.PathElement, bool) {
+// itemKey builds an item's path element; a key field that is left out takes
+// the schema's default, as a port's protocol does.
+func itemKey(schema *smdschema.Schema, list *smdschema.List, item any) (fieldpath.PathElement, bool) {
 	if len(list.Keys) == 0 {
 		switch item.(type) {
 		case map[string]any, []any, nil:
@@ -195,19 +243,27 @@ func (w *walker) key(list *smdschema.List, item any) (fieldpath.PathElement, boo
 	if !ok {
 		return fieldpath.PathElement{}, false
 	}
-	atom, _ := w.schema.Resolve(list.ElementType)
 	fields := make(value.FieldList, 0, len(list.Keys))
 	for _, name := range list.Keys {
-		v, ok := m[name]
-		if !ok && atom.Map != nil {
-			f, _ := atom.Map.FindField(name)
-			v = f.Default
-		}
+		v := m[name]
 		if v == nil {
+			v = keyDefault(schema, list, name)
+		}
+		switch v.(type) {
+		case map[string]any, []any, nil:
 			return fieldpath.PathElement{}, false
 		}
 		fields = append(fields, value.Field{Name: name, Value: value.NewValueInterface(v)})
 	}
 	fields.Sort()
 	return fieldpath.PathElement{Key: &fields}, true
+}
+
+func keyDefault(schema *smdschema.Schema, list *smdschema.List, name string) any {
+	atom, ok := schema.Resolve(list.ElementType)
+	if !ok || atom.Map == nil {
+		return nil
+	}
+	f, _ := atom.Map.FindField(name)
+	return f.Default
 }

@@ -1,0 +1,212 @@
+package differ
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+
+	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
+	smdschema "sigs.k8s.io/structured-merge-diff/v4/schema"
+)
+
+// maxDepth bounds how deep an object may be nested. The deepest CRDs that
+// people write stay below 100; beyond this one somebody wants a stack to overflow.
+const maxDepth = 500
+
+var errTooDeep = errors.New("nested too deeply") //nolint:gochecknoglobals // a sentinel
+
+// checkDepth refuses an object that recursion would not survive.
+func checkDepth(what string, object map[string]any) error {
+	if object != nil && deeper(object, maxDepth) {
+		return fmt.Errorf("the %s object: %w: more than %d levels", what, errTooDeep, maxDepth)
+	}
+	return nil
+}
+
+func deeper(v any, levels int) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		for _, child := range v {
+			if levels == 0 || deeper(child, levels-1) {
+				return true
+			}
+		}
+	case []any:
+		for _, child := range v {
+			if levels == 0 || deeper(child, levels-1) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// carver cuts objects along sets of fields. What it returns shares values with
+// what it was given, but never changes it.
+type carver struct{ schema *smdschema.Schema }
+
+// extract returns the part of a value that a set of fields names, list items
+// with their keys. It is nil when there is no such part.
+//
+// typed.ExtractItems would lose empty maps and whole subtrees.
+func (c carver) extract(ref smdschema.TypeRef, v any, set *fieldpath.Set) any {
+	atom, _ := c.schema.Resolve(ref)
+	switch v := v.(type) {
+	case map[string]any:
+		if atom.Map == nil {
+			return nil
+		}
+		return c.extractMap(atom.Map, v, set)
+	case []any:
+		if atom.List == nil || atom.List.ElementRelationship != smdschema.Associative {
+			return nil
+		}
+		return c.extractList(atom.List, v, set)
+	}
+	return nil
+}
+
+func (c carver) extractMap(m *smdschema.Map, v map[string]any, set *fieldpath.Set) any {
+	out := map[string]any{}
+	for name, child := range v {
+		if part := c.part(fieldType(m, name), child, fieldpath.PathElement{FieldName: &name}, set); part != nil {
+			out[name] = part
+		}
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+func (c carver) extractList(list *smdschema.List, v []any, set *fieldpath.Set) any {
+	var out []any
+	for _, item := range v {
+		pe, ok := itemKey(c.schema, list, item)
+		if !ok {
+			continue
+		}
+		part := c.part(list.ElementType, item, pe, set)
+		if part == nil {
+			continue
+		}
+		if m, ok := part.(map[string]any); ok && pe.Key != nil {
+			m = maps.Clone(m)
+			for _, f := range *pe.Key {
+				m[f.Name] = f.Value.Unstructured()
+			}
+			part = m
+		}
+		out = append(out, part)
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}
+
+// part is the named part of one child: the parts below it that are named, or
+// else, if it is named itself, the whole.
+func (c carver) part(ref smdschema.TypeRef, child any, pe fieldpath.PathElement, set *fieldpath.Set) any {
+	if below, ok := set.Children.Get(pe); ok && !below.Empty() {
+		return c.extract(ref, child, below)
+	}
+	if set.Members.Has(pe) {
+		return child
+	}
+	return nil
+}
+
+// without returns a value less a set of fields, and less the maps and lists
+// that became empty by that. It is nil when nothing is left. An item keeps its
+// keys as long as anything else of it is left.
+func (c carver) without(ref smdschema.TypeRef, v any, set *fieldpath.Set) any {
+	if set.Empty() {
+		return v
+	}
+	atom, _ := c.schema.Resolve(ref)
+	switch v := v.(type) {
+	case map[string]any:
+		if atom.Map == nil {
+			return v
+		}
+		out := make(map[string]any, len(v))
+		for name, child := range v {
+			if left := c.left(fieldType(atom.Map, name), child, fieldpath.PathElement{FieldName: &name}, set); left != nil {
+				out[name] = left
+			}
+		}
+		if len(out) == 0 && len(v) > 0 {
+			return nil
+		}
+		return out
+	case []any:
+		if atom.List == nil || atom.List.ElementRelationship != smdschema.Associative {
+			return v
+		}
+		return c.listWithout(atom.List, v, set)
+	}
+	return v
+}
+
+func (c carver) listWithout(list *smdschema.List, v []any, set *fieldpath.Set) any {
+	out := make([]any, 0, len(v))
+	for _, item := range v {
+		pe, ok := itemKey(c.schema, list, item)
+		if !ok {
+			out = append(out, item)
+			continue
+		}
+		left := c.left(list.ElementType, item, pe, set)
+		if m, ok := left.(map[string]any); ok {
+			left = withKeys(m, item, pe)
+		}
+		if left != nil {
+			out = append(out, left)
+		}
+	}
+	if len(out) == 0 && len(v) > 0 {
+		return nil
+	}
+	return out
+}
+
+func (c carver) left(ref smdschema.TypeRef, child any, pe fieldpath.PathElement, set *fieldpath.Set) any {
+	if set.Members.Has(pe) {
+		return nil
+	}
+	if below, ok := set.Children.Get(pe); ok {
+		return c.without(ref, child, below)
+	}
+	return child
+}
+
+// withKeys puts the keys back that the item had, unless they were to go too
+// and nothing else is left.
+func withKeys(left map[string]any, item any, pe fieldpath.PathElement) any {
+	whole, _ := item.(map[string]any)
+	if pe.Key == nil || len(left) == len(whole) {
+		return left
+	}
+	keys := map[string]any{}
+	others := len(left)
+	lost := false
+	for _, f := range *pe.Key {
+		v, had := whole[f.Name]
+		if !had {
+			continue
+		}
+		keys[f.Name] = v
+		if _, still := left[f.Name]; still {
+			others--
+		} else {
+			lost = true
+		}
+	}
+	if lost && others == 0 {
+		return nil
+	}
+	out := maps.Clone(left)
+	maps.Copy(out, keys)
+	return out
+}
