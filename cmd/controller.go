@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
-	"github.com/keelson-io/keelson/controllers/connect"
 	"github.com/keelson-io/keelson/controllers/delivery"
 	"github.com/keelson-io/keelson/renderer"
 )
@@ -72,7 +71,7 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 	log := a.controllerLog(o.logFormat)
 	klog.SetSlogLogger(log)
 	slog.SetDefault(log) // Helm warns through the standard log
-	source := connect.Source{Kubeconfig: a.kubeconfig, Context: a.context, Version: a.env.Version}
+	source := a.source()
 	hub, err := source.Hub()
 	if err != nil {
 		return err

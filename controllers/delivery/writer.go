@@ -220,7 +220,7 @@ func (w *writer) forget(name string) {
 func (w *writer) announce(d *v1alpha1.Delivery, before v1alpha1.DeliveryStatus) {
 	s := d.Status
 	if diff := s.LastDiff; diff != nil && diff.Restored > 0 && (before.LastDiff == nil || !before.LastDiff.Time.Equal(&diff.Time)) {
-		w.events.Eventf(d, corev1.EventTypeNormal, "DriftRestored", "restored %d objects to what git says", diff.Restored)
+		w.events.Eventf(d, corev1.EventTypeNormal, "DriftRestored", "objects that had drifted and are as git says again: %d", diff.Restored)
 	}
 	if before.Sync == s.Sync {
 		return
@@ -231,7 +231,11 @@ func (w *writer) announce(d *v1alpha1.Delivery, before v1alpha1.DeliveryStatus) 
 		kind = corev1.EventTypeWarning
 	case v1alpha1.SyncSynced, v1alpha1.SyncProgressing, v1alpha1.SyncWaiting, v1alpha1.SyncPaused, v1alpha1.SyncOrphaned:
 	}
-	w.events.Eventf(d, kind, string(s.Sync), "%s %s: %s", s.Component, s.Version, s.Message)
+	text := s.Component + " " + s.Version
+	if s.Message != "" {
+		text += ": " + s.Message
+	}
+	w.events.Event(d, kind, string(s.Sync), text)
 }
 
 // repository writes an event when the repository stops or begins to answer.

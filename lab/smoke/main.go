@@ -85,11 +85,17 @@ func prepare(binary string, demo bool) (*smoke, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find a folder: %w", err)
 	}
-	folder = filepath.Join(filepath.Dir(folder), "demo")
-	if !demo {
-		if folder, err = os.MkdirTemp("", "keelson-smoke-"); err != nil {
+	// A repository that is made anew needs a new place: Keelson remembers the
+	// tags of the old one, and would call the new ones moved.
+	parent, name := "", "keelson-smoke-"
+	if demo {
+		parent, name = filepath.Dir(folder), "demo-"
+		if err := os.MkdirAll(parent, 0o700); err != nil {
 			return nil, fmt.Errorf("make a folder: %w", err)
 		}
+	}
+	if folder, err = os.MkdirTemp(parent, name); err != nil {
+		return nil, fmt.Errorf("make a folder: %w", err)
 	}
 	s := &smoke{binary: binary, scene: &scene{
 		lab: &cluster.Lab{Dir: filepath.Join(folder, "clusters")}, set: set, folder: folder,
@@ -107,13 +113,12 @@ func say(format string, args ...any) {
 }
 
 // demo leaves everything running until it is interrupted.
-func (s *smoke) demo(ctx context.Context, fleet string) error {
-	defer s.scene.down(context.WithoutCancel(ctx)) //nolint:errcheck // said below by lab
+func (s *smoke) demo(ctx context.Context, fleet string) (err error) {
 	s.scene.lab.Say = func(line string) { say("%s", line) }
+	defer func() { err = errors.Join(err, s.cleanUp(context.WithoutCancel(ctx), true)) }()
 	if err := s.scene.up(ctx); err != nil {
 		return err
 	}
-	var err error
 	if s.repo, err = makeRepository(ctx, s.scene.folder, fleet); err != nil {
 		return err
 	}
@@ -123,7 +128,6 @@ func (s *smoke) demo(ctx context.Context, fleet string) error {
 	if err := s.controller.start(); err != nil {
 		return err
 	}
-	defer s.controller.stop() //nolint:errcheck // it ends with us
 	if err := s.converged(ctx, 3*time.Minute); err != nil {
 		return err
 	}
@@ -132,8 +136,7 @@ func (s *smoke) demo(ctx context.Context, fleet string) error {
 	if err != nil {
 		return err
 	}
-	fmt.Println()
-	fmt.Println(out)
+	fmt.Printf("\n$ keelson status\n%s\n", out)
 	s.tour()
 	<-ctx.Done()
 	say("stopping")
@@ -151,24 +154,25 @@ func (s *smoke) tour() {
   # what runs where
   keelson status
   kubectl --context %[6]s -n kube-system get deployments
-  keelson explain %[8]s coredns replicas
+  keelson explain %[8]s coredns .replicas
 
   # drift: a person scales, Keelson sets it back
   kubectl --context %[6]s -n kube-system scale deployment coredns --replicas 7
   kubectl --context %[6]s -n kube-system get deployment coredns -w
 
   # a new version: publish it, then let the testing cluster run it
-  sed -i 's/tag: v1.12.0/tag: v1.12.1/; /digest:/d' components/coredns/images.yaml
+  sed -i 's/tag: v1.12.0/tag: v1.12.1/' components/coredns/images.yaml
   git commit -qam 'coredns v1.12.1' && git tag coredns/v1.12.1 && git push -q origin main coredns/v1.12.1
   sed -i 's/^version: .*/version: v1.12.1/' clusters/%[6]s/coredns.yaml
-  keelson diff %[6]s coredns --revision HEAD
-  git commit -qam 'testing: coredns v1.12.1' && git push -q
+  git commit -qam 'testing: coredns v1.12.1'
+  keelson diff %[6]s coredns --repo .
+  git push -q
   keelson status %[6]s --watch
 
   # a mistake: nothing happens but a clear message
   echo 'valeus: {}' >> clusters/%[7]s/coredns.yaml && git commit -qam oops && git push -q
   keelson validate; keelson status %[7]s
-  git revert --no-edit HEAD -q; git push -q
+  git revert --no-edit HEAD && git push -q
 
   keelson history %[6]s
   tail -f %[9]s
