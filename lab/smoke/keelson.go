@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -80,4 +82,37 @@ func (s *smoke) keelson(ctx context.Context, args ...string) (string, int, error
 		return "", 0, fmt.Errorf("keelson %v: %w", args, err)
 	}
 	return string(out), 0, nil
+}
+
+// cpu is the time that the process has used so far.
+func (c *controller) cpu() (time.Duration, error) {
+	fields, err := c.proc("stat")
+	if err != nil {
+		return 0, err
+	}
+	// utime and stime, in ticks of 10 ms: proc(5).
+	user, err1 := strconv.Atoi(fields[13])
+	system, err2 := strconv.Atoi(fields[14])
+	return time.Duration(user+system) * 10 * time.Millisecond, errors.Join(err1, err2)
+}
+
+// resident is the process' resident memory in bytes.
+func (c *controller) resident() (int64, error) {
+	fields, err := c.proc("statm")
+	if err != nil {
+		return 0, err
+	}
+	pages, err := strconv.ParseInt(fields[1], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("memory of the controller: %w", err)
+	}
+	return pages * int64(os.Getpagesize()), nil
+}
+
+func (c *controller) proc(file string) ([]string, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", c.cmd.Process.Pid, file))
+	if err != nil {
+		return nil, fmt.Errorf("look at the controller: %w", err)
+	}
+	return strings.Fields(string(data)), nil
 }

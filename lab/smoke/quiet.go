@@ -20,6 +20,10 @@ func (s *smoke) checkQuiet(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	busy, err := s.controller.cpu()
+	if err != nil {
+		return "", err
+	}
 	const passes = 2
 	for i := range passes {
 		if err := s.repo.push(ctx, fmt.Sprintf("nothing changes (%d)", i+1)); err != nil {
@@ -29,18 +33,55 @@ func (s *smoke) checkQuiet(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
+	watches, err := s.onlyWatchesSince(marks)
+	if err != nil {
+		return "", err
+	}
+	after, err := s.controller.cpu()
+	if err != nil {
+		return "", err
+	}
+	memory, err := s.memory(ctx)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%d passes in %s: 0 writes, 0 reads, %d renewed watches on %d API servers\nthe controller used %s of CPU; %s",
+		passes, quietFor, watches, len(s.scene.clusters)+1, (after - busy).Round(10*time.Millisecond), memory), nil
+}
+
+// onlyWatchesSince counts the watches that Keelson began, and fails on any
+// other request of its.
+func (s *smoke) onlyWatchesSince(marks map[string]int64) (int, error) {
 	watches := 0
 	for _, c := range append([]string{hub}, s.scene.clusters...) {
 		events, err := s.scene.since(c, marks)
 		if err != nil {
-			return "", err
+			return 0, err
 		}
 		for _, e := range events {
 			if !e.Watch() {
-				return "", fmt.Errorf("%s: %s", c, e)
+				return 0, fmt.Errorf("%s: %s", c, e)
 			}
 			watches++
 		}
 	}
-	return fmt.Sprintf("%d passes in %s: 0 writes, 0 reads, %d renewed watches on %d API servers", passes, quietFor, watches, len(s.scene.clusters)+1), nil
+	return watches, nil
+}
+
+// memory says what the controller and the clusters hold resident.
+func (s *smoke) memory(ctx context.Context) (string, error) {
+	ours, err := s.controller.resident()
+	if err != nil {
+		return "", err
+	}
+	all, err := s.scene.lab.Status(ctx, 0)
+	if err != nil {
+		return "", fmt.Errorf("status of the lab: %w", err)
+	}
+	var clusters int64
+	for _, c := range all {
+		clusters += c.RSSBytes
+	}
+	const mb = 1 << 20
+	return fmt.Sprintf("it holds %d MB, the hub and %d clusters %d MB", ours/mb, len(all)-1, clusters/mb), nil
 }
