@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
+
+	"github.com/keelson-io/keelson/lab/process"
 )
 
 // controller is a keelson controller process.
@@ -84,35 +84,15 @@ func (s *smoke) keelson(ctx context.Context, args ...string) (string, int, error
 	return string(out), 0, nil
 }
 
-// cpu is the time that the process has used so far.
-func (c *controller) cpu() (time.Duration, error) {
-	fields, err := c.proc("stat")
+// usage is what the process uses.
+func (c *controller) usage() (process.Usage, error) {
+	id, err := process.Identify(c.cmd.Process.Pid)
 	if err != nil {
-		return 0, err
+		return process.Usage{}, fmt.Errorf("look at the controller: %w", err)
 	}
-	// utime and stime, in ticks of 10 ms: proc(5).
-	user, err1 := strconv.Atoi(fields[13])
-	system, err2 := strconv.Atoi(fields[14])
-	return time.Duration(user+system) * 10 * time.Millisecond, errors.Join(err1, err2)
-}
-
-// resident is the process' resident memory in bytes.
-func (c *controller) resident() (int64, error) {
-	fields, err := c.proc("statm")
+	u, err := id.Usage()
 	if err != nil {
-		return 0, err
+		return process.Usage{}, fmt.Errorf("look at the controller: %w", err)
 	}
-	pages, err := strconv.ParseInt(fields[1], 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("memory of the controller: %w", err)
-	}
-	return pages * int64(os.Getpagesize()), nil
-}
-
-func (c *controller) proc(file string) ([]string, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", c.cmd.Process.Pid, file))
-	if err != nil {
-		return nil, fmt.Errorf("look at the controller: %w", err)
-	}
-	return strings.Fields(string(data)), nil
+	return u, nil
 }

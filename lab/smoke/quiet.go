@@ -20,7 +20,7 @@ func (s *smoke) checkQuiet(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	busy, err := s.controller.cpu()
+	before, err := s.controller.usage()
 	if err != nil {
 		return "", err
 	}
@@ -37,16 +37,16 @@ func (s *smoke) checkQuiet(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	after, err := s.controller.cpu()
+	after, err := s.controller.usage()
 	if err != nil {
 		return "", err
 	}
-	memory, err := s.memory(ctx)
+	memory, err := s.memory(ctx, after.RSS)
 	if err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("%d passes in %s: 0 writes, 0 reads, %d renewed watches on %d API servers\nthe controller used %s of CPU; %s",
-		passes, quietFor, watches, len(s.scene.clusters)+1, (after - busy).Round(10*time.Millisecond), memory), nil
+		passes, quietFor, watches, len(s.scene.clusters)+1, (after.CPU - before.CPU).Round(10*time.Millisecond), memory), nil
 }
 
 // onlyWatchesSince counts the watches that Keelson began, and fails on any
@@ -69,11 +69,7 @@ func (s *smoke) onlyWatchesSince(marks map[string]int64) (int, error) {
 }
 
 // memory says what the controller and the clusters hold resident.
-func (s *smoke) memory(ctx context.Context) (string, error) {
-	ours, err := s.controller.resident()
-	if err != nil {
-		return "", err
-	}
+func (s *smoke) memory(ctx context.Context, ours int64) (string, error) {
 	all, err := s.scene.lab.Status(ctx, 0)
 	if err != nil {
 		return "", fmt.Errorf("status of the lab: %w", err)
