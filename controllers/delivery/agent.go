@@ -245,6 +245,9 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 		a.metrics.applied(a.name, o, a.now().Sub(started))
 	}
 	a.publish(status)
+	if result.planned && status.Health == v1alpha1.HealthProgressing {
+		a.queue.AddAfter(component, result.timeout+time.Second) // nothing else would tell that it takes too long
+	}
 	switch {
 	case err == nil:
 		a.queue.Forget(component)
@@ -297,7 +300,7 @@ func (a *agent) attempt(ctx context.Context, component string) (attempt, error) 
 		return t.stop(v1alpha1.SyncOrphaned, "it is no longer in git; its objects were left in place"), nil
 	}
 	d := s.delivery
-	t.version, t.revision = d.VersionName, s.fleet.Revision
+	t.version, t.revision, t.timeout = d.VersionName, s.fleet.Revision, timeoutOf(d)
 	switch {
 	case len(d.Problems) > 0:
 		return t.stop(v1alpha1.SyncBlocked, problemsMessage(d.Problems)), nil
@@ -382,12 +385,8 @@ func (a *agent) warn(d *registry.Delivery, target *renderer.Target) {
 }
 
 func (a *agent) apply(ctx context.Context, s snapshot, p *applier.Prepared, t attempt) (attempt, error) {
-	o := applier.ApplyOptions{Now: a.now()}
-	if timeout := s.delivery.Version.Spec.Timeout; timeout != nil {
-		o.Timeout = timeout.Duration
-	}
 	var err error
-	t.outcome, err = s.link.cluster.Apply(ctx, p, o)
+	t.outcome, err = s.link.cluster.Apply(ctx, p, applier.ApplyOptions{Now: a.now(), Timeout: t.timeout})
 	t.health = t.outcome.Health
 	switch {
 	case errors.Is(err, applier.ErrStale):
@@ -400,6 +399,13 @@ func (a *agent) apply(ctx context.Context, s snapshot, p *applier.Prepared, t at
 		t.applied = t.version
 	}
 	return t, nil
+}
+
+func timeoutOf(d *registry.Delivery) time.Duration {
+	if d.Version == nil || d.Version.Spec.Timeout == nil {
+		return defaultTimeout
+	}
+	return d.Version.Spec.Timeout.Duration
 }
 
 func (t attempt) stop(sync v1alpha1.Sync, message string) attempt {

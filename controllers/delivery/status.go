@@ -28,7 +28,12 @@ type attempt struct {
 	outcome applier.Outcome
 	// planned says that plan and health are known.
 	planned bool
+	// timeout is how long the component may take to become healthy.
+	timeout time.Duration
 }
+
+// defaultTimeout is that of a component that names none.
+const defaultTimeout = 5 * time.Minute
 
 // next returns the status after an attempt. What the attempt did not get to
 // know stays as it was: not knowing is not absence.
@@ -48,6 +53,9 @@ func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.Del
 		s.Objects = int32(len(a.health)) //nolint:gosec // bounded by what a render may hold
 		var why string
 		s.Health, why = applier.Worst(a.health)
+		if late := waited(before, now); s.Health == v1alpha1.HealthProgressing && late > a.timeout {
+			s.Health, why = v1alpha1.HealthDegraded, fmt.Sprintf("not healthy after %s: %s", a.timeout, why)
+		}
 		if s.Message == "" {
 			s.Message = why
 		}
@@ -66,6 +74,15 @@ func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.Del
 	}
 	setConditions(&s, now)
 	return s
+}
+
+// waited is how long a delivery has not been ready.
+func waited(s v1alpha1.DeliveryStatus, now time.Time) time.Duration {
+	c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady)
+	if c == nil || c.Status == metav1.ConditionTrue {
+		return 0
+	}
+	return now.Sub(c.LastTransitionTime.Time)
 }
 
 func held(p differ.Plan) []v1alpha1.HeldChange {

@@ -1,0 +1,121 @@
+package delivery_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/controllers/delivery"
+	"github.com/keelson-io/keelson/differ"
+)
+
+// TestNext says what becomes of a status. Each case begins where a synced and
+// healthy delivery of revision r1 stands, an hour ago.
+func TestNext(t *testing.T) {
+	t.Parallel()
+	web := differ.ID{Group: "apps", Kind: "Deployment", Namespace: "prod", Name: "web"}
+	healthy := []applier.ObjectHealth{{ID: web, Health: v1alpha1.HealthHealthy}}
+	progressing := []applier.ObjectHealth{{ID: web, Health: v1alpha1.HealthProgressing, Message: "1 of 2 ready"}}
+	start := time.Unix(1_000_000, 0)
+	synced := delivery.Attempt{Sync: v1alpha1.SyncSynced, Target: "t1", Revision: "r1", Planned: true, Health: healthy}
+	before := delivery.Next(v1alpha1.DeliveryStatus{Cluster: "c", Component: "web"}, synced, start)
+
+	cases := map[string]struct {
+		why            string
+		attempts       []delivery.Attempt
+		apart          time.Duration // between two attempts
+		wantSync       v1alpha1.Sync
+		wantHealth     v1alpha1.Health
+		wantMessage    string
+		wantRevision   string
+		wantConditions []string // the true ones
+	}{
+		"Nothing": {
+			why:      "A pass that finds nothing leaves the status as it was, or it would be written for ever.",
+			attempts: []delivery.Attempt{synced}, wantSync: v1alpha1.SyncSynced, wantHealth: v1alpha1.HealthHealthy,
+			wantRevision: "r1", wantConditions: []string{"Ready"},
+		},
+		"CommitThatChangesNothing": {
+			why:      "A commit that does not change the target must not cost a write a delivery.",
+			attempts: []delivery.Attempt{{Sync: v1alpha1.SyncSynced, Target: "t1", Revision: "r2", Planned: true, Health: healthy}},
+			wantSync: v1alpha1.SyncSynced, wantHealth: v1alpha1.HealthHealthy, wantRevision: "r1", wantConditions: []string{"Ready"},
+		},
+		"NewTarget": {
+			why:      "The revision is the one that was last acted on; a rollout makes it unready.",
+			attempts: []delivery.Attempt{{Sync: v1alpha1.SyncSynced, Target: "t2", Revision: "r2", Planned: true, Health: progressing, Created: 1}},
+			wantSync: v1alpha1.SyncSynced, wantHealth: v1alpha1.HealthProgressing, wantRevision: "r2",
+			wantMessage: "Deployment.apps prod/web: 1 of 2 ready", wantConditions: []string{"Reconciling"},
+		},
+		"TooLong": {
+			why: "What does not become healthy within the component's timeout needs a person.",
+			attempts: []delivery.Attempt{
+				{Sync: v1alpha1.SyncSynced, Target: "t2", Revision: "r2", Planned: true, Health: progressing},
+				{Sync: v1alpha1.SyncSynced, Target: "t2", Revision: "r2", Planned: true, Health: progressing},
+			},
+			apart: 2 * time.Minute, wantSync: v1alpha1.SyncSynced, wantHealth: v1alpha1.HealthDegraded, wantRevision: "r2",
+			wantMessage: "not healthy after 1m0s: Deployment.apps prod/web: 1 of 2 ready", wantConditions: []string{"Stalled"},
+		},
+		"Blocked": {
+			why:      "A mistake in git says nothing about the health of what runs: it stays known.",
+			attempts: []delivery.Attempt{{Sync: v1alpha1.SyncBlocked, Message: "x.yaml:1: no", Revision: "r2"}},
+			wantSync: v1alpha1.SyncBlocked, wantHealth: v1alpha1.HealthHealthy, wantRevision: "r1",
+			wantMessage: "x.yaml:1: no", wantConditions: []string{"Stalled"},
+		},
+		"Unreachable": {
+			why:      "What can't be asked is not healthy, and not unhealthy.",
+			attempts: []delivery.Attempt{{Sync: v1alpha1.SyncUnreachable, Message: "refused"}},
+			wantSync: v1alpha1.SyncUnreachable, wantHealth: v1alpha1.HealthUnknown, wantRevision: "r1",
+			wantMessage: "refused", wantConditions: []string{"Reconciling"},
+		},
+		"Back": {
+			why:      "After an outage the status is what it was before.",
+			attempts: []delivery.Attempt{{Sync: v1alpha1.SyncUnreachable, Message: "refused"}, synced},
+			wantSync: v1alpha1.SyncSynced, wantHealth: v1alpha1.HealthHealthy, wantRevision: "r1", wantConditions: []string{"Ready"},
+		},
+		"Held": {
+			why: "A held object is never ready, however healthy what runs is.",
+			attempts: []delivery.Attempt{{
+				Sync: v1alpha1.SyncHeld, Message: "held", Target: "t2", Revision: "r2", Planned: true, Health: healthy,
+				Plan: differ.Plan{Changes: []differ.Change{{ID: web, Op: differ.OpNone, State: differ.StateHeld, Fields: []differ.Field{
+					{Path: ".spec.selector", Action: differ.ActionHold, Rule: "workload-selector", Because: "immutable"},
+				}}}},
+			}},
+			wantSync: v1alpha1.SyncHeld, wantHealth: v1alpha1.HealthHealthy, wantRevision: "r2",
+			wantMessage: "held", wantConditions: []string{"Stalled"},
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			status, now := before, start.Add(time.Hour)
+			for _, a := range c.attempts {
+				status = delivery.Next(status, a, now)
+				now = now.Add(c.apart)
+			}
+			if status.Sync != c.wantSync || status.Health != c.wantHealth || status.Message != c.wantMessage || status.Revision != c.wantRevision {
+				t.Errorf("%s\ngot %s, %s, %q at %s", c.why, status.Sync, status.Health, status.Message, status.Revision)
+			}
+			var conditions []string
+			for _, kind := range []string{"Ready", "Reconciling", "Stalled"} {
+				if meta.IsStatusConditionTrue(status.Conditions, kind) {
+					conditions = append(conditions, kind)
+				}
+			}
+			if diff := cmp.Diff(c.wantConditions, conditions); diff != "" {
+				t.Errorf("%s\nconditions (-want +got):\n%s", c.why, diff)
+			}
+			if name == "Nothing" || name == "CommitThatChangesNothing" {
+				if diff := cmp.Diff(before, status); diff != "" {
+					t.Errorf("%s\n%s", c.why, diff)
+				}
+			}
+			if name == "Held" && len(status.Held) != 1 {
+				t.Errorf("held changes are %v", status.Held)
+			}
+		})
+	}
+}
