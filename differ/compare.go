@@ -170,6 +170,7 @@ type comparison struct {
 	newToKeelson bool           // exists, and Keelson never wrote to it
 	rebuilt      bool           // what was recorded is told from managedFields
 	kept         *fieldpath.Set // fields that are left out of the patch
+	dropped      *fieldpath.Set // fields that were handed over, and must go now
 	letGo        bool           // a field that is kept or released is still Keelson's
 }
 
@@ -238,7 +239,7 @@ func (c *comparison) bring() error {
 			return err
 		}
 	}
-	c.kept = &fieldpath.Set{}
+	c.kept, c.dropped = &fieldpath.Set{}, &fieldpath.Set{}
 	hash := sha256.New()
 	worst := StateSynced
 	for i := range rows {
@@ -305,7 +306,7 @@ func (c *comparison) findRecorded() error {
 	}
 	c.newToKeelson = lost && !c.who.known()
 	c.rebuilt = true
-	fields := c.who.union(func(e ownerEntry) bool { return e.applied })
+	fields := c.who.union(isApplied)
 	c.recorded, _ = carver{c.typ.Schema}.extract(c.typ.TypeRef, c.live, fields).(map[string]any)
 	return nil
 }
@@ -405,25 +406,39 @@ func (c *comparison) without(fields *fieldpath.Set) map[string]any {
 	return out
 }
 
-// handOver is an object of the kept fields that Keelson owns alone, at their
-// live values, or nil. Server-side apply removes a field, or resets it to its
-// default, when its last owner stops sending it. For the same reason what was
-// handed over before is sent again.
+// handOver is an object of fields that must outlive Keelson's ownership, at
+// their live values, or nil. Server-side apply removes a field, or resets it to
+// its default, when its last owner stops sending it, and with a list item (in
+// kinds without a schema, with a map, too) all that others own in it. For the
+// same reason what was handed over before is sent again.
 func (c *comparison) handOver() map[string]any {
-	alone := &fieldpath.Set{}
-	c.kept.Iterate(func(p fieldpath.Path) {
-		if c.who.appliedAlone(p) {
-			alone.Insert(p.Copy())
+	alone := c.who.union(isApplied).Difference(c.who.union(func(e ownerEntry) bool { return !e.applied }))
+	fields := &fieldpath.Set{}
+	keep := func(p fieldpath.Path) {
+		if c.vanishes(alone, p) {
+			fields.Insert(p.Copy())
 		}
-	})
-	if alone.Empty() {
+	}
+	c.kept.Iterate(keep)
+	for _, e := range c.who.entries {
+		if c.spared(e) {
+			e.fields.Leaves().Iterate(keep)
+		}
+	}
+	if fields.Empty() && c.dropped.Empty() {
 		return nil
 	}
-	before := c.who.union(func(e ownerEntry) bool { return e.handOver })
-	live := carver{c.typ.Schema}
-	out, ok := live.extract(c.typ.TypeRef, c.live, alone.Union(before)).(map[string]any)
-	if !ok {
-		return nil
+	c.who.union(isHandOver).Leaves().Iterate(func(p fieldpath.Path) {
+		for i := range p {
+			if c.dropped.Has(p[:i+1]) {
+				return
+			}
+		}
+		fields.Insert(p.Copy())
+	})
+	out, _ := carver{c.typ.Schema}.extract(c.typ.TypeRef, c.live, fields).(map[string]any)
+	if out == nil {
+		out = map[string]any{}
 	}
 	out["apiVersion"], out["kind"] = c.target["apiVersion"], c.target["kind"]
 	meta, _ := out["metadata"].(map[string]any)
@@ -437,6 +452,20 @@ func (c *comparison) handOver() map[string]any {
 	}
 	out["metadata"] = meta
 	return out
+}
+
+// vanishes reports whether an apply of the patch removes a field that the patch
+// does not have: Keelson alone owns it, or the item or map that it is in.
+func (c *comparison) vanishes(alone *fieldpath.Set, p fieldpath.Path) bool {
+	if owns(alone, p) {
+		return true
+	}
+	for i := 1; i < len(p); i++ {
+		if alone.Has(p[:i]) && !(carver{c.typ.Schema}).has(c.typ.TypeRef, c.change.Patch, p[:i]) {
+			return true
+		}
+	}
+	return false
 }
 
 // Residue returns the hashes of the differences that remain between a target

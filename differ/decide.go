@@ -1,6 +1,8 @@
 package differ
 
 import (
+	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
+
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
@@ -79,6 +81,8 @@ func (c *comparison) table(w *row) (Action, string) {
 	switch {
 	case w.t.present && w.same(w.t, w.l):
 		return c.alreadyThere(w)
+	case w.t.present && !w.l.present && (w.r.present || w.removed) && c.live != nil && c.policy.Drift == v1alpha1.DriftReport:
+		return ActionKeep, "it was removed, and drift is only reported"
 	case w.t.present && w.r.present && w.same(w.r, w.t):
 		return c.drifted(w)
 	case w.t.present && w.r.present && (w.same(w.r, w.l) || c.normal(w, w.r)):
@@ -108,9 +112,6 @@ func (c *comparison) alreadyThere(w *row) (Action, string) {
 func (c *comparison) drifted(w *row) (Action, string) {
 	report := c.policy.Drift == v1alpha1.DriftReport
 	if !w.l.present {
-		if report && c.live != nil {
-			return ActionKeep, "it was removed, and drift is only reported"
-		}
 		return ActionRestore, ""
 	}
 	switch c.ownerOf(w) {
@@ -179,13 +180,49 @@ func (c *comparison) newOrTakeover(w *row) (Action, string) {
 // noLongerWanted: the field left git. Server-side apply removes it when
 // Keelson is its only owner, and leaves it to the others otherwise.
 func (c *comparison) noLongerWanted(w *row) (Action, string) {
+	whole := w.path
+	if w.gone > 0 {
+		whole = w.path[:w.gone] // items go or stay as a whole
+	}
+	who := c.ownerOf(w)
 	switch {
-	case c.ownerOf(w) == ownerUnread, c.who.appliedAlone(w.path):
+	case who == ownerUnread:
 		return ActionRemove, ""
-	case c.who.of(w.path) == ownerNone:
+	case c.who.oursAlone(whole):
+		if c.who.handedOver(whole) {
+			c.dropped.Insert(whole)
+		}
+		return ActionRemove, ""
+	case w.gone > 0 && c.onlyPersons(whole):
+		return ActionRemove, "the list item left git, with what a person changed in it"
+	case w.gone > 0 && c.who.applied(w.path):
+		c.kept.Insert(w.path)
+		return ActionRelease, "the list item left git, but others own parts of it"
+	case who == ownerNone:
 		return ActionRelease, "no longer in git, and no longer Keelson's to remove"
 	}
 	return ActionRelease, "no longer in git, and somebody else's by now"
+}
+
+// onlyPersons reports whether an item would go when Keelson stops sending it,
+// and with it no more than what persons have changed in it, whose changes are
+// undone anyway.
+func (c *comparison) onlyPersons(item fieldpath.Path) bool {
+	return c.who.applied(item) && !c.who.any(item, func(e ownerEntry) bool {
+		return !e.applied && (c.spared(e) || e.fields.Has(item))
+	})
+}
+
+// spared reports whether an owner's fields are left alone.
+func (c *comparison) spared(e ownerEntry) bool {
+	switch e.who {
+	case ownerController, ownerUnknown:
+		return true
+	case ownerPerson:
+		return c.policy.Drift == v1alpha1.DriftReport
+	case ownerUnread, ownerNone, ownerOurs:
+	}
+	return false
 }
 
 // ownerOf asks for the owners where they were not read.

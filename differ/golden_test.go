@@ -322,12 +322,15 @@ func policy(t testing.TB, data []byte) differ.Policy {
 	return out
 }
 
+// fataler is what tests, benchmarks and properties have in common.
+type fataler interface{ Fatal(args ...any) }
+
 // schemas are OpenAPI documents that kube-apiserver v1.36.3 published.
 // example.com/v1 is made up for the shapes that built-in kinds don't have.
-var schemas = func() func(testing.TB) differ.Schemas {
+var schemas = func() func(fataler) differ.Schemas {
 	var once sync.Once
 	parsed := differ.Schemas{}
-	return func(t testing.TB) differ.Schemas {
+	return func(t fataler) differ.Schemas {
 		once.Do(func() {
 			for file, gv := range map[string]schema.GroupVersion{
 				"api_v1":                       {Version: "v1"},
@@ -348,7 +351,7 @@ var schemas = func() func(testing.TB) differ.Schemas {
 	}
 }()
 
-func parseDocument(t testing.TB, file string) *differ.Schema {
+func parseDocument(t fataler, file string) *differ.Schema {
 	f, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)

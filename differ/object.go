@@ -117,9 +117,14 @@ func (c carver) part(ref smdschema.TypeRef, child any, pe fieldpath.PathElement,
 	return nil
 }
 
+// has reports whether a value has a field.
+func (c carver) has(ref smdschema.TypeRef, v any, p fieldpath.Path) bool {
+	return c.extract(ref, v, fieldpath.NewSet(p)) != nil
+}
+
 // without returns a value less a set of fields, and less the maps and lists
-// that became empty by that. It is nil when nothing is left. An item keeps its
-// keys as long as anything else of it is left.
+// that became empty by that; nil when nothing is left. An item keeps its keys
+// as long as anything else of it is left.
 func (c carver) without(ref smdschema.TypeRef, v any, set *fieldpath.Set) any {
 	if set.Empty() {
 		return v

@@ -128,20 +128,31 @@ func (o owners) of(p fieldpath.Path) owner {
 }
 
 // applied reports whether Keelson applied the field or anything below it.
-func (o owners) applied(p fieldpath.Path) bool {
-	return slices.ContainsFunc(o.entries, func(e ownerEntry) bool { return e.applied && owns(e.fields, p) })
+func (o owners) applied(p fieldpath.Path) bool { return o.any(p, isApplied) }
+
+// handedOver reports whether that was so once.
+func (o owners) handedOver(p fieldpath.Path) bool { return o.any(p, isHandOver) }
+
+// oursAlone reports whether nobody but Keelson owns the field or anything
+// below it, so that it is for Keelson to remove.
+func (o owners) oursAlone(p fieldpath.Path) bool {
+	return (o.applied(p) || o.handedOver(p)) && !o.any(p, isOther)
 }
 
-// appliedAlone reports whether the field would vanish if Keelson stopped
-// sending it.
-func (o owners) appliedAlone(p fieldpath.Path) bool {
-	return o.applied(p) && !slices.ContainsFunc(o.entries, func(e ownerEntry) bool { return !e.applied && owns(e.fields, p) })
+func (o owners) any(p fieldpath.Path, is func(ownerEntry) bool) bool {
+	return slices.ContainsFunc(o.entries, func(e ownerEntry) bool { return is(e) && owns(e.fields, p) })
 }
 
 // known reports whether Keelson ever wrote to the object.
 func (o owners) known() bool {
 	return slices.ContainsFunc(o.entries, func(e ownerEntry) bool { return e.who == ownerOurs })
 }
+
+func isApplied(e ownerEntry) bool { return e.applied }
+
+func isHandOver(e ownerEntry) bool { return e.handOver }
+
+func isOther(e ownerEntry) bool { return !e.applied && !e.handOver }
 
 // union of the fields of some entries.
 func (o owners) union(of func(ownerEntry) bool) *fieldpath.Set {

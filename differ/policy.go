@@ -117,6 +117,9 @@ func (p Policy) find(id ID, event v1alpha1.Event, w *row) (found *rule, inside b
 		}
 		rest, ok := r.pattern.along(w.path)
 		if ok && len(rest) == 0 {
+			if r.Effect == v1alpha1.EffectKeep && w.gone > 0 && !r.pattern.matches(w.path[:w.gone]) {
+				continue // a node port does not keep the port that left git
+			}
 			return r, false
 		}
 		if ok && !equal(rest.collect(w.t.value), rest.collect(w.l.value)) {

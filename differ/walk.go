@@ -40,6 +40,12 @@ type row struct {
 	ref     smdschema.TypeRef
 	// presence rows compare only whether an empty container is there.
 	presence bool
+	// gone is the length of the path of the list item that left the target as a
+	// whole, and the field with it; 0 when there is none.
+	gone int
+	// removed says that the field is in a list item that was recorded and is
+	// wanted, and that live has lost as a whole.
+	removed bool
 	// flagged rows could not be taken apart, because keys of the list repeat.
 	flagged bool
 }
@@ -64,7 +70,14 @@ func (w *row) completed() bool {
 type walker struct {
 	schema *smdschema.Schema
 	// emit must copy the path to keep it.
-	emit func(row)
+	emit    func(row)
+	gone    int
+	removed bool
+}
+
+// row is what the walker knows of a row by where it is.
+func (w *walker) row(path fieldpath.Path, r, t, l cell) row {
+	return row{path: path, r: r, t: t, l: l, typed: comparer{w.schema}, gone: w.gone, removed: w.removed}
 }
 
 func (w *walker) walk(path fieldpath.Path, ref smdschema.TypeRef, r, t, l cell) {
@@ -101,14 +114,18 @@ func allOrAbsent(is func(cell) bool, cells ...cell) bool {
 }
 
 func (w *walker) leaf(path fieldpath.Path, ref smdschema.TypeRef, r, t, l cell) {
-	w.emit(row{path: path, r: r, t: t, l: l, typed: comparer{w.schema}, ref: ref})
+	out := w.row(path, r, t, l)
+	out.ref = ref
+	w.emit(out)
 }
 
 // container visits the presence of an empty map or list, which carries meaning
 // of its own: emptyDir: {}.
 func (w *walker) container(path fieldpath.Path, r, t, l cell) {
 	if isEmpty(r) || isEmpty(t) {
-		w.emit(row{path: path, r: r, t: t, l: l, typed: comparer{w.schema}, presence: true})
+		out := w.row(path, r, t, l)
+		out.presence = true
+		w.emit(out)
 	}
 }
 
@@ -171,16 +188,26 @@ func (w *walker) walkList(path fieldpath.Path, ref smdschema.TypeRef, list *smds
 	ti, tok := w.index(list, t)
 	li, lok := w.index(list, l)
 	if !rok || !tok || !lok {
-		w.emit(row{path: path, r: r, t: t, l: l, typed: comparer{w.schema}, ref: ref, flagged: true})
+		out := w.row(path, r, t, l)
+		out.ref, out.flagged = ref, true
+		w.emit(out)
 		return
 	}
 	w.container(path, r, t, l)
 	for i, pe := range ti.keys {
-		w.walk(append(path, pe), list.ElementType, ri.get(i, pe), cellOf(ti.values[i], true), li.get(i, pe))
+		outer, r, l := w.removed, ri.get(i, pe), li.get(i, pe)
+		w.removed = outer || r.present && !l.present
+		w.walk(append(path, pe), list.ElementType, r, cellOf(ti.values[i], true), l)
+		w.removed = outer
 	}
 	for i, pe := range ri.keys {
 		if !ti.get(i, pe).present {
+			outer := w.gone
+			if outer == 0 {
+				w.gone = len(path) + 1
+			}
 			w.walk(append(path, pe), list.ElementType, cellOf(ri.values[i], true), cell{}, li.get(i, pe))
+			w.gone = outer
 		}
 	}
 }
