@@ -11,6 +11,8 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
@@ -305,7 +307,7 @@ func (a *agent) attempt(ctx context.Context, component string) (attempt, error) 
 	case len(d.Problems) > 0:
 		return t.stop(v1alpha1.SyncBlocked, problemsMessage(d.Problems)), nil
 	case s.unreachable != nil:
-		return t.stop(v1alpha1.SyncUnreachable, s.unreachable.Error()), nil //nolint:nilerr // the watches find out when to go on
+		return t.stop(silent(s.unreachable), s.unreachable.Error()), nil //nolint:nilerr // the watches find out when to go on
 	case s.link == nil:
 		return t.stop(v1alpha1.SyncProgressing, "connecting"), nil
 	}
@@ -421,6 +423,14 @@ func (a *agent) failed() v1alpha1.Sync {
 		return v1alpha1.SyncUnreachable
 	}
 	return v1alpha1.SyncFailed
+}
+
+// silent tells a server that answered with a refusal from one that did not.
+func silent(err error) v1alpha1.Sync {
+	if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
+		return v1alpha1.SyncFailed
+	}
+	return v1alpha1.SyncUnreachable
 }
 
 // waitsFor returns the first dependency that is not healthy at what git wants

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -42,9 +43,17 @@ type liveCache struct {
 
 	mu      sync.Mutex
 	ctx     context.Context //nolint:containedctx // the life of the watches, not of one call
-	kinds   map[schema.GroupVersionResource]cache.SharedIndexInformer
+	kinds   map[schema.GroupVersionResource]*watched
 	written map[differ.ID]written
 	full    map[differ.ID]map[string]any // with managedFields, valid at their resourceVersion
+}
+
+// watched is the watch of one kind.
+type watched struct {
+	cache.SharedIndexInformer
+	stop context.CancelFunc
+	// trouble is why the last list or watch failed; nil: it did not.
+	trouble atomic.Pointer[error]
 }
 
 type written struct {
@@ -56,47 +65,55 @@ func newLiveCache(ctx context.Context, d dynamic.Interface, now func() time.Time
 	return &liveCache{
 		dynamic: d, now: now, ctx: ctx,
 		changed: func(string) {}, schemaChanged: func() {},
-		kinds:   map[schema.GroupVersionResource]cache.SharedIndexInformer{},
+		kinds:   map[schema.GroupVersionResource]*watched{},
 		written: map[differ.ID]written{}, full: map[differ.ID]map[string]any{},
 	}
 }
 
 // informer returns the synced watch of a kind and starts it the first time.
-func (l *liveCache) informer(ctx context.Context, gvr schema.GroupVersionResource, selector string) (cache.SharedIndexInformer, error) {
+func (l *liveCache) informer(ctx context.Context, gvr schema.GroupVersionResource, selector string) (*watched, error) {
 	l.mu.Lock()
-	informer, ok := l.kinds[gvr]
+	w, ok := l.kinds[gvr]
 	if !ok {
 		var err error
-		if informer, err = l.start(gvr, selector); err != nil {
+		if w, err = l.start(gvr, selector); err != nil { //nolint:contextcheck // a watch outlives the call that wants it first
 			l.mu.Unlock()
 			return nil, err
 		}
-		l.kinds[gvr] = informer
+		l.kinds[gvr] = w
 	}
 	l.mu.Unlock()
-	if informer.HasSynced() {
-		return informer, nil
+	if w.HasSynced() {
+		return w, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
 	defer cancel()
-	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+	if !cache.WaitForCacheSync(ctx.Done(), w.HasSynced) {
+		if trouble := w.trouble.Load(); trouble != nil {
+			return nil, fmt.Errorf("watch %s: %w", gvr.GroupResource(), *trouble)
+		}
 		return nil, fmt.Errorf("watch %s: not in sync after %s", gvr.GroupResource(), syncTimeout)
 	}
-	return informer, nil
+	return w, nil
 }
 
-func (l *liveCache) start(gvr schema.GroupVersionResource, selector string) (cache.SharedIndexInformer, error) {
-	informer := dynamicinformer.NewFilteredDynamicInformer(l.dynamic, gvr, metav1.NamespaceAll, 0,
+func (l *liveCache) start(gvr schema.GroupVersionResource, selector string) (*watched, error) {
+	w := &watched{SharedIndexInformer: dynamicinformer.NewFilteredDynamicInformer(l.dynamic, gvr, metav1.NamespaceAll, 0,
 		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
-		func(o *metav1.ListOptions) { o.LabelSelector = selector }).Informer()
-	if err := informer.SetTransform(dropManagedFields); err != nil {
+		func(o *metav1.ListOptions) { o.LabelSelector = selector }).Informer()}
+	if err := w.SetTransform(dropManagedFields); err != nil {
+		return nil, fmt.Errorf("watch %s: %w", gvr.GroupResource(), err)
+	}
+	if err := w.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
+		w.trouble.Store(&err)
+	}); err != nil {
 		return nil, fmt.Errorf("watch %s: %w", gvr.GroupResource(), err)
 	}
 	handler := l.onManaged
 	if gvr == applier.Autoscalers() && selector == "" {
 		handler = l.onAutoscaler
 	}
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
+	if _, err := w.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc:    func(o any, initial bool) { handler(nil, o, initial) },
 		UpdateFunc: func(old, o any) { handler(old, o, false) },
 		DeleteFunc: func(o any) {
@@ -105,12 +122,28 @@ func (l *liveCache) start(gvr schema.GroupVersionResource, selector string) (cac
 			}
 			handler(o, nil, false)
 		},
-	})
-	if err != nil {
+	}); err != nil {
 		return nil, fmt.Errorf("watch %s: %w", gvr.GroupResource(), err)
 	}
-	go informer.RunWithContext(l.ctx)
-	return informer, nil
+	ctx, stop := context.WithCancel(l.ctx)
+	w.stop = stop
+	go w.RunWithContext(ctx)
+	return w, nil
+}
+
+// unwatch ends the watches of the kind that a deleted CRD had defined: they
+// would ask for it for ever.
+func (l *liveCache) unwatch(crd *unstructured.Unstructured) {
+	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
+	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for gvr, w := range l.kinds {
+		if gvr.Group == group && gvr.Resource == plural {
+			w.stop()
+			delete(l.kinds, gvr)
+		}
+	}
 }
 
 func dropManagedFields(o any) (any, error) {
@@ -136,6 +169,9 @@ func (l *liveCache) onManaged(old, now any, initial bool) {
 	}
 	if before, ok := old.(*unstructured.Unstructured); ok && u.GetKind() == "CustomResourceDefinition" &&
 		(now == nil || before.GetGeneration() != u.GetGeneration()) {
+		if now == nil {
+			l.unwatch(u)
+		}
 		l.schemaChanged()
 	}
 	l.changed(u.GetLabels()[v1alpha1.LabelComponent])

@@ -333,3 +333,22 @@ func TestUnreachableClusterCatchesUp(t *testing.T) {
 	close(up)
 	f.sync(v1alpha1.SyncSynced, "")
 }
+
+// A cluster that forbids what Keelson needs says so, and is tried again.
+func TestForbidden(t *testing.T) {
+	f := newFleet(t)
+	nobody := rest.CopyConfig(server)
+	nobody.Impersonate.UserName = "nobody"
+	allowed := make(chan struct{})
+	f.start(func(context.Context, v1alpha1.Connection) (*rest.Config, error) {
+		select {
+		case <-allowed:
+			return server, nil
+		default:
+			return nobody, nil
+		}
+	})
+	f.sync(v1alpha1.SyncFailed, `User "nobody" cannot get resource "secrets"`)
+	close(allowed)
+	f.sync(v1alpha1.SyncSynced, "")
+}
