@@ -323,49 +323,60 @@ func (a *applying) count(c *differ.Change) {
 }
 
 // send applies an object server-side. With a base the object is changed only if
-// it still is the base: same UID, same resourceVersion. That guard is what makes
-// force safe; a create has none and goes without force.
-func send(ctx context.Context, objects dynamic.ResourceInterface, body map[string]any, base *unstructured.Unstructured, manager string) (*unstructured.Unstructured, error) {
-	object := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(body)}
-	dropNulls(object.Object)
-	if base != nil {
-		object.SetUID(base.GetUID())
-		object.SetResourceVersion(base.GetResourceVersion())
-	}
-	answer, err := objects.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: manager, Force: base != nil})
+// it still is the base. That guard is what makes force safe; a create has none
+// and goes without force.
+func send(ctx context.Context, objects dynamic.ResourceInterface, patch map[string]any, base *unstructured.Unstructured, manager string) (*unstructured.Unstructured, error) {
+	body := Body(patch, base)
+	answer, err := objects.Apply(ctx, body.GetName(), body, metav1.ApplyOptions{FieldManager: manager, Force: base != nil})
 	if err != nil {
 		return nil, stale(err)
 	}
 	return answer, nil
 }
 
-// dropNulls removes what server-side apply would take for an empty value.
-func dropNulls(m map[string]any) {
-	for k, v := range m {
-		switch v := v.(type) {
-		case nil:
-			delete(m, k)
-		case map[string]any:
-			dropNulls(v)
-		case []any:
-			for _, item := range v {
-				if object, ok := item.(map[string]any); ok {
-					dropNulls(object)
-				}
+// Body is what is sent to apply a patch: without nulls, which server-side apply
+// would take for empty values, and with UID and resourceVersion of the object
+// that an update must find; nil for a create. The patch is not modified.
+func Body(patch map[string]any, base *unstructured.Unstructured) *unstructured.Unstructured {
+	body := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(patch)}
+	dropNulls(body.Object)
+	if base != nil {
+		body.SetUID(base.GetUID())
+		body.SetResourceVersion(base.GetResourceVersion())
+	}
+	return body
+}
+
+func dropNulls(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, child := range v {
+			if child == nil {
+				delete(v, name)
+				continue
 			}
+			dropNulls(child)
+		}
+	case []any:
+		for _, item := range v {
+			dropNulls(item)
 		}
 	}
 }
 
-// delete removes an object in the foreground, if it is still the one that the
-// plan was made from. The record keeps it until it is gone.
-func (a *applying) delete(ctx context.Context, m *meta.RESTMapping, c *differ.Change) error {
-	live := &unstructured.Unstructured{Object: c.Live}
+// DeleteOptions are what is sent to delete an object, if it is still the one
+// that the plan was made from: in the foreground, dependents first.
+func DeleteOptions(live *unstructured.Unstructured) metav1.DeleteOptions {
 	uid, version, foreground := live.GetUID(), live.GetResourceVersion(), metav1.DeletePropagationForeground
-	err := a.cluster.resource(m, c.ID).Delete(ctx, c.ID.Name, metav1.DeleteOptions{
+	return metav1.DeleteOptions{
 		Preconditions:     &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
 		PropagationPolicy: &foreground,
-	})
+	}
+}
+
+// delete removes an object. The record keeps it until it is gone.
+func (a *applying) delete(ctx context.Context, m *meta.RESTMapping, c *differ.Change) error {
+	err := a.cluster.resource(m, c.ID).Delete(ctx, c.ID.Name, DeleteOptions(&unstructured.Unstructured{Object: c.Live}))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return stale(fmt.Errorf("delete %s: %w", c.ID, err))
 	}

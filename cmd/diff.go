@@ -7,10 +7,10 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -157,24 +157,20 @@ func (a *app) showPatches(p differ.Plan) error {
 // request is what the applier sends for a change.
 type request struct {
 	what string
-	body map[string]any
+	body any
 }
 
 // requestsOf are the requests of a change, with the data of Secrets masked.
 func requestsOf(c *differ.Change) []request {
 	live := &unstructured.Unstructured{Object: c.Live}
-	send := func(body map[string]any, manager string) request {
-		out := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(maskSecret(body))}
-		dropNulls(out.Object)
-		force := ""
-		if c.Op == differ.OpUpdate {
-			out.SetUID(live.GetUID())
-			out.SetResourceVersion(live.GetResourceVersion())
-			force = " --force-conflicts"
-		}
+	base, force := live, " --force-conflicts"
+	if c.Op == differ.OpCreate {
+		base, force = nil, ""
+	}
+	send := func(patch map[string]any, manager string) request {
 		return request{
 			what: fmt.Sprintf("%s %s: apply --server-side --field-manager=%s%s", c.Op, c.ID, manager, force),
-			body: out.Object,
+			body: applier.Body(maskSecret(patch), base).Object,
 		}
 	}
 	var out []request
@@ -185,29 +181,8 @@ func requestsOf(c *differ.Change) []request {
 		}
 		out = append(out, send(c.Patch, v1alpha1.FieldManager))
 	case differ.OpDelete:
-		out = append(out, request{what: fmt.Sprintf("delete %s, with these options", c.ID), body: map[string]any{
-			"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground",
-			"preconditions": map[string]any{"uid": string(live.GetUID()), "resourceVersion": live.GetResourceVersion()},
-		}})
+		out = append(out, request{what: fmt.Sprintf("delete %s, with these options", c.ID), body: applier.DeleteOptions(live)})
 	case differ.OpNone, differ.OpForget:
 	}
 	return out
-}
-
-// dropNulls leaves out what the applier leaves out.
-func dropNulls(v any) {
-	switch v := v.(type) {
-	case map[string]any:
-		for key, child := range v {
-			if child == nil {
-				delete(v, key)
-				continue
-			}
-			dropNulls(child)
-		}
-	case []any:
-		for _, item := range v {
-			dropNulls(item)
-		}
-	}
 }
