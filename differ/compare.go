@@ -171,6 +171,7 @@ type comparison struct {
 	rebuilt      bool           // what was recorded is told from managedFields
 	kept         *fieldpath.Set // fields that are left out of the patch
 	dropped      *fieldpath.Set // fields that were handed over, and must go now
+	taken        *fieldpath.Set // list items that go with what persons changed in them
 	letGo        bool           // a field that is kept or released is still Keelson's
 }
 
@@ -239,7 +240,7 @@ func (c *comparison) bring() error {
 			return err
 		}
 	}
-	c.kept, c.dropped = &fieldpath.Set{}, &fieldpath.Set{}
+	c.kept, c.dropped, c.taken = &fieldpath.Set{}, &fieldpath.Set{}, &fieldpath.Set{}
 	hash := sha256.New()
 	worst := StateSynced
 	for i := range rows {
@@ -421,20 +422,22 @@ func (c *comparison) handOver() map[string]any {
 	}
 	c.kept.Iterate(keep)
 	for _, e := range c.who.entries {
-		if c.spared(e) {
-			e.fields.Leaves().Iterate(keep)
+		if e.who < ownerPerson {
+			continue
 		}
+		e.fields.Leaves().Iterate(func(p fieldpath.Path) {
+			if !hasPrefix(c.taken, p) {
+				keep(p)
+			}
+		})
 	}
 	if fields.Empty() && c.dropped.Empty() {
 		return nil
 	}
 	c.who.union(isHandOver).Leaves().Iterate(func(p fieldpath.Path) {
-		for i := range p {
-			if c.dropped.Has(p[:i+1]) {
-				return
-			}
+		if !hasPrefix(c.dropped, p) {
+			fields.Insert(p.Copy())
 		}
-		fields.Insert(p.Copy())
 	})
 	out, _ := carver{c.typ.Schema}.extract(c.typ.TypeRef, c.live, fields).(map[string]any)
 	if out == nil {
@@ -452,6 +455,16 @@ func (c *comparison) handOver() map[string]any {
 	}
 	out["metadata"] = meta
 	return out
+}
+
+// hasPrefix reports whether a set has a path or one that it lies below.
+func hasPrefix(set *fieldpath.Set, p fieldpath.Path) bool {
+	for i := range p {
+		if set.Has(p[:i+1]) {
+			return true
+		}
+	}
+	return false
 }
 
 // vanishes reports whether an apply of the patch removes a field that the patch

@@ -194,6 +194,7 @@ func (c *comparison) noLongerWanted(w *row) (Action, string) {
 		}
 		return ActionRemove, ""
 	case w.gone > 0 && c.onlyPersons(whole):
+		c.taken.Insert(whole)
 		return ActionRemove, "the list item left git, with what a person changed in it"
 	case w.gone > 0 && c.who.applied(w.path):
 		c.kept.Insert(w.path)

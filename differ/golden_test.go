@@ -352,6 +352,14 @@ var schemas = func() func(fataler) differ.Schemas {
 }()
 
 func parseDocument(t fataler, file string) *differ.Schema {
+	s, err := differ.ParseOpenAPI(document(t, file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func document(t fataler, file string) []byte {
 	f, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)
@@ -365,9 +373,5 @@ func parseDocument(t fataler, file string) *differ.Schema {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := differ.ParseOpenAPI(data)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
+	return data
 }

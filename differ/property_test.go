@@ -426,8 +426,14 @@ func withoutEmpty(v any) any {
 		}
 		return nil
 	case list:
-		if len(v) > 0 {
-			return v
+		var out list
+		for _, item := range v {
+			if item = withoutEmpty(item); item != nil {
+				out = append(out, item)
+			}
+		}
+		if len(out) > 0 {
+			return out
 		}
 		return nil
 	}
