@@ -73,7 +73,7 @@ func (c comparer) compareMaps(ref smdschema.TypeRef, a, b map[string]any, comple
 		if _, both := a[name]; both || bv == nil {
 			continue
 		}
-		if _, declared := atom.Map.FindField(name); !completed || !declared {
+		if _, declared := atom.FindField(name); !completed || !declared {
 			return false
 		}
 	}

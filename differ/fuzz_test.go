@@ -114,7 +114,11 @@ func FuzzCompare(f *testing.F) {
 		if err := plan.WriteText(&b, true); err != nil {
 			t.Error(err)
 		}
-		if out := b.String() + marshal(t, plan) + marshal(t, plan.Changes[0].Record); strings.Contains(out, canary) {
+		out := b.String() + marshal(t, plan)
+		if plan.Changes[0].Op == differ.OpUpdate { // else the record is the caller's own
+			out += marshal(t, plan.Changes[0].Record)
+		}
+		if strings.Contains(out, canary) {
 			t.Errorf("a Secret is shown:\n%s", out)
 		}
 		if c := plan.Changes[0]; c.Patch != nil {

@@ -13,7 +13,7 @@ import (
 // people write stay below 100; beyond this one somebody wants a stack to overflow.
 const maxDepth = 500
 
-var errTooDeep = errors.New("nested too deeply") //nolint:gochecknoglobals // a sentinel
+var errTooDeep = errors.New("nested too deeply")
 
 // checkDepth refuses an object that recursion would not survive.
 func checkDepth(what string, object map[string]any) error {

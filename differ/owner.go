@@ -1,7 +1,6 @@
 package differ
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"path"
@@ -81,7 +80,7 @@ func readOwners(live map[string]any) (owners, error) {
 			continue
 		}
 		fields := &fieldpath.Set{}
-		if err := fields.FromJSON(bytes.NewReader(e.FieldsV1.Raw)); err != nil {
+		if err := fields.FromJSON(e.FieldsV1.GetRawReader()); err != nil {
 			return owners{}, fmt.Errorf("decode managedFields of manager %q: %w", e.Manager, err)
 		}
 		out.entries = append(out.entries, ownerEntry{

@@ -26,7 +26,7 @@ type patternElement struct {
 
 const anyElement = "*"
 
-var errPattern = errors.New("malformed path") //nolint:gochecknoglobals // a sentinel
+var errPattern = errors.New("malformed path")
 
 // parsePattern reads a path in structured-merge-diff syntax, in which * stands
 // for any one element and ["x.y"] for a field whose name has dots or brackets:

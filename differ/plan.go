@@ -134,7 +134,7 @@ type Change struct {
 	APIVersion string
 	Op         Op
 	State      ObjectState
-	// Fields that are not settled, in path order.
+	// Fields that are not settled: maps by name, lists in the target's order.
 	Fields []Field
 	// Rule and Because are set when the object's deletion, or the object as a
 	// whole, is held or denied.
@@ -148,7 +148,8 @@ type Change struct {
 	// the fields that stay as they are. It is not masked: never print it.
 	Patch map[string]any
 	// HandOver is sent first, in the name of [HandOverManager]: fields that
-	// stay, and that would vanish when Keelson alone stops sending them.
+	// stay, and that would vanish when Keelson stops sending them. It may name
+	// no field at all, where what was handed over once must go.
 	HandOver map[string]any
 	// Live is the object that the plan was made from; nil when absent.
 	Live map[string]any

@@ -98,7 +98,7 @@ func (w *walker) walk(path fieldpath.Path, ref smdschema.TypeRef, r, t, l cell) 
 	case allOrAbsent(cell.isMap, r, t, l) && atom.Map != nil && atom.Map.ElementRelationship != smdschema.Atomic:
 		w.walkMap(path, atom.Map, r, t, l)
 	case allOrAbsent(cell.isList, r, t, l) && atom.List != nil && atom.List.ElementRelationship == smdschema.Associative:
-		w.walkList(path, ref, atom.List, r, t, l)
+		w.walkList(path, ref, r, t, l)
 	default:
 		w.leaf(path, ref, r, t, l)
 	}
@@ -183,7 +183,9 @@ func keyField(pe fieldpath.PathElement, name string) (any, bool) {
 	return nil, false
 }
 
-func (w *walker) walkList(path fieldpath.Path, ref smdschema.TypeRef, list *smdschema.List, r, t, l cell) {
+func (w *walker) walkList(path fieldpath.Path, ref smdschema.TypeRef, r, t, l cell) {
+	atom, _ := w.schema.Resolve(ref)
+	list := atom.List
 	ri, rok := w.index(list, r)
 	ti, tok := w.index(list, t)
 	li, lok := w.index(list, l)
@@ -291,6 +293,6 @@ func keyDefault(schema *smdschema.Schema, list *smdschema.List, name string) any
 	if !ok || atom.Map == nil {
 		return nil
 	}
-	f, _ := atom.Map.FindField(name)
+	f, _ := atom.FindField(name)
 	return f.Default
 }
