@@ -32,6 +32,14 @@ build: ## build bin/keelson
 generate: bin/controller-gen ## generate deep copies and CRDs from api/
 	bin/controller-gen object paths=./api/... crd output:crd:dir=components/keelson/template/crds
 
+.PHONY: openapi
+openapi: lab ## refresh the OpenAPI documents that are built into differ
+	@dir=$$(mktemp -d)
+	trap 'bin/lab --state-dir "$$dir" down --all; rm -rf "$$dir"' EXIT
+	bin/lab --state-dir "$$dir" up openapi --control-plane-only >/dev/null
+	rm -f differ/openapi/*.json.gz
+	bin/lab --state-dir "$$dir" openapi openapi differ/openapi
+
 ##### run
 
 .PHONY: lab

@@ -15,8 +15,9 @@ import (
 )
 
 func newDiff(a *app) *cobra.Command {
+	var files offline
 	cmd := &cobra.Command{
-		Use:     "diff CLUSTER [COMPONENT...]",
+		Use:     "diff CLUSTER [COMPONENT...] | --recorded R --target T --live L",
 		GroupID: groupCluster,
 		Short:   "Show what applying would change on a cluster",
 		Long: `Diff compares what Keelson last applied, what git wants, and what the cluster
@@ -28,17 +29,30 @@ with the rule and its reason. It writes nothing.
   -o patch  what would be sent, object by object, as YAML, with the data of
             Secrets masked
 
+With --recorded, --target or --live it compares files of objects instead, and
+asks neither git nor a cluster: a file that is left out or empty means that
+none of the objects is there. The schemas of a current Kubernetes are built in.
+
 Exit codes: 0 same, 1 differs, 2 a component can't be compared.`,
 		Example: `  keelson diff prod-hz-01
   keelson diff prod-hz-01 coredns metrics-server
   keelson diff prod-hz-01 --revision my-branch
   keelson diff prod-hz-01 -o json | jq '.objects[] | select(.state == "held")'
-  keelson diff prod-hz-01 coredns -o patch`,
-		Args:              args("CLUSTER [COMPONENT...]", 1, -1),
+  keelson diff prod-hz-01 coredns -o patch
+  keelson diff --recorded old.yaml --target new.yaml --live live.yaml -o json`,
+		Args: func(cmd *cobra.Command, given []string) error {
+			if files.asked() {
+				return args("", 0, 0)(cmd, given)
+			}
+			return args("CLUSTER [COMPONENT...]", 1, -1)(cmd, given)
+		},
 		ValidArgsFunction: a.completeNames(-1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML, outputPatch); err != nil {
 				return err
+			}
+			if files.asked() {
+				return a.diffFiles(files)
 			}
 			ctx := cmd.Context()
 			s, err := a.openSession(ctx, args[0], nil)
@@ -65,6 +79,16 @@ Exit codes: 0 same, 1 differs, 2 a component can't be compared.`,
 			return a.showDiff(s.cluster.Name, plans)
 		},
 	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	f.StringVar(&files.recorded, "recorded", "", "`FILE` of the objects as last applied")
+	f.StringVar(&files.target, "target", "", "`FILE` of the objects as wanted")
+	f.StringVar(&files.live, "live", "", "`FILE` of the objects as they are")
+	f.StringSliceVar(&files.schemas, "schema", nil, "OpenAPI v3 `FILE` for kinds that are not built in")
+	f.StringVar(&files.component, "component", "", "`NAME` whose objects these are (default: not checked)")
+	f.BoolVar(&files.adopt, "adopt", false, "take over objects that were never applied")
+	f.StringVar(&files.drift, "drift", string(v1alpha1.DriftRestore), "what to do about a person's change:\nrestore or report")
+	f.StringVar(&files.maskKey, "mask-key", "", "`KEY` of the hashes that stand for the data of\nSecrets (default: a new one each time)")
 	return cmd
 }
 

@@ -12,7 +12,7 @@ import (
 
 // Policy is what decides about differences, all from git but Autoscaled.
 type Policy struct {
-	// Component whose objects are compared.
+	// Component whose objects are compared; empty: whose they are is not checked.
 	Component string
 	// Rules in the order in which they are read; see [Rules].
 	Rules Rules

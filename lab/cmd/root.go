@@ -92,7 +92,7 @@ programs that are not built.`,
 	root.AddCommand(
 		newBuild(), newAssets(),
 		newUp(open), newDown(open), newStop(open), newStart(open),
-		newStatus(open), newKubeconfig(open), newLogs(open),
+		newStatus(open), newKubeconfig(open), newLogs(open), newOpenAPI(open),
 	)
 	return root
 }

@@ -1,0 +1,269 @@
+package cmd
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// offlineLimit bounds what is read of one file.
+const offlineLimit = 256 << 20
+
+// offline are the settings of a diff of files.
+type offline struct {
+	recorded, target, live string
+	schemas                []string
+	component              string
+	adopt                  bool
+	drift                  string
+	maskKey                string
+}
+
+func (o *offline) asked() bool { return o.recorded != "" || o.target != "" || o.live != "" }
+
+// diffFiles compares files; nothing is asked of a cluster or of git.
+func (a *app) diffFiles(o offline) error {
+	if err := oneOf("--drift", o.drift, string(v1alpha1.DriftRestore), string(v1alpha1.DriftReport)); err != nil {
+		return err
+	}
+	states, versions, err := readStates(o)
+	if err != nil {
+		return err
+	}
+	schemas, err := readSchemas(o.schemas, versions)
+	if err != nil {
+		return err
+	}
+	policy, err := o.policy(states)
+	if err != nil {
+		return err
+	}
+	plan, err := differ.Compare(schemas, states, policy)
+	if err != nil {
+		return fmt.Errorf("compare: %w", err)
+	}
+	switch a.output {
+	case outputJSON, outputYAML:
+		err = a.encode(plan)
+	case outputPatch:
+		err = a.showPatches(plan)
+	default:
+		err = a.showOffline(plan)
+	}
+	if err == nil && plan.Differs() {
+		return errFound
+	}
+	return err
+}
+
+func (a *app) showOffline(plan differ.Plan) error {
+	paint := a.colored(a.env.Out)
+	var b bytes.Buffer
+	if err := plan.WriteText(&b, bool(paint)); err != nil {
+		return err
+	}
+	b.WriteString(paint.paint(verdict(!plan.Differs()), plan.Summary()) + "\n")
+	return a.write(b.Bytes())
+}
+
+// policy takes the autoscalers among the live objects for those of the cluster.
+func (o *offline) policy(states []differ.State) (differ.Policy, error) {
+	rules, err := differ.NewRules()
+	if err != nil {
+		return differ.Policy{}, err
+	}
+	p := differ.Policy{
+		Component: o.component, Rules: rules, Adopt: o.adopt, Drift: v1alpha1.Drift(o.drift),
+		Autoscaled: map[differ.ID]bool{}, MaskKey: []byte(o.maskKey),
+	}
+	if o.maskKey == "" {
+		p.MaskKey = make([]byte, 32)
+		if _, err := rand.Read(p.MaskKey); err != nil {
+			return differ.Policy{}, fmt.Errorf("make a key: %w", err)
+		}
+	}
+	for _, s := range states {
+		if s.Live != nil && s.ID.Group == applier.Autoscalers().Group && s.ID.Kind == "HorizontalPodAutoscaler" {
+			if id, ok := applier.ScaleTarget(&unstructured.Unstructured{Object: s.Live}); ok {
+				p.Autoscaled[id] = true
+			}
+		}
+	}
+	return p, nil
+}
+
+// readStates joins the objects of the three files by what they name.
+func readStates(o offline) ([]differ.State, []schema.GroupVersion, error) {
+	byID := map[differ.ID]*differ.State{}
+	var order []differ.ID
+	var versions []schema.GroupVersion
+	for _, side := range []struct {
+		file string
+		set  func(*differ.State, object) bool // false: it stands there already
+	}{
+		{o.recorded, func(s *differ.State, o object) bool {
+			first := s.Recorded == nil
+			s.Recorded = o.content
+			return first
+		}},
+		{o.target, func(s *differ.State, o object) bool {
+			first := s.Target == nil
+			s.Target = &renderer.Object{Content: o.content, Source: o.at}
+			return first
+		}},
+		{o.live, func(s *differ.State, o object) bool {
+			first := s.Live == nil
+			s.Live, s.OwnersRead = o.content, true
+			return first
+		}},
+	} {
+		objects, err := readObjects(side.file)
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, one := range objects {
+			u := unstructured.Unstructured{Object: one.content}
+			gvk := u.GroupVersionKind()
+			id := differ.ID{Group: gvk.Group, Kind: gvk.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
+			if byID[id] == nil {
+				byID[id] = &differ.State{ID: id}
+				order = append(order, id)
+			}
+			if !side.set(byID[id], one) {
+				return nil, nil, fmt.Errorf("%s: %s stands twice", one.at, id)
+			}
+			versions = append(versions, gvk.GroupVersion())
+		}
+	}
+	states := make([]differ.State, len(order))
+	for i, id := range order {
+		states[i] = *byID[id]
+	}
+	return states, versions, nil
+}
+
+// object is one object of a file.
+type object struct {
+	content map[string]any
+	at      registry.Position
+}
+
+// readObjects reads the objects of a file, YAML or JSON, lists taken apart. An
+// empty file, and no file, hold none.
+func readObjects(file string) ([]object, error) {
+	if file == "" {
+		return nil, nil
+	}
+	data, err := readFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var out []object
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
+	for number := 1; ; number++ {
+		document, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: document %d: %w", file, number, err)
+		}
+		objects, err := readDocument(document, registry.Position{File: file})
+		if err != nil {
+			return nil, fmt.Errorf("%s: document %d: %w", file, number, err)
+		}
+		out = append(out, objects...)
+	}
+}
+
+func readFile(file string) ([]byte, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, fmt.Errorf("read objects: %w", err)
+	}
+	defer func() { _ = f.Close() }() // only read
+	data, err := io.ReadAll(io.LimitReader(f, offlineLimit+1))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", file, err)
+	}
+	if len(data) > offlineLimit {
+		return nil, fmt.Errorf("%s is larger than %d bytes", file, offlineLimit)
+	}
+	return data, nil
+}
+
+func readDocument(document []byte, at registry.Position) ([]object, error) {
+	text, err := utilyaml.ToJSON(document)
+	if err != nil {
+		return nil, fmt.Errorf("read YAML: %w", err)
+	}
+	if text = bytes.TrimSpace(text); len(text) == 0 || string(text) == "null" {
+		return nil, nil
+	}
+	decoded, _, err := unstructured.UnstructuredJSONScheme.Decode(text, nil, nil)
+	if err != nil {
+		return nil, fmt.Errorf("this is no Kubernetes object: %w", err)
+	}
+	list, ok := decoded.(*unstructured.UnstructuredList)
+	if !ok {
+		list = &unstructured.UnstructuredList{}
+		if u, ok := decoded.(*unstructured.Unstructured); ok {
+			list.Items = append(list.Items, *u)
+		}
+	}
+	var out []object
+	for _, u := range list.Items {
+		if u.GetName() == "" || u.GetKind() == "" || u.GetAPIVersion() == "" {
+			return nil, errors.New("an object has no apiVersion, kind or metadata.name")
+		}
+		out = append(out, object{content: u.Object, at: at})
+	}
+	return out, nil
+}
+
+// readSchemas gives the built-in schemas of what is compared, and over them
+// those of the given OpenAPI v3 documents.
+func readSchemas(files []string, versions []schema.GroupVersion) (differ.Schemas, error) {
+	slices.SortFunc(versions, func(a, b schema.GroupVersion) int { return bytes.Compare([]byte(a.String()), []byte(b.String())) })
+	schemas, err := differ.BuiltInSchemas(slices.Compact(versions)...)
+	if err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		data, err := readFile(file)
+		if err != nil {
+			return nil, err
+		}
+		if !json.Valid(data) {
+			return nil, fmt.Errorf("%s is not JSON: an OpenAPI v3 document is wanted, as kubectl get --raw /openapi/v3/apis/GROUP/VERSION prints", file)
+		}
+		s, err := differ.ParseOpenAPI(data)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		served := s.Versions()
+		if len(served) == 0 {
+			return nil, fmt.Errorf("%s describes no kind: an OpenAPI v3 document is wanted, as kubectl get --raw /openapi/v3/apis/GROUP/VERSION prints", file)
+		}
+		for _, gv := range served {
+			schemas[gv] = s
+		}
+	}
+	return schemas, nil
+}

@@ -1,0 +1,149 @@
+package cmd_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const web = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: prod}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: "web:v1", ports: [{containerPort: 80}]}]}
+`
+
+const settings = `
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: settings, namespace: prod}
+stringData: {password: hunter2}
+`
+
+const scaler = `
+---
+apiVersion: autoscaling/v2
+kind: HorizontalPodAutoscaler
+metadata: {name: web, namespace: prod}
+spec: {maxReplicas: 9, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}}
+`
+
+// files writes the three sides and returns the arguments that name them; a
+// side that is "" is an empty file.
+func files(t *testing.T, recorded, target, live string) []string {
+	t.Helper()
+	args := []string{"diff"}
+	for name, content := range map[string]string{"recorded": recorded, "target": target, "live": live} {
+		path := filepath.Join(t.TempDir(), name+".yaml")
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args = append(args, "--"+name, path)
+	}
+	return args
+}
+
+// TestDiffFiles compares files without git and without a cluster.
+func TestDiffFiles(t *testing.T) {
+	t.Parallel()
+	edit := func(from, to string) string { return strings.Replace(web, from, to, 1) }
+	cases := map[string]struct {
+		why                    string
+		recorded, target, live string
+		code                   int
+		says                   []string
+	}{
+		"Same": {
+			why: "A default that the API server filled in is no difference.", recorded: web, target: web,
+			live: edit("containerPort: 80", "containerPort: 80, protocol: TCP"), code: 0, says: []string{"in sync"},
+		},
+		"Wanted": {
+			why: "Only what git changed.", recorded: web, target: edit("web:v1", "web:v2"), live: web,
+			code: 1, says: []string{`.spec.template.spec.containers[name="web"].image @@ set`, "1 to update"},
+		},
+		"Drift": {
+			why: "Nobody is known to own the live value, so it is set back.", recorded: web, target: web,
+			live: edit("replicas: 2", "replicas: 5"), code: 1, says: []string{".spec.replicas @@ restore"},
+		},
+		"Autoscaled": {
+			why: "An autoscaler among the live objects counts as the cluster's.", recorded: web, target: web,
+			live: edit("replicas: 2", "replicas: 5") + scaler, code: 0, says: []string{"rule autoscaled-replicas"},
+		},
+		"Selector":  {why: "Danger is held offline, too.", recorded: web, target: edit("{app: web}", "{app: api}"), live: web, code: 1, says: []string{"HELD", "workload-selector"}},
+		"Create":    {why: "An empty file means absent.", target: web, code: 1, says: []string{"1 to create"}},
+		"Delete":    {why: "Recorded, there, and no longer wanted.", recorded: web, live: web, code: 1, says: []string{"1 to delete"}},
+		"NotOurs":   {why: "What was never recorded is never deleted.", live: web, code: 0, says: []string{"in sync"}},
+		"Takeover":  {why: "An object that was never applied is held.", target: edit("web:v1", "web:v2"), live: web, code: 1, says: []string{"HELD", "adopt: true"}},
+		"Forgotten": {why: "Gone already.", recorded: web, code: 0, says: []string{"in sync"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			t.Log(c.why)
+			keelson(t, files(t, c.recorded, c.target, c.live)...).want(t, c.code).says(t, c.says...)
+		})
+	}
+}
+
+// The JSON is a contract: stable names, absent values left out.
+func TestDiffFilesJSON(t *testing.T) {
+	t.Parallel()
+	target := strings.NewReplacer("web:v1", "web:v2").Replace(web)
+	live := strings.Replace(web, "replicas: 2", "replicas: 5", 1)
+	var got any
+	decode(t, keelson(t, append(files(t, web, target, live), "-o", "json")...).want(t, 1).out, &got)
+	field := func(path string, recorded, target, live any, action string) any {
+		return map[string]any{"path": path, "recorded": recorded, "target": target, "live": live, "action": action}
+	}
+	want := map[string]any{"objects": []any{map[string]any{
+		"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "prod", "name": "web", "op": "update", "state": "changed",
+		"fields": []any{
+			field(".spec.replicas", 2.0, 2.0, 5.0, "restore"),
+			field(`.spec.template.spec.containers[name="web"].image`, "web:v1", "web:v2", "web:v1", "set"),
+		},
+	}}}
+	for _, o := range got.(map[string]any)["objects"].([]any) {
+		delete(o.(map[string]any), "hash") // TestGolden of differ holds what it depends on
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// Secret data appears in no format; with a key of one's own the hashes stay.
+func TestDiffFilesMasksSecrets(t *testing.T) {
+	t.Parallel()
+	for _, format := range []string{"text", "json", "patch"} {
+		args := append(files(t, "", settings, ""), "-o", format)
+		keelson(t, args...).want(t, 1).saysNot(t, "hunter2", "aHVudGVyMg")
+	}
+	args := files(t, "", settings, "")
+	a, b := keelson(t, append(args, "--mask-key", "k")...), keelson(t, append(args, "--mask-key", "k")...)
+	if a.out != b.out {
+		t.Error("one key gives two outputs")
+	}
+	if keelson(t, args...).out == keelson(t, args...).out {
+		t.Error("without a key the hashes can be looked up in a table")
+	}
+}
+
+// What can't be read is trouble, and never an absence.
+func TestDiffFilesTrouble(t *testing.T) {
+	t.Parallel()
+	keelson(t, "diff", "--target", "nowhere.yaml").want(t, 2).says(t, "nowhere.yaml")
+	keelson(t, files(t, "", "{", "")...).want(t, 2).says(t, "target.yaml: document 1")
+	keelson(t, files(t, "", "kind: X\nmetadata: {name: a}", "")...).want(t, 2).says(t, "apiVersion")
+	keelson(t, files(t, "", web+"---"+web, "")...).want(t, 2).says(t, "prod/web stands twice")
+	keelson(t, append(files(t, "", web, ""), "prod")...).want(t, 2).says(t, "takes no arguments")
+	keelson(t, append(files(t, "", web, ""), "--drift", "ignore")...).want(t, 2).says(t, "restore or report")
+	keelson(t, append(files(t, "", web, ""), "--schema", os.DevNull)...).want(t, 2).says(t, "OpenAPI v3")
+}

@@ -1,0 +1,68 @@
+package differ
+
+import (
+	"bytes"
+	"compress/gzip"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// openAPI holds the documents of a stock Kubernetes, without descriptions;
+// make openapi refreshes them.
+//
+//go:embed openapi/*.json.gz
+var openAPI embed.FS
+
+// BuiltInSchemas returns the schemas of those of the given groups and versions
+// that a stock Kubernetes (v1.36) serves. The others are left out: differ then
+// deduces types, as it does for a custom resource without a schema.
+func BuiltInSchemas(wanted ...schema.GroupVersion) (Schemas, error) {
+	out := Schemas{}
+	for _, gv := range wanted {
+		packed, err := openAPI.ReadFile("openapi/" + documentName(gv))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("built-in schema of %s: %w", gv, err)
+		}
+		z, err := gzip.NewReader(bytes.NewReader(packed))
+		if err != nil {
+			return nil, fmt.Errorf("built-in schema of %s: %w", gv, err)
+		}
+		document, err := io.ReadAll(z)
+		if err != nil {
+			return nil, fmt.Errorf("built-in schema of %s: %w", gv, err)
+		}
+		if out[gv], err = ParseOpenAPI(document); err != nil {
+			return nil, fmt.Errorf("built-in schema of %s: %w", gv, err)
+		}
+	}
+	return out, nil
+}
+
+func documentName(gv schema.GroupVersion) string {
+	if gv.Group == "" {
+		return "core_" + gv.Version + ".json.gz"
+	}
+	return strings.ReplaceAll(gv.String(), "/", "_") + ".json.gz"
+}
+
+// Versions returns the groups and versions whose kinds the schema knows.
+func (s *Schema) Versions() []schema.GroupVersion {
+	seen := map[schema.GroupVersion]bool{}
+	var out []schema.GroupVersion
+	for gvk := range s.types {
+		if gv := gvk.GroupVersion(); !seen[gv] {
+			seen[gv] = true
+			out = append(out, gv)
+		}
+	}
+	return out
+}

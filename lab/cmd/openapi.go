@@ -1,0 +1,145 @@
+package cmd
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/keelson-io/keelson/lab/cluster"
+)
+
+func newOpenAPI(open opener) *cobra.Command {
+	return &cobra.Command{
+		Use:   "openapi NAME FOLDER",
+		Short: "Write the OpenAPI documents of a cluster, without descriptions",
+		Long: `Writes the OpenAPI v3 document of each group and version that a cluster serves
+into a folder, as GROUP_VERSION.json.gz (v1 is core_v1.json.gz), with what
+people read left out. keelson diff builds those of a current Kubernetes in.`,
+		Example:           `  lab openapi a ../differ/openapi`,
+		Args:              args(cobra.ExactArgs(2)),
+		ValidArgsFunction: complete(open, false),
+		RunE: func(c *cobra.Command, given []string) error {
+			l, err := open(c)
+			if err != nil {
+				return err
+			}
+			kubeconfig, err := l.Kubeconfig(given[0], cluster.Admin)
+			if err != nil {
+				return err
+			}
+			if err := writeDocuments(c.Context(), kubeconfig, given[1]); err != nil {
+				return fmt.Errorf("OpenAPI of %s: %w", given[0], err)
+			}
+			return nil
+		},
+	}
+}
+
+func writeDocuments(ctx context.Context, kubeconfig, folder string) error {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return fmt.Errorf("read kubeconfig: %w", err)
+	}
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return fmt.Errorf("make a client: %w", err)
+	}
+	paths, err := client.OpenAPIV3WithContext(ctx).PathsWithContext(ctx)
+	if err != nil {
+		return fmt.Errorf("read the index: %w", err)
+	}
+	for path, doc := range paths {
+		name, ok := documentName(path)
+		if !ok {
+			continue
+		}
+		data, err := doc.SchemaWithContext(ctx, runtime.ContentTypeJSON)
+		if err != nil {
+			return fmt.Errorf("read %s: %w", path, err)
+		}
+		if err := writeDocument(filepath.Join(folder, name), data); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+	}
+	return nil
+}
+
+// documentName names the file of a group and version; other paths have none.
+func documentName(path string) (string, bool) {
+	parts := strings.Split(path, "/")
+	switch {
+	case len(parts) == 2 && parts[0] == "api":
+		return "core_" + parts[1] + ".json.gz", true
+	case len(parts) == 3 && parts[0] == "apis":
+		return parts[1] + "_" + parts[2] + ".json.gz", true
+	}
+	return "", false
+}
+
+// writeDocument writes the schemas alone, always in the same bytes.
+func writeDocument(file string, data []byte) error {
+	var doc struct {
+		OpenAPI    string         `json:"openapi"`
+		Info       any            `json:"info"`
+		Paths      map[string]any `json:"paths"`
+		Components struct {
+			Schemas map[string]any `json:"schemas"`
+		} `json:"components"`
+	}
+	if err := json.Unmarshal(data, &doc); err != nil {
+		return fmt.Errorf("decode: %w", err)
+	}
+	doc.Paths = map[string]any{}
+	withoutProse(doc.Components.Schemas)
+	text, err := json.Marshal(doc)
+	if err != nil {
+		return fmt.Errorf("encode: %w", err)
+	}
+	var packed bytes.Buffer
+	z, err := gzip.NewWriterLevel(&packed, gzip.BestCompression)
+	if err != nil {
+		return fmt.Errorf("compress: %w", err)
+	}
+	if _, err := z.Write(text); err != nil {
+		return fmt.Errorf("compress: %w", err)
+	}
+	if err := z.Close(); err != nil {
+		return fmt.Errorf("compress: %w", err)
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return fmt.Errorf("write: %w", err)
+	}
+	if err := os.WriteFile(file, packed.Bytes(), 0o644); err != nil { //nolint:gosec // for everybody
+		return fmt.Errorf("write: %w", err)
+	}
+	return nil
+}
+
+// withoutProse removes descriptions. A property may bear that name, too: it is
+// a schema then, and no text.
+func withoutProse(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, child := range v {
+			if _, text := child.(string); text && name == "description" {
+				delete(v, name)
+				continue
+			}
+			withoutProse(child)
+		}
+	case []any:
+		for _, child := range v {
+			withoutProse(child)
+		}
+	}
+}
