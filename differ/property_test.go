@@ -322,9 +322,9 @@ func drawPolicy(t *rapid.T, s shape) differ.Policy {
 	}
 }
 
-// init makes 200 checks a property of it; -rapid.checks makes more.
+// init makes 300 checks a property of it; -rapid.checks makes more.
 func init() {
-	if err := flag.Set("rapid.checks", "200"); err != nil {
+	if err := flag.Set("rapid.checks", "300"); err != nil {
 		panic(err)
 	}
 }

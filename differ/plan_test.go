@@ -1,0 +1,67 @@
+package differ_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keelson-io/keelson/differ"
+)
+
+func TestSummary(t *testing.T) {
+	t.Parallel()
+	kept := []differ.Field{{Action: differ.ActionKeep}}
+	changed := func(op differ.Op) differ.Change { return differ.Change{Op: op, State: differ.StateChanged} }
+	cases := map[string]struct {
+		changes                  []differ.Change
+		want                     string
+		wantSettled, wantDiffers bool
+	}{
+		"Nothing": {nil, "in sync", true, false},
+		"Synced":  {[]differ.Change{{Op: differ.OpNone, State: differ.StateSynced}}, "in sync", true, false},
+		"Record":  {[]differ.Change{{Op: differ.OpNone, State: differ.StateSynced, RecordStale: true}}, "in sync", false, false},
+		"Unread":  {[]differ.Change{{Op: differ.OpNone, State: differ.StateSynced, OwnersUnread: true}}, "in sync", false, false},
+		"Kept":    {[]differ.Change{{Op: differ.OpNone, State: differ.StateSynced, Fields: kept}}, "1 field kept", true, false},
+		"Forget":  {[]differ.Change{{Op: differ.OpForget, State: differ.StateSynced}}, "in sync", false, false},
+		"All": {
+			[]differ.Change{
+				changed(differ.OpCreate), changed(differ.OpUpdate), changed(differ.OpUpdate), changed(differ.OpDelete),
+				{Op: differ.OpNone, State: differ.StateHeld, Fields: append(kept, kept...)},
+				{Op: differ.OpNone, State: differ.StateDenied},
+			},
+			"1 to create, 2 to update, 1 to delete, 1 held, 1 denied, 2 fields kept", false, true,
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := differ.Plan{Changes: c.changes}
+			if diff := cmp.Diff(c.want, p.Summary()); diff != "" {
+				t.Error(diff)
+			}
+			if p.Settled() != c.wantSettled || p.Differs() != c.wantDiffers {
+				t.Errorf("settled %v, differs %v", p.Settled(), p.Differs())
+			}
+		})
+	}
+}
+
+// The zero values are invalid and say so: what was built without one must not
+// pass for "leave it alone".
+func TestZeroValuesAreInvalid(t *testing.T) {
+	t.Parallel()
+	data, err := json.Marshal(map[string]any{
+		"op": differ.Op(0), "state": differ.ObjectState(0), "action": differ.Action(0), "unknown": differ.Action(99),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `{"action":"Action(0)","op":"Op(0)","state":"ObjectState(0)","unknown":"Action(99)"}`
+	if diff := cmp.Diff(want, string(data)); diff != "" {
+		t.Error(diff)
+	}
+	if (differ.Plan{Changes: []differ.Change{{}}}).Settled() {
+		t.Error("a plan of a zero change is settled")
+	}
+}
