@@ -2,7 +2,6 @@ package differ_test
 
 import (
 	"bytes"
-	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -325,19 +324,18 @@ func policy(t testing.TB, data []byte) differ.Policy {
 // fataler is what tests, benchmarks and properties have in common.
 type fataler interface{ Fatal(args ...any) }
 
-// schemas are OpenAPI documents that kube-apiserver v1.36.3 published.
-// example.com/v1 is made up for the shapes that built-in kinds don't have.
+// schemas are the built-in ones, and example.com/v1, which is made up for the
+// shapes that built-in kinds don't have.
 var schemas = func() func(fataler) differ.Schemas {
 	var once sync.Once
 	parsed := differ.Schemas{}
 	return func(t fataler) differ.Schemas {
 		once.Do(func() {
-			for file, gv := range map[string]schema.GroupVersion{
-				"api_v1":                       {Version: "v1"},
-				"apis_apps_v1":                 {Group: "apps", Version: "v1"},
-				"apis_apiextensions.k8s.io_v1": {Group: "apiextensions.k8s.io", Version: "v1"},
-			} {
-				parsed[gv] = parseDocument(t, "testdata/openapi/"+file+".json.gz")
+			var err error
+			parsed, err = differ.BuiltInSchemas(schema.GroupVersion{Version: "v1"},
+				schema.GroupVersion{Group: "apps", Version: "v1"}, schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"})
+			if err != nil {
+				t.Fatal(err)
 			}
 			data, err := os.ReadFile("testdata/openapi/apis_example.com_v1.json")
 			if err != nil {
@@ -350,28 +348,3 @@ var schemas = func() func(fataler) differ.Schemas {
 		return parsed
 	}
 }()
-
-func parseDocument(t fataler, file string) *differ.Schema {
-	s, err := differ.ParseOpenAPI(document(t, file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-func document(t fataler, file string) []byte {
-	f, err := os.Open(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = f.Close() }()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return data
-}
