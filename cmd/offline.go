@@ -89,7 +89,7 @@ func (o *offline) policy(states []differ.State) (differ.Policy, error) {
 		return differ.Policy{}, err
 	}
 	p := differ.Policy{
-		Component: o.component, Rules: rules, Adopt: o.adopt, Drift: v1alpha1.Drift(o.drift),
+		Component: o.component, AnyComponent: o.component == "", Rules: rules, Adopt: o.adopt, Drift: v1alpha1.Drift(o.drift),
 		Autoscaled: map[differ.ID]bool{}, MaskKey: []byte(o.maskKey),
 	}
 	if o.maskKey == "" {

@@ -187,7 +187,7 @@ func (c *comparison) remove() {
 		c.change.Because = "not in the record"
 	case c.state.RecordedUID != "" && nested(c.state.Live, "metadata", "uid") != c.state.RecordedUID:
 		forget("somebody deleted it and created another of its name, which was left in place")
-	case c.policy.Component != "" && nested(c.live, "metadata", "labels", v1alpha1.LabelComponent) != c.policy.Component:
+	case !c.policy.AnyComponent && nested(c.live, "metadata", "labels", v1alpha1.LabelComponent) != c.policy.Component:
 		forget("it no longer carries the label " + v1alpha1.LabelComponent + "=" + c.policy.Component + " and was left in place")
 	case nested(c.live, "metadata", "annotations", "helm.sh/resource-policy") == "keep":
 		forget("helm.sh/resource-policy: keep")
@@ -227,7 +227,7 @@ func (c *comparison) bring() error {
 		c.change.State, c.change.Because = StateChanged, "it is being deleted, and will be created anew when it is gone"
 		return nil
 	}
-	if other := nested(c.live, "metadata", "labels", v1alpha1.LabelComponent); c.policy.Component != "" && other != nil && other != c.policy.Component {
+	if other := nested(c.live, "metadata", "labels", v1alpha1.LabelComponent); !c.policy.AnyComponent && other != nil && other != c.policy.Component {
 		c.change.stop(StateHeld, "other-component", fmt.Sprintf("it belongs to component %v", other))
 		return nil
 	}

@@ -12,8 +12,11 @@ import (
 
 // Policy is what decides about differences, all from git but Autoscaled.
 type Policy struct {
-	// Component whose objects are compared; empty: whose they are is not checked.
+	// Component whose objects are compared.
 	Component string
+	// AnyComponent takes every recorded object for the component's, whatever
+	// its label says: for objects in files, which nobody deletes.
+	AnyComponent bool
 	// Rules in the order in which they are read; see [Rules].
 	Rules Rules
 	// Adopt lets objects that Keelson never applied be taken over.
