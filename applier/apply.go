@@ -26,6 +26,8 @@ import (
 const (
 	// establishTimeout bounds the wait for new CRDs to be served.
 	establishTimeout = time.Minute
+	// publishTimeout bounds the wait for their schemas.
+	publishTimeout = 10 * time.Second
 	// recordTimeout bounds the last write of the record, which happens also
 	// when the apply itself was cancelled.
 	recordTimeout = 20 * time.Second
@@ -403,7 +405,9 @@ func (a *applying) establish(ctx context.Context, crds []*differ.Change) error {
 			return fmt.Errorf("%s was not established within %s: %w", c.ID, establishTimeout, err)
 		}
 	}
-	a.cluster.discovery.forget()
+	if err := a.published(ctx, crds); err != nil {
+		return err
+	}
 	versions := map[differ.ID]schema.GroupVersionKind{}
 	for i := range a.Plan.Changes {
 		c := &a.Plan.Changes[i]
@@ -415,6 +419,48 @@ func (a *applying) establish(ctx context.Context, crds []*differ.Change) error {
 	}
 	a.schemas = schemas
 	return nil
+}
+
+// published waits until the API server publishes the schemas of new kinds, some
+// moments after it serves them. Without them types would be deduced; that is no
+// failure, so the wait just ends.
+func (a *applying) published(ctx context.Context, crds []*differ.Change) error {
+	versions := map[schema.GroupVersion]bool{}
+	var kinds []schema.GroupVersionKind
+	for _, c := range crds {
+		for _, gv := range servedVersions(c.Patch) {
+			versions[gv] = true
+			kinds = append(kinds, gv.WithKind(definedKind(c.Patch).Kind))
+		}
+	}
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, publishTimeout, true, func(ctx context.Context) (bool, error) {
+		a.cluster.discovery.forget()
+		schemas, err := a.cluster.discovery.schemasFor(ctx, slices.Collect(maps.Keys(versions)))
+		if err != nil {
+			return false, err
+		}
+		unknown := func(gvk schema.GroupVersionKind) bool { return !schemas.Knows(gvk) }
+		return !slices.ContainsFunc(kinds, unknown), nil
+	})
+	if err != nil && (!wait.Interrupted(err) || ctx.Err() != nil) {
+		return fmt.Errorf("schemas of new kinds: %w", err)
+	}
+	return nil
+}
+
+// servedVersions are those of the kind that a CRD defines.
+func servedVersions(crd map[string]any) []schema.GroupVersion {
+	spec, _ := crd["spec"].(map[string]any)
+	versions, _ := spec["versions"].([]any)
+	group := definedKind(crd).Group
+	var out []schema.GroupVersion
+	for _, v := range versions {
+		version, _ := v.(map[string]any)
+		if name, ok := version["name"].(string); ok && version["served"] == true {
+			out = append(out, schema.GroupVersion{Group: group, Version: name})
+		}
+	}
+	return out
 }
 
 // waitHealthy waits for the objects of earlier waves.

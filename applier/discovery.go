@@ -53,13 +53,22 @@ type discoverer struct {
 	// documents are the published OpenAPI documents by group and version;
 	// their paths carry a hash of the content.
 	documents map[schema.GroupVersion]*differ.Schema
+	// misses counts how often a document was asked for in vain.
+	misses map[schema.GroupVersion]int
 }
+
+// maxMisses bounds how often an unpublished document is asked for. New ones
+// come some moments after their CRD; some never come, and a settled cluster
+// must not be asked for them for ever.
+const maxMisses = 3
 
 func newDiscoverer(client *discovery.DiscoveryClient, schemas *SchemaCache) *discoverer {
 	if schemas == nil {
 		schemas = NewSchemaCache()
 	}
-	return &discoverer{client: client, schemas: schemas, documents: map[schema.GroupVersion]*differ.Schema{}}
+	d := &discoverer{client: client, schemas: schemas}
+	d.forget()
+	return d
 }
 
 // forget makes the next question ask the API server: a CRD has changed.
@@ -68,6 +77,7 @@ func (d *discoverer) forget() {
 	defer d.mu.Unlock()
 	d.current = nil
 	d.documents = map[schema.GroupVersion]*differ.Schema{}
+	d.misses = map[schema.GroupVersion]int{}
 }
 
 func (d *discoverer) surface(ctx context.Context) (*surface, error) {
@@ -215,18 +225,17 @@ func (c *SchemaCache) get(key string) *differ.Schema {
 
 // schemasFor returns the schemas of the given groups and versions. One that is
 // not published (yet) is left out: differ then deduces types.
-func (d *discoverer) schemasFor(ctx context.Context, wanted map[schema.GroupVersion]bool) (differ.Schemas, error) {
+func (d *discoverer) schemasFor(ctx context.Context, wanted []schema.GroupVersion) (differ.Schemas, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	out := differ.Schemas{}
 	missing := false
-	for gv := range wanted {
-		s, ok := d.documents[gv]
-		if !ok {
+	for _, gv := range wanted {
+		if s, ok := d.documents[gv]; ok {
+			out[gv] = s
+		} else if d.misses[gv] < maxMisses {
 			missing = true
-			continue
 		}
-		out[gv] = s
 	}
 	if !missing {
 		return out, nil
@@ -235,12 +244,13 @@ func (d *discoverer) schemasFor(ctx context.Context, wanted map[schema.GroupVers
 	if err != nil {
 		return nil, fmt.Errorf("read the API server's OpenAPI index: %w", err)
 	}
-	for gv := range wanted {
+	for _, gv := range wanted {
 		if out[gv] != nil {
 			continue
 		}
 		doc, ok := paths[documentPath(gv)]
 		if !ok {
+			d.misses[gv]++
 			continue
 		}
 		s, err := d.schemas.parse(doc.ServerRelativeURL(), func() ([]byte, error) {

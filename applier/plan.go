@@ -5,6 +5,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -244,7 +246,7 @@ func (c *Cluster) schemas(ctx context.Context, versions map[differ.ID]schema.Gro
 	for _, gvk := range versions {
 		wanted[gvk.GroupVersion()] = true
 	}
-	return c.discovery.schemasFor(ctx, wanted)
+	return c.discovery.schemasFor(ctx, slices.Collect(maps.Keys(wanted)))
 }
 
 type getFunc func(context.Context, *meta.RESTMapping, differ.ID) (map[string]any, error)

@@ -72,6 +72,16 @@ func kindsOf(s *spec.Schema) []schema.GroupVersionKind {
 // Schemas finds the schema of a kind among those of one cluster.
 type Schemas map[schema.GroupVersion]*Schema
 
+// Knows reports whether the schema of a kind is there.
+func (s Schemas) Knows(gvk schema.GroupVersionKind) bool {
+	one := s[gvk.GroupVersion()]
+	if one == nil {
+		return false
+	}
+	_, ok := one.types[gvk]
+	return ok
+}
+
 // typeOf returns the kind's type, or the deduced type, in which maps merge and
 // lists are atomic, as the API server treats custom resources without a schema.
 func (s Schemas) typeOf(gvk schema.GroupVersionKind) typed.ParseableType {
