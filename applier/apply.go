@@ -292,13 +292,13 @@ func (a *applying) patch(ctx context.Context, m *meta.RESTMapping, c *differ.Cha
 	if c.HandOver != nil {
 		answer, err := send(ctx, objects, c.HandOver, base, differ.HandOverManager())
 		if err != nil {
-			return fmt.Errorf("hand over fields of %s: %w", c.ID, err)
+			return fmt.Errorf("hand over fields of %s: %w", c.ID, withheld(c.ID, err))
 		}
 		base = answer
 	}
 	answer, err := send(ctx, objects, c.Patch, base, v1alpha1.FieldManager)
 	if err != nil {
-		return fmt.Errorf("%s %s: %w", c.Op, c.ID, err)
+		return fmt.Errorf("%s %s: %w", c.Op, c.ID, withheld(c.ID, err))
 	}
 	a.cluster.reader.Wrote(c.ID, answer.Object)
 	a.mu.Lock()
@@ -334,6 +334,19 @@ func send(ctx context.Context, objects dynamic.ResourceInterface, patch map[stri
 		return nil, stale(err)
 	}
 	return answer, nil
+}
+
+// withheld keeps from an error what it may quote of a Secret: the API server
+// shows values that have the wrong type.
+func withheld(id differ.ID, err error) error {
+	if id.Group != "" || id.Kind != "Secret" || errors.Is(err, ErrStale) {
+		return err
+	}
+	if status, ok := errors.AsType[apierrors.APIStatus](err); ok {
+		return fmt.Errorf("the API server refused it (%d %s); why is withheld, since it may quote the data: kubectl apply --server-side --dry-run=server tells",
+			status.Status().Code, status.Status().Reason)
+	}
+	return err
 }
 
 // Body is what is sent to apply a patch: without nulls, which server-side apply

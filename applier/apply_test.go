@@ -701,3 +701,18 @@ stringData: {password: hunter2-canary}
 	}
 	w.settled(want)
 }
+
+// The API server quotes values of the wrong type; of a Secret none may get out.
+func TestRefusedSecretStaysSecret(t *testing.T) {
+	w := newWorld(t)
+	const secret = `
+apiVersion: v1
+kind: Secret
+metadata: {name: s, namespace: NS}
+data: {pin: 31337}
+`
+	_, err := w.cluster.Apply(t.Context(), w.plan(w.want("v1", secret)), applier.ApplyOptions{})
+	if err == nil || strings.Contains(err.Error(), "31337") || !strings.Contains(err.Error(), "withheld") {
+		t.Errorf("error is %v", err)
+	}
+}
