@@ -342,9 +342,9 @@ func withheld(id differ.ID, err error) error {
 	if id.Group != "" || id.Kind != "Secret" || errors.Is(err, ErrStale) {
 		return err
 	}
-	if status, ok := errors.AsType[apierrors.APIStatus](err); ok {
+	if refused, ok := errors.AsType[*apierrors.StatusError](err); ok {
 		return fmt.Errorf("the API server refused it (%d %s); why is withheld, since it may quote the data: kubectl apply --server-side --dry-run=server tells",
-			status.Status().Code, status.Status().Reason)
+			refused.ErrStatus.Code, refused.ErrStatus.Reason)
 	}
 	return err
 }
