@@ -29,6 +29,7 @@ type Want struct {
 	Namespace string
 	Target    *renderer.Target
 	Rules     differ.Rules
+	Labels    map[string]string // of the cluster, for the rules' conditions
 	Adopt     bool
 	Drift     v1alpha1.Drift
 }
@@ -237,7 +238,7 @@ func (c *Cluster) policy(ctx context.Context, w Want) (differ.Policy, error) {
 	}
 	return differ.Policy{
 		Component: w.Component, Rules: w.Rules, Adopt: w.Adopt, Drift: w.Drift,
-		Autoscaled: autoscaled, MaskKey: key,
+		Autoscaled: autoscaled, Cluster: w.Labels, MaskKey: key,
 	}, nil
 }
 

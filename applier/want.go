@@ -17,9 +17,13 @@ func NewWant(f *registry.Fleet, d *registry.Delivery, t *renderer.Target) (Want,
 	if err != nil {
 		return Want{}, fmt.Errorf("component %s %s: %w", d.Component, d.VersionName, err)
 	}
+	var labels map[string]string
+	if c := f.Cluster(d.Cluster); c != nil {
+		labels = c.Spec.Labels
+	}
 	return Want{
 		Component: d.Component, Version: d.Version.Name, Tree: d.Version.Tree, Revision: f.Revision,
-		Namespace: spec.Namespace, Target: t, Rules: rules, Adopt: spec.Adopt,
+		Namespace: spec.Namespace, Target: t, Rules: rules, Labels: labels, Adopt: spec.Adopt,
 		Drift: cmp.Or(spec.Drift, f.Spec.Drift),
 	}, nil
 }

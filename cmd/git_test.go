@@ -81,6 +81,15 @@ fleet.yaml:3:1: unknown key "title"
 			wantCode: 1,
 			wantOut:  `fleet.yaml:3:1: unknown key "title"`,
 		},
+		"DangerRule": {
+			why: "A condition that is no CEL would block the delivery.",
+			change: func(f *fleet) {
+				f.edit("fleet.yaml", "name: test", "name: test\ndanger:\n- {name: mine, path: .spec, when: \"new <\", effect: hold, because: they say so}")
+				f.commit()
+			},
+			wantCode: 1,
+			wantOut:  `fleet.yaml: danger rule "mine": when: line 1, column`,
+		},
 		"NotAFleet": {
 			why: "Not knowing is trouble, and no list of problems.",
 			change: func(f *fleet) {

@@ -12,6 +12,8 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
 )
@@ -145,6 +147,7 @@ func (v *validation) cluster(ctx context.Context, c *registry.Cluster) error {
 		if checkDelivery(d) != nil {
 			continue
 		}
+		v.danger(d)
 		target, err := t.render(ctx, d)
 		var (
 			failed     *renderer.Error
@@ -163,6 +166,22 @@ func (v *validation) cluster(ctx context.Context, c *registry.Cluster) error {
 		}
 	}
 	return nil
+}
+
+// danger compiles the danger rules of a component, and those of the fleet. What
+// the registry found wrong with them is a problem of the delivery already; here
+// come paths and conditions.
+func (v *validation) danger(d *registry.Delivery) {
+	at := registry.Position{File: "components/" + d.Component + "/component.yaml"}
+	if d.VersionName != v1alpha1.VersionHead {
+		at.Revision = d.Component + "/" + d.VersionName
+	}
+	if _, err := differ.NewRules(d.Version.Spec.Danger); err != nil {
+		v.add(registry.Problem{At: at, Message: err.Error()}, d.Cluster)
+	}
+	if _, err := differ.NewRules(v.fleet.Spec.Danger); err != nil {
+		v.add(registry.Problem{At: registry.Position{File: "fleet.yaml"}, Message: err.Error()}, d.Cluster)
+	}
 }
 
 func (v *validation) add(p registry.Problem, cluster string) {

@@ -8,11 +8,11 @@ import (
 
 // builtIn is the catalogue that holds without any rule in git. Every rule has
 // a case in testdata.
-func builtIn() (Rules, error) {
+func builtIn(env environment) (Rules, error) {
 	autoscaled := func(id ID, p Policy) bool { return p.Autoscaled[id] }
 	core := func(id ID, _ Policy) bool { return id.Group == "" } // Knative has Services, too
 	changed := []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove}
-	return compile([]catalogued{
+	return compile(env, []catalogued{
 		{
 			name: "autoscaled-replicas", effect: v1alpha1.EffectKeep, applies: autoscaled,
 			because: "an autoscaler owns the number of replicas",
@@ -64,6 +64,7 @@ type catalogued struct {
 	on      []v1alpha1.Event
 	effect  v1alpha1.Effect
 	because string
+	when    string
 	applies func(ID, Policy) bool
 }
 
@@ -75,9 +76,10 @@ func deletion(group, kind, because string) catalogued {
 	}
 }
 
-func compile(catalogue []catalogued) (Rules, error) {
+func compile(env environment, catalogue []catalogued) (Rules, error) {
 	var out Rules
 	for _, c := range catalogue {
+		when := newCondition(env, c.when)
 		for _, path := range c.paths {
 			p, err := parsePattern(path)
 			if err != nil {
@@ -85,10 +87,10 @@ func compile(catalogue []catalogued) (Rules, error) {
 			}
 			out = append(out, rule{
 				DangerRule: v1alpha1.DangerRule{
-					Name: c.name, Path: path, On: c.on, Effect: c.effect, Because: c.because,
+					Name: c.name, Path: path, On: c.on, Effect: c.effect, Because: c.because, When: c.when,
 					Match: v1alpha1.ObjectMatch{Kinds: c.kinds},
 				},
-				pattern: p, applies: c.applies,
+				pattern: p, condition: when, applies: c.applies,
 			})
 		}
 	}

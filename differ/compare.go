@@ -172,6 +172,8 @@ type comparison struct {
 	kept         *fieldpath.Set // fields that are left out of the patch
 	dropped      *fieldpath.Set // fields that were handed over, and must go now
 	taken        *fieldpath.Set // list items that go with what persons changed in them
+	rules        []*rule        // those for the object; nil until a row needs them
+	known        map[string]any // what conditions may read, whatever the field
 	letGo        bool           // a field that is kept or released is still Keelson's
 }
 
@@ -196,15 +198,15 @@ func (c *comparison) remove() {
 	default:
 		c.change.Op, c.change.State = OpDelete, StateChanged
 		c.change.Hash = hashOf("delete", c.state.ID.String(), fmt.Sprint(nested(c.state.Live, "metadata", "uid")))
-		if r, _ := c.policy.find(c.state.ID, v1alpha1.OnDeleteObject, nil); r != nil {
-			switch r.Effect {
+		if r, found := c.find(v1alpha1.OnDeleteObject, nil); found {
+			switch r.effect() {
 			case v1alpha1.EffectHold:
-				c.change.stop(StateHeld, r.Name, r.Because)
+				c.change.stop(StateHeld, r.Name, r.because())
 			case v1alpha1.EffectKeep:
 				forget("rule " + r.Name + ": " + r.Because)
 			case v1alpha1.EffectAllow:
 			default: // deny, or an effect that this version does not know
-				c.change.stop(StateDenied, r.Name, r.Because)
+				c.change.stop(StateDenied, r.Name, r.because())
 			}
 		}
 	}

@@ -14,12 +14,14 @@ import (
 // and the pull request was the review. A deny counts there too.
 func (c *comparison) decide(w *row) (Field, bool) {
 	f := Field{Path: w.path.String(), Recorded: w.r.value, Target: w.t.value, Live: w.l.value}
-	r, inside := c.ruleFor(w)
-	if r != nil && r.Effect == v1alpha1.EffectKeep && w.l.present && !inside {
+	r, found := c.ruleFor(w)
+	if found && r.effect() == v1alpha1.EffectKeep && w.l.present && !r.inside {
 		f.Action, f.Rule, f.Because = ActionKeep, r.Name, r.Because
 	} else {
 		f.Action, f.Because = c.table(w)
-		c.guard(r, inside, &f)
+		if found {
+			guard(r, &f)
+		}
 	}
 	if f.Action == ActionKeep {
 		c.kept.Insert(w.path)
@@ -35,15 +37,15 @@ func (c *comparison) decide(w *row) (Field, bool) {
 	return f, f.Action != 0
 }
 
-func (c *comparison) ruleFor(w *row) (r *rule, inside bool) {
+func (c *comparison) ruleFor(w *row) (finding, bool) {
 	if w.same(w.t, w.l) || c.defaulted(w) {
-		return nil, false
+		return finding{}, false
 	}
-	r, inside = c.policy.find(c.state.ID, event(w), w)
-	if r != nil && c.live == nil && r.Effect != v1alpha1.EffectDeny {
-		return nil, false
+	r, found := c.find(event(w), w)
+	if !found || c.live == nil && r.Effect != v1alpha1.EffectDeny {
+		return finding{}, false
 	}
-	return r, inside
+	return r, true
 }
 
 // defaulted reports whether the live value is what the API server made of the
@@ -56,15 +58,15 @@ func (c *comparison) defaulted(w *row) bool {
 }
 
 // guard lets a danger rule overrule what the table calls for.
-func (c *comparison) guard(r *rule, inside bool, f *Field) {
-	if r == nil || f.Action == 0 || f.Action == ActionKeep || f.Action == ActionRelease {
+func guard(r finding, f *Field) {
+	if f.Action == 0 || f.Action == ActionKeep || f.Action == ActionRelease {
 		return
 	}
-	switch r.Effect {
+	switch r.effect() {
 	case v1alpha1.EffectAllow:
 		return
 	case v1alpha1.EffectKeep:
-		if !inside {
+		if !r.inside {
 			return // there is no live value
 		}
 		f.Action = ActionHold // a part of a whole can't be kept alone
@@ -73,7 +75,7 @@ func (c *comparison) guard(r *rule, inside bool, f *Field) {
 	default: // deny, or an effect that this version does not know
 		f.Action = ActionDeny
 	}
-	f.Rule, f.Because = r.Name, r.Because
+	f.Rule, f.Because = r.Name, r.because()
 }
 
 // table returns what the three values alone call for; 0 for nothing.

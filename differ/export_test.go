@@ -23,4 +23,4 @@ const MaxDepth = maxDepth
 func (s Schemas) TypeOf(gvk schema.GroupVersionKind) typed.ParseableType { return s.typeOf(gvk) }
 
 // BuiltIn returns the names, reasons and paths of the built-in rules.
-func BuiltIn() (Rules, error) { return builtIn() }
+func BuiltIn() (Rules, error) { return builtIn(newEnvironment()) }

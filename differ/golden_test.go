@@ -41,7 +41,8 @@ const component = "web"
 //	owners       MANAGER OPERATION SUBRESOURCE|- {fieldsV1}, one a line, for
 //	             every live object; empty: read, and nobody owns anything;
 //	             left out: managedFields were not read
-//	policy.yaml  drift, adopt, danger and fleetDanger, autoscaled
+//	policy.yaml  drift, adopt, danger and fleetDanger, autoscaled, and the
+//	             labels of the cluster
 //	want.txt     the diff as text, then what would be sent; -update rewrites it
 //	want.json    the same as JSON, where a case has it
 func TestGolden(t *testing.T) {
@@ -303,6 +304,7 @@ func policy(t testing.TB, data []byte) differ.Policy {
 		Danger      []v1alpha1.DangerRule
 		FleetDanger []v1alpha1.DangerRule
 		Autoscaled  []differ.ID
+		Labels      map[string]string
 	}
 	if err := yaml.UnmarshalStrict(data, &p); err != nil {
 		t.Fatal(err)
@@ -312,7 +314,7 @@ func policy(t testing.TB, data []byte) differ.Policy {
 		t.Fatal(err)
 	}
 	out := differ.Policy{
-		Component: component, Rules: rules, Adopt: p.Adopt, Drift: p.Drift,
+		Component: component, Rules: rules, Adopt: p.Adopt, Drift: p.Drift, Cluster: p.Labels,
 		Autoscaled: map[differ.ID]bool{}, MaskKey: []byte("a key for tests"),
 	}
 	for _, id := range p.Autoscaled {

@@ -26,6 +26,8 @@ type Policy struct {
 	// Autoscaled holds the objects whose replicas an autoscaler of the
 	// cluster owns.
 	Autoscaled map[ID]bool
+	// Cluster holds the labels of the cluster, for the conditions of rules.
+	Cluster map[string]string
 	// MaskKey keys the hashes that stand for the data of Secrets.
 	MaskKey []byte
 }
@@ -35,7 +37,8 @@ type Rules []rule
 
 type rule struct {
 	v1alpha1.DangerRule
-	pattern pattern
+	pattern   pattern
+	condition *condition
 	// applies narrows a built-in rule by what Keelson knows of the cluster.
 	applies func(ID, Policy) bool
 }
@@ -44,10 +47,12 @@ type rule struct {
 // fleet), and puts the built-in ones behind them. A rule that bears the name of
 // one in a later scope, or of a built-in one, replaces it.
 //
-// A rule that could never match, or whose effect this version does not know, is
-// an error: a danger must not pass because of a typing mistake.
+// A rule that could never match, whose condition is no CEL, or whose effect this
+// version does not know, is an error: a danger must not pass because of a typing
+// mistake.
 func NewRules(scopes ...[]v1alpha1.DangerRule) (Rules, error) {
-	catalogue, err := builtIn()
+	env := newEnvironment()
+	catalogue, err := builtIn(env)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +71,7 @@ func NewRules(scopes ...[]v1alpha1.DangerRule) (Rules, error) {
 	for _, scope := range scopes {
 		compiled := make(Rules, 0, len(scope))
 		for _, r := range scope {
-			one, err := newRule(r)
+			one, err := newRule(env, r)
 			if err != nil {
 				return nil, fmt.Errorf("danger rule %q: %w", r.Name, err)
 			}
@@ -78,7 +83,7 @@ func NewRules(scopes ...[]v1alpha1.DangerRule) (Rules, error) {
 	return out, nil
 }
 
-func newRule(r v1alpha1.DangerRule) (rule, error) {
+func newRule(env environment, r v1alpha1.DangerRule) (rule, error) {
 	p, err := parsePattern(r.Path)
 	if err != nil {
 		return rule{}, err
@@ -100,36 +105,111 @@ func newRule(r v1alpha1.DangerRule) (rule, error) {
 			return rule{}, fmt.Errorf("match %q: %w", pattern, err)
 		}
 	}
-	return rule{DangerRule: r, pattern: p}, nil
+	out := rule{DangerRule: r, pattern: p, condition: newCondition(env, r.When)}
+	if out.condition != nil {
+		if _, err := out.condition.compile(); err != nil {
+			return rule{}, err
+		}
+	}
+	return out, nil
 }
 
-// find returns the first rule for an event at a field, or nil. An object's
-// deletion has no field.
+// finding is a rule that decides.
+type finding struct {
+	*rule
+	// inside says that the field is a value that can only be changed as a whole
+	// and that holds what the rule names.
+	inside bool
+	// failed is why the rule's condition has no answer. It counts as true.
+	failed error
+}
+
+// effect is what the rule does. A rule whose condition has no answer lets
+// nothing pass.
+func (f finding) effect() v1alpha1.Effect {
+	if f.failed != nil && f.Effect != v1alpha1.EffectDeny {
+		return v1alpha1.EffectHold
+	}
+	return f.Effect
+}
+
+func (f finding) because() string {
+	if f.failed != nil {
+		return fmt.Sprintf("%s (whether it applies is not known: %v)", f.Because, f.failed)
+	}
+	return f.Because
+}
+
+// find returns the first rule for an event at a field; it is not ok without
+// one. An object's deletion has no field.
 //
 // The field may also be a value that can only be changed as a whole and that
 // holds what the rule names: an atomic list. Then the rule counts if target and
-// live differ there, and inside is true.
-func (p Policy) find(id ID, event v1alpha1.Event, w *row) (found *rule, inside bool) {
-	for i := range p.Rules {
-		r := &p.Rules[i]
-		if !r.on(event) || !matchesObject(r.Match, id) || r.applies != nil && !r.applies(id, p) {
+// live differ there.
+func (c *comparison) find(event v1alpha1.Event, w *row) (finding, bool) {
+	for _, r := range c.applicable() {
+		if !r.on(event) {
 			continue
 		}
-		if w == nil {
-			return r, false
+		rest, ok := pattern(nil), true
+		if w != nil {
+			rest, ok = r.concerns(w)
 		}
-		rest, ok := r.pattern.along(w.path)
-		if ok && len(rest) == 0 {
-			if r.Effect == v1alpha1.EffectKeep && w.gone > 0 && !r.pattern.matches(w.path[:w.gone]) {
-				continue // a node port does not keep the port that left git
-			}
-			return r, false
+		if !ok {
+			continue
 		}
-		if ok && !equal(rest.collect(w.t.value), rest.collect(w.l.value)) {
-			return r, true
+		if yes, err := c.applies(r, w, rest); yes || err != nil {
+			return finding{rule: r, inside: len(rest) > 0, failed: err}, true
 		}
 	}
-	return nil, false
+	return finding{}, false
+}
+
+// applicable are the rules for the object.
+func (c *comparison) applicable() []*rule {
+	if c.rules != nil {
+		return c.rules
+	}
+	c.rules = []*rule{}
+	id := c.state.ID
+	for i := range c.policy.Rules {
+		r := &c.policy.Rules[i]
+		if matchesObject(r.Match, id) && (r.applies == nil || r.applies(id, c.policy)) {
+			c.rules = append(c.rules, r)
+		}
+	}
+	return c.rules
+}
+
+// concerns reports whether a row is what the rule's path names, lies below it,
+// or holds it; then inside is the path from there on.
+func (r *rule) concerns(w *row) (inside pattern, ok bool) {
+	rest, ok := r.pattern.along(w.path)
+	if !ok {
+		return nil, false
+	}
+	if len(rest) == 0 {
+		// A node port does not keep the port that left git.
+		return nil, r.Effect != v1alpha1.EffectKeep || w.gone == 0 || r.pattern.matches(w.path[:w.gone])
+	}
+	return rest, !equal(rest.collect(w.t.value), rest.collect(w.l.value))
+}
+
+// applies asks the rule's condition.
+func (c *comparison) applies(r *rule, w *row, inside pattern) (bool, error) {
+	if r.condition == nil {
+		return true, nil
+	}
+	list := []values{{old: orNull(c.mask.of(c.live))}}
+	if w != nil {
+		list = changes(w, inside)
+	}
+	for _, v := range list {
+		if yes, err := r.condition.holds(c.facts(v)); yes || err != nil {
+			return yes, err
+		}
+	}
+	return false, nil
 }
 
 func (r *rule) on(event v1alpha1.Event) bool {

@@ -69,6 +69,10 @@ func TestNewRulesRefuses(t *testing.T) {
 		"NoEffect":    {"Neither must a missing one.", v1alpha1.DangerRule{Path: ".a"}, "effect"},
 		"Event":       {"It would match nothing.", v1alpha1.DangerRule{Path: ".a", On: []v1alpha1.Event{"delete"}}, `event "delete"`},
 		"Glob":        {"It would match nothing.", v1alpha1.DangerRule{Path: ".a", Match: v1alpha1.ObjectMatch{Name: "[a"}}, `match "[a"`},
+		"When":        {"A condition that is no CEL has no answer.", v1alpha1.DangerRule{Path: ".a", When: "new <\n  "}, "when: line 2, column 3"},
+		"WhenName":    {"Neither has one that speaks of what there is not.", v1alpha1.DangerRule{Path: ".a", When: "before != new"}, "undeclared reference to 'before'"},
+		"WhenType":    {"Nor one that is no condition.", v1alpha1.DangerRule{Path: ".a", When: "'yes'"}, "of type string"},
+		"WhenLength":  {"A condition is read by people.", v1alpha1.DangerRule{Path: ".a", When: strings.Repeat(" ", 3000) + "true"}, "too long"},
 		"KindGlob":    {"It would match nothing.", v1alpha1.DangerRule{Path: ".a", Match: v1alpha1.ObjectMatch{Kinds: []string{"a", "[b"}}}, `match "[b"`},
 	}
 	for name, c := range cases {

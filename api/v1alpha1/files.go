@@ -217,6 +217,13 @@ type DangerRule struct {
 	Path string `json:"path,omitempty"`
 	// On lists the events; empty means add, change and remove.
 	On []Event `json:"on,omitempty"`
+	// When is a CEL condition; empty is true. It reads the field's values old
+	// (in the cluster), new (in git) and recorded (last applied), each null
+	// where absent, object (as in git; as in the cluster when git has none),
+	// live (null on a create) and cluster.labels. The data of Secrets is
+	// masked. quantity("1Gi") is a number. A condition that fails counts as
+	// true, and then nothing passes: keep and allow hold.
+	When string `json:"when,omitempty"`
 	// Effect of the first rule that matches is what happens.
 	Effect Effect `json:"effect"`
 	// Because is shown with everything that the rule stops.
