@@ -438,17 +438,18 @@ func (a *applying) establish(ctx context.Context, crds []*differ.Change) error {
 // moments after it serves them. Without them types would be deduced; that is no
 // failure, so the wait just ends.
 func (a *applying) published(ctx context.Context, crds []*differ.Change) error {
-	versions := map[schema.GroupVersion]bool{}
+	var versions []schema.GroupVersion
 	var kinds []schema.GroupVersionKind
+	var groups []string
 	for _, c := range crds {
 		for _, gv := range servedVersions(c.Patch) {
-			versions[gv] = true
+			versions, groups = append(versions, gv), append(groups, gv.Group)
 			kinds = append(kinds, gv.WithKind(definedKind(c.Patch).Kind))
 		}
 	}
 	err := wait.PollUntilContextTimeout(ctx, pollInterval, publishTimeout, true, func(ctx context.Context) (bool, error) {
-		a.cluster.discovery.forget()
-		schemas, err := a.cluster.discovery.schemasFor(ctx, slices.Collect(maps.Keys(versions)))
+		a.cluster.discovery.rediscover(groups...)
+		schemas, err := a.cluster.discovery.schemasFor(ctx, versions)
 		if err != nil {
 			return false, err
 		}
@@ -457,6 +458,10 @@ func (a *applying) published(ctx context.Context, crds []*differ.Change) error {
 	})
 	if err != nil && (!wait.Interrupted(err) || ctx.Err() != nil) {
 		return fmt.Errorf("schemas of new kinds: %w", err)
+	}
+	// Learnt now, so that the next look at a settled cluster asks for nothing.
+	if _, err := a.cluster.discovery.surface(ctx); err != nil {
+		return err
 	}
 	return nil
 }

@@ -71,7 +71,19 @@ func newDiscoverer(client *discovery.DiscoveryClient, schemas *SchemaCache) *dis
 	return d
 }
 
-// forget makes the next question ask the API server: a CRD has changed.
+// rediscover makes the next question ask the API server what it serves. The
+// schemas of the given groups are asked for anew, too, because a CRD of theirs
+// has changed.
+func (d *discoverer) rediscover(groups ...string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.current = nil
+	of := func(gv schema.GroupVersion) bool { return slices.Contains(groups, gv.Group) }
+	maps.DeleteFunc(d.documents, func(gv schema.GroupVersion, _ *differ.Schema) bool { return of(gv) })
+	maps.DeleteFunc(d.misses, func(gv schema.GroupVersion, _ int) bool { return of(gv) })
+}
+
+// forget drops everything: another version of the API server may answer now.
 func (d *discoverer) forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -179,9 +191,13 @@ func (c *Cluster) Capabilities(ctx context.Context) (renderer.Capabilities, erro
 	return s.capabilities, nil
 }
 
-// Forget drops what is known of the API that the cluster serves, for when a
-// CRD or APIService has changed.
+// Forget drops what is known of the API that the cluster serves, for when
+// another API server may answer.
 func (c *Cluster) Forget() { c.discovery.forget() }
+
+// Rediscover asks anew what the cluster serves, and for the schemas of the
+// given groups: a CRD or APIService of theirs has changed.
+func (c *Cluster) Rediscover(groups ...string) { c.discovery.rediscover(groups...) }
 
 // SchemaCache holds parsed OpenAPI documents by the hash under which API
 // servers publish them, so that clusters of one Kubernetes version share them.

@@ -186,7 +186,7 @@ func (c *Cluster) mappings(ctx context.Context, states []differ.State, versions 
 	out := make(map[differ.ID]*meta.RESTMapping, len(states))
 	for fresh := false; ; fresh = true {
 		if fresh {
-			c.discovery.forget()
+			c.discovery.rediscover()
 		}
 		s, err := c.discovery.surface(ctx)
 		if err != nil {

@@ -141,6 +141,7 @@ func (a *app) serve(ctx context.Context, log *slog.Logger, address string, metri
 	if err != nil {
 		return nil, fmt.Errorf("serve metrics and probes: %w; choose another --listen", err)
 	}
+	log.Info("serving /metrics, /healthz and /readyz", "address", listener.Addr().String())
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: shutdownTimeout}
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {

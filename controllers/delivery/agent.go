@@ -55,7 +55,10 @@ type agent struct {
 	desired     *registry.Cluster
 	link        *link
 	unreachable error
-	statuses    map[string]v1alpha1.DeliveryStatus
+	// returned is set when the API server answers after an outage: it may have
+	// been upgraded, so what is known of it is asked anew.
+	returned bool
+	statuses map[string]v1alpha1.DeliveryStatus
 }
 
 // link is a connection to the cluster.
@@ -173,7 +176,7 @@ func (a *agent) dial(ctx context.Context) error {
 		return err
 	}
 	live.changed = a.changed
-	live.schemaChanged = func() { cluster.Forget(); a.all() }
+	live.schemaChanged = func(group string) { cluster.Rediscover(group); a.all() }
 	if err := cluster.Prepare(ctx); err != nil {
 		return err
 	}
@@ -198,6 +201,7 @@ func (a *agent) reached(err error) {
 	a.mu.Lock()
 	was := a.unreachable
 	a.unreachable = err
+	a.returned = a.returned || was != nil && err == nil
 	a.mu.Unlock()
 	if (was == nil) == (err == nil) {
 		return
@@ -279,14 +283,17 @@ type snapshot struct {
 	delivery    *registry.Delivery // nil: not in git
 	link        *link              // nil: never connected
 	unreachable error
+	relearn     bool // what is known of the API server is old
 }
 
 func (a *agent) snapshot(component string) snapshot {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	relearn := a.returned && a.link != nil
+	a.returned = a.returned && !relearn
 	return snapshot{
 		fleet: a.fleet, cluster: a.desired, delivery: a.desired.Delivery(component),
-		link: a.link, unreachable: a.unreachable,
+		link: a.link, unreachable: a.unreachable, relearn: relearn,
 	}
 }
 
@@ -294,6 +301,9 @@ func (a *agent) snapshot(component string) snapshot {
 // can't go on. The error asks for another try; the attempt holds either way.
 func (a *agent) attempt(ctx context.Context, component string) (attempt, error) {
 	s := a.snapshot(component)
+	if s.relearn {
+		s.link.cluster.Forget()
+	}
 	var t attempt
 	switch {
 	case len(s.cluster.Problems) > 0:

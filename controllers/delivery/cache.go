@@ -38,8 +38,8 @@ type liveCache struct {
 	// changed is called with the component of an object that changed; "" when
 	// every component may be concerned.
 	changed func(component string)
-	// schemaChanged is called when a managed CRD changed.
-	schemaChanged func()
+	// schemaChanged is called with the group of a managed CRD that changed.
+	schemaChanged func(group string)
 
 	mu      sync.Mutex
 	ctx     context.Context //nolint:containedctx // the life of the watches, not of one call
@@ -64,7 +64,7 @@ type written struct {
 func newLiveCache(ctx context.Context, d dynamic.Interface, now func() time.Time) *liveCache {
 	return &liveCache{
 		dynamic: d, now: now, ctx: ctx,
-		changed: func(string) {}, schemaChanged: func() {},
+		changed: func(string) {}, schemaChanged: func(string) {},
 		kinds:   map[schema.GroupVersionResource]*watched{},
 		written: map[differ.ID]written{}, full: map[differ.ID]map[string]any{},
 	}
@@ -172,7 +172,8 @@ func (l *liveCache) onManaged(old, now any, initial bool) {
 		if now == nil {
 			l.unwatch(u)
 		}
-		l.schemaChanged()
+		group, _, _ := unstructured.NestedString(u.Object, "spec", "group")
+		l.schemaChanged(group)
 	}
 	l.changed(u.GetLabels()[v1alpha1.LabelComponent])
 	if before, ok := old.(*unstructured.Unstructured); ok && now != nil {

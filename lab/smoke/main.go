@@ -176,6 +176,7 @@ func (s *smoke) tour() {
 
   keelson history %[6]s
   tail -f %[9]s
+  curl -s "$(sed -n 's/.*readyz" address=/http:\/\//p' %[9]s | tail -1)/metrics" | grep ^keelson_
 `, bin, s.scene.set.Dir, s.scene.kubeconfig(), s.repo.url, s.repo.work, testing, canary, production, s.controller.log)
 }
 
