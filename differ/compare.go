@@ -174,6 +174,7 @@ type comparison struct {
 	taken        *fieldpath.Set // list items that go with what persons changed in them
 	rules        []*rule        // those for the object; nil until a row needs them
 	known        map[string]any // what conditions may read, whatever the field
+	waiting      *fieldpath.Set // fields that are held, and their object is not
 	letGo        bool           // a field that is kept or released is still Keelson's
 }
 
@@ -242,26 +243,8 @@ func (c *comparison) bring() error {
 			return err
 		}
 	}
-	c.kept, c.dropped, c.taken = &fieldpath.Set{}, &fieldpath.Set{}, &fieldpath.Set{}
-	hash := sha256.New()
-	worst := StateSynced
-	for i := range rows {
-		w := &rows[i]
-		f, ok := c.decide(w)
-		if !ok {
-			continue
-		}
-		c.change.Fields = append(c.change.Fields, f)
-		worst = max(worst, stateOf(f.Action))
-		if stateOf(f.Action) != StateSynced { // what stays may move without a new approval
-			hash.Write(w.bytes(w.t))
-		}
-	}
-	if c.letGo {
-		worst = max(worst, StateChanged)
-	}
-	c.change.Hash = hex.EncodeToString(hash.Sum(nil)[:16])
-	c.change.State = worst
+	c.kept, c.dropped, c.taken, c.waiting = &fieldpath.Set{}, &fieldpath.Set{}, &fieldpath.Set{}, &fieldpath.Set{}
+	worst := c.decideAll(rows)
 	if worst == StateChanged && !c.kept.Empty() && !c.who.read {
 		c.change.OwnersUnread = true // a kept field may have to be handed over
 	}
@@ -271,11 +254,59 @@ func (c *comparison) bring() error {
 	case worst == StateHeld || worst == StateDenied:
 		c.change.Op, c.change.RecordStale = OpNone, false
 	default:
-		c.change.Record = c.mask.of(c.target)
+		c.change.Record = c.record()
 		c.change.RecordStale = c.change.RecordStale || !equal(c.change.Record, any(c.state.Recorded))
 		c.send(worst)
 	}
 	return nil
+}
+
+// decideAll decides about every row. It returns what they make of the object,
+// but for the fields that wait alone.
+func (c *comparison) decideAll(rows []row) ObjectState {
+	all, waiting := sha256.New(), sha256.New()
+	worst := StateSynced
+	for i := range rows {
+		w := &rows[i]
+		f, ok := c.decide(w)
+		if !ok {
+			continue
+		}
+		c.change.Fields = append(c.change.Fields, f)
+		if stateOf(f.Action) != StateSynced { // what stays may move without a new approval
+			all.Write(w.bytes(w.t))
+		}
+		if c.waiting.Has(w.path) {
+			waiting.Write(w.bytes(w.t))
+			continue
+		}
+		worst = max(worst, stateOf(f.Action))
+	}
+	if c.letGo {
+		worst = max(worst, StateChanged)
+	}
+	hash := all
+	c.change.State = worst
+	if !c.waiting.Empty() && worst < StateHeld {
+		// The rest is on its way: approved is what waits.
+		c.change.State, hash = StateHeld, waiting
+		c.kept = c.kept.Union(c.waiting)
+	}
+	c.change.Hash = hex.EncodeToString(hash.Sum(nil)[:16])
+	return worst
+}
+
+// record is what is recorded once the target was applied: the fields that wait
+// stay as they were recorded.
+func (c *comparison) record() map[string]any {
+	target := c.mask.of(c.target)
+	if c.waiting.Empty() {
+		return target
+	}
+	carve := carver{c.typ.Schema}
+	rest := carve.without(c.typ.TypeRef, target, c.waiting)
+	out, _ := carve.graft(c.typ.TypeRef, rest, carve.extract(c.typ.TypeRef, c.mask.of(c.recorded), c.waiting)).(map[string]any)
+	return out
 }
 
 // stateOf says what one field's action makes of its object.

@@ -19,8 +19,8 @@ func (c *comparison) decide(w *row) (Field, bool) {
 		f.Action, f.Rule, f.Because = ActionKeep, r.Name, r.Because
 	} else {
 		f.Action, f.Because = c.table(w)
-		if found {
-			guard(r, &f)
+		if found && guard(r, &f) && c.alone(r, w) {
+			c.wait(w)
 		}
 	}
 	if f.Action == ActionKeep {
@@ -57,17 +57,18 @@ func (c *comparison) defaulted(w *row) bool {
 	return (c.rebuilt || !w.r.present || w.same(w.r, w.t)) && w.completed()
 }
 
-// guard lets a danger rule overrule what the table calls for.
-func guard(r finding, f *Field) {
+// guard lets a danger rule overrule what the table calls for, and reports
+// whether it did.
+func guard(r finding, f *Field) bool {
 	if f.Action == 0 || f.Action == ActionKeep || f.Action == ActionRelease {
-		return
+		return false
 	}
 	switch r.effect() {
 	case v1alpha1.EffectAllow:
-		return
+		return false
 	case v1alpha1.EffectKeep:
 		if !r.inside {
-			return // there is no live value
+			return false // there is no live value
 		}
 		f.Action = ActionHold // a part of a whole can't be kept alone
 	case v1alpha1.EffectHold:
@@ -76,6 +77,37 @@ func guard(r finding, f *Field) {
 		f.Action = ActionDeny
 	}
 	f.Rule, f.Because = r.Name, r.because()
+	return true
+}
+
+// alone reports whether a field waits, and the rest of its object moves. A
+// field of a list item that comes or goes as a whole can't: the API server would
+// refuse the item without it, or the item would stay in pieces.
+func (c *comparison) alone(r finding, w *row) bool {
+	if r.Effect != v1alpha1.EffectHold || r.Scope != v1alpha1.ScopeField {
+		return false
+	}
+	if w.gone > 0 {
+		return r.pattern.matches(w.path[:w.gone])
+	}
+	for i := len(w.path) - 1; i > 0 && !w.l.present; i-- {
+		if w.path[i-1].FieldName == nil {
+			return carver{c.typ.Schema}.has(c.typ.TypeRef, c.live, w.path[:i])
+		}
+	}
+	return true
+}
+
+// wait leaves a field out of all that is sent, and undoes what the table has
+// noted for its removal.
+func (c *comparison) wait(w *row) {
+	c.waiting.Insert(w.path)
+	whole := w.path
+	if w.gone > 0 {
+		whole = w.path[:w.gone]
+	}
+	c.dropped = c.dropped.Difference(fieldpath.NewSet(whole))
+	c.taken = c.taken.Difference(fieldpath.NewSet(whole))
 }
 
 // table returns what the three values alone call for; 0 for nothing.
@@ -83,7 +115,7 @@ func (c *comparison) table(w *row) (Action, string) {
 	switch {
 	case w.t.present && w.same(w.t, w.l):
 		return c.alreadyThere(w)
-	case w.t.present && !w.l.present && (w.r.present || w.removed) && c.live != nil && c.policy.Drift == v1alpha1.DriftReport:
+	case w.t.present && !w.l.present && (w.r.present || w.removed) && c.live != nil && c.policy.Drift == v1alpha1.DriftReport && !c.normal(w, w.r):
 		return ActionKeep, "it was removed, and drift is only reported"
 	case w.t.present && w.r.present && w.same(w.r, w.t):
 		return c.drifted(w)

@@ -215,3 +215,56 @@ func withKeys(left map[string]any, item any, pe fieldpath.PathElement) any {
 	maps.Copy(out, keys)
 	return out
 }
+
+// graft returns a value with what another one has and it has not; list items
+// are found by their keys.
+func (c carver) graft(ref smdschema.TypeRef, v, part any) any {
+	if v == nil || part == nil {
+		return firstValue(v, part)
+	}
+	atom, _ := c.schema.Resolve(ref)
+	switch v := v.(type) {
+	case map[string]any:
+		m, ok := part.(map[string]any)
+		if !ok || atom.Map == nil {
+			return v
+		}
+		out := maps.Clone(v)
+		for name, child := range m {
+			out[name] = c.graft(fieldType(atom.Map, name), v[name], child)
+		}
+		return out
+	case []any:
+		list, ok := part.([]any)
+		if !ok || atom.List == nil || atom.List.ElementRelationship != smdschema.Associative {
+			return v
+		}
+		return c.graftList(atom.List, v, list)
+	}
+	return v
+}
+
+func firstValue(a, b any) any {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+func (c carver) graftList(list *smdschema.List, v, part []any) any {
+	have, ok := indexItems(c.schema, list, v)
+	more, ok2 := indexItems(c.schema, list, part)
+	if !ok || !ok2 {
+		return v
+	}
+	out := make([]any, 0, len(v)+len(part))
+	for i, pe := range have.keys {
+		out = append(out, c.graft(list.ElementType, v[i], more.get(i, pe).value))
+	}
+	for i, pe := range more.keys {
+		if !have.get(i, pe).present {
+			out = append(out, part[i])
+		}
+	}
+	return out
+}

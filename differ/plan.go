@@ -46,7 +46,7 @@ type ObjectState uint8
 const (
 	StateSynced  ObjectState = iota + 1 // nothing to do
 	StateChanged                        // the Op brings it to its target
-	StateHeld                           // a dangerous change waits; nothing of the object moves
+	StateHeld                           // a dangerous change waits, and the object with it unless the Op is OpUpdate
 	StateDenied                         // a rule forbids the change; nothing of the object moves
 )
 

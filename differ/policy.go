@@ -88,17 +88,8 @@ func newRule(env environment, r v1alpha1.DangerRule) (rule, error) {
 	if err != nil {
 		return rule{}, err
 	}
-	switch r.Effect {
-	case v1alpha1.EffectKeep, v1alpha1.EffectHold, v1alpha1.EffectDeny, v1alpha1.EffectAllow:
-	default:
-		return rule{}, fmt.Errorf("effect %q is not known", r.Effect)
-	}
-	for _, event := range r.On {
-		switch event {
-		case v1alpha1.OnAdd, v1alpha1.OnChange, v1alpha1.OnRemove, v1alpha1.OnDeleteObject:
-		default:
-			return rule{}, fmt.Errorf("event %q is not known", event)
-		}
+	if err := checkWords(r); err != nil {
+		return rule{}, err
 	}
 	for _, pattern := range append([]string{r.Match.Group, r.Match.Namespace, r.Match.Name}, r.Match.Kinds...) {
 		if _, err := path.Match(pattern, ""); err != nil {
@@ -112,6 +103,32 @@ func newRule(env environment, r v1alpha1.DangerRule) (rule, error) {
 		}
 	}
 	return out, nil
+}
+
+// checkWords refuses an effect, scope or event that this version does not know.
+func checkWords(r v1alpha1.DangerRule) error {
+	switch r.Effect {
+	case v1alpha1.EffectKeep, v1alpha1.EffectHold, v1alpha1.EffectDeny, v1alpha1.EffectAllow:
+	default:
+		return fmt.Errorf("effect %q is not known", r.Effect)
+	}
+	switch r.Scope {
+	case "", v1alpha1.ScopeObject:
+	case v1alpha1.ScopeField:
+		if r.Effect != v1alpha1.EffectHold {
+			return fmt.Errorf("scope %q is for hold, and the effect is %s", r.Scope, r.Effect)
+		}
+	default:
+		return fmt.Errorf("scope %q is not known", r.Scope)
+	}
+	for _, event := range r.On {
+		switch event {
+		case v1alpha1.OnAdd, v1alpha1.OnChange, v1alpha1.OnRemove, v1alpha1.OnDeleteObject:
+		default:
+			return fmt.Errorf("event %q is not known", event)
+		}
+	}
+	return nil
 }
 
 // finding is a rule that decides.

@@ -133,6 +133,8 @@ func (t *text) line(color, s string) {
 func (t *text) change(c *Change) {
 	verb := c.Op.String()
 	switch {
+	case c.State == StateHeld && c.Op == OpUpdate:
+		verb = "HELD in part"
 	case c.State == StateHeld:
 		verb = "HELD"
 	case c.State == StateDenied:

@@ -2,6 +2,7 @@ package differ_test
 
 import (
 	"fmt"
+	"maps"
 	"runtime/debug"
 	"strings"
 	"testing"
@@ -69,6 +70,8 @@ func TestNewRulesRefuses(t *testing.T) {
 		"NoEffect":    {"Neither must a missing one.", v1alpha1.DangerRule{Path: ".a"}, "effect"},
 		"Event":       {"It would match nothing.", v1alpha1.DangerRule{Path: ".a", On: []v1alpha1.Event{"delete"}}, `event "delete"`},
 		"Glob":        {"It would match nothing.", v1alpha1.DangerRule{Path: ".a", Match: v1alpha1.ObjectMatch{Name: "[a"}}, `match "[a"`},
+		"Scope":       {"An unknown scope must not fall through.", v1alpha1.DangerRule{Path: ".a", Scope: "list"}, `scope "list"`},
+		"ScopeDeny":   {"What is denied stops the delivery.", v1alpha1.DangerRule{Path: ".a", Scope: "field", Effect: v1alpha1.EffectDeny}, "is for hold"},
 		"When":        {"A condition that is no CEL has no answer.", v1alpha1.DangerRule{Path: ".a", When: "new <\n  "}, "when: line 2, column 3"},
 		"WhenName":    {"Neither has one that speaks of what there is not.", v1alpha1.DangerRule{Path: ".a", When: "before != new"}, "undeclared reference to 'before'"},
 		"WhenType":    {"Nor one that is no condition.", v1alpha1.DangerRule{Path: ".a", When: "'yes'"}, "of type string"},
@@ -87,6 +90,100 @@ func TestNewRulesRefuses(t *testing.T) {
 				t.Errorf("%s Error is %v, want it to name the rule and say %s", c.why, err, c.want)
 			}
 		})
+	}
+}
+
+// What waits stays in the record as it was: else its change would pass for
+// drift, and one that git takes back would be forgotten.
+func TestScopeFieldRecord(t *testing.T) {
+	t.Parallel()
+	object := func(replicas, zone, image any, more ...any) map[string]any {
+		spec := map[string]any{
+			"template": map[string]any{"spec": map[string]any{"containers": append([]any{
+				map[string]any{"name": "web", "image": image},
+			}, more...)}},
+		}
+		if replicas != nil {
+			spec["replicas"] = replicas
+		}
+		meta := map[string]any{"name": "web", "labels": map[string]any{v1alpha1.LabelComponent: component}}
+		if zone != nil {
+			meta["annotations"] = map[string]any{"zone": zone}
+		}
+		return map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec}
+	}
+	owners := []byte(`keelson Apply - {"f:metadata":{"f:annotations":{"f:zone":{}}},"f:spec":{"f:replicas":{},"f:template":{"f:spec":{"f:containers":{` +
+		`"k:{\"name\":\"web\"}":{".":{},"f:name":{},"f:image":{}},"k:{\"name\":\"side\"}":{".":{},"f:name":{},"f:image":{}}}}}}}`)
+	side := map[string]any{"name": "side", "image": "v1"}
+	rules, err := differ.NewRules([]v1alpha1.DangerRule{
+		{Name: "replicas", Path: ".spec.replicas", Effect: v1alpha1.EffectHold, Scope: v1alpha1.ScopeField},
+		{Name: "zone", Path: ".metadata.annotations", Effect: v1alpha1.EffectHold, Scope: v1alpha1.ScopeField},
+		{Name: "side", Path: `.spec.template.spec.containers[name="side"]`, Effect: v1alpha1.EffectHold, Scope: v1alpha1.ScopeField},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]struct {
+		why                    string
+		recorded, target, want map[string]any
+	}{
+		"Changed": {"The old value.", object(int64(2), "a", "v1"), object(int64(3), "b", "v2"), object(int64(2), "a", "v2")},
+		"Added":   {"It was never applied.", object(nil, nil, "v1"), object(int64(3), "b", "v2"), object(nil, nil, "v2")},
+		"Removed": {"It is there, and Keelson's to remove.", object(int64(2), "a", "v1"), object(nil, nil, "v2"), object(int64(2), "a", "v2")},
+		"Item":    {"A list item that waits stays whole.", object(nil, nil, "v1", side), object(nil, nil, "v2"), object(nil, nil, "v2", side)},
+		"Settled": {"Nothing else is left to do.", object(int64(2), "a", "v1"), object(int64(3), "b", "v1"), object(int64(2), "a", "v1")},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			live := maps.Clone(c.recorded)
+			meta := maps.Clone(live["metadata"].(map[string]any))
+			meta["managedFields"] = managedFields(t, owners)
+			live["metadata"] = meta
+			plan, err := differ.Compare(schemas(t), []differ.State{{
+				ID:       differ.ID{Group: "apps", Kind: "Deployment", Name: "web"},
+				Recorded: c.recorded, Target: &renderer.Object{Content: c.target}, Live: live,
+			}}, differ.Policy{Component: component, Rules: rules})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := plan.Changes[0]
+			if diff := cmp.Diff(c.want, got.Record); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", c.why, diff)
+			}
+			if got.State != differ.StateHeld || (got.Op == differ.OpUpdate) == (name == "Settled") || got.RecordStale == (name == "Settled") {
+				t.Errorf("it is %s, %s, record stale: %v", got.Op, got.State, got.RecordStale)
+			}
+		})
+	}
+}
+
+// An approval of a field that waits alone must outlive the way of the rest.
+func TestScopeFieldHash(t *testing.T) {
+	t.Parallel()
+	rules, err := differ.NewRules([]v1alpha1.DangerRule{{Name: "a", Path: ".data.a", Effect: v1alpha1.EffectHold, Scope: v1alpha1.ScopeField}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := func(a, b string) map[string]any {
+		return map[string]any{
+			"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"a": a, "b": b},
+			"metadata": map[string]any{"name": "c", "labels": map[string]any{v1alpha1.LabelComponent: component}},
+		}
+	}
+	hash := func(live, target map[string]any) string {
+		plan, err := differ.Compare(schemas(t), []differ.State{{
+			ID: differ.ID{Kind: "ConfigMap", Name: "c"}, OwnersRead: true,
+			Recorded: live, Target: &renderer.Object{Content: target}, Live: live,
+		}}, differ.Policy{Component: component, Rules: rules})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return plan.Changes[0].Hash
+	}
+	before, after, other := hash(object("x", "x"), object("z", "z")), hash(object("x", "z"), object("z", "z")), hash(object("x", "x"), object("y", "z"))
+	if before != after || before == other {
+		t.Errorf("hashes are %s before and %s after the rest went out, and %s of another change", before, after, other)
 	}
 }
 

@@ -51,6 +51,7 @@ func (c checker) danger(rules []v1alpha1.DangerRule) {
 		seen[rule.Name] = true
 		c.oneOf(below(path, "effect"), string(rule.Effect), string(v1alpha1.EffectKeep),
 			string(v1alpha1.EffectHold), string(v1alpha1.EffectDeny), string(v1alpha1.EffectAllow))
+		c.oneOf(below(path, "scope"), string(rule.Scope), string(v1alpha1.ScopeObject), string(v1alpha1.ScopeField))
 		if rule.Path != "" && !strings.HasPrefix(rule.Path, ".") {
 			c.value(below(path, "path"), fmt.Sprintf("path %q must start with a dot", rule.Path),
 				fmt.Sprintf("did you mean %q?", "."+rule.Path))

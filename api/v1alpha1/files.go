@@ -187,9 +187,18 @@ type Effect string
 // The values of [Effect].
 const (
 	EffectKeep  Effect = "keep"  // the live value stays
-	EffectHold  Effect = "hold"  // the whole object waits for approval in git
+	EffectHold  Effect = "hold"  // the change waits for approval in git; see Scope
 	EffectDeny  Effect = "deny"  // never; the delivery fails
 	EffectAllow Effect = "allow" // an exception to a later, broader rule
+)
+
+// Scope is how much waits for a change that is held.
+type Scope string
+
+// The values of [Scope].
+const (
+	ScopeObject Scope = "object" // the whole object; the default
+	ScopeField  Scope = "field"  // the field alone, and the rest of the object moves
 )
 
 // Event is what happens to the field or object that a danger rule names.
@@ -226,6 +235,9 @@ type DangerRule struct {
 	When string `json:"when,omitempty"`
 	// Effect of the first rule that matches is what happens.
 	Effect Effect `json:"effect"`
+	// Scope of a hold. Default: object. A field that can't wait alone, in a
+	// list item that comes or goes as a whole, makes its object wait.
+	Scope Scope `json:"scope,omitempty"`
 	// Because is shown with everything that the rule stops.
 	Because string `json:"because"`
 }
