@@ -411,8 +411,14 @@ func (w *row) bytes(sent cell) []byte {
 	return data
 }
 
+// hash tells a normal form. That a field has none in its item says nothing about
+// the field once the item is gone.
 func (w *row) hash(sent cell) string {
-	sum := sha256.Sum256(w.bytes(sent))
+	data := w.bytes(sent)
+	if w.removed {
+		data = append(data, " with its item"...)
+	}
+	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:8])
 }
 

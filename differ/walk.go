@@ -120,9 +120,9 @@ func (w *walker) leaf(path fieldpath.Path, ref smdschema.TypeRef, r, t, l cell) 
 }
 
 // container visits the presence of an empty map or list, which carries meaning
-// of its own: emptyDir: {}.
+// of its own: emptyDir: {}. One that is to hold something comes with that.
 func (w *walker) container(path fieldpath.Path, r, t, l cell) {
-	if isEmpty(r) || isEmpty(t) {
+	if isEmpty(t) || isEmpty(r) && !t.present {
 		out := w.row(path, r, t, l)
 		out.presence = true
 		w.emit(out)
