@@ -10,32 +10,25 @@ import (
 // a case in testdata.
 func builtIn(env environment) (Rules, error) {
 	autoscaled := func(id ID, p Policy) bool { return p.Autoscaled[id] }
-	core := func(id ID, _ Policy) bool { return id.Group == "" } // Knative has Services, too
 	changed := []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove}
-	return compile(env, []catalogued{
+	catalogue := []catalogued{
 		{
 			name: "autoscaled-replicas", effect: v1alpha1.EffectKeep, applies: autoscaled,
 			because: "an autoscaler owns the number of replicas",
 			paths:   []string{".spec.replicas"},
 		},
 		{
-			name: "service-allocations", effect: v1alpha1.EffectKeep, on: changed,
-			kinds: []string{"Service"}, applies: core, because: "the cluster allocated it, and clients may use it",
-			paths: []string{
-				".spec.clusterIP", ".spec.clusterIPs", ".spec.ports[*].nodePort",
-				".spec.healthCheckNodePort", ".spec.loadBalancerIP",
-			},
+			name: "fewer-replicas", effect: v1alpha1.EffectHold, on: changed,
+			because: "git takes away more than half of the replicas, or all of them",
+			// Absent is 1. What a person scaled up is drift, and goes back.
+			when:  `new != recorded && (new == null ? 1 : new) < old && ((new == null ? 1 : new) == 0 || (new == null ? 1 : new) * 2 < old)`,
+			paths: []string{".spec.replicas"},
 		},
 		{
 			name: "workload-selector", effect: v1alpha1.EffectHold,
 			kinds:   []string{"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CloneSet"},
 			because: "a selector is immutable: the object would have to be deleted and created anew, with all its pods",
 			paths:   []string{".spec.selector"},
-		},
-		{
-			name: "service-selector", effect: v1alpha1.EffectHold,
-			kinds: []string{"Service"}, applies: core, because: "a Service with another selector sends its traffic to other pods at once",
-			paths: []string{".spec.selector"},
 		},
 		{
 			name: "volume-claim-templates", effect: v1alpha1.EffectHold,
@@ -48,17 +41,186 @@ func builtIn(env environment) (Rules, error) {
 			kinds: []string{"StatefulSet"}, because: "serviceName is immutable: it is part of every pod's DNS name",
 			paths: []string{".spec.serviceName"},
 		},
-		deletion("", "Namespace", "deleting a Namespace deletes everything in it"),
+	}
+	catalogue = append(catalogue, ofServices()...)
+	catalogue = append(catalogue, ofStorage()...)
+	catalogue = append(catalogue, ofTheAPI()...)
+	catalogue = append(catalogue, ofPods()...)
+	catalogue = append(
+		catalogue,
+		deletion(coreGroup, "Namespace", "deleting a Namespace deletes everything in it"),
 		deletion("apiextensions.k8s.io", "CustomResourceDefinition", "deleting a CRD deletes every custom resource of its kind"),
-		deletion("", "PersistentVolumeClaim", "deleting a claim may delete its data"),
-		deletion("", "PersistentVolume", "deleting a volume may delete its data"),
+		deletion(coreGroup, "PersistentVolumeClaim", "deleting a claim may delete its data"),
+		deletion(coreGroup, "PersistentVolume", "deleting a volume may delete its data"),
 		deletion("storage.k8s.io", "StorageClass", "claims that name the class would no longer bind"),
-	})
+	)
+	return compile(env, catalogue)
+}
+
+func ofServices() []catalogued {
+	return []catalogued{
+		{
+			name: "service-allocations", effect: v1alpha1.EffectKeep, on: []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove},
+			group: coreGroup, kinds: []string{"Service"}, because: "the cluster allocated it, and clients may use it",
+			paths: []string{
+				".spec.clusterIP", ".spec.clusterIPs", ".spec.ports[*].nodePort",
+				".spec.healthCheckNodePort", ".spec.loadBalancerIP",
+			},
+		},
+		{
+			name: "service-selector", effect: v1alpha1.EffectHold,
+			group: coreGroup, kinds: []string{"Service"}, because: "a Service with another selector sends its traffic to other pods at once",
+			paths: []string{".spec.selector"},
+		},
+		{
+			name: "service-type", effect: v1alpha1.EffectHold,
+			group: coreGroup, kinds: []string{"Service"}, because: "another type opens or closes the Service to other networks, and gives up what was allocated",
+			when:  `(new == null ? 'ClusterIP' : new) != (old == null ? 'ClusterIP' : old)`,
+			paths: []string{".spec.type"},
+		},
+	}
+}
+
+func ofStorage() []catalogued {
+	return []catalogued{
+		{
+			name: "storage-class", effect: v1alpha1.EffectHold,
+			group: "storage.k8s.io", kinds: []string{"StorageClass"},
+			because: "it is immutable: the class would have to be deleted and created anew, and existing volumes would not follow",
+			paths:   []string{".provisioner", ".parameters", ".reclaimPolicy"},
+		},
+		{
+			name: "claim-class", effect: v1alpha1.EffectHold,
+			group: coreGroup, kinds: []string{"PersistentVolumeClaim"},
+			because: "it is immutable: the claim would have to be deleted and created anew, with its data",
+			paths:   []string{".spec.storageClassName"},
+		},
+		{
+			name: "claim-shrunk", effect: v1alpha1.EffectHold,
+			group: coreGroup, kinds: []string{"PersistentVolumeClaim"}, because: "a volume can't shrink",
+			when:  `old != null && (new == null || quantity(new) < quantity(old))`,
+			paths: []string{".spec.resources.requests.storage"},
+		},
+	}
+}
+
+// ofTheAPI are the rules on what changes the API server, or who may do what.
+func ofTheAPI() []catalogued {
+	const (
+		extensions = "apiextensions.k8s.io"
+		admission  = "admissionregistration.k8s.io"
+	)
+	crd := []string{"CustomResourceDefinition"}
+	webhooks := []string{"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"}
+	injected := func(group, path string, kinds ...string) catalogued {
+		return catalogued{
+			name: "ca-bundle", effect: v1alpha1.EffectKeep, on: []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove},
+			group: group, kinds: kinds, because: "somebody else put the certificate there, and without it the API server trusts the webhook no more",
+			// One that Keelson applied follows git: charts renew theirs.
+			when: `old != recorded`, paths: []string{path},
+		}
+	}
+	return []catalogued{
+		{
+			name: "crd-scope", effect: v1alpha1.EffectHold, group: extensions, kinds: crd,
+			because: "a scope is immutable: the CRD would have to be deleted and created anew, with all its custom resources",
+			paths:   []string{".spec.scope"},
+		},
+		{
+			name: "crd-served-version", effect: v1alpha1.EffectHold, group: extensions, kinds: crd,
+			because: "a version is no longer served: clients that use it fail at once",
+			when:    `old != null && old.exists(o, o.?served.orValue(true) && (new == null || !new.exists(n, n.name == o.name && n.?served.orValue(true))))`,
+			paths:   []string{".spec.versions"},
+		},
+		{
+			name: "crd-stored-version", effect: v1alpha1.EffectHold, group: extensions, kinds: crd,
+			because: "custom resources are stored in another version: the way back is barred once they are",
+			when:    `old != null && old.exists(o, o.?storage.orValue(false) && (new == null || !new.exists(n, n.name == o.name && n.?storage.orValue(false))))`,
+			paths:   []string{".spec.versions"},
+		},
+		injected(admission, ".webhooks[*].clientConfig.caBundle", webhooks...),
+		injected("apiregistration.k8s.io", ".spec.caBundle", "APIService"),
+		injected(extensions, ".spec.conversion.webhook.clientConfig.caBundle", crd...),
+		{
+			name: "webhook-fails-closed", effect: v1alpha1.EffectHold, group: admission, kinds: webhooks,
+			because: "with failurePolicy Fail nothing that the webhook matches can be written while it is down",
+			// Absent is Fail. A webhook that goes as a whole fails nothing.
+			when: `old != 'Fail' && (new == 'Fail' || new == null && object.webhooks.exists(n, !has(n.failurePolicy) &&
+live.webhooks.exists(o, o.name == n.name && o.?failurePolicy.orValue('Fail') != 'Fail')))`,
+			paths: []string{".webhooks[*].failurePolicy"},
+		},
+		{
+			name: "webhook-widened", effect: v1alpha1.EffectHold, group: admission, kinds: webhooks,
+			because: "the webhook is asked about more than before, and can refuse it",
+			on:      []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange},
+			when:    `new.exists(n, old == null || !(n in old))`,
+			paths:   []string{".webhooks[*].rules"},
+		},
+		{
+			name: "webhook-selector", effect: v1alpha1.EffectHold, group: admission, kinds: webhooks,
+			because: "the webhook is asked about other objects than before, and can refuse them",
+			// To select anything where everything was selected is to narrow.
+			when: `old != null && old != {} && (new != null || object.webhooks.exists(n,
+live.webhooks.exists(o, o.name == n.name && (o.?namespaceSelector.orValue({}) == old && !has(n.namespaceSelector) ||
+o.?objectSelector.orValue({}) == old && !has(n.objectSelector)))))`,
+			paths: []string{".webhooks[*].namespaceSelector", ".webhooks[*].objectSelector"},
+		},
+		{
+			name: "rbac-escalation", effect: v1alpha1.EffectHold, group: "rbac.authorization.k8s.io", kinds: []string{"Role", "ClusterRole"},
+			because: "the role gains a wildcard, or to escalate, bind or impersonate: whoever has it may take any right",
+			when: `new != null && new.exists(n, (
+n.?verbs.orValue([]).exists(v, v in ['*', 'escalate', 'bind', 'impersonate']) || '*' in n.?resources.orValue([]) ||
+'*' in n.?apiGroups.orValue([]) || '*' in n.?nonResourceURLs.orValue([])) &&
+(old == null || !old.exists(o, n.?verbs.orValue([]).all(x, x in o.?verbs.orValue([])) &&
+n.?resources.orValue([]).all(x, x in o.?resources.orValue([])) && n.?apiGroups.orValue([]).all(x, x in o.?apiGroups.orValue([])) &&
+n.?nonResourceURLs.orValue([]).all(x, x in o.?nonResourceURLs.orValue([])) && (o.?resourceNames.orValue([]) == [] ||
+n.?resourceNames.orValue([]) != [] && n.resourceNames.all(x, x in o.resourceNames)))))`,
+			paths: []string{".rules"},
+		},
+	}
+}
+
+// ofPods are the rules on what pods may do to their node. They have no kind:
+// custom workloads have pod templates, too.
+func ofPods() []catalogued {
+	inPods := func(paths ...string) []string {
+		var out []string
+		for _, spec := range []string{".spec.template.spec", ".spec.jobTemplate.spec.template.spec"} {
+			for _, path := range paths {
+				out = append(out, spec+path)
+			}
+		}
+		return out
+	}
+	inContainers := func(path string) []string {
+		return inPods(".containers[*]"+path, ".initContainers[*]"+path)
+	}
+	const gained = `new == true && old != true`
+	return []catalogued{
+		{
+			name: "privileged", effect: v1alpha1.EffectHold, because: "a privileged container owns its node",
+			when: gained, paths: inContainers(".securityContext.privileged"),
+		},
+		{
+			name: "host-path", effect: v1alpha1.EffectHold, because: "the pods gain a part of their node's file system",
+			on: []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange}, paths: inPods(".volumes[*].hostPath.path"),
+		},
+		{
+			name: "host-namespaces", effect: v1alpha1.EffectHold, because: "the pods gain their node's network, processes or memory",
+			when: gained, paths: inPods(".hostNetwork", ".hostPID", ".hostIPC"),
+		},
+		{
+			name: "new-capability", effect: v1alpha1.EffectHold, because: "the containers gain a capability",
+			when:  `new != null && new.exists(c, old == null || !(c in old))`,
+			paths: inContainers(".securityContext.capabilities.add"),
+		},
+	}
 }
 
 // catalogued is a built-in rule; one danger rule a path.
 type catalogued struct {
 	name    string
+	group   string
 	kinds   []string
 	paths   []string
 	on      []v1alpha1.Event
@@ -71,8 +233,7 @@ type catalogued struct {
 func deletion(group, kind, because string) catalogued {
 	return catalogued{
 		name: "delete-" + kind, effect: v1alpha1.EffectHold, on: []v1alpha1.Event{v1alpha1.OnDeleteObject},
-		kinds: []string{kind}, because: because, paths: []string{""},
-		applies: func(id ID, _ Policy) bool { return id.Group == group },
+		group: group, kinds: []string{kind}, because: because, paths: []string{""},
 	}
 }
 
@@ -88,7 +249,7 @@ func compile(env environment, catalogue []catalogued) (Rules, error) {
 			out = append(out, rule{
 				DangerRule: v1alpha1.DangerRule{
 					Name: c.name, Path: path, On: c.on, Effect: c.effect, Because: c.because, When: c.when,
-					Match: v1alpha1.ObjectMatch{Kinds: c.kinds},
+					Match: v1alpha1.ObjectMatch{Group: c.group, Kinds: c.kinds},
 				},
 				pattern: p, condition: when, applies: c.applies,
 			})

@@ -24,3 +24,12 @@ func (s Schemas) TypeOf(gvk schema.GroupVersionKind) typed.ParseableType { retur
 
 // BuiltIn returns the names, reasons and paths of the built-in rules.
 func BuiltIn() (Rules, error) { return builtIn(newEnvironment()) }
+
+// Compiles says what is wrong with a rule's condition.
+func (r rule) Compiles() error {
+	if r.condition == nil {
+		return nil
+	}
+	_, err := r.condition.compile()
+	return err
+}

@@ -335,7 +335,9 @@ var schemas = func() func(fataler) differ.Schemas {
 		once.Do(func() {
 			var err error
 			parsed, err = differ.BuiltInSchemas(schema.GroupVersion{Version: "v1"},
-				schema.GroupVersion{Group: "apps", Version: "v1"}, schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"})
+				schema.GroupVersion{Group: "apps", Version: "v1"}, schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"},
+				schema.GroupVersion{Group: "admissionregistration.k8s.io", Version: "v1"}, schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"},
+				schema.GroupVersion{Group: "batch", Version: "v1"}, schema.GroupVersion{Group: "storage.k8s.io", Version: "v1"})
 			if err != nil {
 				t.Fatal(err)
 			}

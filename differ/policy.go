@@ -236,7 +236,13 @@ func (r *rule) on(event v1alpha1.Event) bool {
 	return slices.Contains(r.On, event)
 }
 
+// coreGroup stands for the group of Services, which has no name.
+const coreGroup = "core"
+
 func matchesObject(m v1alpha1.ObjectMatch, id ID) bool {
+	if m.Group == coreGroup && id.Group == "" {
+		m.Group = ""
+	}
 	return glob(m.Group, id.Group) && glob(m.Namespace, id.Namespace) && glob(m.Name, id.Name) &&
 		(len(m.Kinds) == 0 || slices.ContainsFunc(m.Kinds, func(k string) bool { return glob(k, id.Kind) }))
 }

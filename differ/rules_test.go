@@ -22,7 +22,7 @@ func TestBuiltIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	type meaning struct{ because, effect, on, kinds string }
+	type meaning struct{ because, effect, on, when string }
 	named := map[string]meaning{}
 	for _, r := range rules {
 		if r.Name == "" || r.Because == "" {
@@ -31,7 +31,10 @@ func TestBuiltIn(t *testing.T) {
 		if r.Effect != v1alpha1.EffectKeep && r.Effect != v1alpha1.EffectHold {
 			t.Errorf("rule %s has effect %q", r.Name, r.Effect)
 		}
-		m := meaning{r.Because, string(r.Effect), fmt.Sprint(r.On), fmt.Sprint(r.Match.Kinds)}
+		if err := r.Compiles(); err != nil {
+			t.Errorf("rule %s: %v", r.Name, err)
+		}
+		m := meaning{r.Because, string(r.Effect), fmt.Sprint(r.On), r.When}
 		if other, twice := named[r.Name]; twice && other != m {
 			t.Errorf("two rules are called %s: %v and %v", r.Name, other, m)
 		}
@@ -39,6 +42,9 @@ func TestBuiltIn(t *testing.T) {
 	}
 	for _, name := range []string{
 		"autoscaled-replicas", "service-allocations", "workload-selector", "service-selector", "volume-claim-templates", "service-name",
+		"fewer-replicas", "service-type", "storage-class", "claim-class", "claim-shrunk", "crd-scope", "crd-served-version", "crd-stored-version",
+		"ca-bundle", "webhook-fails-closed", "webhook-widened", "webhook-selector", "rbac-escalation",
+		"privileged", "host-path", "host-namespaces", "new-capability",
 		"delete-Namespace", "delete-CustomResourceDefinition", "delete-PersistentVolumeClaim", "delete-PersistentVolume", "delete-StorageClass",
 	} {
 		if _, ok := named[name]; !ok {

@@ -246,6 +246,7 @@ type DangerRule struct {
 //
 // +kubebuilder:object:generate=false
 type ObjectMatch struct {
+	// Group of the API; core is the one without a name.
 	Group     string   `json:"group,omitempty"`
 	Kinds     []string `json:"kinds,omitempty"`
 	Namespace string   `json:"namespace,omitempty"`
