@@ -8,6 +8,8 @@ SHELL := bash
 PKG ?=
 # FUZZTIME is how long each fuzz target runs.
 FUZZTIME ?= 10s
+# TRIPLES is how many plans make oracle checks.
+TRIPLES ?= 20000
 # VERSION is what `keelson --version` says: the last tag v*, and the commits since.
 VERSION ?= $(shell git describe --tags --always --dirty --match='v*' 2>/dev/null || echo unknown)
 
@@ -75,6 +77,12 @@ test-unit: ## run the tests that need no API server (go test -short): the quick 
 	for p in $(packages); do
 		(set -x; go test -C $${p%%:*} -short -shuffle=on $${p#*:})
 	done
+
+.PHONY: oracle
+oracle: lab ## check TRIPLES (20000) random plans against what a real API server makes of them
+	@assets=$$(bin/lab assets)
+	export KUBEBUILDER_ASSETS=$$assets KEELSON_TRIPLES=$(TRIPLES)
+	(set -x; go test -count=1 -timeout=60m -v -run='^TestOracle$$' ./applier)
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (10s)
