@@ -40,12 +40,7 @@ Exit codes: 0 same, 1 differs, 2 a component can't be compared.`,
   keelson diff prod-hz-01 -o json | jq '.objects[] | select(.state == "held")'
   keelson diff prod-hz-01 coredns -o patch
   keelson diff --recorded old.yaml --target new.yaml --live live.yaml -o json`,
-		Args: func(cmd *cobra.Command, given []string) error {
-			if files.asked() {
-				return args("", 0, 0)(cmd, given)
-			}
-			return args("CLUSTER [COMPONENT...]", 1, -1)(cmd, given)
-		},
+		Args:              files.args,
 		ValidArgsFunction: a.completeNames(-1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML, outputPatch); err != nil {
@@ -81,14 +76,7 @@ Exit codes: 0 same, 1 differs, 2 a component can't be compared.`,
 	}
 	f := cmd.Flags()
 	f.SortFlags = false
-	f.StringVar(&files.recorded, "recorded", "", "`FILE` of the objects as last applied")
-	f.StringVar(&files.target, "target", "", "`FILE` of the objects as wanted")
-	f.StringVar(&files.live, "live", "", "`FILE` of the objects as they are")
-	f.StringSliceVar(&files.schemas, "schema", nil, "OpenAPI v3 `FILE` for kinds that are not built in")
-	f.StringVar(&files.component, "component", "", "`NAME` whose objects these are (default: not checked)")
-	f.BoolVar(&files.adopt, "adopt", false, "take over objects that were never applied")
-	f.StringVar(&files.drift, "drift", string(v1alpha1.DriftRestore), "what to do about a person's change:\nrestore or report")
-	f.StringVar(&files.maskKey, "mask-key", "", "`KEY` of the hashes that stand for the data of\nSecrets (default: a new one each time)")
+	files.add(f)
 	return cmd
 }
 

@@ -11,6 +11,9 @@ import (
 	"os"
 	"slices"
 
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v4"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -29,13 +32,37 @@ const offlineLimit = 256 << 20
 type offline struct {
 	recorded, target, live string
 	schemas                []string
+	rules                  string
 	component              string
 	adopt                  bool
 	drift                  string
 	maskKey                string
 }
 
+func (o *offline) add(f *pflag.FlagSet) {
+	f.StringVar(&o.recorded, "recorded", "", "`FILE` of the objects as last applied")
+	f.StringVar(&o.target, "target", "", "`FILE` of the objects as wanted")
+	f.StringVar(&o.live, "live", "", "`FILE` of the objects as they are")
+	f.StringVar(&o.rules, "rules", "", "`FILE` of danger rules, a list as in component.yaml;\nthe built-in ones come behind them")
+	f.StringSliceVar(&o.schemas, "schema", nil, "OpenAPI v3 `FILE` for kinds that are not built in")
+	f.StringVar(&o.component, "component", "", "`NAME` whose objects these are (default: not checked)")
+	f.BoolVar(&o.adopt, "adopt", false, "take over objects that were never applied")
+	f.StringVar(&o.drift, "drift", string(v1alpha1.DriftRestore), "what to do about a person's change:\nrestore or report")
+	f.StringVar(&o.maskKey, "mask-key", "", "`KEY` of the hashes that stand for the data of\nSecrets (default: a new one each time)")
+}
+
 func (o *offline) asked() bool { return o.recorded != "" || o.target != "" || o.live != "" }
+
+// args are those of diff: none with files.
+func (o *offline) args(cmd *cobra.Command, given []string) error {
+	switch {
+	case o.asked():
+		return args("", 0, 0)(cmd, given)
+	case o.rules != "":
+		return usagef("--rules is for files; a cluster has the danger rules of git")
+	}
+	return args("CLUSTER [COMPONENT...]", 1, -1)(cmd, given)
+}
 
 // diffFiles compares files; nothing is asked of a cluster or of git.
 func (a *app) diffFiles(o offline) error {
@@ -84,7 +111,11 @@ func (a *app) showOffline(plan differ.Plan) error {
 
 // policy takes the autoscalers among the live objects for those of the cluster.
 func (o *offline) policy(states []differ.State) (differ.Policy, error) {
-	rules, err := differ.NewRules()
+	own, err := readRules(o.rules)
+	if err != nil {
+		return differ.Policy{}, err
+	}
+	rules, err := differ.NewRules(own)
 	if err != nil {
 		return differ.Policy{}, err
 	}
@@ -106,6 +137,38 @@ func (o *offline) policy(states []differ.State) (differ.Policy, error) {
 		}
 	}
 	return p, nil
+}
+
+// readRules reads danger rules as they stand in component.yaml, as a list; none
+// without a file.
+func readRules(file string) ([]v1alpha1.DangerRule, error) {
+	if file == "" {
+		return nil, nil
+	}
+	data, err := readFile(file)
+	if err != nil {
+		return nil, err
+	}
+	// Not sigs.k8s.io/yaml: there the key on is true.
+	var list any
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	if err := decoder.Decode(&list); err != nil && !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if err := decoder.Decode(new(any)); !errors.Is(err, io.EOF) {
+		return nil, fmt.Errorf("%s holds more than one list of danger rules", file)
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	var rules []v1alpha1.DangerRule
+	strict := json.NewDecoder(bytes.NewReader(text))
+	strict.DisallowUnknownFields()
+	if err := strict.Decode(&rules); err != nil {
+		return nil, fmt.Errorf("%s is no list of danger rules: %w", file, err)
+	}
+	return rules, nil
 }
 
 // readStates joins the objects of the three files by what they name.

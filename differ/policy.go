@@ -83,6 +83,20 @@ func NewRules(scopes ...[]v1alpha1.DangerRule) (Rules, error) {
 	return out, nil
 }
 
+// BuiltInRules are the rules that hold without any in git, one a path, in the
+// order in which they are read.
+func BuiltInRules() ([]v1alpha1.DangerRule, error) {
+	catalogue, err := builtIn(newEnvironment())
+	if err != nil {
+		return nil, err
+	}
+	out := make([]v1alpha1.DangerRule, len(catalogue))
+	for i := range catalogue {
+		out[i] = catalogue[i].DangerRule
+	}
+	return out, nil
+}
+
 func newRule(env environment, r v1alpha1.DangerRule) (rule, error) {
 	p, err := parsePattern(r.Path)
 	if err != nil {

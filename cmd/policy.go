@@ -1,0 +1,207 @@
+package cmd
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/registry"
+)
+
+func newPolicy(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "policy",
+		GroupID: groupGit,
+		Short:   "Show and try out the danger rules",
+		Long: `Policy shows the danger rules: what is kept, held or denied, and why. They stand
+under danger in component.yaml and fleet.yaml; behind them come the built-in
+ones.`,
+		Example: `  keelson policy list coredns`,
+		Args:    args("list", 0, 0),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newPolicyList(a))
+	return cmd
+}
+
+func newPolicyList(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list [COMPONENT]",
+		Short: "List the danger rules in the order in which they are read",
+		Long: `List prints the danger rules of a component in all versions that clusters get,
+of the fleet, and the built-in ones, in the order in which they are read: the
+first that matches decides. A rule with the name of one in a later scope
+replaces it; the replaced one is marked.
+
+Exit codes: 0 printed, 2 the repository can't be read.`,
+		Example: `  keelson policy list
+  keelson policy list coredns
+  keelson policy list -o json | jq -r '.[] | select(.effect == "hold") | .name'`,
+		Args:              args("[COMPONENT]", 0, 1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+				return err
+			}
+			f, err := a.loadFleet(cmd.Context(), false)
+			if err != nil {
+				return err
+			}
+			list, err := listRules(f, args)
+			if err != nil {
+				return err
+			}
+			if a.output != outputText {
+				return a.encode(list)
+			}
+			return a.write([]byte(a.rulesTable(list).String()))
+		},
+	}
+}
+
+// listedRule is a danger rule, with where it comes from. A built-in rule may
+// have several paths.
+type listedRule struct {
+	Name         string               `json:"name"`
+	From         string               `json:"from"`
+	Match        v1alpha1.ObjectMatch `json:"match"`
+	Paths        []string             `json:"paths,omitempty"`
+	On           []v1alpha1.Event     `json:"on,omitempty"`
+	When         string               `json:"when,omitempty"`
+	Effect       v1alpha1.Effect      `json:"effect"`
+	Scope        v1alpha1.Scope       `json:"scope,omitempty"`
+	Because      string               `json:"because"`
+	OverriddenBy string               `json:"overriddenBy,omitempty"`
+}
+
+// listRules lists the rules of a component, if one is named, of the fleet, and
+// the built-in ones.
+func listRules(f *registry.Fleet, components []string) ([]listedRule, error) {
+	builtIn, err := differ.BuiltInRules()
+	if err != nil {
+		return nil, err
+	}
+	var out []listedRule
+	named := map[string]string{} // the first scope that has a rule of a name
+	for _, component := range components {
+		versions := versionsOf(f, component)
+		if len(versions) == 0 {
+			return nil, fmt.Errorf("no cluster gets a component %q", component)
+		}
+		for _, v := range versions { // no version overrides another
+			out = append(out, scope(component+" "+v.Name, v.Spec.Danger, nil)...)
+		}
+		remember(named, out)
+	}
+	out = append(out, scope("fleet", f.Spec.Danger, named)...)
+	remember(named, out)
+	return append(out, scope("built-in", builtIn, named)...), nil
+}
+
+func remember(named map[string]string, rules []listedRule) {
+	for _, r := range rules {
+		if r.Name != "" && named[r.Name] == "" {
+			named[r.Name] = r.From
+		}
+	}
+}
+
+// scope lists the rules of one scope; named are the scopes that have a rule of
+// a name before it.
+func scope(from string, rules []v1alpha1.DangerRule, named map[string]string) []listedRule {
+	var out []listedRule
+	for _, r := range rules {
+		one := listedRule{
+			Name: r.Name, From: from, Match: r.Match, On: r.On, When: strings.Join(strings.Fields(r.When), " "),
+			Effect: r.Effect, Scope: r.Scope, Because: r.Because, OverriddenBy: named[r.Name],
+		}
+		if r.Path != "" {
+			one.Paths = []string{r.Path}
+		}
+		if last := len(out) - 1; last >= 0 && sameButPaths(out[last], one) {
+			out[last].Paths = append(out[last].Paths, one.Paths...)
+			continue
+		}
+		out = append(out, one)
+	}
+	return out
+}
+
+// sameButPaths reports whether two entries are one rule with several paths.
+func sameButPaths(a, b listedRule) bool {
+	same := func(x, y v1alpha1.ObjectMatch) bool {
+		return x.Group == y.Group && x.Namespace == y.Namespace && x.Name == y.Name && slices.Equal(x.Kinds, y.Kinds)
+	}
+	return a.Name == b.Name && a.From == "built-in" && b.From == a.From && a.When == b.When && same(a.Match, b.Match)
+}
+
+// versionsOf are the versions of a component that clusters get.
+func versionsOf(f *registry.Fleet, component string) []*registry.Version {
+	var out []*registry.Version
+	for _, c := range f.Clusters {
+		if d := c.Delivery(component); d != nil && d.Version != nil {
+			out = append(out, d.Version)
+		}
+	}
+	slices.SortFunc(out, func(x, y *registry.Version) int { return cmp.Compare(x.Name, y.Name) })
+	return slices.CompactFunc(out, func(x, y *registry.Version) bool { return x.Name == y.Name })
+}
+
+func (a *app) rulesTable(list []listedRule) *table {
+	t := &table{
+		paint: a.colored(a.env.Out), width: a.env.Columns(a.env.Out),
+		columns: []column{{title: "RULE"}, {title: "FROM"}, {title: "EFFECT"}, {title: "ON", least: 6}, {title: "OBJECTS", least: 10}},
+	}
+	for _, r := range list {
+		effect := string(r.Effect)
+		if r.Scope == v1alpha1.ScopeField {
+			effect += " field"
+		}
+		from, notes := r.From, []cell{{text: oneLine(r.Because)}}
+		if r.OverriddenBy != "" {
+			notes = append(notes, cell{text: oneLine("overridden by " + r.OverriddenBy), style: yellow})
+		}
+		for _, path := range r.Paths {
+			notes = append(notes, cell{text: oneLine("path " + path)})
+		}
+		if r.When != "" {
+			notes = append(notes, cell{text: oneLine("when " + r.When)})
+		}
+		t.rows = append(t.rows, row{notes: notes, cells: []cell{
+			{text: oneLine(r.Name), style: bold},
+			{text: oneLine(from)},
+			{text: oneLine(effect)},
+			{text: oneLine(events(r.On))},
+			{text: oneLine(matched(r.Match))},
+		}})
+	}
+	return t
+}
+
+func events(on []v1alpha1.Event) string {
+	if len(on) == 0 {
+		return "any change"
+	}
+	var out []string
+	for _, event := range on {
+		out = append(out, string(event))
+	}
+	return strings.Join(out, ", ")
+}
+
+// matched says which objects a rule is for.
+func matched(m v1alpha1.ObjectMatch) string {
+	out := cmp.Or(strings.Join(m.Kinds, ", "), "all")
+	if m.Group != "" {
+		out += " of " + m.Group
+	}
+	if m.Namespace != "" || m.Name != "" {
+		out += " " + cmp.Or(m.Namespace, "*") + "/" + cmp.Or(m.Name, "*")
+	}
+	return out
+}

@@ -1,0 +1,92 @@
+package cmd_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestPolicyList(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "")
+	f.edit("fleet.yaml", "name: test", `name: test
+danger:
+- name: fewer-replicas
+  path: .spec.replicas
+  effect: deny
+  because: we never go down
+- name: hosts
+  match: {kinds: [Ingress], namespace: prod}
+  path: .spec.rules
+  on: [remove]
+  when: old != null
+  effect: hold
+  scope: field
+  because: names are contracts`)
+	f.commit()
+	f.keelson("policy", "list").want(t, 0).says(t, "names are contracts", "hold field", "Ingress prod/*", "when old != null", "overridden by fleet", "any change")
+	f.keelson("policy", "list", "web").want(t, 0).says(t, "we never go down")
+	f.keelson("policy", "list", "nobody").want(t, 2).says(t, `no cluster gets a component "nobody"`)
+
+	type listed struct {
+		Name, From, OverriddenBy string
+		Paths                    []string
+	}
+	var got []listed
+	decode(t, f.keelson("policy", "list", "-o", "json").want(t, 0).out, &got)
+	find := func(name, from string) listed {
+		i := slices.IndexFunc(got, func(l listed) bool { return l.Name == name && l.From == from })
+		if i < 0 {
+			t.Fatalf("no rule %s of %s", name, from)
+		}
+		return got[i]
+	}
+	if r := find("fewer-replicas", "built-in"); r.OverriddenBy != "fleet" {
+		t.Errorf("got %+v, want it overridden", r)
+	}
+	if r := find("fewer-replicas", "fleet"); r.OverriddenBy != "" {
+		t.Errorf("got %+v, want it to hold", r)
+	}
+	if r := find("storage-class", "built-in"); r.OverriddenBy != "" || len(r.Paths) != 3 {
+		t.Errorf("got %+v, want three paths", r)
+	}
+}
+
+// rules writes danger rules and returns the arguments that name them.
+func rules(t *testing.T, content string) []string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"--rules", path}
+}
+
+const imageRule = `- {name: images, path: ".spec.template.spec.containers[*].image", on: [change], when: new.endsWith(":v2"), effect: hold, because: v2 is bad}`
+
+func TestDiffFilesRules(t *testing.T) {
+	t.Parallel()
+	target := strings.ReplaceAll(web, "web:v1", "web:v2")
+	cases := map[string]struct {
+		why, rules string
+		code       int
+		says       string
+	}{
+		"Holds":     {"A rule from a file holds.", imageRule, 1, "rule images: v2 is bad"},
+		"None":      {"An empty file has no rules.", "", 1, "1 to update"},
+		"Unknown":   {"A misspelt key must not make a rule that holds nothing.", "- {name: a, pth: .spec, effect: hold, because: b}", 2, `unknown field "pth"`},
+		"NoList":    {"Rules are a list.", "danger: []", 2, "no list of danger rules"},
+		"TwoLists":  {"The second one must not be lost.", "[]\n---\n[]", 2, "more than one list"},
+		"Condition": {"A condition is checked.", "- {name: a, path: .spec, when: 'new <', effect: hold, because: b}", 2, `danger rule "a": when: line 1`},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			t.Log(c.why)
+			keelson(t, append(files(t, web, target, web), rules(t, c.rules)...)...).want(t, c.code).says(t, c.says)
+		})
+	}
+	keelson(t, append([]string{"diff", "prod"}, rules(t, imageRule)...)...).want(t, 2).says(t, "--rules is for files")
+}
