@@ -38,12 +38,15 @@ func (c *comparison) decide(w *row) (Field, bool) {
 }
 
 func (c *comparison) ruleFor(w *row) (finding, bool) {
-	if w.same(w.t, w.l) || c.defaulted(w) {
+	if w.same(w.t, w.l) {
 		return finding{}, false
 	}
 	r, found := c.find(event(w), w)
 	if !found || c.live == nil && r.Effect != v1alpha1.EffectDeny {
 		return finding{}, false
+	}
+	if c.defaulted(w) && (r.effect() != v1alpha1.EffectKeep || r.inside) {
+		return finding{}, false // to keep what is there is right in any case
 	}
 	return r, true
 }
