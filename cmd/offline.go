@@ -64,24 +64,39 @@ func (o *offline) args(cmd *cobra.Command, given []string) error {
 	return args("CLUSTER [COMPONENT...]", 1, -1)(cmd, given)
 }
 
-// diffFiles compares files; nothing is asked of a cluster or of git.
-func (a *app) diffFiles(o offline) error {
+// compared is what is compared of files.
+type compared struct {
+	states  []differ.State
+	schemas differ.Schemas
+	policy  differ.Policy
+}
+
+func (o *offline) read() (compared, error) {
 	if err := oneOf("--drift", o.drift, string(v1alpha1.DriftRestore), string(v1alpha1.DriftReport)); err != nil {
-		return err
+		return compared{}, err
 	}
-	states, versions, err := readStates(o)
+	states, versions, err := readStates(*o)
 	if err != nil {
-		return err
+		return compared{}, err
 	}
 	schemas, err := readSchemas(o.schemas, versions)
 	if err != nil {
-		return err
+		return compared{}, err
 	}
 	policy, err := o.policy(states)
 	if err != nil {
+		return compared{}, err
+	}
+	return compared{states: states, schemas: schemas, policy: policy}, nil
+}
+
+// diffFiles compares files; nothing is asked of a cluster or of git.
+func (a *app) diffFiles(o offline) error {
+	c, err := o.read()
+	if err != nil {
 		return err
 	}
-	plan, err := differ.Compare(schemas, states, policy)
+	plan, err := differ.Compare(c.schemas, c.states, c.policy)
 	if err != nil {
 		return fmt.Errorf("compare: %w", err)
 	}

@@ -25,7 +25,7 @@ ones.`,
 		Args:    args("list", 0, 0),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPolicyList(a))
+	cmd.AddCommand(newPolicyList(a), newPolicyTest(a))
 	return cmd
 }
 
@@ -62,6 +62,108 @@ Exit codes: 0 printed, 2 the repository can't be read.`,
 			return a.write([]byte(a.rulesTable(list).String()))
 		},
 	}
+}
+
+func newPolicyTest(a *app) *cobra.Command {
+	var files offline
+	cmd := &cobra.Command{
+		Use:   "test --recorded R --target T --live L",
+		Short: "Try out danger rules on files of objects",
+		Long: `Test compares files of objects as 'keelson diff' does, and prints which danger
+rule fires on which field, and which come close: those whose object and path
+match, and whose event or condition does not. It asks neither git nor a cluster.
+
+Exit codes: 0 printed, 2 a file can't be read or a rule is malformed.`,
+		Example: `  keelson policy test --recorded old.yaml --target new.yaml --live live.yaml
+  keelson policy test --target new.yaml --live live.yaml --rules rules.yaml`,
+		Args:              args("none", 0, 0),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(*cobra.Command, []string) error {
+			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+				return err
+			}
+			if !files.asked() {
+				return usagef("give files with --recorded, --target or --live")
+			}
+			return a.tryRules(files)
+		},
+	}
+	f := cmd.Flags()
+	f.SortFlags = false
+	files.add(f)
+	return cmd
+}
+
+// triedRule is a trial, with what happens to the field.
+type triedRule struct {
+	differ.Trial
+	Action string `json:"action,omitempty"`
+}
+
+func (a *app) tryRules(o offline) error {
+	c, err := o.read()
+	if err != nil {
+		return err
+	}
+	plan, err := differ.Compare(c.schemas, c.states, c.policy)
+	if err != nil {
+		return fmt.Errorf("compare: %w", err)
+	}
+	trials, err := differ.Try(c.schemas, c.states, c.policy)
+	if err != nil {
+		return fmt.Errorf("try the rules: %w", err)
+	}
+	type place struct {
+		id   differ.ID
+		path string
+	}
+	actions := map[place]string{}
+	for _, change := range plan.Changes {
+		actions[place{change.ID, ""}] = change.State.String()
+		for _, f := range change.Fields {
+			actions[place{change.ID, f.Path}] = f.Action.String()
+		}
+	}
+	list := make([]triedRule, len(trials))
+	for i, t := range trials {
+		list[i] = triedRule{Trial: t, Action: actions[place{t.ID, t.Path}]}
+	}
+	if a.output != outputText {
+		return a.encode(list)
+	}
+	if len(list) == 0 {
+		return a.write([]byte("no rule fires, and none comes close\n"))
+	}
+	return a.write([]byte(a.trialsTable(list).String()))
+}
+
+func (a *app) trialsTable(list []triedRule) *table {
+	t := &table{
+		paint: a.colored(a.env.Out), width: a.env.Columns(a.env.Out),
+		columns: []column{
+			{title: "OBJECT", least: 10},
+			{title: "FIELD", least: 10, tail: true},
+			{title: "EVENT"},
+			{title: "RULE"},
+			{title: "OUTCOME"},
+			{title: "THE FIELD IS"},
+		},
+	}
+	for _, r := range list {
+		outcome := cell{text: string(r.Outcome)}
+		if r.Outcome == differ.OutcomeFires {
+			outcome.style = yellow
+		}
+		t.rows = append(t.rows, row{cells: []cell{
+			{text: oneLine(r.ID.String())},
+			{text: oneLine(r.Path)},
+			{text: string(r.Event)},
+			{text: oneLine(r.Rule)},
+			outcome,
+			{text: r.Action},
+		}})
+	}
+	return t
 }
 
 // listedRule is a danger rule, with where it comes from. A built-in rule may

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestPolicyList(t *testing.T) {
@@ -90,3 +92,34 @@ func TestDiffFilesRules(t *testing.T) {
 	}
 	keelson(t, append([]string{"diff", "prod"}, rules(t, imageRule)...)...).want(t, 2).says(t, "--rules is for files")
 }
+
+func TestPolicyTest(t *testing.T) {
+	t.Parallel()
+	target := strings.NewReplacer("web:v1", "web:v2", "replicas: 2", "replicas: 3").Replace(web)
+	given := append([]string{"policy", "test"}, files(t, web, target, web)[1:]...)
+	type tried struct {
+		Path, Event, Rule, Outcome, Action string
+	}
+	var got []tried
+	text := strings.Replace(imageRule, "on: [change]", "on: [add]", 1) + "\n" + strings.Replace(imageRule, "name: images", "name: second", 1)
+	decode(t, keelson(t, append(append(given, rules(t, text)...), "-o", "json")...).want(t, 0).out, &got)
+	const image = `.spec.template.spec.containers[name="web"].image`
+	want := []tried{
+		{".spec.replicas", "change", "fewer-replicas", "condition is false", "set"},
+		{image, "change", "images", "other event", "hold"},
+		{image, "change", "second", "fires", "hold"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	keelson(t, given...).want(t, 0).says(t, "fewer-replicas", "condition is false")
+	keelson(t, append([]string{"policy", "test"}, files(t, web, web, web)[1:]...)...).want(t, 0).says(t, "no rule fires")
+	keelson(t, append([]string{"policy", "test"}, files(t, namespace, "", namespace)[1:]...)...).want(t, 0).says(t, "delete-Namespace", "fires", "held")
+	keelson(t, "policy", "test").want(t, 2).says(t, "--recorded")
+}
+
+const namespace = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: prod}
+`

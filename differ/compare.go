@@ -110,34 +110,45 @@ func (c *Change) stop(state ObjectState, rule, because string) {
 }
 
 func compareOne(schemas Schemas, s State, policy Policy) (Change, error) {
-	c := comparison{
+	c := newComparison(schemas, s, policy)
+	if err := c.run(); err != nil {
+		return Change{}, err
+	}
+	return c.change, nil
+}
+
+func newComparison(schemas Schemas, s State, policy Policy) *comparison {
+	c := &comparison{
 		state: s, policy: policy, mask: maskFor(s.ID, policy.MaskKey),
 		recorded: canonical(s.Recorded), target: canonical(content(s.Target)), live: canonical(s.Live),
 		change: Change{ID: s.ID, Op: OpNone, State: StateSynced, Live: s.Live, Record: s.Recorded},
-	}
-	for _, err := range []error{
-		checkDepth("recorded", c.recorded), checkDepth("target", c.target), checkDepth("live", c.live),
-	} {
-		if err != nil {
-			return Change{}, err
-		}
 	}
 	c.change.APIVersion, _ = firstOf(c.target, c.live, c.recorded)["apiVersion"].(string)
 	if s.Target != nil {
 		c.change.Source = s.Target.Source
 	}
 	c.typ = schemas.typeOf(schema.FromAPIVersionAndKind(c.change.APIVersion, s.ID.Kind))
+	return c
+}
+
+// run fills in the change.
+func (c *comparison) run() error {
+	for _, err := range []error{
+		checkDepth("recorded", c.recorded), checkDepth("target", c.target), checkDepth("live", c.live),
+	} {
+		if err != nil {
+			return err
+		}
+	}
 	switch {
 	case c.target == nil && c.live == nil:
 		c.change.Op, c.change.Record, c.change.RecordStale = OpForget, nil, true
 	case c.target == nil:
 		c.remove()
 	default:
-		if err := c.bring(); err != nil {
-			return Change{}, err
-		}
+		return c.bring()
 	}
-	return c.change, nil
+	return nil
 }
 
 func content(o *renderer.Object) map[string]any {
@@ -175,7 +186,9 @@ type comparison struct {
 	rules        []*rule        // those for the object; nil until a row needs them
 	known        map[string]any // what conditions may read, whatever the field
 	waiting      *fieldpath.Set // fields that are held, and their object is not
-	letGo        bool           // a field that is kept or released is still Keelson's
+	tracing      bool           // trials are wanted
+	trials       []Trial
+	letGo        bool // a field that is kept or released is still Keelson's
 }
 
 // remove plans the end of an object that is no longer wanted.

@@ -179,7 +179,7 @@ func (f finding) because() string {
 // live differ there.
 func (c *comparison) find(event v1alpha1.Event, w *row) (finding, bool) {
 	for _, r := range c.applicable() {
-		if !r.on(event) {
+		if !r.on(event) && !c.tracing {
 			continue
 		}
 		rest, ok := pattern(nil), true
@@ -189,9 +189,15 @@ func (c *comparison) find(event v1alpha1.Event, w *row) (finding, bool) {
 		if !ok {
 			continue
 		}
+		if !r.on(event) {
+			c.tried(r, event, w, OutcomeOtherEvent)
+			continue
+		}
 		if yes, err := c.applies(r, w, rest); yes || err != nil {
+			c.tried(r, event, w, OutcomeFires)
 			return finding{rule: r, inside: len(rest) > 0, failed: err}, true
 		}
+		c.tried(r, event, w, OutcomeCondition)
 	}
 	return finding{}, false
 }
