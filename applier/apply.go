@@ -102,6 +102,9 @@ func (c *Cluster) Apply(ctx context.Context, p *Prepared, o ApplyOptions) (Outco
 }
 
 func (a *applying) run(ctx context.Context) error {
+	if !a.Plan.Writes() && !a.recordStale() {
+		return nil // what is held waits, and costs nothing
+	}
 	if err := a.intend(ctx); err != nil {
 		return err
 	}

@@ -410,6 +410,21 @@ func TestSelectorHeld(t *testing.T) {
 	if p := w.plan(want); p.Settled() || p.Plan.Count(differ.OpUpdate) != 0 {
 		t.Errorf("want held and nothing to write:\n%s", show(p))
 	}
+	record := w.record()
+	w.apply(want)
+	if w.record() != record {
+		t.Error("a held change costs a write of the record each time")
+	}
+}
+
+// record is the resourceVersion of the component's record.
+func (w *world) record() string {
+	w.t.Helper()
+	u, err := w.dynamic.Resource(secrets).Namespace("keelson-system").Get(w.t.Context(), "record-"+w.component, metav1.GetOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return u.GetResourceVersion()
 }
 
 // What left the chart is deleted, once, and only that.

@@ -194,6 +194,18 @@ func (p Plan) Settled() bool {
 	return true
 }
 
+// Writes reports whether the plan changes anything, be it only the record. A
+// plan that only waits, held, does not.
+func (p Plan) Writes() bool {
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if c.RecordStale || c.Op == OpCreate || c.Op == OpUpdate || c.Op == OpDelete || c.Op == OpForget {
+			return true
+		}
+	}
+	return false
+}
+
 // Differs reports whether any object is not as git wants it.
 func (p Plan) Differs() bool {
 	for i := range p.Changes {
