@@ -31,6 +31,9 @@ const (
 	// retryFirst and retryLast bound the wait after a failure.
 	retryFirst = 200 * time.Millisecond
 	retryLast  = 30 * time.Second
+	// publishLag is longer than an API server takes to publish the schema of a
+	// CRD that changed; until then it hands out the old one.
+	publishLag = 5 * time.Second
 	// drainTimeout is how long a stopping process finishes what it has begun.
 	drainTimeout = 15 * time.Second
 )
@@ -176,7 +179,11 @@ func (a *agent) dial(ctx context.Context) error {
 		return err
 	}
 	live.changed = a.changed
-	live.schemaChanged = func(group string) { cluster.Rediscover(group); a.all() }
+	live.schemaChanged = func(group string) {
+		relearn := func() { cluster.Rediscover(group); a.all() }
+		relearn()
+		time.AfterFunc(publishLag, relearn)
+	}
 	if err := cluster.Prepare(ctx); err != nil {
 		return err
 	}
