@@ -11,6 +11,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -33,6 +34,7 @@ const crdTimeout = time.Minute
 // writer keeps the Deliveries of the hub. It writes what changed, and of many
 // changes to one Delivery the last.
 type writer struct {
+	hub    *rest.Config
 	client client.Client
 	core   typedcorev1.CoreV1Interface
 	scheme *runtime.Scheme
@@ -64,7 +66,7 @@ func newWriter(hub *rest.Config, log *slog.Logger, now func() time.Time) (*write
 		return nil, fmt.Errorf("hub: %w", err)
 	}
 	return &writer{
-		client: c, core: core, scheme: scheme, log: log, now: now,
+		hub: hub, client: c, core: core, scheme: scheme, log: log, now: now,
 		wanted: map[string]v1alpha1.DeliveryStatus{}, written: map[string]*v1alpha1.Delivery{},
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)),
@@ -86,8 +88,8 @@ func (w *writer) prepare(ctx context.Context) error {
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create Namespace %s: %w", v1alpha1.Namespace, err)
 	}
-	var list v1alpha1.DeliveryList
-	if err := w.client.List(ctx, &list, client.InNamespace(v1alpha1.Namespace)); err != nil {
+	list, err := w.list(ctx)
+	if err != nil {
 		return fmt.Errorf("list Deliveries: %w", err)
 	}
 	w.mu.Lock()
@@ -96,6 +98,25 @@ func (w *writer) prepare(ctx context.Context) error {
 		w.written[list.Items[i].Name] = &list.Items[i]
 	}
 	return nil
+}
+
+// list reads the Deliveries. Discovery may lag behind a CRD that is established,
+// and a client remembers what it discovered: each try has a new one.
+func (w *writer) list(ctx context.Context) (v1alpha1.DeliveryList, error) {
+	var list v1alpha1.DeliveryList
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, crdTimeout, true, func(ctx context.Context) (bool, error) {
+		c, err := client.New(w.hub, client.Options{Scheme: w.scheme})
+		if err != nil {
+			return false, err //nolint:wrapcheck // the caller says what for
+		}
+		w.client = c
+		err = c.List(ctx, &list, client.InNamespace(v1alpha1.Namespace))
+		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return err == nil, err //nolint:wrapcheck // as above
+	})
+	return list, err //nolint:wrapcheck // the caller says what for
 }
 
 // serve applies a CRD and waits until it is established.
