@@ -9,13 +9,35 @@ import (
 // builtIn is the catalogue that holds without any rule in git. Every rule has
 // a case in testdata.
 func builtIn(env environment) (Rules, error) {
-	autoscaled := func(id ID, p Policy) bool { return p.Autoscaled[id] }
+	scaled := func(what Scaling) func(ID, Policy) bool {
+		return func(id ID, p Policy) bool { return p.Scaled[id]&what != 0 }
+	}
 	changed := []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove}
 	catalogue := []catalogued{
 		{
-			name: "autoscaled-replicas", effect: v1alpha1.EffectKeep, applies: autoscaled,
+			name: "autoscaled-replicas", effect: v1alpha1.EffectKeep, applies: scaled(ScalesReplicas),
 			because: "an autoscaler owns the number of replicas",
 			paths:   []string{".spec.replicas"},
+		},
+		{
+			name: "autoscaled-requests", effect: v1alpha1.EffectKeep, applies: scaled(ScalesRequests), on: changed,
+			because: "a vertical autoscaler owns the requests",
+			paths:   inContainers(".resources.requests"),
+		},
+		{
+			name: "autoscaled-limits", effect: v1alpha1.EffectKeep, applies: scaled(ScalesLimits), on: changed,
+			because: "a vertical autoscaler owns the limits",
+			paths:   inContainers(".resources.limits"),
+		},
+		{
+			name: "finalizers", effect: v1alpha1.EffectKeep, on: changed,
+			because: "without its finalizer an object may go before it is cleaned up",
+			paths:   []string{".metadata.finalizers"},
+		},
+		{
+			name: "owner-references", effect: v1alpha1.EffectKeep, on: changed,
+			because: "without its owner an object stays for ever, and with another one it may be deleted",
+			paths:   []string{".metadata.ownerReferences"},
 		},
 		{
 			name: "fewer-replicas", effect: v1alpha1.EffectHold, on: changed,
@@ -46,6 +68,7 @@ func builtIn(env environment) (Rules, error) {
 	catalogue = append(catalogue, ofStorage()...)
 	catalogue = append(catalogue, ofTheAPI()...)
 	catalogue = append(catalogue, ofPods()...)
+	catalogue = append(catalogue, immutable()...)
 	catalogue = append(
 		catalogue,
 		deletion(coreGroup, "Namespace", "deleting a Namespace deletes everything in it"),
@@ -183,18 +206,6 @@ n.?resourceNames.orValue([]) != [] && n.resourceNames.all(x, x in o.resourceName
 // ofPods are the rules on what pods may do to their node. They have no kind:
 // custom workloads have pod templates, too.
 func ofPods() []catalogued {
-	inPods := func(paths ...string) []string {
-		var out []string
-		for _, spec := range []string{".spec.template.spec", ".spec.jobTemplate.spec.template.spec"} {
-			for _, path := range paths {
-				out = append(out, spec+path)
-			}
-		}
-		return out
-	}
-	inContainers := func(path string) []string {
-		return inPods(".containers[*]"+path, ".initContainers[*]"+path)
-	}
 	const gained = `new == true && old != true`
 	return []catalogued{
 		{
@@ -215,6 +226,21 @@ func ofPods() []catalogued {
 			paths: inContainers(".securityContext.capabilities.add"),
 		},
 	}
+}
+
+// inPods are paths in the pod templates of workloads.
+func inPods(paths ...string) []string {
+	var out []string
+	for _, spec := range []string{".spec.template.spec", ".spec.jobTemplate.spec.template.spec"} {
+		for _, path := range paths {
+			out = append(out, spec+path)
+		}
+	}
+	return out
+}
+
+func inContainers(path string) []string {
+	return inPods(".containers[*]"+path, ".initContainers[*]"+path)
 }
 
 // catalogued is a built-in rule; one danger rule a path.

@@ -42,6 +42,9 @@ type State struct {
 	// Normal holds the hashes of differences that the API server has shown to
 	// be its own normal form of the target; see [Residue].
 	Normal []string
+	// DryRun is what the API server said to the change that was planned before;
+	// nil: it was not asked.
+	DryRun *DryRun
 }
 
 // DuplicateError says that one object stands twice among the states.
@@ -88,15 +91,21 @@ func CompareIDs(a, b ID) int {
 
 // boundDeletions holds every deletion when there are more than
 // max(10, 10 % of the component's objects): a mistake in git or in a chart
-// looks just like this.
+// looks just like this. Approved ones are no mistake.
 func (p *Plan) boundDeletions() {
 	const least, percent = 10, 10
-	deletions := p.Count(OpDelete)
+	bound := func(c *Change) bool { return (c.Op == OpDelete || c.Op == OpReplace) && !c.Approved }
+	deletions := 0
+	for i := range p.Changes {
+		if bound(&p.Changes[i]) {
+			deletions++
+		}
+	}
 	if deletions <= max(least, len(p.Changes)*percent/100) {
 		return
 	}
 	for i := range p.Changes {
-		if c := &p.Changes[i]; c.Op == OpDelete {
+		if c := &p.Changes[i]; bound(c) {
 			c.stop(StateHeld, "deletion-budget",
 				fmt.Sprintf("%d of %d objects would be deleted at once", deletions, len(p.Changes)))
 		}
@@ -106,7 +115,7 @@ func (p *Plan) boundDeletions() {
 // stop leaves the object as it is.
 func (c *Change) stop(state ObjectState, rule, because string) {
 	c.Op, c.State, c.Rule, c.Because = OpNone, state, rule, because
-	c.Patch, c.HandOver, c.RecordStale = nil, nil, false
+	c.Patch, c.First, c.HandOver, c.Migrate, c.RecordStale = nil, nil, nil, nil, false
 }
 
 func compareOne(schemas Schemas, s State, policy Policy) (Change, error) {
@@ -121,13 +130,13 @@ func newComparison(schemas Schemas, s State, policy Policy) *comparison {
 	c := &comparison{
 		state: s, policy: policy, mask: maskFor(s.ID, policy.MaskKey),
 		recorded: canonical(s.Recorded), target: canonical(content(s.Target)), live: canonical(s.Live),
-		change: Change{ID: s.ID, Op: OpNone, State: StateSynced, Live: s.Live, Record: s.Recorded},
+		change: Change{ID: s.ID, Op: OpNone, State: StateSynced, Live: s.Live, Record: s.Recorded, Normal: s.Normal},
 	}
 	c.change.APIVersion, _ = firstOf(c.target, c.live, c.recorded)["apiVersion"].(string)
 	if s.Target != nil {
 		c.change.Source = s.Target.Source
 	}
-	c.typ = schemas.typeOf(schema.FromAPIVersionAndKind(c.change.APIVersion, s.ID.Kind))
+	c.typ, c.schema = schemas.typeOf(schema.FromAPIVersionAndKind(c.change.APIVersion, s.ID.Kind))
 	return c
 }
 
@@ -173,22 +182,42 @@ type comparison struct {
 	policy Policy
 	mask   mask
 	typ    typed.ParseableType
+	schema string // the hash of the schema that typ is of
 	who    owners // unread until a row needs them
 	change Change
 
 	recorded, target, live map[string]any // canonical
 
-	newToKeelson bool           // exists, and Keelson never wrote to it
-	rebuilt      bool           // what was recorded is told from managedFields
-	kept         *fieldpath.Set // fields that are left out of the patch
-	dropped      *fieldpath.Set // fields that were handed over, and must go now
-	taken        *fieldpath.Set // list items that go with what persons changed in them
-	rules        []*rule        // those for the object; nil until a row needs them
-	known        map[string]any // what conditions may read, whatever the field
-	waiting      *fieldpath.Set // fields that are held, and their object is not
-	tracing      bool           // trials are wanted
+	newToKeelson bool             // exists, and Keelson never wrote to it
+	rebuilt      bool             // what was recorded is told from managedFields
+	hollow       []fieldpath.Path // maps and lists that are wanted empty, and are not
+	rules        []*rule          // those for the object; nil until a row needs them
+	known        map[string]any   // what conditions may read, whatever the field
+	tracing      bool             // trials are wanted
 	trials       []Trial
-	letGo        bool // a field that is kept or released is still Keelson's
+
+	decisions
+}
+
+// decisions are what the rows of one object come to.
+type decisions struct {
+	kept    *fieldpath.Set // fields that are left out of the patch
+	dropped *fieldpath.Set // fields that were handed over, and must go now
+	taken   *fieldpath.Set // list items that go with what persons changed in them
+	waiting *fieldpath.Set // fields that are held, and their object is not
+	removed *fieldpath.Set // fields, and whole list items, that go
+	moved   *fieldpath.Set // fields that are set, restored or removed
+	letGo   bool           // a field that is kept or released is still Keelson's
+	// differing rows are those that are set or restored.
+	differing []row
+	fixed     bool // no update can bring the object to its target
+}
+
+func newDecisions() decisions {
+	return decisions{
+		kept: &fieldpath.Set{}, dropped: &fieldpath.Set{}, taken: &fieldpath.Set{},
+		waiting: &fieldpath.Set{}, removed: &fieldpath.Set{}, moved: &fieldpath.Set{},
+	}
 }
 
 // remove plans the end of an object that is no longer wanted.
@@ -212,10 +241,13 @@ func (c *comparison) remove() {
 	default:
 		c.change.Op, c.change.State = OpDelete, StateChanged
 		c.change.Hash = hashOf("delete", c.state.ID.String(), fmt.Sprint(nested(c.state.Live, "metadata", "uid")))
+		c.change.Approved = c.approved()
 		if r, found := c.find(v1alpha1.OnDeleteObject, nil); found {
 			switch r.effect() {
 			case v1alpha1.EffectHold:
-				c.change.stop(StateHeld, r.Name, r.because())
+				if !c.change.Approved {
+					c.change.stop(StateHeld, r.Name, r.because())
+				}
 			case v1alpha1.EffectKeep:
 				forget("rule " + r.Name + ": " + r.Because)
 			case v1alpha1.EffectAllow:
@@ -256,8 +288,13 @@ func (c *comparison) bring() error {
 			return err
 		}
 	}
-	c.kept, c.dropped, c.taken, c.waiting = &fieldpath.Set{}, &fieldpath.Set{}, &fieldpath.Set{}, &fieldpath.Set{}
 	worst := c.decideAll(rows)
+	if c.change.State == StateHeld && c.approved() {
+		hash := c.change.Hash
+		c.change.Approved = true
+		worst = c.decideAll(rows)
+		c.change.Hash = hash
+	}
 	if worst == StateChanged && !c.kept.Empty() && !c.who.read {
 		c.change.OwnersUnread = true // a kept field may have to be handed over
 	}
@@ -270,13 +307,24 @@ func (c *comparison) bring() error {
 		c.change.Record = c.record()
 		c.change.RecordStale = c.change.RecordStale || !equal(c.change.Record, any(c.state.Recorded))
 		c.send(worst)
+		c.foresee()
+	}
+	if c.change.Op != OpUpdate {
+		c.change.Migrate = nil
 	}
 	return nil
+}
+
+// approved reports whether git approves the difference.
+func (c *comparison) approved() bool {
+	return slices.Contains(c.policy.Approved[c.state.ID], c.change.Hash)
 }
 
 // decideAll decides about every row. It returns what they make of the object,
 // but for the fields that wait alone.
 func (c *comparison) decideAll(rows []row) ObjectState {
+	c.decisions, c.trials = newDecisions(), nil
+	c.change.Fields, c.change.RecordStale = nil, false
 	all, waiting := sha256.New(), sha256.New()
 	worst := StateSynced
 	for i := range rows {
@@ -351,7 +399,9 @@ func (c *comparison) findRecorded() error {
 		c.change.OwnersUnread = true
 		return nil
 	}
-	c.newToKeelson = lost && !c.who.known()
+	if c.newToKeelson = lost && !c.who.known(); c.newToKeelson {
+		c.change.Migrate = c.who.migrate()
+	}
 	c.rebuilt = true
 	fields := c.who.union(isApplied)
 	c.recorded, _ = carver{c.typ.Schema}.extract(c.typ.TypeRef, c.live, fields).(map[string]any)
@@ -371,7 +421,8 @@ func (c *comparison) readOwners() error {
 // rows are the leaf fields that are not settled, Secret data masked.
 func (c *comparison) rows(recorded map[string]any) []row {
 	var out []row
-	w := walker{schema: c.typ.Schema, emit: func(w row) {
+	c.hollow = nil
+	w := walker{schema: c.typ.Schema, hollow: func(p fieldpath.Path) { c.hollow = append(c.hollow, p.Copy()) }, emit: func(w row) {
 		if w.same(w.t, w.l) && w.same(w.r, w.t) || identity(w.path) {
 			return
 		}
@@ -411,7 +462,7 @@ func identity(p fieldpath.Path) bool {
 // normal reports whether the API server has shown the live value to be what it
 // makes of the given one.
 func (c *comparison) normal(w *row, sent cell) bool {
-	return len(c.state.Normal) > 0 && slices.Contains(c.state.Normal, w.hash(sent))
+	return len(c.state.Normal) > 0 && slices.Contains(c.state.Normal, c.hash(w, sent))
 }
 
 // bytes tells a row from every other by its path, what was sent and what is there.
@@ -424,10 +475,10 @@ func (w *row) bytes(sent cell) []byte {
 	return data
 }
 
-// hash tells a normal form. That a field has none in its item says nothing about
-// the field once the item is gone.
-func (w *row) hash(sent cell) string {
-	data := w.bytes(sent)
+// hash tells a normal form, which holds as long as the schema. That a field has
+// none in its item says nothing about the field once the item is gone.
+func (c *comparison) hash(w *row, sent cell) string {
+	data := append(w.bytes(sent), c.schema...)
 	if w.removed {
 		data = append(data, " with its item"...)
 	}
@@ -446,10 +497,15 @@ func (c *comparison) send(worst ObjectState) {
 	case c.live == nil:
 		c.change.Op, c.change.State = OpCreate, StateChanged
 		c.change.Patch = c.target
+	case worst == StateChanged && c.fixed:
+		c.replace()
 	case worst == StateChanged:
 		c.change.Op = OpUpdate
 		c.change.Patch = c.without(c.kept)
 		c.change.HandOver = c.handOver()
+		if emptied := c.emptied(); !emptied.Empty() {
+			c.change.First = c.without(c.kept.Union(emptied))
+		}
 	}
 }
 
@@ -468,7 +524,7 @@ func (c *comparison) handOver() map[string]any {
 	alone := c.who.union(isApplied).Difference(c.who.union(func(e ownerEntry) bool { return !e.applied }))
 	fields := &fieldpath.Set{}
 	keep := func(p fieldpath.Path) {
-		if c.vanishes(alone, p) {
+		if c.vanishes(alone, p) && !hasPrefix(fields, p) { // of what goes over as a whole no part is named
 			fields.Insert(p.Copy())
 		}
 	}
@@ -487,7 +543,7 @@ func (c *comparison) handOver() map[string]any {
 		return nil
 	}
 	c.who.union(isHandOver).Leaves().Iterate(func(p fieldpath.Path) {
-		if !hasPrefix(c.dropped, p) {
+		if !hasPrefix(c.dropped, p) && !hasPrefix(fields, p) {
 			fields.Insert(p.Copy())
 		}
 	})
@@ -540,14 +596,14 @@ func Residue(schemas Schemas, change Change, answer map[string]any, policy Polic
 	c := comparison{
 		state: State{ID: change.ID}, mask: maskFor(change.ID, policy.MaskKey),
 		target: change.Patch, live: canonical(answer),
-		typ: schemas.typeOf(schema.FromAPIVersionAndKind(change.APIVersion, change.ID.Kind)),
 	}
+	c.typ, c.schema = schemas.typeOf(schema.FromAPIVersionAndKind(change.APIVersion, change.ID.Kind))
 	if checkDepth("live", c.live) != nil {
 		return nil // Compare will say so
 	}
 	var out []string
 	for _, w := range c.rows(change.Patch) {
-		out = append(out, w.hash(w.t))
+		out = append(out, c.hash(&w, w.t))
 	}
 	return out
 }

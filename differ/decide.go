@@ -19,12 +19,23 @@ func (c *comparison) decide(w *row) (Field, bool) {
 		f.Action, f.Rule, f.Because = ActionKeep, r.Name, r.Because
 	} else {
 		f.Action, f.Because = c.table(w)
-		if found && guard(r, &f) && c.alone(r, w) {
+		if found && c.guard(r, &f) && c.alone(r, w) {
 			c.wait(w)
 		}
 	}
-	if f.Action == ActionKeep {
+	switch f.Action {
+	case ActionKeep:
 		c.kept.Insert(w.path)
+	case ActionRemove:
+		c.removed.Insert(w.whole())
+	case ActionSet, ActionRestore, ActionRelease, ActionHold, ActionDeny, ActionAdopt:
+	}
+	if f.Action != ActionAdopt && stateOf(f.Action) == StateChanged && !c.waiting.Has(w.path) {
+		c.moved.Insert(w.path)
+		c.fixed = c.fixed || c.cannotUpdate(w)
+		if f.Action != ActionRemove {
+			c.differing = append(c.differing, *w)
+		}
 	}
 	if (f.Action == ActionKeep || f.Action == ActionRelease) && !w.t.present && c.ownerOf(w) != ownerUnread {
 		// The record is about to forget the field. Were Keelson to own it still,
@@ -62,10 +73,11 @@ func (c *comparison) defaulted(w *row) bool {
 
 // guard lets a danger rule overrule what the table calls for, and reports
 // whether it did.
-func guard(r finding, f *Field) bool {
+func (c *comparison) guard(r finding, f *Field) bool {
 	if f.Action == 0 || f.Action == ActionKeep || f.Action == ActionRelease {
 		return false
 	}
+	action := ActionHold
 	switch r.effect() {
 	case v1alpha1.EffectAllow:
 		return false
@@ -73,14 +85,28 @@ func guard(r finding, f *Field) bool {
 		if !r.inside {
 			return false // there is no live value
 		}
-		f.Action = ActionHold // a part of a whole can't be kept alone
+		// A part of a whole can't be kept alone.
 	case v1alpha1.EffectHold:
-		f.Action = ActionHold
 	default: // deny, or an effect that this version does not know
-		f.Action = ActionDeny
+		action = ActionDeny
 	}
 	f.Rule, f.Because = r.Name, r.because()
+	if action == ActionHold && c.change.Approved {
+		f.Because = becauseApproved + f.Because
+		return false
+	}
+	f.Action = action
 	return true
+}
+
+const becauseApproved = "approved in git, though "
+
+// hold waits for an approval in git; with one, the field goes its way.
+func (c *comparison) hold(otherwise Action, because string) (Action, string) {
+	if c.change.Approved {
+		return otherwise, becauseApproved + because
+	}
+	return ActionHold, because
 }
 
 // alone reports whether a field waits, and the rest of its object moves. A
@@ -105,10 +131,7 @@ func (c *comparison) alone(r finding, w *row) bool {
 // noted for its removal.
 func (c *comparison) wait(w *row) {
 	c.waiting.Insert(w.path)
-	whole := w.path
-	if w.gone > 0 {
-		whole = w.path[:w.gone]
-	}
+	whole := w.whole()
 	c.dropped = c.dropped.Difference(fieldpath.NewSet(whole))
 	c.taken = c.taken.Difference(fieldpath.NewSet(whole))
 }
@@ -118,6 +141,8 @@ func (c *comparison) table(w *row) (Action, string) {
 	switch {
 	case w.t.present && w.same(w.t, w.l):
 		return c.alreadyThere(w)
+	case c.newToKeelson && !c.policy.Adopt && !c.change.Approved:
+		return ActionHold, "the object exists and Keelson never applied it; adopt: true in component.yaml takes it over"
 	case w.t.present && !w.l.present && (w.r.present || w.removed) && c.live != nil && c.policy.Drift == v1alpha1.DriftReport && !c.normal(w, w.r):
 		return ActionKeep, "it was removed, and drift is only reported"
 	case w.t.present && w.r.present && w.same(w.r, w.t):
@@ -139,7 +164,7 @@ func (c *comparison) table(w *row) (Action, string) {
 // otherwise. Where Keelson owns it, only the record has to learn that. Else an
 // apply takes its ownership: without it the field could never be removed.
 func (c *comparison) alreadyThere(w *row) (Action, string) {
-	if c.ownerOf(w) != ownerUnread && c.who.applied(w.path) {
+	if c.ownerOf(w) != ownerUnread && c.who.applied(w.path) && !c.newToKeelson {
 		return 0, ""
 	}
 	return ActionAdopt, ""
@@ -160,7 +185,7 @@ func (c *comparison) drifted(w *row) (Action, string) {
 		}
 		return ActionRestore, "a person changed it"
 	case ownerUnknown:
-		return ActionHold, "somebody unknown set it: find out who, or put the value into git"
+		return c.hold(ActionRestore, "somebody unknown set it: find out who, or put the value into git")
 	case ownerNone:
 		if report {
 			return ActionKeep, "what Keelson applied was removed, and drift is only reported"
@@ -182,7 +207,7 @@ func (c *comparison) wantedAndDrifted(w *row) (Action, string) {
 	case ownerController:
 		return ActionKeep, becauseController
 	case ownerUnknown:
-		return ActionHold, "git changed it, and so did somebody unknown"
+		return c.hold(ActionSet, "git changed it, and so did somebody unknown")
 	case ownerPerson:
 		if c.policy.Drift == v1alpha1.DriftReport {
 			return ActionKeep, becauseReport
@@ -196,9 +221,6 @@ func (c *comparison) wantedAndDrifted(w *row) (Action, string) {
 // newOrTakeover: git wants a value that Keelson never applied. A default that
 // nobody owns is nobody's value.
 func (c *comparison) newOrTakeover(w *row) (Action, string) {
-	if c.newToKeelson && !c.policy.Adopt {
-		return ActionHold, "the object exists and Keelson never applied it; adopt: true in component.yaml takes it over"
-	}
 	if !w.l.present {
 		return ActionSet, ""
 	}
@@ -207,7 +229,7 @@ func (c *comparison) newOrTakeover(w *row) (Action, string) {
 		return ActionKeep, becauseController
 	case ownerPerson, ownerUnknown:
 		if !c.newToKeelson {
-			return ActionHold, "somebody else set it before git did"
+			return c.hold(ActionSet, "somebody else set it before git did")
 		}
 	case ownerUnread, ownerNone, ownerOurs:
 	}
@@ -217,10 +239,7 @@ func (c *comparison) newOrTakeover(w *row) (Action, string) {
 // noLongerWanted: the field left git. Server-side apply removes it when
 // Keelson is its only owner, and leaves it to the others otherwise.
 func (c *comparison) noLongerWanted(w *row) (Action, string) {
-	whole := w.path
-	if w.gone > 0 {
-		whole = w.path[:w.gone] // items go or stay as a whole
-	}
+	whole := w.whole()
 	who := c.ownerOf(w)
 	switch {
 	case who == ownerUnread:

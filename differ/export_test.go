@@ -20,7 +20,10 @@ var IsMasked = isMasked
 
 const MaxDepth = maxDepth
 
-func (s Schemas) TypeOf(gvk schema.GroupVersionKind) typed.ParseableType { return s.typeOf(gvk) }
+func (s Schemas) TypeOf(gvk schema.GroupVersionKind) typed.ParseableType {
+	t, _ := s.typeOf(gvk)
+	return t
+}
 
 // BuiltIn returns the names, reasons and paths of the built-in rules.
 func BuiltIn() (Rules, error) { return builtIn(newEnvironment()) }
@@ -32,4 +35,13 @@ func (r rule) Compiles() error {
 	}
 	_, err := r.condition.compile()
 	return err
+}
+
+// FixedPaths are those of the table of immutable fields.
+func FixedPaths() []string {
+	var out []string
+	for _, f := range fixedFields() {
+		out = append(out, f.paths...)
+	}
+	return out
 }

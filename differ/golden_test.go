@@ -41,8 +41,12 @@ const component = "web"
 //	owners       MANAGER OPERATION SUBRESOURCE|- {fieldsV1}, one a line, for
 //	             every live object; empty: read, and nobody owns anything;
 //	             left out: managedFields were not read
-//	policy.yaml  drift, adopt, danger and fleetDanger, autoscaled, and the
-//	             labels of the cluster
+//	dryrun.yaml  what the API server answered to a dry run of the change:
+//	             objects, or {kind, name, refused: [{field, type, message}]}
+//	policy.yaml  drift, adopt, danger and fleetDanger, scaled ({object: …, what:
+//	             replicas|requests|limits}), approved ({object: …, hash: …} with
+//	             the hash of the first plan where it is left out), and the labels
+//	             of the cluster
 //	want.txt     the diff as text, then what would be sent; -update rewrites it
 //	want.json    the same as JSON, where a case has it
 func TestGolden(t *testing.T) {
@@ -81,6 +85,15 @@ func runCase(t *testing.T, file string) {
 		states[i].Normal = differ.Residue(schemas(t), *answer, answer.Live, p)
 	}
 	plan, err := differ.Compare(schemas(t), states, p)
+	if p, ok := approve(t, section("policy.yaml"), p, plan); ok {
+		plan, err = differ.Compare(schemas(t), states, p)
+	}
+	if dryRuns(t, states, section("dryrun.yaml")) {
+		plan, err = differ.Compare(schemas(t), states, p)
+		if p, ok := approve(t, section("policy.yaml"), p, plan); ok {
+			plan, err = differ.Compare(schemas(t), states, p)
+		}
+	}
 	got := map[string]string{"want.txt": outcome(t, plan, err)}
 	shown := asJSON(t, plan)
 	if section("want.json") != nil {
@@ -114,6 +127,55 @@ func answers(t testing.TB, states []differ.State, data []byte) map[int]*differ.C
 		}
 	}
 	return out
+}
+
+// dryRuns puts what the API server said into the states.
+func dryRuns(t testing.TB, states []differ.State, data []byte) bool {
+	for _, o := range objects(t, data) {
+		u := unstructured.Unstructured{Object: o}
+		name := u.GetName()
+		d := &differ.DryRun{Answer: o}
+		if list, ok, _ := unstructured.NestedSlice(o, "refused"); ok {
+			d.Answer, name = nil, fmt.Sprint(o["name"])
+			for _, item := range list {
+				text := func(key string) string { s, _ := item.(map[string]any)[key].(string); return s }
+				d.Refused = append(d.Refused, differ.Cause{Field: text("field"), Type: text("type"), Message: text("message")})
+			}
+		}
+		found := false
+		for i := range states {
+			if states[i].ID.Kind == u.GetKind() && states[i].ID.Name == name {
+				states[i].DryRun, found = d, true
+			}
+		}
+		if !found {
+			t.Fatalf("dryrun.yaml: no object %s %s", u.GetKind(), name)
+		}
+	}
+	return len(data) > 0
+}
+
+// approve approves what the policy of a case does, and reports whether it does.
+func approve(t testing.TB, data []byte, p differ.Policy, plan differ.Plan) (differ.Policy, bool) {
+	var approvals struct {
+		Approved []struct{ Object, Hash string }
+	}
+	if err := yaml.Unmarshal(data, &approvals); err != nil {
+		t.Fatal(err)
+	}
+	p.Approved = map[differ.ID][]string{}
+	for _, a := range approvals.Approved {
+		for _, c := range plan.Changes {
+			if c.ID.String() != a.Object {
+				continue
+			}
+			if a.Hash == "" {
+				a.Hash = c.Hash
+			}
+			p.Approved[c.ID] = append(p.Approved[c.ID], a.Hash)
+		}
+	}
+	return p, len(approvals.Approved) > 0
 }
 
 func asJSON(t testing.TB, plan differ.Plan) string {
@@ -188,11 +250,20 @@ func outcome(t testing.TB, plan differ.Plan, err error) string {
 		if c.OwnersUnread {
 			notes += ", owners unread"
 		}
+		if c.Op == differ.OpNone && c.RecordStale && len(c.Normal) > 0 {
+			notes += fmt.Sprintf(", %d normal", len(c.Normal))
+		}
 		fmt.Fprintf(&b, "=> %s: %s, %s%s\n", c.ID, c.Op, c.State, notes)
+		if c.Op != differ.OpNone && len(c.Migrate) > 0 {
+			fmt.Fprintf(&b, "migrate: %s\n", strings.Join(c.Migrate, ", "))
+		}
 		if c.HandOver != nil {
 			fmt.Fprintf(&b, "hand over:\n%s", indent(t, c.HandOver))
 		}
-		if c.Op == differ.OpUpdate {
+		if c.First != nil {
+			fmt.Fprintf(&b, "first:\n%s", indent(t, c.First))
+		}
+		if c.Op == differ.OpUpdate || c.Op == differ.OpReplace {
 			fmt.Fprintf(&b, "send:\n%s", indent(t, c.Patch))
 		}
 	}
@@ -303,8 +374,12 @@ func policy(t testing.TB, data []byte) differ.Policy {
 		Adopt       bool
 		Danger      []v1alpha1.DangerRule
 		FleetDanger []v1alpha1.DangerRule
-		Autoscaled  []differ.ID
-		Labels      map[string]string
+		Scaled      []struct {
+			Object differ.ID
+			What   string
+		}
+		Approved []struct{ Object, Hash string }
+		Labels   map[string]string
 	}
 	if err := yaml.UnmarshalStrict(data, &p); err != nil {
 		t.Fatal(err)
@@ -315,10 +390,12 @@ func policy(t testing.TB, data []byte) differ.Policy {
 	}
 	out := differ.Policy{
 		Component: component, Rules: rules, Adopt: p.Adopt, Drift: p.Drift, Cluster: p.Labels,
-		Autoscaled: map[differ.ID]bool{}, MaskKey: []byte("a key for tests"),
+		Scaled: map[differ.ID]differ.Scaling{}, MaskKey: []byte("a key for tests"),
 	}
-	for _, id := range p.Autoscaled {
-		out.Autoscaled[id] = true
+	for _, s := range p.Scaled {
+		out.Scaled[s.Object] |= map[string]differ.Scaling{
+			"replicas": differ.ScalesReplicas, "requests": differ.ScalesRequests, "limits": differ.ScalesLimits,
+		}[s.What]
 	}
 	return out
 }

@@ -53,10 +53,14 @@ type owners struct {
 }
 
 type ownerEntry struct {
+	manager  string
 	who      owner
 	applied  bool // by Keelson: what server-side apply removes when it is not sent again
 	handOver bool
-	fields   *fieldpath.Set
+	// clientSide is a tool that applies without server-side apply: nothing of
+	// what it owns would ever be removed.
+	clientSide bool
+	fields     *fieldpath.Set
 }
 
 // readOwners decodes metadata.managedFields of a live object.
@@ -84,13 +88,38 @@ func readOwners(live map[string]any) (owners, error) {
 			return owners{}, fmt.Errorf("decode managedFields of manager %q: %w", e.Manager, err)
 		}
 		out.entries = append(out.entries, ownerEntry{
+			manager:  e.Manager,
 			who:      classify(e.Manager, e.Subresource),
 			applied:  e.Manager == v1alpha1.FieldManager && e.Operation == metav1.ManagedFieldsOperationApply,
 			handOver: e.Manager == handOverManager,
-			fields:   fields,
+			clientSide: e.Operation == metav1.ManagedFieldsOperationUpdate && e.Subresource == "" &&
+				(slices.Contains(clientSideManagers(), e.Manager) || fields.Has(lastAppliedPath())),
+			fields: fields,
 		})
 	}
 	return out, nil
+}
+
+// clientSideManagers are those of kubectl apply and of Helm 3. Whoever else
+// writes kubectl's annotation does so, too.
+func clientSideManagers() []string { return []string{"kubectl-client-side-apply", "helm"} }
+
+func lastAppliedPath() fieldpath.Path {
+	return fieldpath.MakePathOrDie("metadata", "annotations", lastApplied)
+}
+
+// migrate makes Keelson's what tools own that apply on the client's side, and
+// returns their names.
+func (o owners) migrate() []string {
+	var out []string
+	for i := range o.entries {
+		if e := &o.entries[i]; e.clientSide {
+			e.who, e.applied = ownerOurs, true
+			out = append(out, e.manager)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 func classify(manager, subresource string) owner {

@@ -13,11 +13,12 @@ type Op uint8
 
 // The values of [Op].
 const (
-	OpNone   Op = iota + 1 // leave the object alone
-	OpCreate               // it does not exist
-	OpUpdate               // send Patch
-	OpDelete               // it is no longer wanted
-	OpForget               // gone already: drop it from the record
+	OpNone    Op = iota + 1 // leave the object alone
+	OpCreate                // it does not exist
+	OpUpdate                // send First, HandOver and Patch
+	OpReplace               // delete it, and create it anew from Patch: no update can change it
+	OpDelete                // it is no longer wanted
+	OpForget                // gone already: drop it from the record
 )
 
 // String is the name in the JSON contract; a forgotten object needs no
@@ -30,6 +31,8 @@ func (o Op) String() string {
 		return "create"
 	case OpUpdate:
 		return "update"
+	case OpReplace:
+		return "replace"
 	case OpDelete:
 		return "delete"
 	}
@@ -141,13 +144,25 @@ type Change struct {
 	Rule, Because string
 	// Hash identifies the difference; an approval is bound to it.
 	Hash string
+	// Approved says that git approves the difference, which was held else.
+	Approved bool
+	// Admission is what the API server would make of the object beside what git
+	// changes: defaults, and what webhooks add. Only a dry run tells.
+	Admission []Addition
 	// Source is where the target comes from.
 	Source registry.Position
 
-	// Patch is what OpCreate and OpUpdate send by server-side apply, without
-	// the fields that stay as they are. It is not masked: never print it.
+	// Migrate names the field managers of tools that apply on the client's side
+	// (kubectl apply, Helm). What they own becomes Keelson's before anything is
+	// sent, or what git no longer has could never go.
+	Migrate []string
+	// Patch is what OpCreate, OpUpdate and OpReplace send by server-side apply,
+	// without the fields that stay as they are. It is not masked: never print it.
 	Patch map[string]any
-	// HandOver is sent first, in the name of [HandOverManager]: fields that
+	// First is sent before Patch, where it is not nil: the patch without the maps
+	// and lists that become empty.
+	First map[string]any
+	// HandOver is sent before both, in the name of [HandOverManager]: fields that
 	// stay, and that would vanish when Keelson stops sending them. It may name
 	// no field at all, where what was handed over once must go.
 	HandOver map[string]any
@@ -158,6 +173,8 @@ type Change struct {
 	Record map[string]any
 	// RecordStale says that the record must be written even without an Op.
 	RecordStale bool
+	// Normal is what to record as [State.Normal].
+	Normal []string
 	// OwnersUnread says that the plan could not be decided without
 	// managedFields: fetch the object and compare again. The Op is OpNone.
 	OwnersUnread bool
@@ -199,7 +216,7 @@ func (p Plan) Settled() bool {
 func (p Plan) Writes() bool {
 	for i := range p.Changes {
 		c := &p.Changes[i]
-		if c.RecordStale || c.Op == OpCreate || c.Op == OpUpdate || c.Op == OpDelete || c.Op == OpForget {
+		if c.RecordStale || c.Op != OpNone {
 			return true
 		}
 	}

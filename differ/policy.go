@@ -10,7 +10,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// Policy is what decides about differences, all from git but Autoscaled.
+// Policy is what decides about differences, all from git but Scaled.
 type Policy struct {
 	// Component whose objects are compared.
 	Component string
@@ -23,14 +23,26 @@ type Policy struct {
 	Adopt bool
 	// Drift is what happens to a person's change; the zero value restores it.
 	Drift v1alpha1.Drift
-	// Autoscaled holds the objects whose replicas an autoscaler of the
-	// cluster owns.
-	Autoscaled map[ID]bool
+	// Approved holds the hashes of the differences ([Change.Hash]) that git
+	// approves, by object.
+	Approved map[ID][]string
+	// Scaled says what autoscalers of the cluster own of which objects.
+	Scaled map[ID]Scaling
 	// Cluster holds the labels of the cluster, for the conditions of rules.
 	Cluster map[string]string
 	// MaskKey keys the hashes that stand for the data of Secrets.
 	MaskKey []byte
 }
+
+// Scaling is what autoscalers own of an object; a set of bits.
+type Scaling uint8
+
+// The bits of [Scaling].
+const (
+	ScalesReplicas Scaling = 1 << iota // .spec.replicas: an HPA, or KEDA
+	ScalesRequests                     // the requests of its containers: a VPA
+	ScalesLimits                       // their limits, too
+)
 
 // Rules are compiled danger rules; the first that matches decides.
 type Rules []rule

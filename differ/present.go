@@ -23,6 +23,8 @@ type jsonObject struct {
 	Rule       string      `json:"rule,omitempty"`
 	Because    string      `json:"because,omitempty"`
 	Hash       string      `json:"hash,omitempty"`
+	Approved   bool        `json:"approved,omitempty"`
+	Admission  []Addition  `json:"admission,omitempty"`
 }
 
 // MarshalJSON writes the contract that DESIGN.md gives for keelson diff -o json.
@@ -33,6 +35,7 @@ func (p Plan) MarshalJSON() ([]byte, error) {
 		o := jsonObject{
 			APIVersion: c.APIVersion, Kind: c.ID.Kind, Namespace: c.ID.Namespace, Name: c.ID.Name,
 			Op: c.Op, State: c.State, Fields: c.Fields, Rule: c.Rule, Because: c.Because,
+			Approved: c.Approved, Admission: c.Admission,
 		}
 		if c.State != StateSynced {
 			o.Hash = c.Hash
@@ -77,6 +80,7 @@ func (p Plan) Summary() string {
 	}
 	add(p.Count(OpCreate), "to create")
 	add(p.Count(OpUpdate), "to update")
+	add(p.Count(OpReplace), "to replace")
 	add(p.Count(OpDelete), "to delete")
 	held, denied, kept := 0, 0, 0
 	for i := range p.Changes {
@@ -146,15 +150,21 @@ func (t *text) change(c *Change) {
 	if c.Rule != "" || c.Because != "" {
 		t.reason(c.Rule, c.Because)
 	}
+	if c.State == StateHeld && c.approvable() {
+		t.line(ansiYellow, "! to approve: hash "+c.Hash)
+	}
 	switch c.Op {
 	case OpCreate:
 		t.line("", "--- absent")
 		t.line("", "+++ "+c.Source.String())
 		t.value(ansiGreen, "+", c.Record)
+		if len(c.Admission) > 0 {
+			t.line(ansiCyan, "@@ "+additionsOf(c.Admission)+" @@")
+		}
 	case OpDelete:
 		t.line("", "--- live")
 		t.line("", "+++ absent")
-	case OpNone, OpUpdate, OpForget:
+	case OpNone, OpUpdate, OpReplace, OpForget:
 		if len(c.Fields) > 0 {
 			t.line("", "--- live")
 			t.line("", "+++ "+c.Source.String())
@@ -162,8 +172,29 @@ func (t *text) change(c *Change) {
 		for _, f := range c.Fields {
 			t.field(f)
 		}
+		t.additions(c.Admission)
 	}
 	t.line("", "")
+}
+
+// approvable reports whether an approval in git would let the change pass.
+func (c *Change) approvable() bool { return c.Hash != "" && c.Rule != ruleRefused }
+
+// additions shows what is none of git's doing.
+func (t *text) additions(list []Addition) {
+	if len(list) == 0 {
+		return
+	}
+	t.line(ansiCyan, "@@ "+additionsOf(list)+" @@")
+	for _, a := range list {
+		t.line("", "  "+a.Path)
+		if a.Live != nil {
+			t.value("", "  -", a.Live)
+		}
+		if a.Predicted != nil {
+			t.value("", "  +", a.Predicted)
+		}
+	}
 }
 
 func (t *text) reason(rule, because string) {

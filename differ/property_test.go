@@ -96,6 +96,20 @@ func (s *server) update(t *rapid.T, manager string, o object) {
 	})
 }
 
+// migrate does what client-go's csaupgrade does.
+func (s *server) migrate(managers []string) {
+	const ours = v1alpha1.FieldManager + " Apply -"
+	for _, m := range managers {
+		theirs := s.managers[m+" Update -"]
+		fields := theirs.Set()
+		if own := s.managers[ours]; own != nil {
+			fields = fields.Union(own.Set())
+		}
+		delete(s.managers, m+" Update -")
+		s.managers[ours] = fieldpath.NewVersionedSet(fields, modelVersion, true)
+	}
+}
+
 func dropNulls(v any) any {
 	switch v := v.(type) {
 	case object:
@@ -198,6 +212,18 @@ func (k *keelson) plan(t *rapid.T, s *server, target object) differ.Change {
 	if c.OwnersUnread {
 		t.Fatal("asks for owners that were read")
 	}
+	if c.State == differ.StateHeld && rapid.Bool().Draw(t, "approved") {
+		before := k.policy.Approved
+		defer func() { k.policy.Approved = before }()
+		k.policy.Approved = map[differ.ID][]string{state.ID: {c.Hash}}
+		if c = k.compare(t, state); c.OwnersUnread {
+			state.Live, state.OwnersRead = s.read(t, true), true
+			c = k.compare(t, state)
+		}
+		if c.OwnersUnread || c.State == differ.StateHeld && c.Hash != "" {
+			t.Fatalf("approved, and %s, owners unread: %v\n%s", c.State, c.OwnersUnread, show(c))
+		}
+	}
 	return c
 }
 
@@ -259,9 +285,16 @@ func fingerprint(t *rapid.T, v any) string {
 // carryOut does what the applier does with a change.
 func (k *keelson) carryOut(t *rapid.T, s *server, c differ.Change) {
 	switch c.Op {
-	case differ.OpCreate, differ.OpUpdate:
+	case differ.OpCreate, differ.OpUpdate, differ.OpReplace:
+		if c.Op == differ.OpReplace {
+			s.live, s.managers = nil, fieldpath.ManagedFields{}
+		}
+		s.migrate(c.Migrate)
 		if c.HandOver != nil {
 			s.apply(t, differ.HandOverManager(), c.HandOver)
+		}
+		if c.First != nil {
+			s.apply(t, v1alpha1.FieldManager, c.First)
 		}
 		s.apply(t, v1alpha1.FieldManager, c.Patch)
 		k.recorded = c.Record
@@ -279,7 +312,8 @@ func (k *keelson) carryOut(t *rapid.T, s *server, c differ.Change) {
 // controllers do.
 func somebody(t *rapid.T, s *server) {
 	writer := oneOf(t, "writer", "kubectl-edit Update -", "my-operator Update -", "kube-controller-manager Update scale",
-		"keda-operator Update -", "theirs Apply -", "before-first-apply Update -").(string)
+		"keda-operator Update -", "theirs Apply -", "before-first-apply Update -",
+		"kubectl-client-side-apply Update -", "helm Update -").(string)
 	o := s.shape.drawObject(t)
 	if strings.Contains(writer, " Apply ") {
 		s.apply(t, strings.Fields(writer)[0], o)
@@ -317,8 +351,8 @@ func drawPolicy(t *rapid.T, s shape) differ.Policy {
 	}
 	return differ.Policy{
 		Component: component, Rules: rules, Adopt: rapid.Bool().Draw(t, "adopt"), MaskKey: []byte("key"),
-		Drift:      rapid.SampledFrom([]v1alpha1.Drift{"", v1alpha1.DriftRestore, v1alpha1.DriftReport}).Draw(t, "drift"),
-		Autoscaled: map[differ.ID]bool{objectName(s): rapid.Bool().Draw(t, "autoscaled")},
+		Drift:  rapid.SampledFrom([]v1alpha1.Drift{"", v1alpha1.DriftRestore, v1alpha1.DriftReport}).Draw(t, "drift"),
+		Scaled: map[differ.ID]differ.Scaling{objectName(s): differ.Scaling(rapid.IntRange(0, 7).Draw(t, "scaled"))},
 	}
 }
 
@@ -339,7 +373,8 @@ func TestApplied(t *testing.T) {
 		s := newServer(t, shape)
 		k := &keelson{policy: drawPolicy(t, shape)}
 		if rapid.Bool().Draw(t, "exists") {
-			s.update(t, "my-operator Update -", shape.drawObject(t))
+			first := oneOf(t, "first", "my-operator Update -", "kubectl-client-side-apply Update -", "helm Update -").(string)
+			s.update(t, first, shape.drawObject(t))
 		}
 		var target object
 		for range rapid.IntRange(1, 3).Draw(t, "rounds") {

@@ -44,7 +44,8 @@ func TestBuiltIn(t *testing.T) {
 		"autoscaled-replicas", "service-allocations", "workload-selector", "service-selector", "volume-claim-templates", "service-name",
 		"fewer-replicas", "service-type", "storage-class", "claim-class", "claim-shrunk", "crd-scope", "crd-served-version", "crd-stored-version",
 		"ca-bundle", "webhook-fails-closed", "webhook-widened", "webhook-selector", "rbac-escalation",
-		"privileged", "host-path", "host-namespaces", "new-capability",
+		"privileged", "host-path", "host-namespaces", "new-capability", "immutable",
+		"autoscaled-requests", "autoscaled-limits", "finalizers", "owner-references",
 		"delete-Namespace", "delete-CustomResourceDefinition", "delete-PersistentVolumeClaim", "delete-PersistentVolume", "delete-StorageClass",
 	} {
 		if _, ok := named[name]; !ok {
@@ -253,5 +254,15 @@ func TestDeepestObjectNeedsLittleStack(t *testing.T) {
 	}}, differ.Policy{})
 	if err != nil || plan.Count(differ.OpUpdate) != 1 {
 		t.Errorf("%d updates, error %v", plan.Count(differ.OpUpdate), err)
+	}
+}
+
+// A path in the table of fixed fields that is malformed would match nothing.
+func TestFixedFields(t *testing.T) {
+	t.Parallel()
+	for _, path := range differ.FixedPaths() {
+		if p, err := differ.ParsePattern(path); err != nil || len(p) == 0 {
+			t.Errorf("path %q: %v", path, err)
+		}
 	}
 }

@@ -1,6 +1,8 @@
 package differ
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 
@@ -17,6 +19,7 @@ import (
 // is immutable and safe for concurrent use.
 type Schema struct {
 	types map[schema.GroupVersionKind]typed.ParseableType
+	hash  string // of the document
 }
 
 // ParseOpenAPI reads one OpenAPI v3 document as an API server publishes it
@@ -44,7 +47,8 @@ func ParseOpenAPI(document []byte) (*Schema, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read schema: %w", err)
 	}
-	out := &Schema{types: map[schema.GroupVersionKind]typed.ParseableType{}}
+	sum := sha256.Sum256(document)
+	out := &Schema{types: map[schema.GroupVersionKind]typed.ParseableType{}, hash: hex.EncodeToString(sum[:8])}
 	for name, s := range doc.Components.Schemas {
 		for _, gvk := range kindsOf(s) {
 			out.types[gvk] = parser.Type(name)
@@ -84,13 +88,14 @@ func (s Schemas) Knows(gvk schema.GroupVersionKind) bool {
 
 // typeOf returns the kind's type, or the deduced type, in which maps merge and
 // lists are atomic, as the API server treats custom resources without a schema.
-func (s Schemas) typeOf(gvk schema.GroupVersionKind) typed.ParseableType {
+// The hash is that of the schema's document; empty for the deduced type.
+func (s Schemas) typeOf(gvk schema.GroupVersionKind) (t typed.ParseableType, hash string) {
 	if one := s[gvk.GroupVersion()]; one != nil {
 		if t, ok := one.types[gvk]; ok {
-			return t
+			return t, one.hash
 		}
 	}
-	return typed.DeducedParseableType
+	return typed.DeducedParseableType, ""
 }
 
 // fieldType returns the type of a map's or struct's field.

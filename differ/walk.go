@@ -50,6 +50,15 @@ type row struct {
 	flagged bool
 }
 
+// whole is the path of the list item that left the target, and the field with
+// it: items go or stay as a whole. Without one it is the field's own.
+func (w *row) whole() fieldpath.Path {
+	if w.gone > 0 {
+		return w.path[:w.gone]
+	}
+	return w.path
+}
+
 // same reports whether two cells are both absent, or present and equal.
 func (w *row) same(a, b cell) bool {
 	if a.present != b.present {
@@ -70,7 +79,9 @@ func (w *row) completed() bool {
 type walker struct {
 	schema *smdschema.Schema
 	// emit must copy the path to keep it.
-	emit    func(row)
+	emit func(row)
+	// hollow is told of maps and lists that are wanted empty, and are not.
+	hollow  func(fieldpath.Path)
 	gone    int
 	removed bool
 }
@@ -122,6 +133,9 @@ func (w *walker) leaf(path fieldpath.Path, ref smdschema.TypeRef, r, t, l cell) 
 // container visits the presence of an empty map or list, which carries meaning
 // of its own: emptyDir: {}. One that is to hold something comes with that.
 func (w *walker) container(path fieldpath.Path, r, t, l cell) {
+	if isEmpty(t) && l.present && !isEmpty(l) {
+		w.hollow(path)
+	}
 	if isEmpty(t) || isEmpty(r) && !t.present {
 		out := w.row(path, r, t, l)
 		out.presence = true

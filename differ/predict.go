@@ -1,0 +1,162 @@
+package differ
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
+)
+
+// DryRun is what an API server said to a dry run of a change that was planned
+// without it. It goes into [State.DryRun], and the object is compared again.
+type DryRun struct {
+	// Answer is the object as the change would leave it; nil when it was refused.
+	Answer map[string]any
+	// Refused is why the API server would not take the change (422).
+	Refused []Cause
+}
+
+// Cause is one reason of a refusal, as in the details of a Kubernetes Status.
+type Cause struct {
+	Field   string // spec.template.spec.containers[0].image; may be empty
+	Type    string // FieldValueInvalid, FieldValueForbidden …
+	Message string
+}
+
+// Addition is a field that the API server would change by itself.
+type Addition struct {
+	// Path in structured-merge-diff syntax.
+	Path string `json:"path"`
+	// Live and Predicted are nil where absent; data of Secrets is masked.
+	Live      any `json:"live,omitempty"`
+	Predicted any `json:"predicted,omitempty"`
+}
+
+// ruleRefused is the name under which a change stands that the API server would
+// refuse, whatever is approved.
+const ruleRefused = "refused"
+
+// foresee takes in what a dry run has said.
+func (c *comparison) foresee() {
+	d := c.state.DryRun
+	if d == nil || c.change.Op != OpUpdate && c.change.Op != OpCreate {
+		return
+	}
+	answer := canonical(d.Answer)
+	switch {
+	case len(d.Refused) > 0:
+		c.refused(d.Refused)
+	case d.Answer == nil || checkDepth("predicted", answer) != nil:
+	case c.change.Op == OpUpdate && equal(answer, any(c.live)) && !c.who.read:
+		c.change.Op, c.change.RecordStale, c.change.OwnersUnread = OpNone, false, true
+	case c.change.Op == OpUpdate && c.moot(answer):
+		c.settle()
+	default:
+		c.change.Admission = c.additions(answer)
+	}
+}
+
+// refused holds what the API server would refuse. What no update can change may
+// be approved: then the object is replaced.
+func (c *comparison) refused(causes []Cause) {
+	because := make([]string, 0, len(causes))
+	immutable := false
+	for _, cause := range causes {
+		immutable = immutable || c.immutableCause(cause)
+		text := strings.Trim(cause.Field+": "+cause.Message, ": ")
+		if c.mask.secret {
+			text = strings.Trim(cause.Field+": "+cause.Type, ": ") // a message quotes values
+		}
+		if text != "" {
+			because = append(because, text)
+		}
+	}
+	why := strings.Join(slices.Compact(because), "; ")
+	switch {
+	case immutable && c.approved():
+		c.change.Approved = true
+		c.replace()
+	case immutable:
+		c.change.stop(StateHeld, ruleImmutable, why+": the object would have to be deleted and created anew")
+	default:
+		c.change.stop(StateHeld, ruleRefused, "the API server would refuse it: "+why)
+	}
+}
+
+// immutableCause reports whether a cause is about a field that is known to be
+// immutable, and that git moves. It names that field or one above it: what is
+// wrong inside of a field is no matter of changing it.
+func (c *comparison) immutableCause(cause Cause) bool {
+	if cause.Field == "" {
+		return false
+	}
+	return slices.ContainsFunc(fixedPaths(c.state.ID, true), func(path string) bool {
+		if !strings.HasPrefix(path+".", "."+cause.Field+".") {
+			return false
+		}
+		p, err := parsePattern(path)
+		moved := false
+		c.moved.Iterate(func(at fieldpath.Path) { moved = moved || err == nil && p.matches(at) })
+		return moved
+	})
+}
+
+// moot reports whether the object would stay as it is: the wanted values are
+// what the API server makes its live ones of, and Keelson owns them.
+func (c *comparison) moot(answer map[string]any) bool {
+	if !equal(answer, any(c.live)) {
+		return false
+	}
+	after, err := readOwners(c.state.DryRun.Answer)
+	return err == nil && after.union(isApplied).Equals(c.who.union(isApplied))
+}
+
+// settle remembers the differences of a change that changes nothing as the API
+// server's normal form of the target.
+func (c *comparison) settle() {
+	c.change.Normal = slices.Clone(c.state.Normal)
+	left := c.change.Fields[:0:0]
+	for _, f := range c.change.Fields {
+		if stateOf(f.Action) != StateChanged {
+			left = append(left, f)
+		}
+	}
+	for i := range c.differing {
+		c.change.Normal = append(c.change.Normal, c.hash(&c.differing[i], c.differing[i].t))
+	}
+	slices.Sort(c.change.Normal)
+	c.change.Normal = slices.Compact(c.change.Normal)
+	c.change.Op, c.change.Fields, c.change.Patch = OpNone, left, nil
+	c.change.RecordStale = true
+	if c.change.State == StateChanged {
+		c.change.State = StateSynced
+	}
+}
+
+// additions are the fields that the answer has otherwise than live, and that git
+// did not ask for.
+func (c *comparison) additions(answer map[string]any) []Addition {
+	var out []Addition
+	w := walker{schema: c.typ.Schema, hollow: func(fieldpath.Path) {}, emit: func(w row) {
+		live, predicted, sent := w.r, w.t, w.l
+		if identity(w.path) || w.same(live, predicted) || predicted.present && w.same(predicted, sent) ||
+			!predicted.present && hasPrefix(c.decisions.removed, w.path) {
+			return
+		}
+		out = append(out, Addition{Path: w.path.String(), Live: live.value, Predicted: predicted.value})
+	}}
+	side := func(object map[string]any) cell {
+		return cell{value: c.mask.of(object), present: object != nil}
+	}
+	w.walk(make(fieldpath.Path, 0, pathCapacity), c.typ.TypeRef, side(c.live), side(answer), side(c.change.Patch))
+	return out
+}
+
+// additionsOf says in a line what the API server would change by itself.
+func additionsOf(list []Addition) string {
+	if len(list) == 1 {
+		return "the API server would change 1 more field by itself"
+	}
+	return fmt.Sprintf("the API server would change %d more fields by itself", len(list))
+}
