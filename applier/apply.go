@@ -2,22 +2,28 @@ package applier
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/csaupgrade"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/differ"
@@ -48,6 +54,7 @@ type Step struct {
 
 // Outcome is what an apply did, also when it broke off.
 type Outcome struct {
+	// A replacement is a deletion and a creation.
 	Created, Updated, Deleted, Restored int
 	// Health of the target objects, as the last answers show them.
 	Health []ObjectHealth
@@ -119,7 +126,7 @@ func (a *applying) run(ctx context.Context) error {
 // intend records what is about to be created, so that a killed process does
 // not forget it.
 func (a *applying) intend(ctx context.Context) error {
-	creates := a.Plan.Count(differ.OpCreate)
+	creates := a.Plan.Count(differ.OpCreate) + a.Plan.Count(differ.OpReplace)
 	if err := a.cluster.Prepare(ctx); err != nil {
 		return err
 	}
@@ -134,7 +141,7 @@ func (a *applying) intend(ctx context.Context) error {
 		return fmt.Errorf("%w: the key of the record was made meanwhile", ErrStale)
 	}
 	for i := range a.Plan.Changes {
-		if ch := &a.Plan.Changes[i]; ch.Op == differ.OpCreate {
+		if ch := &a.Plan.Changes[i]; ch.Op == differ.OpCreate || ch.Op == differ.OpReplace {
 			a.objects[ch.ID] = RecordedObject{ID: ch.ID, APIVersion: ch.APIVersion, Content: ch.Record, Intended: true}
 		}
 	}
@@ -167,7 +174,7 @@ func (a *applying) settleRecord() {
 		case ch.Op == differ.OpNone && ch.RecordStale:
 			r := a.objects[ch.ID]
 			r.ID, r.APIVersion, r.Content, r.Intended = ch.ID, ch.APIVersion, ch.Record, false
-			r.UID = uidOf(ch.Live)
+			r.UID, r.Normal = uidOf(ch.Live), ch.Normal
 			a.objects[ch.ID] = r
 		}
 	}
@@ -280,10 +287,46 @@ func (a *applying) one(ctx context.Context, c *differ.Change) error {
 			return fmt.Errorf("%s: %w", c.ID, err)
 		}
 	}
-	if c.Op == differ.OpDelete {
+	defer a.cluster.forgetAnswers(c.ID)
+	switch c.Op {
+	case differ.OpDelete:
 		return a.delete(ctx, m, c)
+	case differ.OpReplace:
+		if err := a.makeRoom(ctx, m, c); err != nil {
+			return err
+		}
+	case differ.OpCreate, differ.OpUpdate, differ.OpNone, differ.OpForget:
 	}
 	return a.patch(ctx, m, c)
+}
+
+// makeRoom deletes an object that is to be created anew, and waits until it is
+// gone. The record says by now that the new one is intended: a killed process
+// goes on from there.
+func (a *applying) makeRoom(ctx context.Context, m *meta.RESTMapping, c *differ.Change) error {
+	old := &unstructured.Unstructured{Object: c.Live}
+	err := a.cluster.resource(m, c.ID).Delete(ctx, c.ID.Name, DeleteOptions(old))
+	if err != nil && !apierrors.IsNotFound(err) {
+		return stale(fmt.Errorf("replace %s: delete: %w", c.ID, err))
+	}
+	var left *unstructured.Unstructured
+	err = wait.PollUntilContextTimeout(ctx, pollInterval, a.timeout, true, func(ctx context.Context) (bool, error) {
+		live, err := a.cluster.reader.Fresh(ctx, m, c.ID)
+		left = &unstructured.Unstructured{Object: live}
+		return err == nil && live == nil, err
+	})
+	switch {
+	case wait.Interrupted(err) && left != nil && left.GetUID() != old.GetUID():
+		return fmt.Errorf("%w: replace %s: somebody created it anew", ErrStale, c.ID)
+	case wait.Interrupted(err) && ctx.Err() == nil && left != nil:
+		return fmt.Errorf("replace %s: it is not gone after %s; its finalizers: %v", c.ID, a.timeout, left.GetFinalizers())
+	case err != nil:
+		return fmt.Errorf("replace %s: wait until it is gone: %w", c.ID, err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.outcome.Deleted++
+	return nil
 }
 
 func (a *applying) patch(ctx context.Context, m *meta.RESTMapping, c *differ.Change) error {
@@ -292,32 +335,98 @@ func (a *applying) patch(ctx context.Context, m *meta.RESTMapping, c *differ.Cha
 	if c.Op == differ.OpUpdate {
 		base = &unstructured.Unstructured{Object: c.Live}
 	}
-	if c.HandOver != nil {
-		answer, err := send(ctx, objects, c.HandOver, base, differ.HandOverManager())
+	migrated, err := migrate(ctx, objects, c)
+	if err != nil {
+		return err
+	}
+	if migrated != nil {
+		base = migrated
+	}
+	for _, step := range Applies(c) {
+		answer, err := send(ctx, objects, step.Patch, base, step.Manager)
 		if err != nil {
-			return fmt.Errorf("hand over fields of %s: %w", c.ID, withheld(c.ID, err))
+			return fmt.Errorf("%s %s%s: %w", c.Op, c.ID, step.Why, withheld(c.ID, err))
 		}
 		base = answer
 	}
-	answer, err := send(ctx, objects, c.Patch, base, v1alpha1.FieldManager)
-	if err != nil {
-		return fmt.Errorf("%s %s: %w", c.Op, c.ID, withheld(c.ID, err))
-	}
-	a.cluster.reader.Wrote(c.ID, answer.Object)
+	a.cluster.reader.Wrote(c.ID, base.Object)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.live[c.ID] = answer.Object
+	a.live[c.ID] = base.Object
 	a.objects[c.ID] = RecordedObject{
-		ID: c.ID, APIVersion: c.APIVersion, UID: string(answer.GetUID()), Content: c.Record,
-		Normal: differ.Residue(a.schemas, *c, answer.Object, a.policy),
+		ID: c.ID, APIVersion: c.APIVersion, UID: string(base.GetUID()), Content: c.Record,
+		Normal: differ.Residue(a.schemas, *c, base.Object, a.policy),
 	}
 	a.count(c)
 	return nil
 }
 
+// ServerSideApply is one request of a change.
+type ServerSideApply struct {
+	Patch   map[string]any
+	Manager string
+	Why     string // empty for the change itself
+}
+
+// Applies are the requests of a create, an update, or the second half of a
+// replacement, in the order in which they are sent.
+func Applies(c *differ.Change) []ServerSideApply {
+	var out []ServerSideApply
+	if c.HandOver != nil {
+		out = append(out, ServerSideApply{Patch: c.HandOver, Manager: differ.HandOverManager(), Why: ": hand over fields"})
+	}
+	if c.First != nil {
+		out = append(out, ServerSideApply{Patch: c.First, Manager: v1alpha1.FieldManager, Why: ": remove what becomes empty"})
+	}
+	return append(out, ServerSideApply{Patch: c.Patch, Manager: v1alpha1.FieldManager})
+}
+
+// Migration is the JSON patch that makes Keelson's what client-side tools own of
+// an object, and drops kubectl's copy of it; nil when there is nothing to do. It
+// conflicts when the object is no longer the one that was planned for.
+func Migration(c *differ.Change) ([]any, error) {
+	if len(c.Migrate) == 0 {
+		return nil, nil
+	}
+	live := &unstructured.Unstructured{Object: c.Live}
+	patch, err := csaupgrade.UpgradeManagedFieldsPatch(live, sets.New(c.Migrate...), v1alpha1.FieldManager)
+	if err != nil {
+		return nil, fmt.Errorf("managedFields of %s: %w", c.ID, err)
+	}
+	var operations []any
+	if len(patch) > 0 {
+		if err := json.Unmarshal(patch, &operations); err != nil {
+			return nil, fmt.Errorf("managedFields of %s: %w", c.ID, err)
+		}
+	}
+	if _, ok := live.GetAnnotations()[corev1.LastAppliedConfigAnnotation]; ok && len(operations) > 0 {
+		path := "/metadata/annotations/" + strings.ReplaceAll(corev1.LastAppliedConfigAnnotation, "/", "~1")
+		operations = append(operations, map[string]any{"op": "remove", "path": path})
+	}
+	return operations, nil
+}
+
+// migrate makes Keelson's what client-side tools own, and returns the object as
+// it is then; nil when there is nothing to migrate.
+func migrate(ctx context.Context, objects dynamic.ResourceInterface, c *differ.Change) (*unstructured.Unstructured, error) {
+	operations, err := Migration(c)
+	if err != nil || operations == nil {
+		return nil, err
+	}
+	patch, err := json.Marshal(operations)
+	if err != nil {
+		return nil, fmt.Errorf("managedFields of %s: %w", c.ID, err)
+	}
+	answer, err := objects.Patch(ctx, c.ID.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
+	if err != nil {
+		return nil, fmt.Errorf("take over the fields of %s in %s: %w", strings.Join(c.Migrate, ", "), c.ID, withheld(c.ID, stale(err)))
+	}
+	return answer, nil
+}
+
 func (a *applying) count(c *differ.Change) {
 	switch {
-	case c.Op == differ.OpCreate:
+	case c.Op == differ.OpCreate, c.Op == differ.OpReplace:
 		a.outcome.Created++
 	case slices.ContainsFunc(c.Fields, func(f differ.Field) bool { return f.Action == differ.ActionRestore }):
 		a.outcome.Restored++

@@ -691,8 +691,10 @@ func (r brokenReader) Get(context.Context, *meta.RESTMapping, differ.ID) (map[st
 func (r brokenReader) Fresh(context.Context, *meta.RESTMapping, differ.ID) (map[string]any, error) {
 	return nil, r.err
 }
-func (r brokenReader) Autoscaled(context.Context) (map[differ.ID]bool, error) { return nil, nil }
-func (r brokenReader) Wrote(differ.ID, map[string]any)                        {}
+func (r brokenReader) Scaled(context.Context, []schema.GroupVersionResource) (map[differ.ID]differ.Scaling, error) {
+	return nil, nil
+}
+func (r brokenReader) Wrote(differ.ID, map[string]any) {}
 
 // A Secret's data is in no plan and no record.
 func TestSecretStaysSecret(t *testing.T) {

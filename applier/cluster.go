@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -30,8 +31,9 @@ type Reader interface {
 	// Fresh returns the object with managedFields, not older than what Get
 	// returned last.
 	Fresh(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error)
-	// Autoscaled returns the objects whose replicas an autoscaler owns.
-	Autoscaled(ctx context.Context) (map[differ.ID]bool, error)
+	// Scaled returns what autoscalers own of which objects. Of the kinds of
+	// autoscalers ([Autoscalers]) the cluster serves the given ones.
+	Scaled(ctx context.Context, served []schema.GroupVersionResource) (map[differ.ID]differ.Scaling, error)
 	// Wrote tells of an object that a write was answered with; nil: deleted.
 	Wrote(id differ.ID, object map[string]any)
 }
@@ -48,6 +50,7 @@ type Cluster struct {
 	mu      sync.Mutex
 	records map[string]*record // by component, as last read or written
 	maskKey []byte
+	answers map[differ.ID]answered
 }
 
 // Options tell how to reach a cluster.
@@ -76,7 +79,7 @@ func New(o Options) (*Cluster, error) {
 	c := &Cluster{
 		name: o.Name, dynamic: dyn, reader: o.Reader, progress: o.Progress,
 		discovery: newDiscoverer(disco, o.Schemas),
-		records:   map[string]*record{},
+		records:   map[string]*record{}, answers: map[differ.ID]answered{},
 	}
 	if c.reader == nil {
 		c.reader = &directReader{dynamic: dyn}

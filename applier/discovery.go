@@ -193,11 +193,17 @@ func (c *Cluster) Capabilities(ctx context.Context) (renderer.Capabilities, erro
 
 // Forget drops what is known of the API that the cluster serves, for when
 // another API server may answer.
-func (c *Cluster) Forget() { c.discovery.forget() }
+func (c *Cluster) Forget() {
+	c.discovery.forget()
+	c.forgetAnswers()
+}
 
 // Rediscover asks anew what the cluster serves, and for the schemas of the
 // given groups: a CRD or APIService of theirs has changed.
-func (c *Cluster) Rediscover(groups ...string) { c.discovery.rediscover(groups...) }
+func (c *Cluster) Rediscover(groups ...string) {
+	c.discovery.rediscover(groups...)
+	c.forgetAnswers()
+}
 
 // SchemaCache holds parsed OpenAPI documents by the hash under which API
 // servers publish them, so that clusters of one Kubernetes version share them.

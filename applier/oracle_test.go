@@ -268,8 +268,8 @@ func (b *batch) check(err error) bool {
 
 // oracleReader is a direct reader whose autoscalers are drawn.
 type oracleReader struct {
-	dynamic    dynamic.Interface
-	autoscaled map[differ.ID]bool
+	dynamic dynamic.Interface
+	scaled  map[differ.ID]differ.Scaling
 }
 
 func (r *oracleReader) Get(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error) {
@@ -280,9 +280,10 @@ func (r *oracleReader) Fresh(ctx context.Context, m *meta.RESTMapping, id differ
 	return applier.Get(ctx, r.dynamic, m, id)
 }
 
-func (r *oracleReader) Autoscaled(context.Context) (map[differ.ID]bool, error) {
-	return r.autoscaled, nil
+func (r *oracleReader) Scaled(context.Context, []schema.GroupVersionResource) (map[differ.ID]differ.Scaling, error) {
+	return r.scaled, nil
 }
+
 func (r *oracleReader) Wrote(differ.ID, map[string]any) {}
 
 func (b *batch) restart() bool {
@@ -315,7 +316,7 @@ func (b *batch) run(size int) {
 		return
 	}
 	r := roll(b.seed, "policy")
-	b.reader = &oracleReader{dynamic: b.dynamic, autoscaled: map[differ.ID]bool{}}
+	b.reader = &oracleReader{dynamic: b.dynamic, scaled: map[differ.ID]differ.Scaling{}}
 	b.policy = applier.Want{
 		Component: b.component, Namespace: b.namespace, Rules: rules, Adopt: r.IntN(2) == 0,
 		Drift: []v1alpha1.Drift{"", v1alpha1.DriftRestore, v1alpha1.DriftReport}[r.IntN(3)],
@@ -328,7 +329,9 @@ func (b *batch) run(size int) {
 		s := &subject{id: b.shape.id(b.namespace, fmt.Sprintf("%s-%d", b.component, i)), seed: roll(b.seed, fmt.Sprint("object ", i)).Uint64()}
 		s.dice = dice{layers: []layer{{seed: s.seed}}}
 		s.target = b.draw(s, s.dice)
-		b.reader.autoscaled[s.id] = b.shape.scale && roll(s.seed, "autoscaled").IntN(4) == 0
+		if b.shape.scale && roll(s.seed, "autoscaled").IntN(4) == 0 {
+			b.reader.scaled[s.id] = differ.ScalesReplicas
+		}
 		b.objects = append(b.objects, s)
 	}
 	b.each(b.createdBefore)

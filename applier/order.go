@@ -68,7 +68,7 @@ func batches(plan *differ.Plan) []batch {
 		c := &plan.Changes[i]
 		b := batch{wave: waveOf(c), phase: phaseOf(c.ID)}
 		switch c.Op {
-		case differ.OpCreate, differ.OpUpdate:
+		case differ.OpCreate, differ.OpUpdate, differ.OpReplace:
 			bring = insert(bring, b, c)
 		case differ.OpDelete:
 			remove = insert(remove, b, c)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -32,6 +33,7 @@ type Want struct {
 	Labels    map[string]string // of the cluster, for the rules' conditions
 	Adopt     bool
 	Drift     v1alpha1.Drift
+	Approved  map[differ.ID][]string // hashes of differences that git approves
 }
 
 // TagMovedError says that a version's tag names another tree than when it was
@@ -68,6 +70,7 @@ type Prepared struct {
 	Applied string
 
 	want     Want
+	states   []differ.State // in the order of the plan's changes
 	policy   differ.Policy
 	record   *record
 	mappings map[differ.ID]*meta.RESTMapping
@@ -107,6 +110,8 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 	}
 	p := &Prepared{want: w, record: rec, Applied: rec.Version}
 	states, versions := statesOf(rec.Objects, w.Target)
+	slices.SortFunc(states, func(a, b differ.State) int { return differ.CompareIDs(a.ID, b.ID) })
+	p.states = states
 	if p.mappings, err = c.mappings(ctx, states, versions); err != nil {
 		return nil, err
 	}
@@ -122,7 +127,10 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 	if p.Plan, err = differ.Compare(p.schemas, states, p.policy); err != nil {
 		return nil, fmt.Errorf("compare: %w", err)
 	}
-	if err := c.readOwners(ctx, p, states); err != nil {
+	if err := c.readOwners(ctx, p); err != nil {
+		return nil, err
+	}
+	if err := c.predict(ctx, p, differ.OpUpdate); err != nil {
 		return nil, err
 	}
 	for i := range p.Plan.Changes {
@@ -232,14 +240,39 @@ func (c *Cluster) policy(ctx context.Context, w Want) (differ.Policy, error) {
 			return differ.Policy{}, fmt.Errorf("make a key: %w", err)
 		}
 	}
-	autoscaled, err := c.reader.Autoscaled(ctx)
+	scaled, err := c.scaled(ctx)
 	if err != nil {
-		return differ.Policy{}, fmt.Errorf("cluster %s: %w", c.name, err)
+		return differ.Policy{}, err
 	}
 	return differ.Policy{
 		Component: w.Component, Rules: w.Rules, Adopt: w.Adopt, Drift: w.Drift,
-		Autoscaled: autoscaled, Cluster: w.Labels, MaskKey: key,
+		Scaled: scaled, Approved: w.Approved, Cluster: w.Labels, MaskKey: key,
 	}, nil
+}
+
+// scaled asks for the autoscalers of those kinds that the cluster serves.
+func (c *Cluster) scaled(ctx context.Context) (map[differ.ID]differ.Scaling, error) {
+	s, err := c.discovery.surface(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var served []schema.GroupVersionResource
+	for gvk := range Autoscalers() {
+		m, err := s.mapping(gvk)
+		var not *NotServedError
+		switch {
+		case err == nil && m.GroupVersionKind == gvk:
+			served = append(served, m.Resource)
+		case errors.As(err, &not) && not.Unknown != nil:
+			return nil, fmt.Errorf("autoscalers: %w", err)
+		}
+	}
+	slices.SortFunc(served, func(a, b schema.GroupVersionResource) int { return strings.Compare(a.String(), b.String()) })
+	scaled, err := c.reader.Scaled(ctx, served)
+	if err != nil {
+		return nil, fmt.Errorf("cluster %s: %w", c.name, err)
+	}
+	return scaled, nil
 }
 
 func (c *Cluster) schemas(ctx context.Context, versions map[differ.ID]schema.GroupVersionKind) (differ.Schemas, error) {
@@ -276,7 +309,7 @@ func (c *Cluster) observe(ctx context.Context, mappings map[differ.ID]*meta.REST
 
 // readOwners compares those objects again that can't be decided without their
 // managedFields.
-func (c *Cluster) readOwners(ctx context.Context, p *Prepared, states []differ.State) error {
+func (c *Cluster) readOwners(ctx context.Context, p *Prepared) error {
 	unread := map[differ.ID]bool{}
 	for i := range p.Plan.Changes {
 		if p.Plan.Changes[i].OwnersUnread {
@@ -290,13 +323,14 @@ func (c *Cluster) readOwners(ctx context.Context, p *Prepared, states []differ.S
 	for id := range unread {
 		mappings[id] = p.mappings[id]
 	}
-	if err := c.observe(ctx, mappings, states, c.reader.Fresh); err != nil {
+	if err := c.observe(ctx, mappings, p.states, c.reader.Fresh); err != nil {
 		return err
 	}
-	for i := range states {
-		states[i].OwnersRead = unread[states[i].ID]
+	for i := range p.states {
+		s := &p.states[i]
+		s.OwnersRead = s.OwnersRead || unread[s.ID]
 	}
-	plan, err := differ.Compare(p.schemas, states, p.policy)
+	plan, err := differ.Compare(p.schemas, p.states, p.policy)
 	if err != nil {
 		return fmt.Errorf("compare: %w", err)
 	}

@@ -1,6 +1,7 @@
 package applier
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -27,15 +28,17 @@ func (r *directReader) Fresh(ctx context.Context, m *meta.RESTMapping, id differ
 	return Get(ctx, r.dynamic, m, id)
 }
 
-func (r *directReader) Autoscaled(ctx context.Context) (map[differ.ID]bool, error) {
-	list, err := r.dynamic.Resource(Autoscalers()).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list autoscalers: %w", err)
-	}
-	out := map[differ.ID]bool{}
-	for i := range list.Items {
-		if id, ok := ScaleTarget(&list.Items[i]); ok {
-			out[id] = true
+func (r *directReader) Scaled(ctx context.Context, served []schema.GroupVersionResource) (map[differ.ID]differ.Scaling, error) {
+	out := map[differ.ID]differ.Scaling{}
+	for _, gvr := range served {
+		list, err := r.dynamic.Resource(gvr).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", gvr.GroupResource(), err)
+		}
+		for i := range list.Items {
+			if id, scaling := ScaleTarget(&list.Items[i]); scaling != 0 {
+				out[id] |= scaling
+			}
 		}
 	}
 	return out, nil
@@ -58,21 +61,58 @@ func Get(ctx context.Context, d dynamic.Interface, m *meta.RESTMapping, id diffe
 	return o.Object, nil
 }
 
-// Autoscalers is the resource whose objects own other objects' replicas. KEDA
-// works through one, too.
-func Autoscalers() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers"}
+// Autoscalers are the kinds whose objects own fields of other objects, and where
+// they name them. KEDA makes an HPA for most of its objects, but not for one that
+// scales to zero or is paused.
+func Autoscalers() map[schema.GroupVersionKind]string {
+	return map[schema.GroupVersionKind]string{
+		{Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"}:      "scaleTargetRef",
+		{Group: "keda.sh", Version: "v1alpha1", Kind: "ScaledObject"}:               "scaleTargetRef",
+		{Group: "autoscaling.k8s.io", Version: "v1", Kind: "VerticalPodAutoscaler"}: "targetRef",
+	}
 }
 
-// ScaleTarget returns the object that an autoscaler scales.
-func ScaleTarget(hpa *unstructured.Unstructured) (differ.ID, bool) {
-	ref, ok, err := unstructured.NestedStringMap(hpa.Object, "spec", "scaleTargetRef")
+// ScaleTarget returns the object that an autoscaler scales, and what it owns of
+// it; 0 when it owns nothing, or is no autoscaler.
+func ScaleTarget(autoscaler *unstructured.Unstructured) (differ.ID, differ.Scaling) {
+	field, ok := Autoscalers()[autoscaler.GroupVersionKind()]
+	if !ok {
+		return differ.ID{}, 0
+	}
+	ref, ok, err := unstructured.NestedMap(autoscaler.Object, "spec", field)
 	if err != nil || !ok {
-		return differ.ID{}, false
+		return differ.ID{}, 0
 	}
-	gv, err := schema.ParseGroupVersion(ref["apiVersion"])
+	text := func(key, otherwise string) string {
+		s, _ := ref[key].(string)
+		return cmp.Or(s, otherwise)
+	}
+	keda := autoscaler.GetKind() == "ScaledObject" // its target is a Deployment where it says nothing else
+	apiVersion, kind := text("apiVersion", ""), text("kind", "")
+	if keda {
+		apiVersion, kind = text("apiVersion", "apps/v1"), text("kind", "Deployment")
+	}
+	gv, err := schema.ParseGroupVersion(apiVersion)
 	if err != nil {
-		return differ.ID{}, false
+		return differ.ID{}, 0
 	}
-	return differ.ID{Group: gv.Group, Kind: ref["kind"], Namespace: hpa.GetNamespace(), Name: ref["name"]}, true
+	id := differ.ID{Group: gv.Group, Kind: kind, Namespace: autoscaler.GetNamespace(), Name: text("name", "")}
+	if autoscaler.GetKind() == "VerticalPodAutoscaler" {
+		return id, verticalScaling(autoscaler)
+	}
+	return id, differ.ScalesReplicas
+}
+
+// verticalScaling is what a VPA owns: nothing while it only recommends.
+func verticalScaling(vpa *unstructured.Unstructured) differ.Scaling {
+	if mode, _, _ := unstructured.NestedString(vpa.Object, "spec", "updatePolicy", "updateMode"); mode == "Off" {
+		return 0
+	}
+	policies, _, _ := unstructured.NestedSlice(vpa.Object, "spec", "resourcePolicy", "containerPolicies")
+	for _, p := range policies {
+		if m, ok := p.(map[string]any); ok && m["controlledValues"] == "RequestsOnly" {
+			return differ.ScalesRequests
+		}
+	}
+	return differ.ScalesRequests | differ.ScalesLimits
 }

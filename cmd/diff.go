@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -155,7 +156,11 @@ func (a *app) showPlans(cluster string, plans []planned, all differ.Plan) error 
 func (a *app) showPatches(p differ.Plan) error {
 	var b bytes.Buffer
 	for i := range p.Changes {
-		for _, r := range requestsOf(&p.Changes[i]) {
+		requests, err := requestsOf(&p.Changes[i])
+		if err != nil {
+			return err
+		}
+		for _, r := range requests {
 			text, err := yaml.Marshal(r.body)
 			if err != nil {
 				return fmt.Errorf("encode %s: %w", p.Changes[i].ID, err)
@@ -173,28 +178,36 @@ type request struct {
 }
 
 // requestsOf are the requests of a change, with the data of Secrets masked.
-func requestsOf(c *differ.Change) []request {
+func requestsOf(c *differ.Change) ([]request, error) {
 	live := &unstructured.Unstructured{Object: c.Live}
 	base, force := live, " --force-conflicts"
-	if c.Op == differ.OpCreate {
+	if c.Op != differ.OpUpdate {
 		base, force = nil, ""
-	}
-	send := func(patch map[string]any, manager string) request {
-		return request{
-			what: fmt.Sprintf("%s %s: apply --server-side --field-manager=%s%s", c.Op, c.ID, manager, force),
-			body: applier.Body(maskSecret(patch), base).Object,
-		}
 	}
 	var out []request
 	switch c.Op {
-	case differ.OpCreate, differ.OpUpdate:
-		if c.HandOver != nil {
-			out = append(out, send(c.HandOver, differ.HandOverManager()))
-		}
-		out = append(out, send(c.Patch, v1alpha1.FieldManager))
-	case differ.OpDelete:
-		out = append(out, request{what: fmt.Sprintf("delete %s, with these options", c.ID), body: applier.DeleteOptions(live)})
 	case differ.OpNone, differ.OpForget:
+		return nil, nil
+	case differ.OpDelete, differ.OpReplace:
+		out = append(out, request{what: fmt.Sprintf("delete %s, with these options", c.ID), body: applier.DeleteOptions(live)})
+	case differ.OpCreate, differ.OpUpdate:
 	}
-	return out
+	if c.Op == differ.OpDelete {
+		return out, nil
+	}
+	migration, err := applier.Migration(c)
+	if err != nil {
+		return nil, err
+	}
+	if migration != nil {
+		what := fmt.Sprintf("%s %s: patch --type=json: what %s own becomes %s's", c.Op, c.ID, strings.Join(c.Migrate, ", "), v1alpha1.FieldManager)
+		out = append(out, request{what: what, body: migration})
+	}
+	for _, step := range applier.Applies(c) {
+		out = append(out, request{
+			what: fmt.Sprintf("%s %s: apply --server-side --field-manager=%s%s%s", c.Op, c.ID, step.Manager, force, step.Why),
+			body: applier.Body(maskSecret(step.Patch), base).Object,
+		})
+	}
+	return out, nil
 }

@@ -136,7 +136,7 @@ func (o *offline) policy(states []differ.State) (differ.Policy, error) {
 	}
 	p := differ.Policy{
 		Component: o.component, AnyComponent: o.component == "", Rules: rules, Adopt: o.adopt, Drift: v1alpha1.Drift(o.drift),
-		Autoscaled: map[differ.ID]bool{}, MaskKey: []byte(o.maskKey),
+		Scaled: map[differ.ID]differ.Scaling{}, MaskKey: []byte(o.maskKey),
 	}
 	if o.maskKey == "" {
 		p.MaskKey = make([]byte, 32)
@@ -145,10 +145,11 @@ func (o *offline) policy(states []differ.State) (differ.Policy, error) {
 		}
 	}
 	for _, s := range states {
-		if s.Live != nil && s.ID.Group == applier.Autoscalers().Group && s.ID.Kind == "HorizontalPodAutoscaler" {
-			if id, ok := applier.ScaleTarget(&unstructured.Unstructured{Object: s.Live}); ok {
-				p.Autoscaled[id] = true
-			}
+		if s.Live == nil {
+			continue
+		}
+		if id, scaling := applier.ScaleTarget(&unstructured.Unstructured{Object: s.Live}); scaling != 0 {
+			p.Scaled[id] |= scaling
 		}
 	}
 	return p, nil

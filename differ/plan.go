@@ -149,6 +149,8 @@ type Change struct {
 	// Admission is what the API server would make of the object beside what git
 	// changes: defaults, and what webhooks add. Only a dry run tells.
 	Admission []Addition
+	// Unpredicted is why a dry run told nothing; empty: it did, or was not made.
+	Unpredicted string
 	// Source is where the target comes from.
 	Source registry.Position
 

@@ -15,6 +15,8 @@ type DryRun struct {
 	Answer map[string]any
 	// Refused is why the API server would not take the change (422).
 	Refused []Cause
+	// Failed is why nothing can be foretold: a webhook that takes no dry runs.
+	Failed string
 }
 
 // Cause is one reason of a refusal, as in the details of a Kubernetes Status.
@@ -43,6 +45,7 @@ func (c *comparison) foresee() {
 	if d == nil || c.change.Op != OpUpdate && c.change.Op != OpCreate {
 		return
 	}
+	c.change.Unpredicted = d.Failed
 	answer := canonical(d.Answer)
 	switch {
 	case len(d.Refused) > 0:

@@ -25,6 +25,8 @@ type jsonObject struct {
 	Hash       string      `json:"hash,omitempty"`
 	Approved   bool        `json:"approved,omitempty"`
 	Admission  []Addition  `json:"admission,omitempty"`
+	// Unpredicted is why a dry run told nothing.
+	Unpredicted string `json:"unpredicted,omitempty"`
 }
 
 // MarshalJSON writes the contract that DESIGN.md gives for keelson diff -o json.
@@ -35,7 +37,7 @@ func (p Plan) MarshalJSON() ([]byte, error) {
 		o := jsonObject{
 			APIVersion: c.APIVersion, Kind: c.ID.Kind, Namespace: c.ID.Namespace, Name: c.ID.Name,
 			Op: c.Op, State: c.State, Fields: c.Fields, Rule: c.Rule, Because: c.Because,
-			Approved: c.Approved, Admission: c.Admission,
+			Approved: c.Approved, Admission: c.Admission, Unpredicted: c.Unpredicted,
 		}
 		if c.State != StateSynced {
 			o.Hash = c.Hash
@@ -149,6 +151,9 @@ func (t *text) change(c *Change) {
 	t.line(ansiBold, fmt.Sprintf("%s %s", verb, c.ID))
 	if c.Rule != "" || c.Because != "" {
 		t.reason(c.Rule, c.Because)
+	}
+	if c.Unpredicted != "" {
+		t.line(ansiYellow, "! no dry run: "+c.Unpredicted)
 	}
 	if c.State == StateHeld && c.approvable() {
 		t.line(ansiYellow, "! to approve: hash "+c.Hash)

@@ -110,8 +110,13 @@ func (l *liveCache) start(gvr schema.GroupVersionResource, selector string) (*wa
 		return nil, fmt.Errorf("watch %s: %w", gvr.GroupResource(), err)
 	}
 	handler := l.onManaged
-	if gvr == applier.Autoscalers() && selector == "" {
-		handler = l.onAutoscaler
+	if selector == "" { // autoscalers alone are watched as a whole
+		handler = func(old, now any, initial bool) {
+			l.onAutoscaler(old, now, initial)
+			if isManaged(old) || isManaged(now) {
+				l.onManaged(old, now, initial)
+			}
+		}
 	}
 	if _, err := w.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc:    func(o any, initial bool) { handler(nil, o, initial) },
@@ -129,6 +134,12 @@ func (l *liveCache) start(gvr schema.GroupVersionResource, selector string) (*wa
 	w.stop = stop
 	go w.RunWithContext(ctx)
 	return w, nil
+}
+
+// isManaged reports whether an object carries Keelson's label.
+func isManaged(o any) bool {
+	u, ok := o.(*unstructured.Unstructured)
+	return ok && u.GetLabels()[v1alpha1.LabelComponent] != ""
 }
 
 // unwatch ends the watches of the kind that a deleted CRD had defined: they
@@ -186,11 +197,15 @@ func (l *liveCache) onManaged(old, now any, initial bool) {
 // onAutoscaler looks at every component when an autoscaler comes, goes, or
 // takes another object.
 func (l *liveCache) onAutoscaler(old, now any, initial bool) {
-	target := func(o any) (id differ.ID) {
+	type scaled struct {
+		id   differ.ID
+		what differ.Scaling
+	}
+	target := func(o any) (s scaled) {
 		if u, ok := o.(*unstructured.Unstructured); ok {
-			id, _ = applier.ScaleTarget(u)
+			s.id, s.what = applier.ScaleTarget(u)
 		}
-		return id
+		return s
 	}
 	if !initial && target(old) != target(now) {
 		l.changed("")
@@ -289,17 +304,19 @@ func (l *liveCache) Fresh(ctx context.Context, m *meta.RESTMapping, id differ.ID
 	return live, nil
 }
 
-// Autoscaled implements [applier.Reader].
-func (l *liveCache) Autoscaled(ctx context.Context) (map[differ.ID]bool, error) {
-	informer, err := l.informer(ctx, applier.Autoscalers(), "")
-	if err != nil {
-		return nil, err
-	}
-	out := map[differ.ID]bool{}
-	for _, item := range informer.GetStore().List() {
-		if u, ok := item.(*unstructured.Unstructured); ok {
-			if id, ok := applier.ScaleTarget(u); ok {
-				out[id] = true
+// Scaled implements [applier.Reader].
+func (l *liveCache) Scaled(ctx context.Context, served []schema.GroupVersionResource) (map[differ.ID]differ.Scaling, error) {
+	out := map[differ.ID]differ.Scaling{}
+	for _, gvr := range served {
+		informer, err := l.informer(ctx, gvr, "")
+		if err != nil {
+			return nil, err
+		}
+		for _, item := range informer.GetStore().List() {
+			if u, ok := item.(*unstructured.Unstructured); ok {
+				if id, scaling := applier.ScaleTarget(u); scaling != 0 {
+					out[id] |= scaling
+				}
 			}
 		}
 	}

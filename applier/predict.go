@@ -1,0 +1,121 @@
+package applier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/differ"
+)
+
+// answered is what the API server said to a dry run. It holds as long as the
+// object and the change are the same.
+type answered struct {
+	version, hash string
+	dryRun        *differ.DryRun
+}
+
+// Predict asks the API server what it would make of the objects that a plan
+// creates; of those that it updates [Cluster.Plan] has asked already.
+func (c *Cluster) Predict(ctx context.Context, p *Prepared) error {
+	return c.predict(ctx, p, differ.OpCreate)
+}
+
+// predict asks for dry runs, and plans again with what they say. A change of
+// several requests can't be tried: each needs what the one before has done.
+func (c *Cluster) predict(ctx context.Context, p *Prepared, op differ.Op) error {
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallel)
+	asked := false
+	for i := range p.Plan.Changes {
+		ch, s := &p.Plan.Changes[i], &p.states[i]
+		if ch.Op != op || len(ch.Migrate) > 0 || len(Applies(ch)) > 1 || p.mappings[ch.ID] == nil {
+			continue
+		}
+		asked = true
+		g.Go(func() error {
+			var err error
+			s.DryRun, err = c.dryRun(gctx, p, ch)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return fmt.Errorf("dry run: %w", err)
+	}
+	if !asked {
+		return nil
+	}
+	var err error
+	if p.Plan, err = differ.Compare(p.schemas, p.states, p.policy); err != nil {
+		return fmt.Errorf("compare: %w", err)
+	}
+	return c.readOwners(ctx, p)
+}
+
+func (c *Cluster) dryRun(ctx context.Context, p *Prepared, ch *differ.Change) (*differ.DryRun, error) {
+	var base *unstructured.Unstructured
+	version := ""
+	if ch.Op == differ.OpUpdate {
+		base = &unstructured.Unstructured{Object: ch.Live}
+		version = base.GetResourceVersion()
+	}
+	c.mu.Lock()
+	last := c.answers[ch.ID]
+	c.mu.Unlock()
+	if last.dryRun != nil && last.version == version && last.hash == ch.Hash {
+		return last.dryRun, nil
+	}
+	body := Body(ch.Patch, base)
+	answer, err := c.resource(p.mappings[ch.ID], ch.ID).Apply(ctx, ch.ID.Name, body, metav1.ApplyOptions{
+		FieldManager: v1alpha1.FieldManager, Force: base != nil, DryRun: []string{metav1.DryRunAll},
+	})
+	d := &differ.DryRun{}
+	switch {
+	case err == nil:
+		d.Answer = answer.Object
+	case apierrors.IsInvalid(err):
+		d.Refused = causesOf(err)
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
+		return nil, nil // the object, or its namespace, is not as planned any more: the write itself finds out
+	case apierrors.ReasonForError(err) == metav1.StatusReasonUnknown:
+		return nil, fmt.Errorf("%s: %w", ch.ID, err) // no API server said so
+	default:
+		d.Failed = withheld(ch.ID, err).Error()
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.answers[ch.ID] = answered{version: version, hash: ch.Hash, dryRun: d}
+	return d, nil
+}
+
+// causesOf are the reasons of a refusal. One that gives none stands for itself.
+func causesOf(err error) []differ.Cause {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Details == nil || len(status.Status().Details.Causes) == 0 {
+		return []differ.Cause{{Message: err.Error()}}
+	}
+	var out []differ.Cause
+	for _, cause := range status.Status().Details.Causes {
+		out = append(out, differ.Cause{Field: cause.Field, Type: string(cause.Type), Message: cause.Message})
+	}
+	return out
+}
+
+// forgetAnswers drops what dry runs have said: the API has changed, or what they
+// were about was written.
+func (c *Cluster) forgetAnswers(ids ...differ.ID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, id := range ids {
+		delete(c.answers, id)
+	}
+	if len(ids) == 0 {
+		clear(c.answers)
+	}
+}
