@@ -27,15 +27,14 @@ func (c *Cluster) Predict(ctx context.Context, p *Prepared) error {
 	return c.predict(ctx, p, differ.OpCreate)
 }
 
-// predict asks for dry runs, and plans again with what they say. A change of
-// several requests can't be tried: each needs what the one before has done.
+// predict asks for dry runs, and plans again with what they say.
 func (c *Cluster) predict(ctx context.Context, p *Prepared, op differ.Op) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel)
 	asked := false
 	for i := range p.Plan.Changes {
 		ch, s := &p.Plan.Changes[i], &p.states[i]
-		if ch.Op != op || len(ch.Migrate) > 0 || len(Applies(ch)) > 1 || p.mappings[ch.ID] == nil {
+		if ch.Op != op || ch.Probe == nil || p.mappings[ch.ID] == nil {
 			continue
 		}
 		asked = true
@@ -71,7 +70,7 @@ func (c *Cluster) dryRun(ctx context.Context, p *Prepared, ch *differ.Change) (*
 	if last.dryRun != nil && last.version == version && last.hash == ch.Hash {
 		return last.dryRun, nil
 	}
-	body := Body(ch.Patch, base)
+	body := Body(ch.Probe, base)
 	answer, err := c.resource(p.mappings[ch.ID], ch.ID).Apply(ctx, ch.ID.Name, body, metav1.ApplyOptions{
 		FieldManager: v1alpha1.FieldManager, Force: base != nil, DryRun: []string{metav1.DryRunAll},
 	})

@@ -115,7 +115,7 @@ func (p *Plan) boundDeletions() {
 // stop leaves the object as it is.
 func (c *Change) stop(state ObjectState, rule, because string) {
 	c.Op, c.State, c.Rule, c.Because = OpNone, state, rule, because
-	c.Patch, c.First, c.HandOver, c.Migrate, c.RecordStale = nil, nil, nil, nil, false
+	c.Patch, c.Probe, c.First, c.HandOver, c.Migrate, c.RecordStale = nil, nil, nil, nil, nil, false
 }
 
 func compareOne(schemas Schemas, s State, policy Policy) (Change, error) {
@@ -496,16 +496,14 @@ func (c *comparison) send(worst ObjectState) {
 	switch {
 	case c.live == nil:
 		c.change.Op, c.change.State = OpCreate, StateChanged
-		c.change.Patch = c.target
+		c.change.Patch, c.change.Probe = c.target, c.target
 	case worst == StateChanged && c.fixed:
 		c.replace()
 	case worst == StateChanged:
 		c.change.Op = OpUpdate
 		c.change.Patch = c.without(c.kept)
 		c.change.HandOver = c.handOver()
-		if emptied := c.emptied(); !emptied.Empty() {
-			c.change.First = c.without(c.kept.Union(emptied))
-		}
+		c.change.Probe = c.probe()
 	}
 }
 

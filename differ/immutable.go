@@ -110,8 +110,6 @@ func (c *comparison) replace() {
 }
 
 // emptied are the maps and lists that git empties, and of which nothing is left.
-// Server-side apply makes null of them, which no structural schema takes, so they
-// go first, and come back empty.
 func (c *comparison) emptied() *fieldpath.Set {
 	out := &fieldpath.Set{}
 	if len(c.hollow) == 0 || c.removed.Empty() {

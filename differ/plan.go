@@ -161,8 +161,12 @@ type Change struct {
 	// Patch is what OpCreate, OpUpdate and OpReplace send by server-side apply,
 	// without the fields that stay as they are. It is not masked: never print it.
 	Patch map[string]any
+	// Probe is what a dry run sends, in one request: Patch, with what is handed
+	// over. It is nil where one request can't tell.
+	Probe map[string]any
 	// First is sent before Patch, where it is not nil: the patch without the maps
-	// and lists that become empty.
+	// and lists that become empty. Server-side apply makes null of those, which
+	// the API server refuses in a custom resource.
 	First map[string]any
 	// HandOver is sent before both, in the name of [HandOverManager]: fields that
 	// stay, and that would vanish when Keelson stops sending them. It may name

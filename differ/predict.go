@@ -48,16 +48,38 @@ func (c *comparison) foresee() {
 	c.change.Unpredicted = d.Failed
 	answer := canonical(d.Answer)
 	switch {
+	case len(d.Refused) > 0 && c.nulls(d.Refused):
 	case len(d.Refused) > 0:
 		c.refused(d.Refused)
 	case d.Answer == nil || checkDepth("predicted", answer) != nil:
-	case c.change.Op == OpUpdate && equal(answer, any(c.live)) && !c.who.read:
+	case c.change.Op == OpUpdate && !c.who.read && equal(answer, any(c.live)):
 		c.change.Op, c.change.RecordStale, c.change.OwnersUnread = OpNone, false, true
 	case c.change.Op == OpUpdate && c.moot(answer):
 		c.settle()
 	default:
 		c.change.Admission = c.additions(answer)
 	}
+}
+
+// nulls takes a refusal for that of a map or list that git empties: a custom
+// resource's becomes null then, which is of no type. It has to go first.
+func (c *comparison) nulls(causes []Cause) bool {
+	null := func(cause Cause) bool { return cause.Type == "FieldValueTypeInvalid" }
+	emptied := c.emptied()
+	if c.change.Op != OpUpdate || emptied.Empty() || !slices.ContainsFunc(causes, null) {
+		return false
+	}
+	c.change.First, c.change.Probe = c.without(c.kept.Union(emptied)), nil
+	return true
+}
+
+// probe is the patch with what is handed over: the object that both leave.
+func (c *comparison) probe() map[string]any {
+	if len(c.change.Migrate) > 0 {
+		return nil
+	}
+	out, _ := carver{c.typ.Schema}.graft(c.typ.TypeRef, c.change.Patch, orNull(c.change.HandOver)).(map[string]any)
+	return out
 }
 
 // refused holds what the API server would refuse. What no update can change may
@@ -108,7 +130,7 @@ func (c *comparison) immutableCause(cause Cause) bool {
 // moot reports whether the object would stay as it is: the wanted values are
 // what the API server makes its live ones of, and Keelson owns them.
 func (c *comparison) moot(answer map[string]any) bool {
-	if !equal(answer, any(c.live)) {
+	if c.change.HandOver != nil || !equal(answer, any(c.live)) {
 		return false
 	}
 	after, err := readOwners(c.state.DryRun.Answer)
