@@ -654,12 +654,12 @@ func (b *batch) round(round int) bool {
 }
 
 // approve lets git approve some of what is held.
-func (b *batch) approve(p *applier.Prepared, round int) map[differ.ID][]string {
-	out := map[differ.ID][]string{}
+func (b *batch) approve(p *applier.Prepared, round int) map[string][]string {
+	out := map[string][]string{}
 	for i := range p.Plan.Changes {
 		c := &p.Plan.Changes[i]
 		if c.State == differ.StateHeld && roll(b.seed, fmt.Sprint("approved ", round, c.ID)).IntN(2) == 0 {
-			out[c.ID] = []string{c.Hash}
+			out[c.ID.String()] = []string{c.Hash}
 		}
 	}
 	return out

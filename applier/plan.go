@@ -33,7 +33,7 @@ type Want struct {
 	Labels    map[string]string // of the cluster, for the rules' conditions
 	Adopt     bool
 	Drift     v1alpha1.Drift
-	Approved  map[differ.ID][]string // hashes of differences that git approves
+	Approved  map[string][]string // hashes of differences that git approves, by object
 }
 
 // TagMovedError says that a version's tag names another tree than when it was

@@ -21,9 +21,13 @@ func NewWant(f *registry.Fleet, d *registry.Delivery, t *renderer.Target) (Want,
 	if c := f.Cluster(d.Cluster); c != nil {
 		labels = c.Spec.Labels
 	}
+	approved := map[string][]string{}
+	for _, a := range d.Approvals {
+		approved[a.Object] = append(approved[a.Object], a.Hash)
+	}
 	return Want{
 		Component: d.Component, Version: d.Version.Name, Tree: d.Version.Tree, Revision: f.Revision,
 		Namespace: spec.Namespace, Target: t, Rules: rules, Labels: labels, Adopt: spec.Adopt,
-		Drift: cmp.Or(spec.Drift, f.Spec.Drift),
+		Drift: cmp.Or(spec.Drift, f.Spec.Drift), Approved: approved,
 	}, nil
 }

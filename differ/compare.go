@@ -317,7 +317,7 @@ func (c *comparison) bring() error {
 
 // approved reports whether git approves the difference.
 func (c *comparison) approved() bool {
-	return slices.Contains(c.policy.Approved[c.state.ID], c.change.Hash)
+	return slices.Contains(c.policy.Approved[c.state.ID.String()], c.change.Hash)
 }
 
 // decideAll decides about every row. It returns what they make of the object,

@@ -163,7 +163,7 @@ func approve(t testing.TB, data []byte, p differ.Policy, plan differ.Plan) (diff
 	if err := yaml.Unmarshal(data, &approvals); err != nil {
 		t.Fatal(err)
 	}
-	p.Approved = map[differ.ID][]string{}
+	p.Approved = map[string][]string{}
 	for _, a := range approvals.Approved {
 		for _, c := range plan.Changes {
 			if c.ID.String() != a.Object {
@@ -172,7 +172,7 @@ func approve(t testing.TB, data []byte, p differ.Policy, plan differ.Plan) (diff
 			if a.Hash == "" {
 				a.Hash = c.Hash
 			}
-			p.Approved[c.ID] = append(p.Approved[c.ID], a.Hash)
+			p.Approved[a.Object] = append(p.Approved[a.Object], a.Hash)
 		}
 	}
 	return p, len(approvals.Approved) > 0

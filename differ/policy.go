@@ -24,8 +24,8 @@ type Policy struct {
 	// Drift is what happens to a person's change; the zero value restores it.
 	Drift v1alpha1.Drift
 	// Approved holds the hashes of the differences ([Change.Hash]) that git
-	// approves, by object.
-	Approved map[ID][]string
+	// approves, by object as [ID.String] writes it.
+	Approved map[string][]string
 	// Scaled says what autoscalers of the cluster own of which objects.
 	Scaled map[ID]Scaling
 	// Cluster holds the labels of the cluster, for the conditions of rules.

@@ -215,7 +215,7 @@ func (k *keelson) plan(t *rapid.T, s *server, target object) differ.Change {
 	if c.State == differ.StateHeld && rapid.Bool().Draw(t, "approved") {
 		before := k.policy.Approved
 		defer func() { k.policy.Approved = before }()
-		k.policy.Approved = map[differ.ID][]string{state.ID: {c.Hash}}
+		k.policy.Approved = map[string][]string{state.ID.String(): {c.Hash}}
 		if c = k.compare(t, state); c.OwnersUnread {
 			state.Live, state.OwnersRead = s.read(t, true), true
 			c = k.compare(t, state)

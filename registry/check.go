@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
@@ -222,19 +223,41 @@ func checkTag(tag string) string {
 	return ""
 }
 
+// approval checks one approval. The selector is nil where it names a cluster.
+func (c checker) approval(path []string, a v1alpha1.Approval) labels.Selector {
+	_, cluster := c.doc.lookup(below(path, "cluster")...)
+	_, selector := c.doc.lookup(below(path, "clusterSelector")...)
+	switch {
+	case cluster != nil && selector != nil:
+		c.value(path, "an approval is for a cluster or for a clusterSelector, not for both", "")
+	case a.Cluster == "" && a.ClusterSelector == nil && !c.doc.wrong(path...):
+		c.value(path, "an approval needs a cluster or a clusterSelector", "")
+	}
+	kind, name, ok := strings.Cut(a.Object, " ")
+	if a.Object != "" && (!ok || kind == "" || name == "" || strings.Contains(name, " ")) {
+		c.value(below(path, "object"), fmt.Sprintf("object %q must be KIND.GROUP NAMESPACE/NAME", a.Object), "keelson diff shows it so")
+	}
+	if hash, err := hex.DecodeString(a.Hash); a.Hash != "" && (err != nil || len(hash) != 16) {
+		c.value(below(path, "hash"), fmt.Sprintf("hash %q must be 32 hexadecimal digits", a.Hash), "keelson diff shows it with what is held")
+	}
+	if a.ClusterSelector == nil {
+		return nil
+	}
+	return c.selector(below(path, "clusterSelector"), *a.ClusterSelector)
+}
+
 // selector compiles a cluster selector; nil and a mistake when it can't be.
-func (c checker) selector(s v1alpha1.Layer) labels.Selector {
-	path := []string{"clusterSelector"}
-	c.labels(below(path, "matchLabels"), s.ClusterSelector.MatchLabels)
+func (c checker) selector(path []string, s metav1.LabelSelector) labels.Selector {
+	c.labels(below(path, "matchLabels"), s.MatchLabels)
 	ok := true
-	for i, e := range s.ClusterSelector.MatchExpressions {
+	for i, e := range s.MatchExpressions {
 		one := metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{e}}
 		if _, err := metav1.LabelSelectorAsSelector(&one); err != nil {
 			c.value(append(below(path, "matchExpressions"), strconv.Itoa(i)), err.Error(), "")
 			ok = false
 		}
 	}
-	compiled, err := metav1.LabelSelectorAsSelector(&s.ClusterSelector)
+	compiled, err := metav1.LabelSelectorAsSelector(&s)
 	if err != nil {
 		if ok {
 			c.key(path, err.Error(), "")

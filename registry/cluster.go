@@ -237,6 +237,7 @@ func (r *clusterReader) delivery(ctx context.Context, component string) (*Delive
 	for _, s := range sources {
 		d.Values = r.chain(d.Values, s)
 	}
+	d.Approvals = r.approvalsFor(r.cluster, component)
 	if err := r.findVersion(ctx, d, own); err != nil {
 		return nil, err
 	}

@@ -100,7 +100,7 @@ func decodeLayer(data []byte) *layerFile {
 		return f
 	}
 	c := checker{doc}
-	selector := c.selector(f.spec)
+	selector := c.selector([]string{"clusterSelector"}, f.spec.ClusterSelector)
 	for _, name := range slices.Sorted(maps.Keys(f.spec.Components)) {
 		path := []string{"components", name}
 		entry := f.spec.Components[name]
@@ -141,6 +141,40 @@ func within(path []string, top string) bool { return len(path) > 0 && path[0] ==
 func valuePlaces(doc *document, path ...string) *places {
 	_, node := doc.lookup(path...)
 	return placesOf(node, doc.keyPoint(path...))
+}
+
+// approvalsFile is approvals/NAME.yaml.
+type approvalsFile struct {
+	approvals []approvalEntry
+	mistakes  []mistake
+}
+
+// approvalEntry is one approval without mistakes.
+type approvalEntry struct {
+	spec     v1alpha1.Approval
+	selector labels.Selector // nil: the cluster is named
+	at       point           // of the cluster's name
+}
+
+func decodeApprovals(data []byte) *approvalsFile {
+	f := &approvalsFile{}
+	var spec v1alpha1.Approvals
+	doc := decodeFile(data, v1alpha1.KindApprovals, &spec)
+	if !doc.broken {
+		c := checker{doc}
+		for i, a := range spec.Approvals {
+			path := []string{"approvals", strconv.Itoa(i)}
+			selector := c.approval(path, a)
+			if !doc.wrong(path...) { // what is not understood approves nothing
+				f.approvals = append(f.approvals, approvalEntry{a, selector, doc.valuePoint(below(path, "cluster")...)})
+			}
+		}
+		if slices.ContainsFunc(doc.mistakes, func(m mistake) bool { return len(m.path) < 2 }) {
+			f.approvals = nil
+		}
+	}
+	f.mistakes = doc.mistakes
+	return f
 }
 
 // componentFile is component.yaml.

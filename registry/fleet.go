@@ -43,6 +43,8 @@ type Delivery struct {
 	Values *Values
 	// Paused by the cluster or by the meta-config file.
 	Paused bool
+	// Approvals of changes of this delivery that are held.
+	Approvals []v1alpha1.Approval
 	// Problems block this delivery and no other: nothing of it may change.
 	Problems Problems
 

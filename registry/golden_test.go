@@ -233,6 +233,9 @@ func showDeliveries(f *registry.Fleet) string {
 				state += " blocked"
 			}
 			fmt.Fprintf(&b, "%s/%s %s at %s%s\n", c.Name, d.Component, d.VersionName, d.VersionAt, state)
+			for _, a := range d.Approvals {
+				fmt.Fprintf(&b, "    approved: %s %s\n", a.Object, a.Hash)
+			}
 		}
 	}
 	return b.String()

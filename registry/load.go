@@ -117,6 +117,8 @@ type loader struct {
 	tree   tree
 	fleet  *Fleet
 	layers []*layer
+	// approvals that hold, of all files, and where they name a cluster.
+	approvals []approval
 	// components that have a folder at this revision.
 	components []string
 	// everywhere blocks every cluster.
@@ -151,7 +153,7 @@ func (l *loader) load(ctx context.Context) error {
 		return err
 	}
 	for _, step := range []func(context.Context) error{
-		l.refuseRollouts, l.readComponents, l.readLayers, l.readClusters,
+		l.refuseRollouts, l.readComponents, l.readLayers, l.readApprovals, l.readClusters,
 	} {
 		if err := step(ctx); err != nil {
 			return err
@@ -477,6 +479,7 @@ func compareVersions(a, b string) int {
 
 // finish orders the fleet's problems and lets each stand once.
 func (l *loader) finish() {
+	l.checkApprovals()
 	for problem, clusters := range l.absent {
 		slices.Sort(clusters)
 		problem.Message += onClusters(clusters)

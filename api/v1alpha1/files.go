@@ -12,6 +12,7 @@ const (
 	KindLayer      = "Layer"      // layers/NN-name.yaml
 	KindCluster    = "Cluster"    // clusters/NAME/cluster.yaml
 	KindMetaConfig = "MetaConfig" // clusters/NAME/COMPONENT.yaml
+	KindApprovals  = "Approvals"  // approvals/NAME.yaml
 )
 
 // VersionHead is the version that follows the branch instead of a tag, for
@@ -179,6 +180,32 @@ type MetaConfig struct {
 	Values map[string]any `json:"values,omitempty"`
 	// Paused stops changes to this component on this cluster.
 	Paused bool `json:"paused,omitempty"`
+}
+
+// Approvals is approvals/NAME.yaml: changes that are held, and may pass.
+//
+// +kubebuilder:object:generate=false
+type Approvals struct {
+	Header    `json:",inline"`
+	Approvals []Approval `json:"approvals"`
+}
+
+// Approval lets one held change of one object pass. It is bound to the hash of
+// the difference, so it expires when anything of that changes: what git wants,
+// or what it meets in the cluster.
+//
+// +kubebuilder:object:generate=false
+type Approval struct {
+	// Cluster by name; or ClusterSelector, by labels. Exactly one is set.
+	Cluster         string                `json:"cluster,omitempty"`
+	ClusterSelector *metav1.LabelSelector `json:"clusterSelector,omitempty"`
+	Component       string                `json:"component"`
+	// Object and Hash as keelson diff shows them:
+	// Deployment.apps kube-system/coredns, 32 hexadecimal digits.
+	Object string `json:"object"`
+	Hash   string `json:"hash"`
+	// Because is for those who review and read it later.
+	Because string `json:"because"`
 }
 
 // Effect is what a danger rule does to a change that it matches.

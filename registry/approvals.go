@@ -1,0 +1,91 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// approval is one approval and where its cluster is named.
+type approval struct {
+	approvalEntry
+	file string
+}
+
+// readApprovals reads approvals/. What is wrong there approves nothing, and
+// blocks nothing either: a change that is held stays held.
+func (l *loader) readApprovals(ctx context.Context) error {
+	entries, err := l.tree.list(ctx, "approvals")
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		switch {
+		case isYAML(e.name):
+			if err := l.readApprovalsFile(ctx, e); err != nil {
+				return err
+			}
+		case isNote(e):
+		case isYML(e.name):
+			l.report(renameYML(e))
+		case e.kind != entryFile:
+			l.report(Problem{At: Position{File: e.path}, Message: fmt.Sprintf("this is %s; approvals are files right below approvals/", e.kind)})
+		}
+	}
+	return nil
+}
+
+func (l *loader) readApprovalsFile(ctx context.Context, e entry) error {
+	f, problem, err := readEntry(ctx, l, e, v1alpha1.KindApprovals, decodeApprovals)
+	if err != nil {
+		return err
+	}
+	if f == nil {
+		l.report(problem)
+		return nil
+	}
+	l.report(inFile(e.path, f.mistakes)...)
+	for _, a := range f.approvals {
+		l.approvals = append(l.approvals, approval{a, e.path})
+	}
+	return nil
+}
+
+// approvalsFor are those of a component on a cluster.
+func (l *loader) approvalsFor(c *Cluster, component string) []v1alpha1.Approval {
+	var out []v1alpha1.Approval
+	for i := range l.approvals {
+		a := &l.approvals[i]
+		here := a.spec.Cluster == c.Name
+		if a.selector != nil {
+			here = a.selector.Matches(labels.Set(c.Spec.Labels))
+		}
+		if here && a.spec.Component == component {
+			out = append(out, a.spec)
+		}
+	}
+	return out
+}
+
+// checkApprovals reports approvals for clusters that don't exist.
+func (l *loader) checkApprovals() {
+	for i := range l.approvals {
+		a := &l.approvals[i]
+		named := func(c *Cluster) bool { return c.Name == a.spec.Cluster }
+		if a.selector == nil && !slices.ContainsFunc(l.fleet.Clusters, named) {
+			names := make([]string, 0, len(l.fleet.Clusters))
+			for _, c := range l.fleet.Clusters {
+				names = append(names, c.Name)
+			}
+			l.report(Problem{
+				At:      a.at.in(a.file, ""),
+				Message: fmt.Sprintf("there is no cluster %q, so this approves nothing", a.spec.Cluster),
+				Hint:    suggest(a.spec.Cluster, names),
+			})
+		}
+	}
+}
