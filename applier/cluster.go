@@ -51,6 +51,8 @@ type Cluster struct {
 	records map[string]*record // by component, as last read or written
 	maskKey []byte
 	answers map[differ.ID]answered
+	// settled are the inputs of the objects that were found settled, by component.
+	settled map[string]map[differ.ID]differ.Inputs
 }
 
 // Options tell how to reach a cluster.
@@ -80,6 +82,7 @@ func New(o Options) (*Cluster, error) {
 		name: o.Name, dynamic: dyn, reader: o.Reader, progress: o.Progress,
 		discovery: newDiscoverer(disco, o.Schemas),
 		records:   map[string]*record{}, answers: map[differ.ID]answered{},
+		settled: map[string]map[differ.ID]differ.Inputs{},
 	}
 	if c.reader == nil {
 		c.reader = &directReader{dynamic: dyn}

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
@@ -124,9 +125,11 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 	if err := c.observe(ctx, p.mappings, states, c.reader.Get); err != nil {
 		return nil, err
 	}
+	c.recognise(p, versions)
 	if p.Plan, err = differ.Compare(p.schemas, states, p.policy); err != nil {
 		return nil, fmt.Errorf("compare: %w", err)
 	}
+	c.rememberSettled(p)
 	if err := c.readOwners(ctx, p); err != nil {
 		return nil, err
 	}
@@ -139,6 +142,42 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 		}
 	}
 	return p, nil
+}
+
+// recognise says of each object what its comparison is made from, and with what
+// it was settled before.
+func (c *Cluster) recognise(p *Prepared, versions map[differ.ID]schema.GroupVersionKind) {
+	if p.record.version == "" {
+		return // nothing was ever recorded, so nothing is settled
+	}
+	c.mu.Lock()
+	settled := c.settled[p.want.Component]
+	c.mu.Unlock()
+	policy := p.policy.Hash()
+	for i := range p.states {
+		s := &p.states[i]
+		s.Inputs = differ.Inputs{
+			Recorded: p.record.version, Target: p.want.Target.Hash, Live: uidOf(s.Live) + "/" + resourceVersionOf(s.Live),
+			Policy: policy, Schema: p.schemas.Hash(versions[s.ID]), Scaled: p.policy.Scaled[s.ID],
+		}
+		s.Settled = settled[s.ID]
+	}
+}
+
+func resourceVersionOf(live map[string]any) string {
+	return (&unstructured.Unstructured{Object: live}).GetResourceVersion()
+}
+
+func (c *Cluster) rememberSettled(p *Prepared) {
+	settled := make(map[differ.ID]differ.Inputs, len(p.states))
+	for i := range p.Plan.Changes {
+		if ch := &p.Plan.Changes[i]; ch.Quiet() {
+			settled[ch.ID] = p.states[i].Inputs
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.settled[p.want.Component] = settled
 }
 
 // statesOf joins what was recorded and what is wanted.

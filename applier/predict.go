@@ -24,7 +24,10 @@ type answered struct {
 // Predict asks the API server what it would make of the objects that a plan
 // creates; of those that it updates [Cluster.Plan] has asked already.
 func (c *Cluster) Predict(ctx context.Context, p *Prepared) error {
-	return c.predict(ctx, p, differ.OpCreate)
+	if err := c.predict(ctx, p, differ.OpCreate); err != nil {
+		return fmt.Errorf("cluster %s: component %s: %w", c.name, p.want.Component, err)
+	}
+	return nil
 }
 
 // predict asks for dry runs, and plans again with what they say.

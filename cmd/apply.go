@@ -137,6 +137,7 @@ func (r *applyRun) run(ctx context.Context, cluster string, components []string)
 		return err
 	}
 	if r.options.dryRun {
+		r.predictAll(ctx, plans)
 		return r.showDiff(r.cluster.Name, plans)
 	}
 	if err := r.confirm(ctx, plans); err != nil {

@@ -63,6 +63,7 @@ Exit codes: 0 same, 1 differs, 2 a component can't be compared.`,
 			if err != nil {
 				return err
 			}
+			s.predictAll(ctx, plans)
 			if len(args) == 1 {
 				orphans, err := s.orphans(ctx)
 				if err != nil {

@@ -37,6 +37,7 @@ type offline struct {
 	adopt                  bool
 	drift                  string
 	maskKey                string
+	approve                []string
 }
 
 func (o *offline) add(f *pflag.FlagSet) {
@@ -48,6 +49,7 @@ func (o *offline) add(f *pflag.FlagSet) {
 	f.StringVar(&o.component, "component", "", "`NAME` whose objects these are (default: not checked)")
 	f.BoolVar(&o.adopt, "adopt", false, "take over objects that were never applied")
 	f.StringVar(&o.drift, "drift", string(v1alpha1.DriftRestore), "what to do about a person's change:\nrestore or report")
+	f.StringSliceVar(&o.approve, "approve", nil, "`HASH` of a held change to approve, as diff shows it")
 	f.StringVar(&o.maskKey, "mask-key", "", "`KEY` of the hashes that stand for the data of\nSecrets (default: a new one each time)")
 }
 
@@ -60,6 +62,8 @@ func (o *offline) args(cmd *cobra.Command, given []string) error {
 		return args("", 0, 0)(cmd, given)
 	case o.rules != "":
 		return usagef("--rules is for files; a cluster has the danger rules of git")
+	case len(o.approve) > 0:
+		return usagef("--approve is for files; for a cluster approvals stand in git, in approvals/")
 	}
 	return args("CLUSTER [COMPONENT...]", 1, -1)(cmd, given)
 }
@@ -136,7 +140,7 @@ func (o *offline) policy(states []differ.State) (differ.Policy, error) {
 	}
 	p := differ.Policy{
 		Component: o.component, AnyComponent: o.component == "", Rules: rules, Adopt: o.adopt, Drift: v1alpha1.Drift(o.drift),
-		Scaled: map[differ.ID]differ.Scaling{}, MaskKey: []byte(o.maskKey),
+		Scaled: map[differ.ID]differ.Scaling{}, Approved: map[string][]string{}, MaskKey: []byte(o.maskKey),
 	}
 	if o.maskKey == "" {
 		p.MaskKey = make([]byte, 32)
@@ -145,6 +149,7 @@ func (o *offline) policy(states []differ.State) (differ.Policy, error) {
 		}
 	}
 	for _, s := range states {
+		p.Approved[s.ID.String()] = o.approve
 		if s.Live == nil {
 			continue
 		}

@@ -147,3 +147,22 @@ func TestDiffFilesTrouble(t *testing.T) {
 	keelson(t, append(files(t, "", web, ""), "--drift", "ignore")...).want(t, 2).says(t, "restore or report")
 	keelson(t, append(files(t, "", web, ""), "--schema", os.DevNull)...).want(t, 2).says(t, "OpenAPI v3")
 }
+
+// A held change is approved by its hash; then -o patch shows all that would be
+// sent: here it is deleted first, since its selector can't change.
+func TestDiffFilesApprove(t *testing.T) {
+	t.Parallel()
+	args := files(t, web, strings.Replace(web, "{app: web}", "{app: api}", 1), web)
+	var plan struct{ Objects []struct{ State, Hash string } }
+	decode(t, keelson(t, append(args, "-o", "json")...).want(t, 1).out, &plan)
+	if len(plan.Objects) != 1 || plan.Objects[0].State != "held" || len(plan.Objects[0].Hash) != 32 {
+		t.Fatalf("want one held object with a hash: %+v", plan)
+	}
+	hash := plan.Objects[0].Hash
+	keelson(t, append(args, "--approve", strings.Repeat("0", 32))...).want(t, 1).says(t, "HELD", "to approve: hash "+hash)
+	keelson(t, append(args, "--approve", hash)...).want(t, 1).says(t, "replace Deployment.apps prod/web", "approved in git", "1 to replace")
+	keelson(t, append(args, "--approve", hash, "-o", "patch")...).want(t, 1).
+		says(t, "# delete Deployment.apps prod/web", "propagationPolicy: Foreground", "# replace Deployment.apps prod/web: apply --server-side --field-manager=keelson\n", "app: api").
+		saysNot(t, "force-conflicts")
+	keelson(t, "diff", "prod", "--approve", hash).want(t, 2).says(t, "approvals/")
+}

@@ -146,6 +146,15 @@ func (s *session) planAll(ctx context.Context, deliveries []*registry.Delivery) 
 	return out, ctx.Err()
 }
 
+// predictAll asks the cluster what it would make of what the plans create.
+func (s *session) predictAll(ctx context.Context, plans []planned) {
+	for i := range plans {
+		if p := &plans[i]; p.err == nil {
+			p.err = s.live.Predict(ctx, p.Prepared)
+		}
+	}
+}
+
 // orphans are the components that the cluster remembers and git no longer has
 // for it.
 func (s *session) orphans(ctx context.Context) ([]string, error) {

@@ -45,6 +45,10 @@ type State struct {
 	// DryRun is what the API server said to the change that was planned before;
 	// nil: it was not asked.
 	DryRun *DryRun
+	// Inputs identify what the comparison is made from, and Settled what it was
+	// made from when it last came to a [Change.Quiet]. Where they are equal, nothing
+	// is compared.
+	Inputs, Settled Inputs
 }
 
 // DuplicateError says that one object stands twice among the states.
@@ -65,6 +69,10 @@ func Compare(schemas Schemas, states []State, policy Policy) (Plan, error) {
 	for i, s := range states {
 		if i > 0 && states[i-1].ID == s.ID {
 			return Plan{}, &DuplicateError{ID: s.ID}
+		}
+		if s.unchanged() {
+			plan.Changes = append(plan.Changes, settled(&s))
+			continue
 		}
 		c, err := compareOne(schemas, s, policy)
 		if err != nil {

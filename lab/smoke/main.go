@@ -69,6 +69,8 @@ type smoke struct {
 	passed     int
 	// takeBack undoes what a check did to git besides its commits; may be nil.
 	takeBack func(context.Context) error
+	// wayBack is what the clusters need to follow git back; may be nil.
+	wayBack func(context.Context) error
 	failed   []string
 }
 

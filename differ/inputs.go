@@ -1,0 +1,73 @@
+package differ
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Inputs identify everything that a comparison of one object is made from:
+// equal Inputs give equal changes. They are comparable; the zero value says that
+// it is not known.
+type Inputs struct {
+	// Recorded, Target and Live tell the three objects from all others: the
+	// resourceVersion of the record, the hash of the target, UID and
+	// resourceVersion of the live object.
+	Recorded, Target, Live string
+	Policy                 string // [Policy.Hash]
+	Schema                 string // [Schemas.Hash]
+	Scaled                 Scaling
+}
+
+// unchanged reports whether an object was found settled with the inputs that it
+// has now.
+func (s *State) unchanged() bool {
+	return s.Inputs != Inputs{} && s.Inputs == s.Settled && s.Target != nil && s.Live != nil
+}
+
+// settled is the change of an object of which nothing has changed.
+func settled(s *State) Change {
+	c := Change{ID: s.ID, Op: OpNone, State: StateSynced, Source: s.Target.Source, Live: s.Live, Record: s.Recorded, Normal: s.Normal}
+	c.APIVersion, _ = s.Target.Content["apiVersion"].(string)
+	return c
+}
+
+// Quiet reports whether there is nothing to do for the object, nothing to wait
+// for and nothing to show. Its [Inputs] may then stand in [State.Settled].
+func (c *Change) Quiet() bool {
+	return c.Op == OpNone && c.State == StateSynced && !c.RecordStale && !c.OwnersUnread && len(c.Fields) == 0 && c.Because == ""
+}
+
+// Hash tells a policy from every other, but for what it knows of one object
+// alone: Approved and Scaled.
+func (p Policy) Hash() string {
+	sum := sha256.New()
+	write(sum, p.Component, fmt.Sprint(p.AnyComponent), fmt.Sprint(p.Adopt), string(p.Drift), string(p.MaskKey))
+	for _, name := range slices.Sorted(maps.Keys(p.Cluster)) {
+		write(sum, name, p.Cluster[name])
+	}
+	for i := range p.Rules {
+		r := &p.Rules[i].DangerRule
+		write(sum, r.Name, r.Path, r.When, string(r.Effect), string(r.Scope), r.Because, fmt.Sprint(r.On),
+			r.Match.Group, r.Match.Namespace, r.Match.Name, fmt.Sprint(r.Match.Kinds))
+	}
+	return hex.EncodeToString(sum.Sum(nil)[:16])
+}
+
+// write hashes strings so that no two lists of them are hashed alike.
+func write(h hash.Hash, parts ...string) {
+	for _, part := range parts {
+		_, _ = fmt.Fprintf(h, "%d:%s", len(part), part) // a hash takes everything
+	}
+}
+
+// Hash tells the schema of a kind from every other; empty for a kind without one.
+func (s Schemas) Hash(gvk schema.GroupVersionKind) string {
+	_, hash := s.typeOf(gvk)
+	return hash
+}

@@ -1,0 +1,105 @@
+package differ_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// TestUnchanged: an object whose inputs are those with which it was settled is not
+// compared. Whether it is shows where the inputs lie.
+func TestUnchanged(t *testing.T) {
+	t.Parallel()
+	inputs := differ.Inputs{Recorded: "1", Target: "a", Live: "u/1", Policy: "p", Schema: "s"}
+	other := func(change func(*differ.Inputs)) differ.Inputs {
+		in := inputs
+		change(&in)
+		return in
+	}
+	cases := map[string]struct {
+		why             string
+		inputs, settled differ.Inputs
+		compared        bool
+	}{
+		"Same":     {"Nothing has changed since.", inputs, inputs, false},
+		"Unknown":  {"What is not known is not the same.", differ.Inputs{}, differ.Inputs{}, true},
+		"First":    {"It was never found settled.", inputs, differ.Inputs{}, true},
+		"Recorded": {"Another process has recorded something.", inputs, other(func(i *differ.Inputs) { i.Recorded = "2" }), true},
+		"Target":   {"Git has changed.", inputs, other(func(i *differ.Inputs) { i.Target = "b" }), true},
+		"Live":     {"The cluster has changed.", inputs, other(func(i *differ.Inputs) { i.Live = "u/2" }), true},
+		"Policy":   {"A danger rule has changed.", inputs, other(func(i *differ.Inputs) { i.Policy = "q" }), true},
+		"Schema":   {"The API server was upgraded.", inputs, other(func(i *differ.Inputs) { i.Schema = "t" }), true},
+		"Scaled":   {"An autoscaler came.", inputs, other(func(i *differ.Inputs) { i.Scaled = differ.ScalesReplicas }), true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			live := objects(t, []byte(benchmarkDeployment))[0]
+			target := runtime.DeepCopyJSON(live)
+			target["spec"].(map[string]any)["replicas"] = int64(7)
+			plan, err := differ.Compare(schemas(t), []differ.State{{
+				ID:       differ.ID{Group: "apps", Kind: "Deployment", Namespace: "kube-system", Name: "coredns"},
+				Recorded: live, Live: live, Target: &renderer.Object{Content: target}, Normal: []string{"n"},
+				Inputs: c.inputs, Settled: c.settled,
+			}}, differ.Policy{AnyComponent: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if compared := plan.Count(differ.OpUpdate) == 1; compared != c.compared {
+				t.Errorf("%s compared: %v", c.why, compared)
+			}
+			if one := plan.Changes[0]; !c.compared && (!one.Quiet() || !cmp.Equal(one.Record, live) || !cmp.Equal(one.Live, live) ||
+				one.APIVersion != "apps/v1" || !cmp.Equal(one.Normal, []string{"n"})) {
+				t.Errorf("not what a comparison would have come to: %+v", one)
+			}
+		})
+	}
+}
+
+// TestPolicyHash: each part of a policy that decides about every object has a part
+// in its hash.
+func TestPolicyHash(t *testing.T) {
+	t.Parallel()
+	rule := v1alpha1.DangerRule{Name: "a", Path: ".spec.x", Effect: v1alpha1.EffectHold, Because: "b"}
+	seen := map[string]string{}
+	for name, change := range map[string]func(*differ.Policy, *v1alpha1.DangerRule){
+		"None":      func(*differ.Policy, *v1alpha1.DangerRule) {},
+		"Component": func(p *differ.Policy, _ *v1alpha1.DangerRule) { p.Component = "c" },
+		"Any":       func(p *differ.Policy, _ *v1alpha1.DangerRule) { p.AnyComponent = true },
+		"Adopt":     func(p *differ.Policy, _ *v1alpha1.DangerRule) { p.Adopt = true },
+		"Drift":     func(p *differ.Policy, _ *v1alpha1.DangerRule) { p.Drift = v1alpha1.DriftReport },
+		"MaskKey":   func(p *differ.Policy, _ *v1alpha1.DangerRule) { p.MaskKey = []byte("k") },
+		"Labels":    func(p *differ.Policy, _ *v1alpha1.DangerRule) { p.Cluster = map[string]string{"a": "b"} },
+		"Name":      func(_ *differ.Policy, r *v1alpha1.DangerRule) { r.Name = "other" },
+		"Path":      func(_ *differ.Policy, r *v1alpha1.DangerRule) { r.Path = ".spec.y" },
+		"When":      func(_ *differ.Policy, r *v1alpha1.DangerRule) { r.When = "true" },
+		"Effect":    func(_ *differ.Policy, r *v1alpha1.DangerRule) { r.Effect = v1alpha1.EffectDeny },
+		"Scope":     func(_ *differ.Policy, r *v1alpha1.DangerRule) { r.Scope = v1alpha1.ScopeField },
+		"Because":   func(_ *differ.Policy, r *v1alpha1.DangerRule) { r.Because = "other" },
+		"On":        func(_ *differ.Policy, r *v1alpha1.DangerRule) { r.On = []v1alpha1.Event{v1alpha1.OnAdd} },
+		"Group":     func(_ *differ.Policy, r *v1alpha1.DangerRule) { r.Match.Group = "g" },
+		"Kinds":     func(_ *differ.Policy, r *v1alpha1.DangerRule) { r.Match.Kinds = []string{"K"} },
+		"Namespace": func(_ *differ.Policy, r *v1alpha1.DangerRule) { r.Match.Namespace = "n" },
+		"Object":    func(_ *differ.Policy, r *v1alpha1.DangerRule) { r.Match.Name = "n" },
+	} {
+		p, r := differ.Policy{}, rule
+		change(&p, &r)
+		var err error
+		if p.Rules, err = differ.NewRules([]v1alpha1.DangerRule{r}); err != nil {
+			t.Fatal(err)
+		}
+		hash := p.Hash()
+		if again := p.Hash(); again != hash {
+			t.Errorf("%s: the same policy was hashed otherwise", name)
+		}
+		if other := seen[hash]; other != "" {
+			t.Errorf("%s and %s have one hash", name, other)
+		}
+		seen[hash] = name
+	}
+}
