@@ -73,9 +73,10 @@ func (c *comparison) nulls(causes []Cause) bool {
 	return true
 }
 
-// probe is the patch with what is handed over: the object that both leave.
+// probe is the patch with what is handed over: the object that both leave. Where
+// ownership is taken back or over first, one request leaves another object.
 func (c *comparison) probe() map[string]any {
-	if len(c.change.Migrate) > 0 {
+	if len(c.change.Migrate) > 0 || !c.dropped.Empty() {
 		return nil
 	}
 	out, _ := carver{c.typ.Schema}.graft(c.typ.TypeRef, c.change.Patch, orNull(c.change.HandOver)).(map[string]any)

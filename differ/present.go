@@ -155,7 +155,7 @@ func (t *text) change(c *Change) {
 	if c.Unpredicted != "" {
 		t.line(ansiYellow, "! no dry run: "+c.Unpredicted)
 	}
-	if c.State == StateHeld && c.approvable() {
+	if c.Approvable() {
 		t.line(ansiYellow, "! to approve: hash "+c.Hash)
 	}
 	switch c.Op {
@@ -182,8 +182,11 @@ func (t *text) change(c *Change) {
 	t.line("", "")
 }
 
-// approvable reports whether an approval in git would let the change pass.
-func (c *Change) approvable() bool { return c.Hash != "" && c.Rule != ruleRefused }
+// Approvable reports whether the change is held, and an approval in git would let
+// it pass.
+func (c *Change) Approvable() bool {
+	return c.State == StateHeld && c.Hash != "" && c.Rule != ruleRefused
+}
 
 // additions shows what is none of git's doing.
 func (t *text) additions(list []Addition) {

@@ -110,6 +110,9 @@ type HeldChange struct {
 	Rule string `json:"rule"`
 	// Because is the rule's reason.
 	Because string `json:"because"`
+	// Hash of the object's difference, which an approval names; empty when none
+	// would help.
+	Hash string `json:"hash,omitempty"`
 }
 
 // DiffSummary counts what one apply did, by object.

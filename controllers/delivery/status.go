@@ -89,7 +89,11 @@ func held(p differ.Plan) []v1alpha1.HeldChange {
 	var out []v1alpha1.HeldChange
 	add := func(c *differ.Change, path, rule, because string) {
 		if len(out) < heldShown {
-			out = append(out, v1alpha1.HeldChange{Object: c.ID.String(), Path: path, Rule: rule, Because: because})
+			one := v1alpha1.HeldChange{Object: c.ID.String(), Path: path, Rule: rule, Because: because}
+			if c.Approvable() {
+				one.Hash = c.Hash
+			}
+			out = append(out, one)
 		}
 	}
 	for i := range p.Changes {
