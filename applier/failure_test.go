@@ -131,6 +131,7 @@ func (r brokenReader) Get(context.Context, *meta.RESTMapping, differ.ID) (map[st
 func (r brokenReader) Fresh(context.Context, *meta.RESTMapping, differ.ID) (map[string]any, error) {
 	return nil, r.err
 }
+
 func (r brokenReader) Scaled(context.Context, []schema.GroupVersionResource) (map[differ.ID]differ.Scaling, error) {
 	return nil, nil
 }

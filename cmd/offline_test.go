@@ -153,7 +153,9 @@ func TestDiffFilesTrouble(t *testing.T) {
 func TestDiffFilesApprove(t *testing.T) {
 	t.Parallel()
 	args := files(t, web, strings.Replace(web, "{app: web}", "{app: api}", 1), web)
-	var plan struct{ Objects []struct{ State, Hash string } }
+	var plan struct {
+		Objects []struct{ State, Hash string }
+	}
 	decode(t, keelson(t, append(args, "-o", "json")...).want(t, 1).out, &plan)
 	if len(plan.Objects) != 1 || plan.Objects[0].State != "held" || len(plan.Objects[0].Hash) != 32 {
 		t.Fatalf("want one held object with a hash: %+v", plan)

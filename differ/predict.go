@@ -167,7 +167,7 @@ func (c *comparison) additions(answer map[string]any) []Addition {
 	w := walker{schema: c.typ.Schema, hollow: func(fieldpath.Path) {}, emit: func(w row) {
 		live, predicted, sent := w.r, w.t, w.l
 		if identity(w.path) || w.same(live, predicted) || predicted.present && w.same(predicted, sent) ||
-			!predicted.present && hasPrefix(c.decisions.removed, w.path) {
+			!predicted.present && hasPrefix(c.removed, w.path) {
 			return
 		}
 		out = append(out, Addition{Path: w.path.String(), Live: live.value, Predicted: predicted.value})

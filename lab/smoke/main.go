@@ -71,7 +71,7 @@ type smoke struct {
 	takeBack func(context.Context) error
 	// wayBack is what the clusters need to follow git back; may be nil.
 	wayBack func(context.Context) error
-	failed   []string
+	failed  []string
 }
 
 func prepare(binary string, demo bool) (*smoke, error) {

@@ -81,32 +81,41 @@ func (s *smoke) checkSelector(ctx context.Context) (string, error) {
 			}
 		}
 		line := "held, and no write of that Deployment is in the audit log: " + d.message
-		before, err := s.deployment(ctx, testing)
-		if err != nil {
-			return "", err
-		}
-		s.wayBack = func(ctx context.Context) error { // which is as dangerous
-			if _, err := s.stops(ctx, "Held", func(deliveryStatus) bool { return true }); err != nil {
-				return err
-			}
-			return s.approve(ctx)
-		}
-		if err := s.approve(ctx); err != nil {
-			return "", err
-		}
-		if err := s.at(ctx, dns, "v1.13.0", testing); err != nil {
-			return "", err
-		}
-		after, err := s.deployment(ctx, testing)
-		if err != nil {
-			return "", err
-		}
-		selector, _, err := unstructured.NestedStringMap(after.Object, "spec", "selector", "matchLabels")
-		if err != nil || selector["smoke"] != "selector" || after.GetUID() == before.GetUID() {
-			return "", fmt.Errorf("approved, and the Deployment was not replaced: selector %v: %w", selector, err)
-		}
-		return line + "; approved in git, it was replaced", nil
+		replaced, err := s.replaced(ctx)
+		return line + "; " + replaced, err
 	})
+}
+
+// replaced approves the change of the selector, which replaces the Deployment.
+func (s *smoke) replaced(ctx context.Context) (string, error) {
+	before, err := s.deployment(ctx, testing)
+	if err != nil {
+		return "", err
+	}
+	s.wayBack = func(ctx context.Context) error { // which is as dangerous
+		if _, err := s.stops(ctx, "Held", func(deliveryStatus) bool { return true }); err != nil {
+			return err
+		}
+		return s.approve(ctx)
+	}
+	if err := s.approve(ctx); err != nil {
+		return "", err
+	}
+	if err := s.at(ctx, dns, "v1.13.0", testing); err != nil {
+		return "", err
+	}
+	after, err := s.deployment(ctx, testing)
+	if err != nil {
+		return "", err
+	}
+	selector, _, err := unstructured.NestedStringMap(after.Object, "spec", "selector", "matchLabels")
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("selector: %w", err)
+	case selector["smoke"] != "selector" || after.GetUID() == before.GetUID():
+		return "", fmt.Errorf("approved, and the Deployment was not replaced: selector %v", selector)
+	}
+	return "approved in git, it was replaced", nil
 }
 
 // approve approves what is held of coredns on the testing cluster, with the hash
