@@ -133,8 +133,10 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 	if err := c.readOwners(ctx, p); err != nil {
 		return nil, err
 	}
-	if err := c.predict(ctx, p, differ.OpUpdate); err != nil {
-		return nil, err
+	for _, op := range []differ.Op{differ.OpUpdate, differ.OpReplace} { // an update may turn out to be a replacement
+		if err := c.predict(ctx, p, op); err != nil {
+			return nil, err
+		}
 	}
 	for i := range p.Plan.Changes {
 		if s := &p.Plan.Changes[i]; s.Op != differ.OpForget && s.Live != nil {

@@ -17,6 +17,7 @@ import (
 // answered is what the API server said to a dry run. It holds as long as the
 // object and the change are the same.
 type answered struct {
+	op            differ.Op
 	version, hash string
 	dryRun        *differ.DryRun
 }
@@ -42,8 +43,12 @@ func (c *Cluster) predict(ctx context.Context, p *Prepared, op differ.Op) error 
 		}
 		asked = true
 		g.Go(func() error {
-			var err error
-			s.DryRun, err = c.dryRun(gctx, p, ch)
+			d, err := c.dryRun(gctx, p, ch)
+			if op == differ.OpReplace {
+				s.Recreation = d
+			} else {
+				s.DryRun = d
+			}
 			return err
 		})
 	}
@@ -62,19 +67,21 @@ func (c *Cluster) predict(ctx context.Context, p *Prepared, op differ.Op) error 
 
 func (c *Cluster) dryRun(ctx context.Context, p *Prepared, ch *differ.Change) (*differ.DryRun, error) {
 	var base *unstructured.Unstructured
-	version := ""
 	if ch.Op == differ.OpUpdate {
 		base = &unstructured.Unstructured{Object: ch.Live}
-		version = base.GetResourceVersion()
 	}
+	version := resourceVersionOf(ch.Live)
 	c.mu.Lock()
 	last := c.answers[ch.ID]
 	c.mu.Unlock()
-	if last.dryRun != nil && last.version == version && last.hash == ch.Hash {
+	if last.dryRun != nil && last.op == ch.Op && last.version == version && last.hash == ch.Hash {
 		return last.dryRun, nil
 	}
 	body := Body(ch.Probe, base)
-	answer, err := c.resource(p.mappings[ch.ID], ch.ID).Apply(ctx, ch.ID.Name, body, metav1.ApplyOptions{
+	if ch.Op == differ.OpReplace {
+		body.SetName(ch.ID.Name + "-keelson-dry-run") // it exists, and is to be created anew
+	}
+	answer, err := c.resource(p.mappings[ch.ID], ch.ID).Apply(ctx, body.GetName(), body, metav1.ApplyOptions{
 		FieldManager: v1alpha1.FieldManager, Force: base != nil, DryRun: []string{metav1.DryRunAll},
 	})
 	d := &differ.DryRun{}
@@ -83,6 +90,8 @@ func (c *Cluster) dryRun(ctx context.Context, p *Prepared, ch *differ.Change) (*
 		d.Answer = answer.Object
 	case apierrors.IsInvalid(err):
 		d.Refused = causesOf(err)
+	case ch.Op == differ.OpReplace:
+		d.Failed = withheld(ch.ID, err).Error()
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
 		return nil, nil // the object, or its namespace, is not as planned any more: the write itself finds out
 	case apierrors.ReasonForError(err) == metav1.StatusReasonUnknown:
@@ -92,7 +101,7 @@ func (c *Cluster) dryRun(ctx context.Context, p *Prepared, ch *differ.Change) (*
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.answers[ch.ID] = answered{version: version, hash: ch.Hash, dryRun: d}
+	c.answers[ch.ID] = answered{op: ch.Op, version: version, hash: ch.Hash, dryRun: d}
 	return d, nil
 }
 

@@ -146,6 +146,30 @@ spec: {template: {spec: {containers: [{name: web, livenessProbe: {httpGet: {port
 	}
 }
 
+// An approved replacement is tried before anything is deleted: here the new
+// object would be refused, and there would be none.
+func TestReplacementIsForeseen(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.want("v1", deployment))
+	next := w.want("v2", strings.Replace(deployment, "{matchLabels: {app: web}}", "{matchLabels: {app: api}}", 1))
+	c := change(t, w.plan(next), "Deployment")
+	next.Approved = map[string][]string{c.ID.String(): {c.Hash}}
+	before := w.get(deployments, "web").GetResourceVersion()
+	p := w.apply(next)
+	if c := change(t, p, "Deployment"); c.State != differ.StateHeld || c.Rule != "refused" || !strings.Contains(c.Because, "does not match template") {
+		t.Errorf("want it held, since it could not be created anew:\n%s", show(p))
+	}
+	if after := w.get(deployments, "web").GetResourceVersion(); after != before {
+		t.Error("it was written")
+	}
+	valid := w.want("v3", strings.ReplaceAll(deployment, "{app: web}", "{app: api}"))
+	c = change(t, w.plan(valid), "Deployment")
+	valid.Approved = map[string][]string{c.ID.String(): {c.Hash}}
+	if c := change(t, w.plan(valid), "Deployment"); c.Op != differ.OpReplace {
+		t.Errorf("want a replacement, and not op %s: %s", c.Op, c.Because)
+	}
+}
+
 // pin is a policy of the cluster that sets a key of ConfigMaps with a label.
 const pin = `
 apiVersion: admissionregistration.k8s.io/v1

@@ -45,6 +45,9 @@ type State struct {
 	// DryRun is what the API server said to the change that was planned before;
 	// nil: it was not asked.
 	DryRun *DryRun
+	// Recreation is what it said to the creation, under another name, of an object
+	// that is to be replaced: without it nothing may be deleted.
+	Recreation *DryRun
 	// Inputs identify what the comparison is made from, and Settled what it was
 	// made from when it last came to a [Change.Quiet]. Where they are equal, nothing
 	// is compared.
@@ -316,6 +319,7 @@ func (c *comparison) bring() error {
 		c.change.RecordStale = c.change.RecordStale || !equal(c.change.Record, any(c.state.Recorded))
 		c.send(worst)
 		c.foresee()
+		c.foreseeRecreation()
 	}
 	if c.change.Op != OpUpdate {
 		c.change.Migrate = nil

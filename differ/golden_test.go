@@ -42,7 +42,9 @@ const component = "web"
 //	             every live object; empty: read, and nobody owns anything;
 //	             left out: managedFields were not read
 //	dryrun.yaml  what the API server answered to a dry run of the change:
-//	             objects, or {kind, name, refused: [{field, type, message}]}
+//	             objects, or {kind, name, refused: [{field, type, message}]}, or
+//	             {kind, name, failed: why}; with recreation: true of the creation
+//	             of an object that is to be replaced
 //	policy.yaml  drift, adopt, danger and fleetDanger, scaled ({object: …, what:
 //	             replicas|requests|limits}), approved ({object: …, hash: …} with
 //	             the hash of the first plan where it is left out), and the labels
@@ -142,10 +144,18 @@ func dryRuns(t testing.TB, states []differ.State, data []byte) bool {
 				d.Refused = append(d.Refused, differ.Cause{Field: text("field"), Type: text("type"), Message: text("message")})
 			}
 		}
+		if failed, ok := o["failed"].(string); ok {
+			d, name = &differ.DryRun{Failed: failed}, fmt.Sprint(o["name"])
+		}
 		found := false
 		for i := range states {
 			if states[i].ID.Kind == u.GetKind() && states[i].ID.Name == name {
-				states[i].DryRun, found = d, true
+				found = true
+				if o["recreation"] == true {
+					states[i].Recreation = d
+				} else {
+					states[i].DryRun = d
+				}
 			}
 		}
 		if !found {

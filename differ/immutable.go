@@ -89,7 +89,7 @@ func (c *comparison) cannotUpdate(w *row) bool {
 // replace plans to delete the object and to create it anew, which a rule on its
 // deletion may stop. What waits alone can't wait while its object goes.
 func (c *comparison) replace() {
-	c.change.Op, c.change.Patch = OpReplace, c.target
+	c.change.Op, c.change.Patch, c.change.Probe = OpReplace, c.target, c.target
 	if !c.waiting.Empty() {
 		c.change.stop(StateHeld, ruleImmutable, "it would be deleted and created anew, and one of its fields is held")
 		return

@@ -61,6 +61,38 @@ func (c *comparison) foresee() {
 	}
 }
 
+// foreseeRecreation holds the replacement of an object that could not be created
+// anew: it would be gone.
+func (c *comparison) foreseeRecreation() {
+	d := c.state.Recreation
+	if d == nil || c.change.Op != OpReplace {
+		return
+	}
+	named := func(cause Cause) bool { return cause.Field == "metadata.name" } // the other name
+	refused := slices.DeleteFunc(slices.Clone(d.Refused), named)
+	switch {
+	case len(refused) > 0:
+		c.change.stop(StateHeld, ruleRefused, "the API server would refuse to create it anew: "+c.reasons(refused))
+	case d.Answer == nil && len(d.Refused) == 0:
+		c.change.stop(StateHeld, ruleRefused, "it is not known whether the API server would create it anew: "+d.Failed)
+	}
+}
+
+// reasons joins causes. What is said of a Secret quotes its values.
+func (c *comparison) reasons(causes []Cause) string {
+	var out []string
+	for _, cause := range causes {
+		said := cause.Message
+		if c.mask.secret {
+			said = cause.Type
+		}
+		if text := strings.Trim(cause.Field+": "+said, ": "); text != "" {
+			out = append(out, text)
+		}
+	}
+	return strings.Join(slices.Compact(out), "; ")
+}
+
 // nulls takes a refusal for that of a map or list that git empties: a custom
 // resource's becomes null then, which is of no type. It has to go first.
 func (c *comparison) nulls(causes []Cause) bool {
@@ -86,19 +118,7 @@ func (c *comparison) probe() map[string]any {
 // refused holds what the API server would refuse. What no update can change may
 // be approved: then the object is replaced.
 func (c *comparison) refused(causes []Cause) {
-	because := make([]string, 0, len(causes))
-	immutable := false
-	for _, cause := range causes {
-		immutable = immutable || c.immutableCause(cause)
-		text := strings.Trim(cause.Field+": "+cause.Message, ": ")
-		if c.mask.secret {
-			text = strings.Trim(cause.Field+": "+cause.Type, ": ") // a message quotes values
-		}
-		if text != "" {
-			because = append(because, text)
-		}
-	}
-	why := strings.Join(slices.Compact(because), "; ")
+	immutable, why := slices.ContainsFunc(causes, c.immutableCause), c.reasons(causes)
 	switch {
 	case immutable && c.approved():
 		c.change.Approved = true

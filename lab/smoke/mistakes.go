@@ -64,6 +64,9 @@ func (s *smoke) checkSelector(ctx context.Context) (string, error) {
 		if err := s.repo.replace(file, `(?m)^(\s*)matchLabels:\s*$`, "${1}matchLabels:\n${1}  smoke: selector"); err != nil {
 			return "", err
 		}
+		if err := s.repo.replace(file, `(?ms)^  template:\n    metadata:\n      labels:\n`, "${0}        smoke: selector\n"); err != nil {
+			return "", err
+		}
 		if err := s.publish(ctx, dns, "v1.13.0", testing); err != nil {
 			return "", err
 		}
