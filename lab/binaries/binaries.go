@@ -5,6 +5,9 @@
 // everything it is built from. The binaries live in one folder of the user's
 // cache, named after the Kubernetes version and a hash of those pins: changing
 // a pin makes a new folder, and running clusters keep the old one.
+//
+// The lab runs the Kubernetes of lab/build/kubernetes. Of an older one, in
+// lab/build/kubernetes-1.X, there is the API server alone, for tests.
 package binaries
 
 import (
@@ -34,8 +37,18 @@ const (
 // EnvModules names the variable that overrides where the nested modules are.
 const EnvModules = "KEELSON_LAB_MODULES"
 
-// ErrMissing is the error of programs that are not built yet.
-var ErrMissing = errors.New("not built yet")
+var (
+	// ErrMissing is the error of programs that are not built yet.
+	ErrMissing = errors.New("not built yet")
+	// ErrUnknown is the error of a program or a Kubernetes that isn't pinned.
+	ErrUnknown = errors.New("unknown")
+)
+
+const (
+	k8sRoot    = "k8s.io/kubernetes" // the module that Kubernetes is built from
+	kubernetes = "kubernetes"        // the folder that pins the lab's own
+	older      = kubernetes + "-"    // starts those that pin older ones: kubernetes-1.X
+)
 
 // Binary is one program and what it is built from.
 type Binary struct {
@@ -49,7 +62,7 @@ type Binary struct {
 // envtest needs comes first.
 func All() []Binary {
 	k8s := func(name string) Binary {
-		return Binary{Name: name, Module: "kubernetes", Package: "k8s.io/kubernetes/cmd/" + name, Root: "k8s.io/kubernetes"}
+		return Binary{Name: name, Module: kubernetes, Package: k8sRoot + "/cmd/" + name, Root: k8sRoot}
 	}
 	return []Binary{
 		{Name: Etcd, Module: "etcd", Package: "go.etcd.io/etcd/server/v3", Root: "go.etcd.io/etcd/server/v3"},
@@ -57,6 +70,9 @@ func All() []Binary {
 		{Name: Kwok, Module: "kwok", Package: "sigs.k8s.io/kwok/cmd/kwok", Root: "sigs.k8s.io/kwok"},
 	}
 }
+
+// Assets returns the names of the programs that envtest needs in one folder.
+func Assets() []string { return []string{Etcd, APIServer, Kubectl} }
 
 // Names returns the names of the programs.
 func Names(of []Binary) []string {
@@ -71,7 +87,9 @@ func Names(of []Binary) []string {
 type Set struct {
 	Dir      string            // where the programs are, or will be; fit for KUBEBUILDER_ASSETS
 	Modules  string            // lab/build of the checkout
+	programs []Binary          // in the order in which they are built
 	versions map[string]string // by program
+	lab      *Set              // the lab's own, of which an older Kubernetes takes etcd and kubectl; nil: this is it
 }
 
 // Find locates lab/build, reads its pins and works out where the programs
@@ -90,14 +108,20 @@ func Find() (Set, error) {
 }
 
 func load(modules, cache string) (Set, error) {
-	set := Set{Modules: modules, versions: map[string]string{}}
+	return pin(Set{Modules: modules, programs: All()}, cache)
+}
+
+// pin reads what the programs of a set are built from, and names its folder
+// in the cache.
+func pin(set Set, cache string) (Set, error) {
+	set.versions = map[string]string{}
 	sum := sha256.New()
 	seen := map[string]*modfile.File{}
-	for _, b := range All() {
+	for _, b := range set.programs {
 		mod, ok := seen[b.Module]
 		if !ok {
 			var err error
-			if mod, err = readModule(filepath.Join(modules, b.Module), func(name string, data []byte) {
+			if mod, err = readModule(filepath.Join(set.Modules, b.Module), func(name string, data []byte) {
 				fmt.Fprintf(sum, "%s/%s %d\n", b.Module, name, len(data))
 				sum.Write(data)
 			}); err != nil {
@@ -115,6 +139,60 @@ func load(modules, cache string) (Set, error) {
 	name := set.versions[APIServer] + "-" + hex.EncodeToString(sum.Sum(nil))[:12]
 	set.Dir = filepath.Join(cache, name)
 	return set, nil
+}
+
+// Kubernetes returns the set whose API server is of a minor version, such as
+// 1.33. "" and the lab's own version stand for the lab's own set. An older one
+// is for tests: an API server with the etcd and the kubectl of the lab. The
+// error of a version that lab/build doesn't pin wraps [ErrUnknown].
+func (s Set) Kubernetes(minor string) (Set, error) {
+	if minor == "" || minor == s.minor() {
+		return s, nil
+	}
+	minors, err := s.Minors()
+	if err != nil {
+		return Set{}, err
+	}
+	if !slices.Contains(minors, minor) {
+		return Set{}, fmt.Errorf("%w Kubernetes %q; lab/build pins %s", ErrUnknown, minor, strings.Join(minors, " and "))
+	}
+	old := Set{Modules: s.Modules, lab: &s}
+	for _, b := range s.programs {
+		if b.Name == APIServer {
+			b.Module = older + minor
+		}
+		if slices.Contains(Assets(), b.Name) {
+			old.programs = append(old.programs, b)
+		}
+	}
+	if old, err = pin(old, filepath.Dir(s.Dir)); err != nil {
+		return Set{}, err
+	}
+	if old.minor() != minor {
+		return Set{}, fmt.Errorf("lab/build/%s%s pins Kubernetes %s", older, minor, old.Version(APIServer))
+	}
+	return old, nil
+}
+
+// Minors returns the minor versions of Kubernetes that lab/build pins, the
+// lab's own first.
+func (s Set) Minors() ([]string, error) {
+	entries, err := os.ReadDir(s.Modules)
+	if err != nil {
+		return nil, fmt.Errorf("look for versions of Kubernetes: %w", err)
+	}
+	minors := []string{s.minor()}
+	for _, e := range entries {
+		if minor, ok := strings.CutPrefix(e.Name(), older); ok {
+			minors = append(minors, minor)
+		}
+	}
+	return minors, nil
+}
+
+// minor returns the minor version of the API server, such as 1.36.
+func (s Set) minor() string {
+	return strings.TrimPrefix(semver.MajorMinor(s.Version(APIServer)), "v")
 }
 
 func readModule(dir string, each func(name string, data []byte)) (*modfile.File, error) {
@@ -156,14 +234,18 @@ func (s Set) Require(names ...string) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s: %w; run: lab build --only %s", strings.Join(missing, ", "), ErrMissing, strings.Join(missing, ","))
+	build := "lab build"
+	if s.lab != nil {
+		build += " --kubernetes " + s.minor()
+	}
+	return fmt.Errorf("%s: %w; run: %s --only %s", strings.Join(missing, ", "), ErrMissing, build, strings.Join(missing, ","))
 }
 
 // flags returns what go build is called with for one program at one version.
 // None of it depends on the machine, so that the hash doesn't either.
 func flags(b Binary, version string) []string {
 	ld := []string{"-s", "-w"}
-	if b.Module == "kubernetes" {
+	if b.Root == k8sRoot {
 		// Clients parse the version and refuse v0.0.0-master+$Format:%H$.
 		major, minor, _ := strings.Cut(strings.TrimPrefix(semver.MajorMinor(version), "v"), ".")
 		for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
@@ -210,6 +292,6 @@ func findModules() (string, error) {
 }
 
 func isModules(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, "kubernetes", "go.mod"))
+	_, err := os.Stat(filepath.Join(dir, kubernetes, "go.mod"))
 	return err == nil
 }

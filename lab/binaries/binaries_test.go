@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/mod/modfile"
 
 	"github.com/keelson-io/keelson/lab/binaries"
 )
@@ -22,18 +24,23 @@ func modules(t *testing.T, kubernetes, sum string) string {
 		"etcd":       "go.etcd.io/etcd/server/v3 v3.6.0",
 		"kwok":       "sigs.k8s.io/kwok v0.8.0",
 	} {
-		if err := os.Mkdir(filepath.Join(dir, module), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		mod := fmt.Sprintf("module example.org/%s\n\ngo 1.26.0\n\nrequire %s\n", module, require)
-		if err := os.WriteFile(filepath.Join(dir, module, "go.mod"), []byte(mod), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, module, "go.sum"), []byte(sum), 0o600); err != nil {
-			t.Fatal(err)
-		}
+		writeModule(t, filepath.Join(dir, module), require, sum)
 	}
 	return dir
+}
+
+func writeModule(t *testing.T, dir, require, sum string) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	mod := fmt.Sprintf("module example.org/%s\n\ngo 1.26.0\n\nrequire %s\n", filepath.Base(dir), require)
+	if err := os.WriteFile(filepath.Join(dir, "go.mod"), []byte(mod), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "go.sum"), []byte(sum), 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func load(t *testing.T, modules, cache string) binaries.Set {
@@ -103,8 +110,99 @@ func TestRequire(t *testing.T) {
 	if err := set.Build(t.Context(), binaries.BuildOptions{Only: []string{binaries.Etcd}}); err != nil {
 		t.Error(err)
 	}
-	if err := set.Build(t.Context(), binaries.BuildOptions{Only: []string{"kubelet"}}); err == nil || !strings.Contains(err.Error(), `"kubelet"`) {
+	if err := set.Build(t.Context(), binaries.BuildOptions{Only: []string{"kubelet"}}); !errors.Is(err, binaries.ErrUnknown) || !strings.Contains(err.Error(), `"kubelet"`) {
 		t.Errorf("an unknown program: %v", err)
+	}
+}
+
+func TestOlderKubernetes(t *testing.T) {
+	t.Parallel()
+	dir, cache := modules(t, "v1.36.3", "sum"), t.TempDir()
+	alone := load(t, dir, cache)
+	writeModule(t, filepath.Join(dir, "kubernetes-1.33"), "k8s.io/kubernetes v1.33.13", "sum")
+	lab := load(t, dir, cache)
+	if lab.Dir != alone.Dir {
+		t.Errorf("pinning an older Kubernetes moved the lab's own from %s to %s", alone.Dir, lab.Dir)
+	}
+	older := func() binaries.Set {
+		t.Helper()
+		set, err := load(t, dir, cache).Kubernetes("1.33")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return set
+	}
+	old := older()
+	if !strings.HasPrefix(old.Dir, filepath.Join(cache, "v1.33.13-")) ||
+		old.Version(binaries.APIServer) != "v1.33.13" || old.Version(binaries.Kubectl) != "v1.36.3" || old.Version(binaries.Etcd) != "v3.6.0" {
+		t.Errorf("folder %s, API server %s, kubectl %s, etcd %s",
+			old.Dir, old.Version(binaries.APIServer), old.Version(binaries.Kubectl), old.Version(binaries.Etcd))
+	}
+	for _, minor := range []string{"", "1.36"} {
+		if set, err := lab.Kubernetes(minor); err != nil || set.Dir != lab.Dir {
+			t.Errorf("%q is %s (%v), want the lab's own, %s", minor, set.Dir, err, lab.Dir)
+		}
+	}
+	if minors, err := lab.Minors(); err != nil || !slices.Equal(minors, []string{"1.36", "1.33"}) {
+		t.Errorf("got %v (%v)", minors, err)
+	}
+	for _, minor := range []string{"1.34", "1.33.13", "../kubernetes"} {
+		if _, err := lab.Kubernetes(minor); !errors.Is(err, binaries.ErrUnknown) || !strings.HasSuffix(err.Error(), "1.36 and 1.33") {
+			t.Errorf("%q: %v, want %v with what there is", minor, err, binaries.ErrUnknown)
+		}
+	}
+	if err := old.Require(binaries.Assets()...); !errors.Is(err, binaries.ErrMissing) ||
+		!strings.HasSuffix(err.Error(), "lab build --kubernetes 1.33 --only etcd,kube-apiserver,kubectl") {
+		t.Errorf("%v, want %v with what to run", err, binaries.ErrMissing)
+	}
+	if err := old.Build(t.Context(), binaries.BuildOptions{Only: []string{binaries.Scheduler}}); !errors.Is(err, binaries.ErrUnknown) {
+		t.Errorf("nobody runs the older scheduler: %v", err)
+	}
+
+	writeModule(t, filepath.Join(dir, "etcd"), "go.etcd.io/etcd/server/v3 v3.6.1", "sum")
+	if older().Dir == old.Dir {
+		t.Error("with another etcd it has the same folder")
+	}
+	writeModule(t, filepath.Join(dir, "kubernetes-1.33"), "k8s.io/kubernetes v1.34.4", "sum")
+	if _, err := lab.Kubernetes("1.33"); err == nil || !strings.Contains(err.Error(), "kubernetes-1.33 pins Kubernetes v1.34.4") {
+		t.Errorf("a folder that pins what it is not called after: %v", err)
+	}
+}
+
+// What the lab built already is not built again for an older Kubernetes; and
+// each folder stands on its own.
+func TestOlderKubernetesShares(t *testing.T) {
+	t.Parallel()
+	dir := modules(t, "v1.36.3", "sum")
+	writeModule(t, filepath.Join(dir, "kubernetes-1.33"), "k8s.io/kubernetes v1.33.13", "sum")
+	lab := load(t, dir, t.TempDir())
+	old, err := lab.Kubernetes("1.33")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(lab.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range binaries.Assets() {
+		if err := os.WriteFile(lab.Path(name), []byte("the lab's "+name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// These modules can't be built: what is not shared fails.
+	only := []string{binaries.Etcd, binaries.Kubectl}
+	if err := old.Build(t.Context(), binaries.BuildOptions{Only: only}); err != nil {
+		t.Error(err)
+	}
+	if err := old.Build(t.Context(), binaries.BuildOptions{}); err == nil || !strings.Contains(err.Error(), "build kube-apiserver in lab/build/kubernetes-1.33") {
+		t.Errorf("its own API server: %v", err)
+	}
+	if err := os.RemoveAll(lab.Dir); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range only {
+		if data, err := os.ReadFile(old.Path(name)); err != nil || string(data) != "the lab's "+name {
+			t.Errorf("%s: %q (%v)", name, data, err)
+		}
 	}
 }
 
@@ -144,14 +242,42 @@ func TestFollowTellsPackagesFromComplaints(t *testing.T) {
 // Kubernetes needs outside of its own tree.
 func TestCheckout(t *testing.T) {
 	t.Parallel()
-	if _, err := binaries.Load("../build", "/cache"); err != nil {
-		t.Fatal(err)
-	}
-	data, err := os.ReadFile("../build/kubernetes/go.mod")
+	lab, err := binaries.Load("../build", "/cache")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(string(data), "\ngodebug default=") {
-		t.Error("k8s.io/kubernetes's godebug line is missing")
+	minors, err := lab.Minors()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, minor := range minors {
+		set, err := lab.Kubernetes(minor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		module := "kubernetes"
+		if minor != minors[0] {
+			module += "-" + minor
+		}
+		data, err := os.ReadFile(filepath.Join("../build", module, "go.mod"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		mod, err := modfile.Parse(module, data, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(mod.Godebug, func(g *modfile.Godebug) bool { return g.Key == "default" }) {
+			t.Errorf("%s: k8s.io/kubernetes's godebug line is missing", module)
+		}
+		staging := "v0" + strings.TrimPrefix(set.Version(binaries.APIServer), "v1")
+		for _, r := range mod.Replace {
+			if r.New.Version != staging {
+				t.Errorf("%s: %s is replaced by %s, want %s", module, r.Old.Path, r.New.Version, staging)
+			}
+		}
+		if len(mod.Replace) == 0 {
+			t.Errorf("%s: no staging module is replaced", module)
+		}
 	}
 }

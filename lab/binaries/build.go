@@ -40,7 +40,7 @@ func DefaultParallel(cores int) int { return min(max(cores, 1), 4) }
 // for each other. The error of a failed build ends with the compiler's last
 // lines.
 func (s Set) Build(ctx context.Context, opts BuildOptions) error {
-	wanted, err := pick(opts.Only)
+	wanted, err := s.pick(opts.Only)
 	if err != nil {
 		return err
 	}
@@ -65,6 +65,14 @@ func (s Set) Build(ctx context.Context, opts BuildOptions) error {
 			out.line("%s  built already", step)
 			continue
 		}
+		shared, err := s.share(b)
+		if err != nil {
+			return err
+		}
+		if shared {
+			out.line("%s  that of Kubernetes %s", step, s.lab.Version(APIServer))
+			continue
+		}
 		if err := s.build(ctx, b, opts.Parallel, out, step); err != nil {
 			return err
 		}
@@ -87,17 +95,29 @@ func (s Set) sweep() error {
 	return nil
 }
 
-func pick(only []string) ([]Binary, error) {
-	all := All()
+func (s Set) pick(only []string) ([]Binary, error) {
 	for _, name := range only {
-		if !slices.Contains(Names(all), name) {
-			return nil, fmt.Errorf("no program is called %q; there are %s", name, strings.Join(Names(all), ", "))
+		if !slices.Contains(Names(s.programs), name) {
+			return nil, fmt.Errorf("%w program %q; of Kubernetes %s there are %s",
+				ErrUnknown, name, s.Version(APIServer), strings.Join(Names(s.programs), ", "))
 		}
 	}
 	if len(only) == 0 {
-		return all, nil
+		return s.programs, nil
 	}
-	return slices.DeleteFunc(all, func(b Binary) bool { return !slices.Contains(only, b.Name) }), nil
+	return slices.DeleteFunc(slices.Clone(s.programs), func(b Binary) bool { return !slices.Contains(only, b.Name) }), nil
+}
+
+// share takes a program that the lab's own set is built with, too, from there
+// if it is there. A link, so that either folder may be removed.
+func (s Set) share(b Binary) (shared bool, err error) {
+	if s.lab == nil || !slices.Contains(s.lab.programs, b) || len(s.lab.Missing(b.Name)) > 0 {
+		return false, nil
+	}
+	if err := os.Link(s.lab.Path(b.Name), s.Path(b.Name)); err != nil {
+		return false, fmt.Errorf("share %s: %w", b.Name, err)
+	}
+	return true, nil
 }
 
 // build compiles one program into a temporary folder beside its place and

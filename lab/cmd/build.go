@@ -9,7 +9,10 @@ import (
 )
 
 func newBuild() *cobra.Command {
-	var opts binaries.BuildOptions
+	var (
+		opts  binaries.BuildOptions
+		minor string
+	)
 	c := &cobra.Command{
 		Use:   "build",
 		Short: "Build etcd, the control plane, kubectl and kwok, once",
@@ -18,12 +21,15 @@ build takes five to ten minutes on two cores, 2 GB of memory and 4 GB of Go's bu
 cache, and needs the network or a filled module cache. With everything built it
 returns at once.
 
-Which versions is pinned by lab/build/*/go.mod. A changed pin builds into a new folder.`,
+Which versions is pinned by lab/build/*/go.mod. A changed pin builds into a new folder.
+Of an older Kubernetes there is the API server alone, for tests; its folder shares
+etcd and kubectl with the lab's own.`,
 		Example: `  lab build
-  lab build --only kube-apiserver,etcd`,
+  lab build --only kube-apiserver,etcd
+  lab build --kubernetes 1.33`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
-			set, err := binaries.Find()
+			set, err := findKubernetes(minor)
 			if err != nil {
 				return err
 			}
@@ -33,6 +39,7 @@ Which versions is pinned by lab/build/*/go.mod. A changed pin builds into a new 
 	}
 	c.Flags().StringSliceVar(&opts.Only, "only", nil, "programs to build (default: all)")
 	c.Flags().IntVarP(&opts.Parallel, "parallel", "p", binaries.DefaultParallel(runtime.NumCPU()), "packages compiled at once; each may take 1 GB")
+	kubernetesFlag(c, &minor)
 	_ = c.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(binaries.Names(binaries.All()), cobra.ShellCompDirectiveNoFileComp))
 	return c
 }

@@ -46,6 +46,8 @@ func TestExitCodes(t *testing.T) {
 		"DownAllOfNone":     {why: "There is nothing to do.", args: []string{"down", "--all"}, want: 0},
 		"StatusOfNone":      {why: "That is a status.", args: []string{"status"}, want: 0},
 		"UnknownKubeconfig": {why: "There are two users.", args: []string{"kubeconfig", "a", "--user", "b"}, want: 2},
+		"NoSuchProgram":     {why: "A typing mistake.", args: []string{"build", "--only", "kube-apiservr"}, want: 2},
+		"NoSuchKubernetes":  {why: "Only pinned ones are built.", args: []string{"assets", "--kubernetes", "1.2"}, want: 2},
 		"NotAName":          {why: "It would become a path.", args: []string{"down", "../a"}, want: 2},
 	}
 	for name, tc := range cases {

@@ -31,7 +31,7 @@ func ExitCode(err error) int {
 	switch {
 	case err == nil:
 		return 0
-	case errors.As(err, &usage), errors.Is(err, cluster.ErrOptions), errors.Is(err, cluster.ErrNoComponent):
+	case errors.As(err, &usage), errors.Is(err, cluster.ErrOptions), errors.Is(err, cluster.ErrNoComponent), errors.Is(err, binaries.ErrUnknown):
 		return exitUsage
 	case errors.Is(err, cluster.ErrNotFound), errors.Is(err, binaries.ErrMissing):
 		return exitNotThere
