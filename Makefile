@@ -10,6 +10,8 @@ PKG ?=
 FUZZTIME ?= 10s
 # TRIPLES is how many plans make oracle checks.
 TRIPLES ?= 20000
+# OLDER is the Kubernetes that some tests run on, too: lab/build/kubernetes-$(OLDER).
+OLDER := 1.33
 # VERSION is what `keelson --version` says: the last tag v*, and the commits since.
 VERSION ?= $(shell git describe --tags --always --dirty --match='v*' 2>/dev/null || echo unknown)
 
@@ -65,15 +67,17 @@ bin-smoke:
 
 .PHONY: test
 test: lab ## run all tests with the race detector, on real API servers where it matters
-	@assets=$$(bin/lab assets)
-	export KUBEBUILDER_ASSETS=$$assets
+	@bin/lab build --kubernetes $(OLDER)
+	assets=$$(bin/lab assets)
+	older=$$(bin/lab assets --kubernetes $(OLDER))
+	export KUBEBUILDER_ASSETS=$$assets KEELSON_OLDER_ASSETS=$$older
 	for p in $(packages); do
 		(set -x; go test -C $${p%%:*} -race -shuffle=on -timeout=20m $${p#*:})
 	done
 
 .PHONY: test-unit
 test-unit: ## run the tests that need no API server (go test -short): the quick loop
-	@unset KUBEBUILDER_ASSETS
+	@unset KUBEBUILDER_ASSETS KEELSON_OLDER_ASSETS
 	for p in $(packages); do
 		(set -x; go test -C $${p%%:*} -short -shuffle=on $${p#*:})
 	done

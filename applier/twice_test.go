@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
@@ -23,7 +24,6 @@ import (
 // TestTwiceCharts: what public charts render, with their own values, is settled
 // once it was applied.
 func TestTwiceCharts(t *testing.T) {
-	w := newWorld(t)
 	charts := filepath.Join("..", "..", "shared", "charts")
 	entries, err := os.ReadDir(charts)
 	if err != nil {
@@ -33,55 +33,109 @@ func TestTwiceCharts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, e := range entries {
-		if !e.IsDir() {
-			continue
-		}
-		t.Run(e.Name(), func(t *testing.T) {
-			version := chartVersion(t, filepath.Join(charts, e.Name()), "twice-"+e.Name())
-			twice(t, server, func(c *applier.Cluster) applier.Want {
-				return applier.Want{
-					Component: version.Component, Version: version.Name, Tree: version.Tree, Revision: "abc", Namespace: w.ns,
-					Target: renderOn(t, c, renderer.Request{Version: version}), Rules: rules,
-				}
+	eachKubernetes(t, func(t *testing.T, start func(*testing.T) *rest.Config) {
+		config := start(t)
+		for _, e := range entries {
+			if !e.IsDir() {
+				continue
+			}
+			t.Run(e.Name(), func(t *testing.T) {
+				version := chartVersion(t, filepath.Join(charts, e.Name()), "twice-"+e.Name())
+				twice(t, config, func(c *applier.Cluster) applier.Want {
+					return applier.Want{
+						Component: version.Component, Version: version.Name, Tree: version.Tree, Revision: "abc", Namespace: "twice",
+						Target: renderOn(t, c, renderer.Request{Version: version}), Rules: rules,
+					}
+				})
 			})
-		})
-	}
+		}
+	})
 }
 
 // TestTwiceFleet: the same of the example fleet, each cluster on an API server
 // of its own.
 func TestTwiceFleet(t *testing.T) {
-	newWorld(t) // skips, or fails, without an API server
-	fleet := exampleFleet(t)
-	if err := fleet.Problems.Err(); err != nil {
-		t.Fatal(err)
-	}
-	for _, cluster := range fleet.Clusters {
-		t.Run(cluster.Name, func(t *testing.T) {
-			env := &envtest.Environment{}
-			config, err := env.Start()
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if err := env.Stop(); err != nil {
-					t.Error(err)
+	eachKubernetes(t, func(t *testing.T, start func(*testing.T) *rest.Config) {
+		fleet := exampleFleet(t)
+		if err := fleet.Problems.Err(); err != nil {
+			t.Fatal(err)
+		}
+		for _, cluster := range fleet.Clusters {
+			t.Run(cluster.Name, func(t *testing.T) {
+				config := start(t)
+				for _, d := range inOrder(t, cluster.Deliveries) {
+					twice(t, config, func(c *applier.Cluster) applier.Want {
+						target := renderOn(t, c, renderer.Request{Version: d.Version, Values: d.Values, ImageMirrors: cluster.Spec.ImageMirrors})
+						want, err := applier.NewWant(fleet, d, target)
+						if err != nil {
+							t.Fatal(err)
+						}
+						return want
+					})
 				}
 			})
-			config.QPS = -1
-			for _, d := range inOrder(t, cluster.Deliveries) {
-				twice(t, config, func(c *applier.Cluster) applier.Want {
-					target := renderOn(t, c, renderer.Request{Version: d.Version, Values: d.Values, ImageMirrors: cluster.Spec.ImageMirrors})
-					want, err := applier.NewWant(fleet, d, target)
-					if err != nil {
-						t.Fatal(err)
-					}
-					return want
-				})
+		}
+	})
+}
+
+// eachKubernetes runs a test on the newest and on the oldest Kubernetes that
+// Keelson is tested with. start returns a new API server, which ends with the
+// test that it is called with.
+func eachKubernetes(t *testing.T, test func(t *testing.T, start func(*testing.T) *rest.Config)) {
+	t.Helper()
+	t.Parallel()
+	for _, k := range []struct{ minor, assets string }{
+		{"1.36", "KUBEBUILDER_ASSETS"},
+		{"1.33", "KEELSON_OLDER_ASSETS"},
+	} {
+		t.Run("v"+k.minor, func(t *testing.T) {
+			t.Parallel()
+			dir := os.Getenv(k.assets)
+			switch {
+			case dir == "" && testing.Short():
+				t.Skip("needs API servers: run make test")
+			case dir == "":
+				t.Fatalf("%s is not set: run make test, or go test -short", k.assets)
 			}
+			test(t, func(t *testing.T) *rest.Config {
+				t.Helper()
+				return startServer(t, dir, k.minor)
+			})
 		})
 	}
+}
+
+// startServer starts the API server in a folder, which must say itself that it
+// is of that minor version of Kubernetes.
+func startServer(t *testing.T, dir, minor string) *rest.Config {
+	t.Helper()
+	env := &envtest.Environment{}
+	// BinaryAssetsDirectory would lose to KUBEBUILDER_ASSETS.
+	env.ControlPlane.GetAPIServer().Path = filepath.Join(dir, "kube-apiserver")
+	env.ControlPlane.Etcd = &envtest.Etcd{Path: filepath.Join(dir, "etcd")}
+	config, err := env.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := env.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	config.QPS = -1
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	version, err := client.ServerVersionWithContext(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := version.Major + "." + version.Minor; got != minor {
+		t.Fatalf("%s is Kubernetes %s, want %s: see lab build --help", dir, version, minor)
+	}
+	t.Logf("Kubernetes %s", version)
+	return config
 }
 
 // twice applies, then plans again, also after a restart.
@@ -143,7 +197,7 @@ func chartVersion(t *testing.T, dir, component string) *registry.Version {
 	t.Helper()
 	v := &registry.Version{
 		Component: component, Name: "v1.0.0", Tree: "tree-of-" + component,
-		Spec: v1alpha1.Component{Namespace: "twicecharts"},
+		Spec: v1alpha1.Component{Namespace: "twice"},
 	}
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

@@ -26,6 +26,10 @@ var server *rest.Config
 // kubeconfig is that of server, with the context prod.
 var kubeconfig string
 
+// olderAssets is the folder of an API server of the oldest Kubernetes that
+// Keelson is tested with, from KEELSON_OLDER_ASSETS.
+var olderAssets string
+
 func TestMain(m *testing.M) {
 	os.Exit(run(m))
 }
@@ -45,6 +49,7 @@ func run(m *testing.M) int {
 			return complain(err)
 		}
 	}
+	olderAssets = os.Getenv("KEELSON_OLDER_ASSETS")
 	for _, v := range os.Environ() {
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "KEELSON_") {
 			_ = os.Unsetenv(name)
@@ -58,21 +63,26 @@ func run(m *testing.M) int {
 		return complain(err)
 	}
 	defer func() { _ = env.Stop() }()
-	user, err := env.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, nil)
-	if err != nil {
-		return complain(err)
-	}
-	content, err := user.KubeConfig()
-	if err != nil {
-		return complain(err)
-	}
-	kubeconfig = filepath.Join(dir, "kubeconfig")
-	// envtest calls everything in its kubeconfig envtest.
-	named := strings.ReplaceAll(string(content), "envtest", "prod")
-	if err := os.WriteFile(kubeconfig, []byte(named), 0o600); err != nil {
+	if kubeconfig, err = writeKubeconfig(env, dir, "prod"); err != nil {
 		return complain(err)
 	}
 	return m.Run()
+}
+
+// writeKubeconfig writes the kubeconfig of an administrator, with one context.
+func writeKubeconfig(env *envtest.Environment, dir, context string) (path string, err error) {
+	user, err := env.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, nil)
+	if err != nil {
+		return "", err
+	}
+	content, err := user.KubeConfig()
+	if err != nil {
+		return "", err
+	}
+	path = filepath.Join(dir, "kubeconfig")
+	// envtest calls everything in its kubeconfig envtest.
+	named := strings.ReplaceAll(string(content), "envtest", context)
+	return path, os.WriteFile(path, []byte(named), 0o600)
 }
 
 func complain(err error) int {
@@ -154,8 +164,9 @@ func (r result) saysNot(t *testing.T, texts ...string) result {
 
 // fleet is a fleet repository in a temporary folder.
 type fleet struct {
-	t   *testing.T
-	dir string
+	t          *testing.T
+	dir        string
+	kubeconfig string // "": none
 	// rename makes the names in the fixture the test's own, as tests share a
 	// cluster.
 	rename *strings.Replacer
@@ -166,7 +177,7 @@ type fleet struct {
 // the test expects.
 func newFleet(t *testing.T, suffix string) *fleet {
 	t.Helper()
-	f := &fleet{t: t, dir: t.TempDir(), rename: strings.NewReplacer()}
+	f := &fleet{t: t, dir: t.TempDir(), kubeconfig: kubeconfig, rename: strings.NewReplacer()}
 	if suffix != "" {
 		f.rename = strings.NewReplacer("web", "web"+suffix, "gadgets", "gadgets"+suffix, "demo.example", suffix+".example")
 	}
@@ -244,8 +255,8 @@ func (f *fleet) keelson(args ...string) result {
 func (f *fleet) in(w world, args ...string) result {
 	f.t.Helper()
 	all := []string{"--repo", f.dir}
-	if kubeconfig != "" {
-		all = append(all, "--kubeconfig", kubeconfig)
+	if f.kubeconfig != "" {
+		all = append(all, "--kubeconfig", f.kubeconfig)
 	}
 	for _, arg := range args {
 		all = append(all, f.rename.Replace(arg))

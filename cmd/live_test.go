@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +16,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
@@ -226,6 +229,77 @@ func TestConnectionBySecret(t *testing.T) {
 	}
 	f.keelson("render", "test", "web", "--live").want(t, 0).says(t, "example.com/kubernetes: v1.")
 	f.keelson("diff", "test", "gadgets").want(t, 1)
+}
+
+// Right after apply, diff finds nothing: a cluster of the example fleet, on the
+// newest and on the oldest Kubernetes that Keelson is tested with.
+func TestDiffAfterApply(t *testing.T) {
+	live(t)
+	const cluster = "prod-us-01"
+	for minor, assets := range map[string]string{"1.36": os.Getenv("KUBEBUILDER_ASSETS"), "1.33": olderAssets} {
+		t.Run("v"+minor, func(t *testing.T) {
+			t.Parallel()
+			if assets == "" {
+				t.Fatal("KEELSON_OLDER_ASSETS is not set: run make test")
+			}
+			env := &envtest.Environment{}
+			// BinaryAssetsDirectory would lose to KUBEBUILDER_ASSETS.
+			env.ControlPlane.GetAPIServer().Path = filepath.Join(assets, "kube-apiserver")
+			env.ControlPlane.Etcd = &envtest.Etcd{Path: filepath.Join(assets, "etcd")}
+			config, err := env.Start()
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := env.Stop(); err != nil {
+					t.Error(err)
+				}
+			})
+			client, err := kubernetes.NewForConfig(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			version, err := client.Discovery().ServerVersion()
+			if err != nil || version.Major+"."+version.Minor != minor {
+				t.Fatalf("%s is Kubernetes %v (%v), want %s: see lab build --help", assets, version, err, minor)
+			}
+			t.Logf("Kubernetes %s", version)
+			f := newExample(t)
+			if f.kubeconfig, err = writeKubeconfig(env, t.TempDir(), cluster); err != nil {
+				t.Fatal(err)
+			}
+			f.keelson("diff", cluster, "coredns").want(t, 1)
+			f.keelson("apply", cluster, "--yes", "--no-wait").want(t, 0)
+			f.keelson("diff", cluster).want(t, 0).says(t, cluster+": 7 components in sync\n")
+		})
+	}
+}
+
+// newExample is the example fleet, with the tags that its charts name.
+func newExample(t *testing.T) *fleet {
+	t.Helper()
+	f := &fleet{t: t, dir: t.TempDir(), rename: strings.NewReplacer()}
+	if err := os.CopyFS(f.dir, os.DirFS("../examples/fleet")); err != nil {
+		t.Fatal(err)
+	}
+	f.git("init", "-q", "-b", "main")
+	f.commit()
+	charts, err := filepath.Glob(filepath.Join(f.dir, "components", "*", "template", "Chart.yaml"))
+	if err != nil || len(charts) == 0 {
+		t.Fatalf("no charts: %v", err)
+	}
+	for _, file := range charts {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var chart struct{ Version string }
+		if err := yaml.Unmarshal(data, &chart); err != nil {
+			t.Fatal(err)
+		}
+		f.tag(filepath.Base(filepath.Dir(filepath.Dir(file))) + "/v" + chart.Version)
+	}
+	return f
 }
 
 func ensureNamespace(t *testing.T, c kubernetes.Interface, name string) {
