@@ -21,8 +21,8 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// TestTwiceCharts: what public charts render, with their own values, is settled
-// once it was applied.
+// TestTwiceCharts: what public charts render, with their own values and with
+// more of what they can do, is settled once it was applied.
 func TestTwiceCharts(t *testing.T) {
 	charts := filepath.Join("..", "..", "shared", "charts")
 	entries, err := os.ReadDir(charts)
@@ -39,17 +39,82 @@ func TestTwiceCharts(t *testing.T) {
 			if !e.IsDir() {
 				continue
 			}
-			t.Run(e.Name(), func(t *testing.T) {
-				version := chartVersion(t, filepath.Join(charts, e.Name()), "twice-"+e.Name())
-				twice(t, config, func(c *applier.Cluster) applier.Want {
-					return applier.Want{
-						Component: version.Component, Version: version.Name, Tree: version.Tree, Revision: "abc", Namespace: "twice",
-						Target: renderOn(t, c, renderer.Request{Version: version}), Rules: rules,
-					}
+			for name, values := range map[string]map[string]any{"own": nil, "more": moreValues(t, e.Name())} {
+				t.Run(e.Name()+"/"+name, func(t *testing.T) {
+					version := chartVersion(t, filepath.Join(charts, e.Name()), name+"-"+e.Name())
+					twice(t, config, func(c *applier.Cluster) applier.Want {
+						return applier.Want{
+							Component: version.Component, Version: version.Name, Tree: version.Tree, Revision: "abc", Namespace: "twice",
+							Target: renderOn(t, c, renderer.Request{Version: version, Values: registry.ValuesFrom(values)}), Rules: rules,
+						}
+					})
 				})
-			})
+			}
 		}
 	})
+}
+
+// moreValues switches on what a public chart leaves off, and Kubernetes serves
+// by itself. One of them, resources of the whole pod, v1.33 knows and drops: its
+// feature gate is off there.
+func moreValues(t *testing.T, chart string) map[string]any {
+	t.Helper()
+	all := map[string]string{
+		"alertmanager": `
+configmapReload: {enabled: true}
+dnsConfig: {options: [{name: ndots, value: "1"}]}
+extraPodConfigs: {resources: {limits: {cpu: 2000m, memory: 2Gi}}}
+extraEnv: [{name: EMPTY, value: ""}, {name: POD, valueFrom: {fieldRef: {fieldPath: metadata.name}}}]
+ingress: {enabled: true, tls: [{hosts: [a.example], secretName: a}]}
+ingressPerReplica: {enabled: true}
+podAntiAffinity: hard
+podDisruptionBudget: {maxUnavailable: 1}
+replicaCount: 2
+resources: {limits: {cpu: "0.5", memory: 1024Mi}, requests: {cpu: 100m}}
+service: {type: LoadBalancer, loadBalancerSourceRanges: [10.0.0.0/8]}
+servicePerReplica: {enabled: true}
+tolerations: [{key: a, operator: Exists}]
+topologySpreadConstraints: [{maxSkew: 1, topologyKey: zone, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {a: b}}}]`,
+		"coredns": `
+autoscaler: {enabled: true}
+extraSecrets: [{name: etcd, mountPath: /etc/etcd, defaultMode: 480}]
+hpa: {enabled: true, metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 60}}}]}
+podDisruptionBudget: {maxUnavailable: 1}
+prometheus: {service: {enabled: true}}
+serviceAccount: {create: true}
+zoneFiles: [{filename: example.db, domain: example.com, contents: a}]`,
+		"kube-state-metrics": `
+authFilter: {enabled: true}
+autosharding: {enabled: true}
+customResourceState: {enabled: true, config: {a: b}}
+kubeRBACProxy: {enabled: true}
+kubeconfig: {enabled: true, secret: YQ==}
+networkPolicy: {enabled: true}
+podDisruptionBudget: {maxUnavailable: 50%}
+selfMonitor: {enabled: true}
+startupProbe: {enabled: true}`,
+		"metrics-server": `
+addonResizer: {enabled: true}
+apiService: {create: false}
+hostNetwork: {enabled: true}
+podDisruptionBudget: {enabled: true, minAvailable: 1, unhealthyPodEvictionPolicy: AlwaysAllow}
+updateStrategy: {type: RollingUpdate, rollingUpdate: {maxUnavailable: 0}}`,
+		"prometheus-node-exporter": `
+endpoints: [10.0.0.1]
+kubeRBACProxy: {enabled: true}
+networkPolicy: {enabled: true}
+service: {type: NodePort, nodePort: 30910, externalTrafficPolicy: Local}
+terminationGracePeriodSeconds: 0
+terminationMessageParams: {enabled: true}`,
+	}
+	if all[chart] == "" {
+		t.Fatalf("say here what else chart %s can do", chart)
+	}
+	var values map[string]any
+	if err := yaml.Unmarshal([]byte(all[chart]), &values); err != nil {
+		t.Fatal(err)
+	}
+	return values
 }
 
 // TestTwiceFleet: the same of the example fleet, each cluster on an API server
