@@ -53,14 +53,7 @@ func (w *world) counted() *writes {
 			return next.RoundTrip(r)
 		})
 	})
-	c, err := applier.New(applier.Options{Name: "test", Config: config})
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	if err := c.Prepare(w.t.Context()); err != nil {
-		w.t.Fatal(err)
-	}
-	w.cluster = c
+	w.connect(config)
 	return counter
 }
 

@@ -7,8 +7,6 @@ import (
 	"testing"
 
 	"k8s.io/client-go/rest"
-
-	"github.com/keelson-io/keelson/applier"
 )
 
 // A component that brings a CRD makes its own group's schema old, and nothing
@@ -30,14 +28,7 @@ func TestNewKindLeavesOthersQuiet(t *testing.T) {
 			return next.RoundTrip(r)
 		})
 	})
-	c, err := applier.New(applier.Options{Name: "test", Config: config})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Prepare(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	w.cluster = c
+	w.connect(config)
 	settled := w.want("v1", deployment, networkPolicy)
 	w.apply(settled)
 

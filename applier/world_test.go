@@ -76,7 +76,12 @@ func newWorld(t *testing.T) *world {
 // reconnect forgets all that the process knows, as a restart does.
 func (w *world) reconnect() {
 	w.t.Helper()
-	c, err := applier.New(applier.Options{Name: "test", Config: server})
+	w.connect(server)
+}
+
+func (w *world) connect(config *rest.Config) {
+	w.t.Helper()
+	c, err := applier.New(applier.Options{Name: "test", Config: config})
 	if err != nil {
 		w.t.Fatal(err)
 	}

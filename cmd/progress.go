@@ -63,6 +63,9 @@ func reasons(c *differ.Change) []string {
 	if out == nil {
 		out = []string{oneLine(head)}
 	}
+	if c.Approvable() {
+		out = append(out, oneLine(head+": to approve: hash "+c.Hash))
+	}
 	return out
 }
 
