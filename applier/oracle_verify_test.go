@@ -126,7 +126,7 @@ func (b *batch) verifyOthers(s *subject, c *differ.Change, after object) {
 			if slices.ContainsFunc(own, func(o object) bool { return hasField(o, path) }) {
 				return
 			}
-			if _, named := follow(target, path); named {
+			if isWanted(target, path) {
 				return
 			}
 			was, there := follow(c.Live, path)
@@ -140,6 +140,23 @@ func (b *batch) verifyOthers(s *subject, c *differ.Change, after object) {
 			b.fail(s, "%s of %s went from %s to %s (there: %v)\nafter: %s", strings.Join(path, " "), e.Manager, text(was), text(is), still, text(after))
 		})
 	}
+}
+
+// isWanted reports whether the target says what stands at a path: names it, or
+// wants no map or list where it leads through one.
+func isWanted(target object, path []string) bool {
+	for i := range path {
+		v, named := follow(target, path[:i+1])
+		if !named {
+			return false
+		}
+		switch v.(type) {
+		case object, list:
+		default:
+			return true
+		}
+	}
+	return true
 }
 
 // stored is a target as the API server keeps it: a Secret's stringData is data.

@@ -533,19 +533,23 @@ func (c *comparison) without(fields *fieldpath.Set) map[string]any {
 func (c *comparison) handOver() map[string]any {
 	alone := c.who.union(isApplied).Difference(c.who.union(func(e ownerEntry) bool { return !e.applied }))
 	fields := &fieldpath.Set{}
-	keep := func(p fieldpath.Path) {
-		if c.vanishes(alone, p) && !hasPrefix(fields, p) { // of what goes over as a whole no part is named
+	add := func(p fieldpath.Path) {
+		if !hasPrefix(fields, p) { // of what goes over as a whole no part is named
 			fields.Insert(p.Copy())
 		}
 	}
-	c.kept.Iterate(keep)
+	c.kept.Iterate(func(p fieldpath.Path) {
+		if owns(alone, p) || c.goesWith(alone, p) {
+			add(p)
+		}
+	})
 	for _, e := range c.who.entries {
 		if e.who < ownerPerson {
 			continue
 		}
 		e.fields.Leaves().Iterate(func(p fieldpath.Path) {
-			if !hasPrefix(c.taken, p) {
-				keep(p)
+			if !hasPrefix(c.taken, p) && c.goesWith(alone, p) {
+				add(p)
 			}
 		})
 	}
@@ -553,8 +557,8 @@ func (c *comparison) handOver() map[string]any {
 		return nil
 	}
 	c.who.union(isHandOver).Leaves().Iterate(func(p fieldpath.Path) {
-		if !hasPrefix(c.dropped, p) && !hasPrefix(fields, p) {
-			fields.Insert(p.Copy())
+		if !hasPrefix(c.dropped, p) {
+			add(p)
 		}
 	})
 	out, _ := carver{c.typ.Schema}.extract(c.typ.TypeRef, c.live, fields).(map[string]any)
@@ -585,12 +589,9 @@ func hasPrefix(set *fieldpath.Set, p fieldpath.Path) bool {
 	return false
 }
 
-// vanishes reports whether an apply of the patch removes a field that the patch
-// does not have: Keelson alone owns it, or the item or map that it is in.
-func (c *comparison) vanishes(alone *fieldpath.Set, p fieldpath.Path) bool {
-	if owns(alone, p) {
-		return true
-	}
+// goesWith reports whether an apply of the patch removes a field with the item or
+// map that it is in: Keelson alone owns that, and the patch does not have it.
+func (c *comparison) goesWith(alone *fieldpath.Set, p fieldpath.Path) bool {
 	for i := 1; i < len(p); i++ {
 		if alone.Has(p[:i]) && !(carver{c.typ.Schema}).has(c.typ.TypeRef, c.change.Patch, p[:i]) {
 			return true
