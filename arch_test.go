@@ -37,7 +37,7 @@ func mayImport() map[string][]string {
 		"applier":     {"api", "registry", "renderer", "differ"},
 		"controllers": {"api", "components", "registry", "renderer", "differ", "applier"},
 		"cmd":         {"api", "components", "registry", "renderer", "differ", "applier", "controllers"},
-		"examples":    {"api", "registry", "renderer"}, // tests that the examples are right
+		"examples":    {"api", "registry", "renderer", "applier"}, // tests that the examples are right
 		".":           {"api", "components", "registry", "renderer", "differ", "applier", "controllers", "cmd"},
 	}
 }

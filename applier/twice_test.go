@@ -9,13 +9,12 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/apiservertest"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
@@ -33,8 +32,9 @@ func TestTwiceCharts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eachKubernetes(t, func(t *testing.T, start func(*testing.T) *rest.Config) {
-		config := start(t)
+	t.Parallel()
+	apiservertest.Each(t, apiservertest.Versions(), func(t *testing.T, start func(*testing.T) *apiservertest.Server) {
+		config := start(t).Config
 		for _, e := range entries {
 			if !e.IsDir() {
 				continue
@@ -120,14 +120,15 @@ terminationMessageParams: {enabled: true}`,
 // TestTwiceFleet: the same of the example fleet, each cluster on an API server
 // of its own.
 func TestTwiceFleet(t *testing.T) {
-	eachKubernetes(t, func(t *testing.T, start func(*testing.T) *rest.Config) {
+	t.Parallel()
+	apiservertest.Each(t, apiservertest.Versions(), func(t *testing.T, start func(*testing.T) *apiservertest.Server) {
 		fleet := exampleFleet(t)
 		if err := fleet.Problems.Err(); err != nil {
 			t.Fatal(err)
 		}
 		for _, cluster := range fleet.Clusters {
 			t.Run(cluster.Name, func(t *testing.T) {
-				config := start(t)
+				config := start(t).Config
 				for _, d := range inOrder(t, cluster.Deliveries) {
 					twice(t, config, func(c *applier.Cluster) applier.Want {
 						target := renderOn(t, c, renderer.Request{Version: d.Version, Values: d.Values, ImageMirrors: cluster.Spec.ImageMirrors})
@@ -141,66 +142,6 @@ func TestTwiceFleet(t *testing.T) {
 			})
 		}
 	})
-}
-
-// eachKubernetes runs a test on the newest and on the oldest Kubernetes that
-// Keelson is tested with. start returns a new API server, which ends with the
-// test that it is called with.
-func eachKubernetes(t *testing.T, test func(t *testing.T, start func(*testing.T) *rest.Config)) {
-	t.Helper()
-	t.Parallel()
-	for _, k := range []struct{ minor, assets string }{
-		{"1.36", "KUBEBUILDER_ASSETS"},
-		{"1.33", "KEELSON_OLDER_ASSETS"},
-	} {
-		t.Run("v"+k.minor, func(t *testing.T) {
-			t.Parallel()
-			dir := os.Getenv(k.assets)
-			switch {
-			case dir == "" && testing.Short():
-				t.Skip("needs API servers: run make test")
-			case dir == "":
-				t.Fatalf("%s is not set: run make test, or go test -short", k.assets)
-			}
-			test(t, func(t *testing.T) *rest.Config {
-				t.Helper()
-				return startServer(t, dir, k.minor)
-			})
-		})
-	}
-}
-
-// startServer starts the API server in a folder, which must say itself that it
-// is of that minor version of Kubernetes.
-func startServer(t *testing.T, dir, minor string) *rest.Config {
-	t.Helper()
-	env := &envtest.Environment{}
-	// BinaryAssetsDirectory would lose to KUBEBUILDER_ASSETS.
-	env.ControlPlane.GetAPIServer().Path = filepath.Join(dir, "kube-apiserver")
-	env.ControlPlane.Etcd = &envtest.Etcd{Path: filepath.Join(dir, "etcd")}
-	config, err := env.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := env.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	config.QPS = -1
-	client, err := discovery.NewDiscoveryClientForConfig(config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	version, err := client.ServerVersionWithContext(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := version.Major + "." + version.Minor; got != minor {
-		t.Fatalf("%s is Kubernetes %s, want %s: see lab build --help", dir, version, minor)
-	}
-	t.Logf("Kubernetes %s", version)
-	return config
 }
 
 // twice applies, then plans again, also after a restart.

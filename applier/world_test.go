@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/apiservertest"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/renderer"
 )
@@ -26,23 +26,7 @@ import (
 var server *rest.Config
 
 func TestMain(m *testing.M) {
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		return m.Run()
-	}
-	env := &envtest.Environment{}
-	config, err := env.Start()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = env.Stop() }()
-	config.QPS = -1
-	server = config
-	return m.Run()
+	os.Exit(apiservertest.Main(m, func(config *rest.Config) { server = config }))
 }
 
 // world is one component on the real API server, in a namespace of its own.
@@ -56,12 +40,7 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	if server == nil {
-		if testing.Short() {
-			t.Skip("needs an API server: run make test")
-		}
-		t.Fatal("KUBEBUILDER_ASSETS is not set: run make test, or go test -short")
-	}
+	apiservertest.Need(t, server)
 	t.Parallel()
 	d, err := dynamic.NewForConfig(server)
 	if err != nil {

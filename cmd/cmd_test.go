@@ -14,8 +14,8 @@ import (
 
 	"github.com/rogpeppe/go-internal/txtar"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	"github.com/keelson-io/keelson/applier/apiservertest"
 	"github.com/keelson-io/keelson/cmd"
 )
 
@@ -26,9 +26,8 @@ var server *rest.Config
 // kubeconfig is that of server, with the context prod.
 var kubeconfig string
 
-// olderAssets is the folder of an API server of the oldest Kubernetes that
-// Keelson is tested with, from KEELSON_OLDER_ASSETS.
-var olderAssets string
+// versions are the newest and the oldest Kubernetes that Keelson is tested with.
+var versions []apiservertest.Kubernetes
 
 func TestMain(m *testing.M) {
 	os.Exit(run(m))
@@ -49,38 +48,34 @@ func run(m *testing.M) int {
 			return complain(err)
 		}
 	}
-	olderAssets = os.Getenv("KEELSON_OLDER_ASSETS")
+	versions = apiservertest.Versions() // before KEELSON_* go
 	for _, v := range os.Environ() {
 		if name, _, _ := strings.Cut(v, "="); strings.HasPrefix(name, "KEELSON_") {
 			_ = os.Unsetenv(name)
 		}
 	}
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+	if versions[0].Assets == "" {
 		return m.Run()
 	}
-	env := &envtest.Environment{CRDDirectoryPaths: []string{"../components/keelson/template/crds"}}
-	if server, err = env.Start(); err != nil {
+	s, err := apiservertest.Start(versions[0].Assets, "../components/keelson/template/crds")
+	if err != nil {
 		return complain(err)
 	}
-	defer func() { _ = env.Stop() }()
-	if kubeconfig, err = writeKubeconfig(env, dir, "prod"); err != nil {
+	defer func() { _ = s.Stop() }()
+	server = s.Config
+	if kubeconfig, err = writeKubeconfig(s, dir, "prod"); err != nil {
 		return complain(err)
 	}
 	return m.Run()
 }
 
 // writeKubeconfig writes the kubeconfig of an administrator, with one context.
-func writeKubeconfig(env *envtest.Environment, dir, context string) (path string, err error) {
-	user, err := env.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, nil)
-	if err != nil {
-		return "", err
-	}
-	content, err := user.KubeConfig()
+func writeKubeconfig(s *apiservertest.Server, dir, context string) (path string, err error) {
+	content, err := s.Kubeconfig()
 	if err != nil {
 		return "", err
 	}
 	path = filepath.Join(dir, "kubeconfig")
-	// envtest calls everything in its kubeconfig envtest.
 	named := strings.ReplaceAll(string(content), "envtest", context)
 	return path, os.WriteFile(path, []byte(named), 0o600)
 }

@@ -16,18 +16,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/apiservertest"
 )
 
 // live skips without a real API server, and returns a client of it.
 func live(t *testing.T) kubernetes.Interface {
 	t.Helper()
-	if server == nil {
-		t.Skip("needs an API server: run make test")
-	}
+	apiservertest.Need(t, server)
 	t.Parallel()
 	c, err := kubernetes.NewForConfig(server)
 	if err != nil {
@@ -234,45 +232,18 @@ func TestConnectionBySecret(t *testing.T) {
 // Right after apply, diff finds nothing: a cluster of the example fleet, on the
 // newest and on the oldest Kubernetes that Keelson is tested with.
 func TestDiffAfterApply(t *testing.T) {
-	live(t)
+	t.Parallel()
 	const cluster = "prod-us-01"
-	for minor, assets := range map[string]string{"1.36": os.Getenv("KUBEBUILDER_ASSETS"), "1.33": olderAssets} {
-		t.Run("v"+minor, func(t *testing.T) {
-			t.Parallel()
-			if assets == "" {
-				t.Fatal("KEELSON_OLDER_ASSETS is not set: run make test")
-			}
-			env := &envtest.Environment{}
-			// BinaryAssetsDirectory would lose to KUBEBUILDER_ASSETS.
-			env.ControlPlane.GetAPIServer().Path = filepath.Join(assets, "kube-apiserver")
-			env.ControlPlane.Etcd = &envtest.Etcd{Path: filepath.Join(assets, "etcd")}
-			config, err := env.Start()
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() {
-				if err := env.Stop(); err != nil {
-					t.Error(err)
-				}
-			})
-			client, err := kubernetes.NewForConfig(config)
-			if err != nil {
-				t.Fatal(err)
-			}
-			version, err := client.Discovery().ServerVersion()
-			if err != nil || version.Major+"."+version.Minor != minor {
-				t.Fatalf("%s is Kubernetes %v (%v), want %s: see lab build --help", assets, version, err, minor)
-			}
-			t.Logf("Kubernetes %s", version)
-			f := newExample(t)
-			if f.kubeconfig, err = writeKubeconfig(env, t.TempDir(), cluster); err != nil {
-				t.Fatal(err)
-			}
-			f.keelson("diff", cluster, "coredns").want(t, 1)
-			f.keelson("apply", cluster, "--yes", "--no-wait").want(t, 0)
-			f.keelson("diff", cluster).want(t, 0).says(t, cluster+": 7 components in sync\n")
-		})
-	}
+	apiservertest.Each(t, versions, func(t *testing.T, start func(*testing.T) *apiservertest.Server) {
+		f := newExample(t)
+		var err error
+		if f.kubeconfig, err = writeKubeconfig(start(t), t.TempDir(), cluster); err != nil {
+			t.Fatal(err)
+		}
+		f.keelson("diff", cluster, "coredns").want(t, 1)
+		f.keelson("apply", cluster, "--yes", "--no-wait").want(t, 0)
+		f.keelson("diff", cluster).want(t, 0).says(t, cluster+": 7 components in sync\n")
+	})
 }
 
 // newExample is the example fleet, with the tags that its charts name.

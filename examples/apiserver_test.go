@@ -3,7 +3,6 @@ package examples_test
 import (
 	"context"
 	"encoding/json"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -14,9 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/apiservertest"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -25,19 +24,11 @@ import (
 // time changes nothing.
 func TestAPIServer(t *testing.T) {
 	t.Parallel()
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		t.Skip("no API server here: KUBEBUILDER_ASSETS is not set")
-	}
-	env := &envtest.Environment{}
-	config, err := env.Start()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := env.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	apiservertest.Each(t, apiservertest.Versions()[:1], applyStrictly)
+}
+
+func applyStrictly(t *testing.T, start func(*testing.T) *apiservertest.Server) {
+	config := start(t).Config
 	said := &warnings{}
 	config.WarningHandler = said
 	c, err := client.New(config, client.Options{})

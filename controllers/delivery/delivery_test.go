@@ -21,9 +21,9 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/apiservertest"
 	"github.com/keelson-io/keelson/controllers/delivery"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
@@ -33,23 +33,7 @@ import (
 var server *rest.Config
 
 func TestMain(m *testing.M) {
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		return m.Run()
-	}
-	env := &envtest.Environment{}
-	config, err := env.Start()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = env.Stop() }()
-	config.QPS = -1
-	server = config
-	return m.Run()
+	os.Exit(apiservertest.Main(m, func(config *rest.Config) { server = config }))
 }
 
 const patience = 30 * time.Second
@@ -67,12 +51,7 @@ type fleet struct {
 // which has a Deployment and a ConfigMap.
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
-	if server == nil {
-		if testing.Short() {
-			t.Skip("needs an API server: run make test")
-		}
-		t.Fatal("KUBEBUILDER_ASSETS is not set: run make test, or go test -short")
-	}
+	apiservertest.Need(t, server)
 	t.Parallel()
 	d, err := dynamic.NewForConfig(server)
 	if err != nil {

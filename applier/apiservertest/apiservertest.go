@@ -1,0 +1,157 @@
+// Package apiservertest starts real API servers for tests.
+//
+// The programs come from the lab (make test builds them and sets the variables).
+// Without them a test fails, unless it runs with -short: a suite that skips what
+// it is there for proves nothing.
+package apiservertest
+
+import (
+	"cmp"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+)
+
+// The variables that name the folders of etcd and kube-apiserver.
+const (
+	EnvAssets      = "KUBEBUILDER_ASSETS"   // the newest Kubernetes that Keelson is tested with
+	EnvOlderAssets = "KEELSON_OLDER_ASSETS" // the oldest
+)
+
+// Server is a running API server.
+type Server struct {
+	// Config is that of an administrator, without a limit on requests.
+	Config *rest.Config
+	env    *envtest.Environment
+}
+
+// Start starts the API server in a folder, with the CRDs of some folders.
+func Start(assets string, crds ...string) (*Server, error) {
+	env := &envtest.Environment{CRDDirectoryPaths: crds}
+	// BinaryAssetsDirectory would lose to KUBEBUILDER_ASSETS.
+	env.ControlPlane.GetAPIServer().Path = filepath.Join(assets, "kube-apiserver")
+	env.ControlPlane.Etcd = &envtest.Etcd{Path: filepath.Join(assets, "etcd")}
+	config, err := env.Start()
+	if err != nil {
+		return nil, fmt.Errorf("start the API server in %s: %w", assets, err)
+	}
+	config.QPS = -1
+	return &Server{Config: config, env: env}, nil
+}
+
+// Stop ends the API server.
+func (s *Server) Stop() error {
+	if err := s.env.Stop(); err != nil {
+		return fmt.Errorf("stop the API server: %w", err)
+	}
+	return nil
+}
+
+// Kubeconfig is an administrator's. Everything in it is called envtest.
+func (s *Server) Kubeconfig() ([]byte, error) {
+	user, err := s.env.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, nil)
+	if err != nil {
+		return nil, fmt.Errorf("add a user: %w", err)
+	}
+	content, err := user.KubeConfig()
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig: %w", err)
+	}
+	return content, nil
+}
+
+// Main runs the tests of a package with one API server for all of them. With
+// -short and no server, started is not called.
+func Main(m *testing.M, started func(*rest.Config)) int {
+	assets := os.Getenv(EnvAssets)
+	if assets == "" {
+		return m.Run()
+	}
+	s, err := Start(assets)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	started(s.Config)
+	code := m.Run()
+	if err := s.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = cmp.Or(code, 1)
+	}
+	return code
+}
+
+// Need skips a test that needs an API server in -short runs without one, and
+// fails it otherwise.
+func Need(t *testing.T, server *rest.Config) {
+	t.Helper()
+	if server == nil {
+		missing(t, EnvAssets)
+	}
+}
+
+func missing(t *testing.T, env string) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("needs an API server: run make test")
+	}
+	t.Fatalf("%s is not set: run make test, or go test -short", env)
+}
+
+// Kubernetes is a version that tests run on.
+type Kubernetes struct{ Minor, Assets string }
+
+// Versions are the newest and the oldest Kubernetes that Keelson is tested with.
+func Versions() []Kubernetes {
+	return []Kubernetes{{"1.36", os.Getenv(EnvAssets)}, {"1.33", os.Getenv(EnvOlderAssets)}}
+}
+
+// Each runs a test on each of some versions, in parallel. Its servers, as many as
+// the test starts, must say themselves that they are of the version, and end
+// with it.
+func Each(t *testing.T, versions []Kubernetes, test func(t *testing.T, start func(*testing.T) *Server)) {
+	t.Helper()
+	for i, k := range versions {
+		t.Run("v"+k.Minor, func(t *testing.T) {
+			t.Parallel()
+			if k.Assets == "" {
+				missing(t, []string{EnvAssets, EnvOlderAssets}[min(i, 1)])
+			}
+			test(t, func(t *testing.T) *Server {
+				t.Helper()
+				return k.start(t)
+			})
+		})
+	}
+}
+
+func (k Kubernetes) start(t *testing.T) *Server {
+	t.Helper()
+	s, err := Start(k.Assets)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	client, err := discovery.NewDiscoveryClientForConfig(s.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	version, err := client.ServerVersionWithContext(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := version.Major + "." + version.Minor; got != k.Minor {
+		t.Fatalf("%s is Kubernetes %s, want %s: see lab build --help", k.Assets, version, k.Minor)
+	}
+	t.Logf("Kubernetes %s", version)
+	return s
+}
