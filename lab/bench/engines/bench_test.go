@@ -1,0 +1,120 @@
+package engines_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// engine is one way to find out whether an object is as it is wanted.
+type engine struct {
+	name string
+	// settle brings an object to the API server in the way of the engine's own
+	// product, so that its check finds what it relies on: a record, an
+	// annotation, managedFields.
+	settle func(context.Context, *unstructured.Unstructured) (check, error)
+}
+
+// check says whether the object that was settled differs from a wanted one. It
+// remembers no answer: each call does all of the work.
+type check func(context.Context, *unstructured.Unstructured) (bool, error)
+
+// The pass over an object that nobody changed: what a converged fleet does all
+// day. Keelson's goal is 100 µs and 60 KB.
+func BenchmarkSettled(b *testing.B) {
+	eachEngine(b, func(b *testing.B, e engine) {
+		want := cluster.objects.deployment
+		measure(b, settled(b, e, want), want, false)
+	})
+}
+
+// One field was changed in git.
+func BenchmarkChanged(b *testing.B) {
+	eachEngine(b, func(b *testing.B, e engine) {
+		check := settled(b, e, cluster.objects.deployment)
+		want := cluster.objects.deployment.DeepCopy()
+		if err := unstructured.SetNestedField(want.Object, int64(3), "spec", "replicas"); err != nil {
+			b.Fatal(err)
+		}
+		measure(b, check, want, true)
+	})
+}
+
+// All objects of a cluster, each as it is wanted.
+func BenchmarkFleet(b *testing.B) {
+	eachEngine(b, func(b *testing.B, e engine) {
+		fleet := cluster.objects.fleet
+		checks := make([]check, len(fleet))
+		for i, want := range fleet {
+			checks[i] = settled(b, e, want)
+		}
+		b.ReportAllocs()
+		for b.Loop() {
+			for i, want := range fleet {
+				expect(b, checks[i], want, false)
+			}
+		}
+		b.ReportMetric(float64(len(fleet)), "objects/op")
+	})
+}
+
+// What a settled object of any size costs: the time for a leaf field should
+// stay the same.
+func BenchmarkLeaves(b *testing.B) {
+	for _, leaves := range []int{10, 100, 1000, 10_000} {
+		b.Run(fmt.Sprint("leaves=", leaves), func(b *testing.B) {
+			eachEngine(b, func(b *testing.B, e engine) {
+				want := widget(leaves)
+				measure(b, settled(b, e, want), want, false)
+			})
+		})
+	}
+}
+
+// eachEngine runs a benchmark for every engine, in names as benchstat likes them.
+func eachEngine(b *testing.B, run func(*testing.B, engine)) {
+	if cluster == nil {
+		b.Skip("needs an API server: make bench")
+	}
+	for _, e := range cluster.engines {
+		b.Run("engine="+e.name, func(b *testing.B) { run(b, e) })
+	}
+}
+
+// settled brings an object to the API server and takes it away in the end.
+func settled(b *testing.B, e engine, want *unstructured.Unstructured) check {
+	b.Helper()
+	c, err := e.settle(b.Context(), want)
+	ctx := context.WithoutCancel(b.Context())
+	b.Cleanup(func() {
+		if err := cluster.remove(ctx, want); err != nil {
+			b.Errorf("remove %s %s: %v", want.GetKind(), want.GetName(), err)
+		}
+	})
+	if err != nil {
+		b.Fatalf("apply %s %s: %v", want.GetKind(), want.GetName(), err)
+	}
+	expect(b, c, want, false) // and what is built once per process is built now
+	return c
+}
+
+func measure(b *testing.B, c check, want *unstructured.Unstructured, differs bool) {
+	b.Helper()
+	b.ReportAllocs()
+	for b.Loop() {
+		expect(b, c, want, differs)
+	}
+}
+
+// expect fails where the answer is wrong: what is fast and wrong is worth nothing.
+func expect(b *testing.B, c check, want *unstructured.Unstructured, differs bool) {
+	got, err := c(b.Context(), want)
+	if err != nil {
+		b.Fatalf("%s %s: %v", want.GetKind(), want.GetName(), err)
+	}
+	if got != differs {
+		b.Fatalf("%s %s: differs: %v, want %v", want.GetKind(), want.GetName(), got, differs)
+	}
+}

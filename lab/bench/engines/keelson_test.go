@@ -1,0 +1,116 @@
+package engines_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// keelson compares as package applier has differ compare. The applier itself is
+// not imported: it needs a newer client-go than gitops-engine can be built with.
+type keelson struct {
+	*server
+	schemas differ.Schemas
+	rules   differ.Rules
+}
+
+func newKeelson(ctx context.Context, s *server) (*keelson, error) {
+	k := &keelson{server: s, schemas: differ.Schemas{}}
+	var err error
+	if k.rules, err = differ.NewRules(); err != nil {
+		return nil, err
+	}
+	client, err := discovery.NewDiscoveryClientForConfig(s.config)
+	if err != nil {
+		return nil, err
+	}
+	// The schema of a CRD is published some moments after its kind is served.
+	err = until(ctx, func(context.Context) (bool, error) {
+		documents, err := client.OpenAPIV3().Paths()
+		if err != nil {
+			return false, err
+		}
+		for gvk := range s.objects.kinds() {
+			document := documents[path(gvk.GroupVersion())]
+			if document == nil {
+				return false, nil
+			}
+			data, err := document.Schema("application/json")
+			if err != nil {
+				return false, err
+			}
+			if k.schemas[gvk.GroupVersion()], err = differ.ParseOpenAPI(data); err != nil {
+				return false, err
+			}
+			if !k.schemas.Knows(gvk) {
+				return false, nil
+			}
+		}
+		return true, nil
+	})
+	return k, err
+}
+
+func path(gv schema.GroupVersion) string {
+	if gv.Group == "" {
+		return "api/" + gv.Version
+	}
+	return "apis/" + gv.String()
+}
+
+// settle applies an object as the applier does, and keeps of it what the
+// applier records. The live object is as the cache of the controller has it:
+// without managedFields.
+func (k *keelson) settle(ctx context.Context, want *unstructured.Unstructured) (check, error) {
+	policy := differ.Policy{Component: want.GetLabels()[v1alpha1.LabelComponent], Rules: k.rules, MaskKey: []byte("key")}
+	state := differ.State{
+		ID: differ.ID{
+			Group: want.GroupVersionKind().Group, Kind: want.GetKind(), Namespace: want.GetNamespace(), Name: want.GetName(),
+		},
+		Target: &renderer.Object{Content: want.Object},
+	}
+	plan, err := differ.Compare(k.schemas, []differ.State{state}, policy)
+	if err != nil {
+		return nil, err
+	}
+	if plan.Count(differ.OpCreate) != 1 {
+		return nil, fmt.Errorf("a new object is not to be created: %s", plan.Summary())
+	}
+	change := plan.Changes[0]
+	patch, err := json.Marshal(change.Patch)
+	if err != nil {
+		return nil, err
+	}
+	live := want.DeepCopy()
+	if err := k.client.Patch(ctx, live, client.RawPatch(types.ApplyPatchType, patch), client.FieldOwner(v1alpha1.FieldManager)); err != nil {
+		return nil, err
+	}
+	state.Recorded, state.RecordedUID = change.Record, string(live.GetUID())
+	state.Normal = differ.Residue(k.schemas, change, live.Object, policy)
+	live.SetManagedFields(nil)
+	state.Live = live.Object
+
+	return func(_ context.Context, want *unstructured.Unstructured) (bool, error) {
+		state := state
+		state.Target = &renderer.Object{Content: want.Object}
+		plan, err := differ.Compare(k.schemas, []differ.State{state}, policy)
+		if err != nil {
+			return false, err
+		}
+		if plan.Changes[0].OwnersUnread {
+			return false, errors.New("the applier would have to read the object's managedFields, which is not measured")
+		}
+		return !plan.Settled(), nil
+	}, nil
+}

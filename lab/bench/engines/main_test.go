@@ -1,0 +1,142 @@
+// Package engines_test measures what it costs to find out whether an object in
+// a cluster is as it is wanted: Keelson's differ beside gitops-engine (Argo CD)
+// and fluxcd/pkg/ssa (Flux), in one process, on the same objects, with the same
+// API server. ../README.md says what is measured and what isn't.
+package engines_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// patience bounds every wait for the API server.
+const patience = time.Minute
+
+// cluster is a real API server with what every engine shares; nil where none
+// was built.
+var cluster *server
+
+type server struct {
+	config  *rest.Config
+	client  client.Client // asks the API server each time
+	objects objects
+	engines []engine
+}
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		return m.Run(), nil
+	}
+	log.SetLogger(logr.Discard())
+	// The CRDs are there before anything is measured, those of the fleet, too.
+	env := &envtest.Environment{CRDDirectoryPaths: []string{"testdata"}, ErrorIfCRDPathMissing: true}
+	config, err := env.Start()
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, env.Stop()) }()
+	// No engine waits for its own rate limit, or writes between the results.
+	config.QPS = -1
+	config.WarningHandler = rest.NoWarnings{}
+	s := &server{config: config}
+	if s.client, err = client.New(config, client.Options{}); err != nil {
+		return 0, err
+	}
+	if s.objects, err = readObjects(); err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := s.createNamespaces(ctx); err != nil {
+		return 0, err
+	}
+	disconnect, err := s.connect(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer disconnect()
+	cluster = s
+	return m.Run(), nil
+}
+
+// connect opens the engines. What they read and parse once for a cluster,
+// schemas above all, is outside of what is measured, for all alike.
+func (s *server) connect(ctx context.Context) (disconnect func(), err error) {
+	keelson, err := newKeelson(ctx, s)
+	if err != nil {
+		return nil, fmt.Errorf("keelson: %w", err)
+	}
+	argo, disconnect, err := newGitopsEngine(ctx, s)
+	if err != nil {
+		return nil, fmt.Errorf("gitops-engine: %w", err)
+	}
+	s.engines = []engine{
+		{"keelson", keelson.settle},
+		{"gitops-engine", argo.settleThreeWay},
+		{"gitops-engine-structured", argo.settleStructured},
+		{"gitops-engine-server-side", argo.settleServerSide},
+		{"flux-ssa", newFluxSSA(s).settle},
+	}
+	return disconnect, nil
+}
+
+func (s *server) createNamespaces(ctx context.Context) error {
+	for _, o := range s.objects.all() {
+		if o.GetNamespace() == "" {
+			continue
+		}
+		ns := &unstructured.Unstructured{}
+		ns.SetAPIVersion("v1")
+		ns.SetKind("Namespace")
+		ns.SetName(o.GetNamespace())
+		if err := s.client.Create(ctx, ns); client.IgnoreAlreadyExists(err) != nil {
+			return fmt.Errorf("create namespace %s: %w", o.GetNamespace(), err)
+		}
+	}
+	return nil
+}
+
+// read returns a wanted object as the API server has it.
+func (s *server) read(ctx context.Context, want *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	live := &unstructured.Unstructured{}
+	live.SetGroupVersionKind(want.GroupVersionKind())
+	err := s.client.Get(ctx, client.ObjectKeyFromObject(want), live)
+	return live, err
+}
+
+// remove deletes an object and waits until it is gone.
+func (s *server) remove(ctx context.Context, o *unstructured.Unstructured) error {
+	if err := s.client.Delete(ctx, o); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	return until(ctx, func(ctx context.Context) (bool, error) {
+		_, err := s.read(ctx, o)
+		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+	})
+}
+
+func until(ctx context.Context, done wait.ConditionWithContextFunc) error {
+	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, done)
+}

@@ -1,0 +1,33 @@
+// Command bench prints what the benchmarks of the engines measured, as tables.
+// `make bench` runs it on their output.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+func main() {
+	if err := run(os.Args[1:], os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string, out io.Writer) error {
+	if len(args) != 1 {
+		return errors.New("usage: bench FILE (the output of go test -bench, as make bench writes it)")
+	}
+	f, err := os.Open(args[0])
+	if err != nil {
+		return fmt.Errorf("read the benchmarks' output: %w", err)
+	}
+	defer f.Close()
+	results, err := read(f, args[0])
+	if err != nil {
+		return err
+	}
+	return results.print(out)
+}
