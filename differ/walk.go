@@ -200,9 +200,13 @@ func keyField(pe fieldpath.PathElement, name string) (any, bool) {
 func (w *walker) walkList(path fieldpath.Path, ref smdschema.TypeRef, r, t, l cell) {
 	atom, _ := w.schema.Resolve(ref)
 	list := atom.List
-	ri, rok := w.index(list, r)
-	ti, tok := w.index(list, t)
-	li, lok := w.index(list, l)
+	ti, tok := w.index(list, t, items{})
+	ri, rok := w.index(list, r, ti)
+	known := ti
+	if len(known.keys) == 0 {
+		known = ri
+	}
+	li, lok := w.index(list, l, known)
 	if !rok || !tok || !lok {
 		out := w.row(path, r, t, l)
 		out.ref, out.flagged = ref, true
@@ -232,7 +236,7 @@ func (w *walker) walkList(path fieldpath.Path, ref smdschema.TypeRef, r, t, l ce
 type items struct {
 	keys   []fieldpath.PathElement
 	values []any
-	byKey  fieldpath.PathElementMap
+	sorted []int // places of the keys, in the keys' own order
 }
 
 // get finds an item by key; most often it stands at the same place.
@@ -240,13 +244,56 @@ func (it *items) get(at int, pe fieldpath.PathElement) cell {
 	if at < len(it.keys) && it.keys[at].Equals(pe) {
 		return cellOf(it.values[at], true)
 	}
-	v, ok := it.byKey.Get(pe)
-	return cellOf(v, ok)
+	i, ok := slices.BinarySearchFunc(it.sorted, pe, func(place int, pe fieldpath.PathElement) int {
+		return it.keys[place].Compare(pe)
+	})
+	if !ok {
+		return cell{}
+	}
+	return cellOf(it.values[it.sorted[i]], true)
 }
 
-func (w *walker) index(list *smdschema.List, c cell) (items, bool) {
+// index finds the items of a list. Where their keys stand as in a list that was
+// indexed before, as those of a settled object do, the index is the same.
+func (w *walker) index(list *smdschema.List, c cell, known items) (items, bool) {
 	values, _ := c.value.([]any)
+	if len(values) > 0 && len(values) == len(known.keys) && w.keysAre(list, values, known.keys) {
+		known.values = values
+		return known, true
+	}
 	return indexItems(w.schema, list, values)
+}
+
+// keysAre reports whether each item has the key that stands at its place. Where
+// it says no, the keys may still be equal, as 1 and 1.0 are.
+func (w *walker) keysAre(list *smdschema.List, values []any, keys []fieldpath.PathElement) bool {
+	for i, v := range values {
+		pe := keys[i]
+		if pe.Value != nil {
+			if !sameScalar(v, (*pe.Value).Unstructured()) {
+				return false
+			}
+			continue
+		}
+		item, ok := v.(map[string]any)
+		if !ok {
+			return false
+		}
+		for _, f := range *pe.Key {
+			if !sameScalar(keyOf(w.schema, list, item, f.Name), f.Value.Unstructured()) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func sameScalar(a, b any) bool {
+	switch a.(type) {
+	case string, bool, int64, float64:
+		return a == b
+	}
+	return false
 }
 
 // indexItems is not ok when an item has no key or a key stands twice.
@@ -255,18 +302,20 @@ func indexItems(schema *smdschema.Schema, list *smdschema.List, values []any) (i
 	if len(values) == 0 {
 		return out, true
 	}
-	out.keys = make([]fieldpath.PathElement, 0, len(values))
-	out.byKey = fieldpath.MakePathElementMap(len(values))
-	for _, v := range values {
+	out.keys = make([]fieldpath.PathElement, len(values))
+	out.sorted = make([]int, len(values))
+	for i, v := range values {
 		pe, ok := itemKey(schema, list, v)
 		if !ok {
 			return items{}, false
 		}
-		if _, twice := out.byKey.Get(pe); twice {
+		out.keys[i], out.sorted[i] = pe, i
+	}
+	slices.SortFunc(out.sorted, func(a, b int) int { return out.keys[a].Compare(out.keys[b]) })
+	for i := 1; i < len(out.sorted); i++ {
+		if out.keys[out.sorted[i-1]].Equals(out.keys[out.sorted[i]]) {
 			return items{}, false
 		}
-		out.byKey.Insert(pe, v)
-		out.keys = append(out.keys, pe)
 	}
 	return out, true
 }
@@ -288,10 +337,7 @@ func itemKey(schema *smdschema.Schema, list *smdschema.List, item any) (fieldpat
 	}
 	fields := make(value.FieldList, 0, len(list.Keys))
 	for _, name := range list.Keys {
-		v := m[name]
-		if v == nil {
-			v = keyDefault(schema, list, name)
-		}
+		v := keyOf(schema, list, m, name)
 		switch v.(type) {
 		case map[string]any, []any, nil:
 			return fieldpath.PathElement{}, false
@@ -300,6 +346,14 @@ func itemKey(schema *smdschema.Schema, list *smdschema.List, item any) (fieldpat
 	}
 	fields.Sort()
 	return fieldpath.PathElement{Key: &fields}, true
+}
+
+// keyOf returns an item's key field.
+func keyOf(schema *smdschema.Schema, list *smdschema.List, item map[string]any, name string) any {
+	if v := item[name]; v != nil {
+		return v
+	}
+	return keyDefault(schema, list, name)
 }
 
 func keyDefault(schema *smdschema.Schema, list *smdschema.List, name string) any {
