@@ -204,6 +204,7 @@ type comparison struct {
 	hollow       []fieldpath.Path // maps and lists that are wanted empty, and are not
 	rules        []*rule          // those for the object; nil until a row needs them
 	known        map[string]any   // what conditions may read, whatever the field
+	immutable    []pattern        // fields that no update changes; nil until a row needs them
 	tracing      bool             // trials are wanted
 	trials       []Trial
 

@@ -80,10 +80,21 @@ func (c *comparison) cannotUpdate(w *row) bool {
 	if !w.l.present || c.defaulted(w) {
 		return false
 	}
-	return slices.ContainsFunc(fixedPaths(c.state.ID, false), func(path string) bool {
-		p, err := parsePattern(path)
-		return err == nil && p.matches(w.path)
-	})
+	return slices.ContainsFunc(c.fixedPatterns(), func(p pattern) bool { return p.matches(w.path) })
+}
+
+// fixedPatterns are the fields of the object that no update can change.
+func (c *comparison) fixedPatterns() []pattern {
+	if c.immutable != nil {
+		return c.immutable
+	}
+	c.immutable = []pattern{} // looked up, and once is enough for all rows
+	for _, path := range fixedPaths(c.state.ID, false) {
+		if p, err := parsePattern(path); err == nil {
+			c.immutable = append(c.immutable, p)
+		}
+	}
+	return c.immutable
 }
 
 // replace plans to delete the object and to create it anew, which a rule on its
