@@ -12,11 +12,20 @@ FUZZTIME ?= 10s
 TRIPLES ?= 20000
 # OLDER is the Kubernetes that some tests run on, too: lab/build/kubernetes-$(OLDER).
 OLDER := 1.33
+# BENCH, BENCHTIME and COUNT are which benchmarks make bench runs, how long one
+# takes, and how often it is run; BENCHFILE is where the results go.
+BENCH ?= .
+BENCHTIME ?= 200ms
+COUNT ?= 6
+BENCHFILE ?= bin/bench.txt
 # VERSION is what `keelson --version` says: the last tag v*, and the commits since.
 VERSION ?= $(shell git describe --tags --always --dirty --match='v*' 2>/dev/null || echo unknown)
 
-# What lint and tests run on, as MODULE:PATTERN. The lab is a module of its own.
-packages := $(if $(PKG),$(foreach p,$(PKG:./%=%),$(if $(filter lab/%,$p),lab:./$(p:lab/%=%),.:./$p)),.:./... lab:./...)
+# What lint and tests run on, as MODULE:PATTERN. The lab is a module of its own,
+# and so are its benchmarks, of which only lint sees the engines: they need half
+# of Argo CD and Flux, and have no tests.
+package = $(if $(filter lab/bench lab/bench/%,$1),lab/bench:.$(1:lab/bench%=%),$(if $(filter lab/%,$1),lab:./$(1:lab/%=%),.:./$1))
+packages := $(if $(PKG),$(foreach p,$(PKG:./%=%),$(call package,$p)),.:./... lab:./... lab/bench:.)
 # Every module, those too that are only built by a tool.
 modules := git ls-files -co --exclude-standard -- go.mod '*/go.mod' | grep -v /testdata/ | xargs -n1 dirname
 
@@ -88,6 +97,15 @@ oracle: lab ## check TRIPLES (20000) random plans against what a real API server
 	export KUBEBUILDER_ASSETS=$$assets KEELSON_TRIPLES=$(TRIPLES)
 	(set -x; go test -count=1 -timeout=60m -v -run='^TestOracle$$' ./applier)
 
+.PHONY: bench
+bench: lab ## time Keelson's differ beside those of Argo CD and Flux (BENCHTIME=200ms COUNT=6)
+	@mkdir -p $(dir $(BENCHFILE))
+	assets=$$(bin/lab assets)
+	export KUBEBUILDER_ASSETS=$$assets
+	(set -x; go test -C lab/bench -run='^$$' -bench='$(BENCH)' -benchtime=$(BENCHTIME) -count=$(COUNT) -benchmem -timeout=60m ./engines) | tee $(BENCHFILE)
+	echo
+	go run -C lab/bench . '$(abspath $(BENCHFILE))'
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (10s)
 	@targets=$$(git ls-files -co --exclude-standard -- '*_test.go' | xargs grep -HoE '^func Fuzz[[:alnum:]_]+') || { echo 'no fuzz target found' >&2; exit 1; }
@@ -97,7 +115,7 @@ fuzz: ## run every fuzz target for FUZZTIME (10s)
 
 .PHONY: lint
 lint: bin/golangci-lint ## run the linters of .golangci.yaml, formatting included
-	@for p in $(packages); do
+	@for p in $(packages) $(if $(PKG),,lab/bench:./engines); do
 		(set -x; cd $${p%%:*} && GOMEMLIMIT=2GiB '$(CURDIR)/bin/golangci-lint' run $${p#*:})
 	done
 
@@ -122,7 +140,7 @@ verify: generate ## fail if generated code, a go.mod or anything else differs fr
 
 .PHONY: fmt
 fmt: bin/golangci-lint ## format the Go files
-	@for dir in . lab; do
+	@for dir in . lab lab/bench; do
 		(cd $$dir && '$(CURDIR)/bin/golangci-lint' fmt)
 	done
 

@@ -6,6 +6,7 @@ require (
 	github.com/argoproj/argo-cd/gitops-engine v0.0.0-20260914071520-c9c369efcc5b
 	github.com/fluxcd/pkg/ssa v0.78.0
 	github.com/go-logr/logr v1.4.4
+	github.com/google/go-cmp v0.7.0
 	github.com/keelson-io/keelson v0.0.0
 	golang.org/x/perf v0.0.0-20260908200009-22c9c6c9d4da
 	k8s.io/apimachinery v0.37.2

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -20,12 +21,11 @@ func run(args []string, out io.Writer) error {
 	if len(args) != 1 {
 		return errors.New("usage: bench FILE (the output of go test -bench, as make bench writes it)")
 	}
-	f, err := os.Open(args[0])
+	data, err := os.ReadFile(args[0])
 	if err != nil {
 		return fmt.Errorf("read the benchmarks' output: %w", err)
 	}
-	defer f.Close()
-	results, err := read(f, args[0])
+	results, err := read(bytes.NewReader(data), args[0])
 	if err != nil {
 		return err
 	}

@@ -27,9 +27,9 @@ type sample struct{ name, engine, unit string }
 
 // Units as benchfmt tells them.
 const (
-	seconds = "sec/op"
-	bytes   = "B/op"
-	allocs  = "allocs/op"
+	unitTime   = "sec/op"
+	unitMemory = "B/op"
+	unitAllocs = "allocs/op"
 )
 
 // read takes in the output of go test -bench. A line that looks like a result
@@ -88,11 +88,14 @@ func (r *results) median(name, engine, unit string) (m float64, ok bool) {
 	return benchmath.AssumeNothing.Summary(benchmath.NewSample(values, &benchmath.DefaultThresholds), 0.95).Center, true
 }
 
+// width of the first column: the longest name of an engine.
+const width = len("gitops-engine-server-side")
+
 // leaves is the prefix of those benchmarks that differ in size alone.
 const leaves = "Leaves/leaves="
 
 func (r *results) print(out io.Writer) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight) // but for the first column, which has a width
 	var sizes []string
 	for _, name := range r.names {
 		if size, ok := strings.CutPrefix(name, leaves); ok {
@@ -110,10 +113,10 @@ func (r *results) print(out io.Writer) error {
 }
 
 func (r *results) printOne(w io.Writer, name string) {
-	fmt.Fprintf(w, "%s\ttime/op\tvs %s\tB/op\tallocs/op\t\n", name, ours)
-	base, haveBase := r.median(name, ours, seconds)
+	fmt.Fprintf(w, "%-*s\ttime/op\tvs %s\tB/op\tallocs/op\t\n", width, name, ours)
+	base, haveBase := r.median(name, ours, unitTime)
 	for _, engine := range r.engines {
-		t, ok := r.median(name, engine, seconds)
+		t, ok := r.median(name, engine, unitTime)
 		if !ok {
 			continue
 		}
@@ -121,9 +124,9 @@ func (r *results) printOne(w io.Writer, name string) {
 		if haveBase {
 			ratio = fmt.Sprintf("%.3g×", t/base)
 		}
-		b, _ := r.median(name, engine, bytes)
-		a, _ := r.median(name, engine, allocs)
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%.0f\t\n", engine, scale(t, "s"), ratio, scale(b, "B"), a)
+		b, _ := r.median(name, engine, unitMemory)
+		a, _ := r.median(name, engine, unitAllocs)
+		fmt.Fprintf(w, "%-*s\t%s\t%s\t%s\t%.0f\t\n", width, engine, scale(t, "s"), ratio, scale(b, "B"), a)
 	}
 	fmt.Fprintln(w)
 }
@@ -134,15 +137,15 @@ func (r *results) printLeaves(w io.Writer, sizes []string) {
 	if len(sizes) == 0 {
 		return
 	}
-	fmt.Fprint(w, "Time per leaf field, of\t")
+	fmt.Fprintf(w, "%-*s\t", width, "Time per leaf field, of")
 	for _, size := range sizes {
 		fmt.Fprintf(w, "%s\t", size)
 	}
 	fmt.Fprintln(w)
 	for _, engine := range r.engines {
-		fmt.Fprintf(w, "%s\t", engine)
+		fmt.Fprintf(w, "%-*s\t", width, engine)
 		for _, size := range sizes {
-			t, ok := r.median(leaves+size, engine, seconds)
+			t, ok := r.median(leaves+size, engine, unitTime)
 			n, err := strconv.Atoi(size)
 			if !ok || err != nil {
 				fmt.Fprint(w, "\t")
@@ -168,12 +171,12 @@ var goals = []struct { //nolint:gochecknoglobals // a constant
 
 func (r *results) printGoals(w io.Writer) {
 	for _, g := range goals {
-		t, ok := r.median(g.name, ours, seconds)
+		t, ok := r.median(g.name, ours, unitTime)
 		if !ok {
 			continue
 		}
-		fmt.Fprintf(w, "%s: %s of %s", g.what, scale(t, "s"), scale(g.time, "s"))
-		if b, ok := r.median(g.name, ours, bytes); ok && g.memory > 0 {
+		fmt.Fprintf(w, "  %s: %s of %s", g.what, scale(t, "s"), scale(g.time, "s"))
+		if b, ok := r.median(g.name, ours, unitMemory); ok && g.memory > 0 {
 			fmt.Fprintf(w, ", %s of %s", scale(b, "B"), scale(g.memory, "B"))
 		}
 		fmt.Fprintln(w)
