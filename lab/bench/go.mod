@@ -1,3 +1,5 @@
+// Keelson's differ beside those of Argo CD and Flux; README.md says why the
+// k8s.io modules have the version that they have.
 module github.com/keelson-io/keelson/lab/bench
 
 go 1.26.1
@@ -187,3 +189,5 @@ replace (
 	k8s.io/sample-controller => k8s.io/sample-controller v0.36.3
 	k8s.io/streaming => k8s.io/streaming v0.36.3
 )
+
+tool golang.org/x/perf/cmd/benchstat
