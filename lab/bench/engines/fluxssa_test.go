@@ -11,7 +11,7 @@ import (
 // asks for a dry run.
 type fluxSSA struct{ manager *ssa.ResourceManager }
 
-func newFluxSSA(s *server) fluxSSA {
+func newFluxSSA(s *apiServer) fluxSSA {
 	// Without a poller of statuses: nothing here waits for health.
 	return fluxSSA{ssa.NewResourceManager(s.client, nil, ssa.Owner{
 		Field: "kustomize-controller", Group: "kustomize.toolkit.fluxcd.io",

@@ -20,15 +20,15 @@ const argoManager = "argocd-controller"
 // three ways. Live objects come with managedFields, as Argo CD's cluster cache
 // has them.
 type gitopsEngine struct {
-	*server
+	*apiServer
 	parser  *managedfields.GvkParser
 	apply   kube.ResourceOperations
 	dryRuns diff.KubeApplier
 }
 
-func newGitopsEngine(ctx context.Context, s *server) (e *gitopsEngine, disconnect func(), err error) {
+func newGitopsEngine(ctx context.Context, s *apiServer) (e *gitopsEngine, disconnect func(), err error) {
 	kubectl := &kube.KubectlCmd{Log: logr.Discard(), Tracer: tracing.NopTracer{}}
-	e = &gitopsEngine{server: s}
+	e = &gitopsEngine{apiServer: s}
 	// As its cluster cache does; the schema of a CRD is published some moments
 	// after its kind is served.
 	err = until(ctx, func(context.Context) (bool, error) {

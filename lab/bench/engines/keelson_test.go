@@ -20,13 +20,13 @@ import (
 // keelson compares as package applier has differ compare. The applier itself is
 // not imported: it needs a newer client-go than gitops-engine can be built with.
 type keelson struct {
-	*server
+	*apiServer
 	schemas differ.Schemas
 	rules   differ.Rules
 }
 
-func newKeelson(ctx context.Context, s *server) (*keelson, error) {
-	k := &keelson{server: s, schemas: differ.Schemas{}}
+func newKeelson(ctx context.Context, s *apiServer) (*keelson, error) {
+	k := &keelson{apiServer: s, schemas: differ.Schemas{}}
 	var err error
 	if k.rules, err = differ.NewRules(); err != nil {
 		return nil, err
@@ -69,10 +69,49 @@ func path(gv schema.GroupVersion) string {
 	return "apis/" + gv.String()
 }
 
-// settle applies an object as the applier does, and keeps of it what the
-// applier records. The live object is as the cache of the controller has it:
-// without managedFields.
+// settle finds out by comparing.
 func (k *keelson) settle(ctx context.Context, want *unstructured.Unstructured) (check, error) {
+	settled, policy, err := k.apply(ctx, want)
+	if err != nil {
+		return nil, err
+	}
+	return func(_ context.Context, want *unstructured.Unstructured) (bool, error) {
+		state := settled
+		state.Target = &renderer.Object{Content: want.Object}
+		return k.differs(state, policy)
+	}, nil
+}
+
+// settleUnchanged finds out by what tells that nothing has changed since the
+// object was compared: the versions of record and live object, and the hashes
+// of the rest. As the applier does, it hashes policy and target once for all
+// objects of a component, which is outside of what is measured.
+func (k *keelson) settleUnchanged(ctx context.Context, want *unstructured.Unstructured) (check, error) {
+	settled, policy, err := k.apply(ctx, want)
+	if err != nil {
+		return nil, err
+	}
+	const recorded, target = "1", "hash of the target"
+	hash, gvk := policy.Hash(), want.GroupVersionKind()
+	inputs := func() differ.Inputs {
+		live := unstructured.Unstructured{Object: settled.Live}
+		return differ.Inputs{
+			Recorded: recorded, Target: target, Live: string(live.GetUID()) + "/" + live.GetResourceVersion(),
+			Policy: hash, Schema: k.schemas.Hash(gvk), Scaled: policy.Scaled[settled.ID],
+		}
+	}
+	settled.Settled = inputs()
+	return func(context.Context, *unstructured.Unstructured) (bool, error) {
+		state := settled
+		state.Inputs = inputs()
+		return k.differs(state, policy)
+	}, nil
+}
+
+// apply applies an object as the applier does, and keeps of it what the applier
+// records. The live object is as the controller's cache has it: without
+// managedFields.
+func (k *keelson) apply(ctx context.Context, want *unstructured.Unstructured) (differ.State, differ.Policy, error) {
 	policy := differ.Policy{Component: want.GetLabels()[v1alpha1.LabelComponent], Rules: k.rules, MaskKey: []byte("key")}
 	state := differ.State{
 		ID: differ.ID{
@@ -82,35 +121,34 @@ func (k *keelson) settle(ctx context.Context, want *unstructured.Unstructured) (
 	}
 	plan, err := differ.Compare(k.schemas, []differ.State{state}, policy)
 	if err != nil {
-		return nil, err
+		return state, policy, err
 	}
 	if plan.Count(differ.OpCreate) != 1 {
-		return nil, fmt.Errorf("a new object is not to be created: %s", plan.Summary())
+		return state, policy, fmt.Errorf("a new object is not to be created: %s", plan.Summary())
 	}
 	change := plan.Changes[0]
 	patch, err := json.Marshal(change.Patch)
 	if err != nil {
-		return nil, err
+		return state, policy, err
 	}
 	live := want.DeepCopy()
 	if err := k.client.Patch(ctx, live, client.RawPatch(types.ApplyPatchType, patch), client.FieldOwner(v1alpha1.FieldManager)); err != nil {
-		return nil, err
+		return state, policy, err
 	}
 	state.Recorded, state.RecordedUID = change.Record, string(live.GetUID())
 	state.Normal = differ.Residue(k.schemas, change, live.Object, policy)
 	live.SetManagedFields(nil)
 	state.Live = live.Object
+	return state, policy, nil
+}
 
-	return func(_ context.Context, want *unstructured.Unstructured) (bool, error) {
-		state := state
-		state.Target = &renderer.Object{Content: want.Object}
-		plan, err := differ.Compare(k.schemas, []differ.State{state}, policy)
-		if err != nil {
-			return false, err
-		}
-		if plan.Changes[0].OwnersUnread {
-			return false, errors.New("the applier would have to read the object's managedFields, which is not measured")
-		}
-		return !plan.Settled(), nil
-	}, nil
+func (k *keelson) differs(state differ.State, policy differ.Policy) (bool, error) {
+	plan, err := differ.Compare(k.schemas, []differ.State{state}, policy)
+	if err != nil {
+		return false, err
+	}
+	if plan.Changes[0].OwnersUnread {
+		return false, errors.New("the applier would have to read the object's managedFields, which is not measured")
+	}
+	return !plan.Settled(), nil
 }

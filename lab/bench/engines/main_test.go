@@ -27,13 +27,16 @@ const patience = time.Minute
 
 // cluster is a real API server with what every engine shares; nil where none
 // was built.
-var cluster *server
+var cluster *apiServer
 
-type server struct {
+type apiServer struct {
 	config  *rest.Config
 	client  client.Client // asks the API server each time
 	objects objects
 	engines []engine
+	// remembering is those engines that know an object again which they found
+	// settled, and of which nothing has changed since.
+	remembering []engine
 }
 
 func TestMain(m *testing.M) {
@@ -60,7 +63,7 @@ func run(m *testing.M) (code int, err error) {
 	// No engine waits for its own rate limit, or writes between the results.
 	config.QPS = -1
 	config.WarningHandler = rest.NoWarnings{}
-	s := &server{config: config}
+	s := &apiServer{config: config}
 	if s.client, err = client.New(config, client.Options{}); err != nil {
 		return 0, err
 	}
@@ -83,7 +86,7 @@ func run(m *testing.M) (code int, err error) {
 
 // connect opens the engines. What they read and parse once for a cluster,
 // schemas above all, is outside of what is measured, for all alike.
-func (s *server) connect(ctx context.Context) (disconnect func(), err error) {
+func (s *apiServer) connect(ctx context.Context) (disconnect func(), err error) {
 	keelson, err := newKeelson(ctx, s)
 	if err != nil {
 		return nil, fmt.Errorf("keelson: %w", err)
@@ -99,10 +102,11 @@ func (s *server) connect(ctx context.Context) (disconnect func(), err error) {
 		{"gitops-engine-server-side", argo.settleServerSide},
 		{"flux-ssa", newFluxSSA(s).settle},
 	}
+	s.remembering = []engine{{"keelson", keelson.settleUnchanged}}
 	return disconnect, nil
 }
 
-func (s *server) createNamespaces(ctx context.Context) error {
+func (s *apiServer) createNamespaces(ctx context.Context) error {
 	for _, o := range s.objects.all() {
 		if o.GetNamespace() == "" {
 			continue
@@ -119,7 +123,7 @@ func (s *server) createNamespaces(ctx context.Context) error {
 }
 
 // read returns a wanted object as the API server has it.
-func (s *server) read(ctx context.Context, want *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (s *apiServer) read(ctx context.Context, want *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	live := &unstructured.Unstructured{}
 	live.SetGroupVersionKind(want.GroupVersionKind())
 	err := s.client.Get(ctx, client.ObjectKeyFromObject(want), live)
@@ -127,7 +131,7 @@ func (s *server) read(ctx context.Context, want *unstructured.Unstructured) (*un
 }
 
 // remove deletes an object and waits until it is gone.
-func (s *server) remove(ctx context.Context, o *unstructured.Unstructured) error {
+func (s *apiServer) remove(ctx context.Context, o *unstructured.Unstructured) error {
 	if err := s.client.Delete(ctx, o); err != nil {
 		return client.IgnoreNotFound(err)
 	}
