@@ -202,11 +202,7 @@ func (w *walker) walkList(path fieldpath.Path, ref smdschema.TypeRef, r, t, l ce
 	list := atom.List
 	ti, tok := w.index(list, t, items{})
 	ri, rok := w.index(list, r, ti)
-	known := ti
-	if len(known.keys) == 0 {
-		known = ri
-	}
-	li, lok := w.index(list, l, known)
+	li, lok := w.index(list, l, ti)
 	if !rok || !tok || !lok {
 		out := w.row(path, r, t, l)
 		out.ref, out.flagged = ref, true
