@@ -13,6 +13,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	smdschema "sigs.k8s.io/structured-merge-diff/v4/schema"
 	"sigs.k8s.io/structured-merge-diff/v4/typed"
+	smdv6 "sigs.k8s.io/structured-merge-diff/v6/schema"
 )
 
 // Schema knows the field types of one group and version of an API server. It
@@ -24,9 +25,6 @@ type Schema struct {
 
 // ParseOpenAPI reads one OpenAPI v3 document as an API server publishes it
 // under /openapi/v3/apis/GROUP/VERSION.
-//
-// kube-openapi converts to the schema of structured-merge-diff v6, which is
-// the same document as v4's, so it crosses over as YAML.
 func ParseOpenAPI(document []byte) (*Schema, error) {
 	var doc spec3.OpenAPI
 	if err := json.Unmarshal(document, &doc); err != nil {
@@ -35,9 +33,25 @@ func ParseOpenAPI(document []byte) (*Schema, error) {
 	if doc.Components == nil {
 		return &Schema{}, nil
 	}
-	converted, err := schemaconv.ToSchemaFromOpenAPI(doc.Components.Schemas, false)
+	s, err := newSchema(document, doc.Components.Schemas, false)
 	if err != nil {
 		return nil, fmt.Errorf("convert OpenAPI v3 document: %w", err)
+	}
+	return s, nil
+}
+
+// newSchema converts the definitions of a document, which refer to each other by
+// name.
+//
+// kube-openapi converts to the schema of structured-merge-diff v6, which is
+// the same document as v4's but for nullable, so it crosses over as YAML.
+func newSchema(document []byte, models map[string]*spec.Schema, preserveUnknown bool) (*Schema, error) {
+	converted, err := schemaconv.ToSchemaFromOpenAPI(models, preserveUnknown)
+	if err != nil {
+		return nil, fmt.Errorf("read definitions: %w", err)
+	}
+	for i := range converted.Types {
+		dropNullable(&converted.Types[i].Atom)
 	}
 	text, err := yaml.Marshal(converted)
 	if err != nil {
@@ -49,12 +63,30 @@ func ParseOpenAPI(document []byte) (*Schema, error) {
 	}
 	sum := sha256.Sum256(document)
 	out := &Schema{types: map[schema.GroupVersionKind]typed.ParseableType{}, hash: hex.EncodeToString(sum[:8])}
-	for name, s := range doc.Components.Schemas {
+	for name, s := range models {
 		for _, gvk := range kindsOf(s) {
 			out.types[gvk] = parser.Type(name)
 		}
 	}
 	return out, nil
+}
+
+// dropNullable removes what v4 refuses to read, and v6 does nothing with: that a
+// null is allowed.
+func dropNullable(a *smdv6.Atom) {
+	in := func(ref *smdv6.TypeRef) {
+		ref.Nullable = false
+		dropNullable(&ref.Inlined)
+	}
+	if a.List != nil {
+		in(&a.List.ElementType)
+	}
+	if a.Map != nil {
+		in(&a.Map.ElementType)
+		for i := range a.Fields {
+			in(&a.Fields[i].Type)
+		}
+	}
 }
 
 // kindsOf reads the extension that ties a definition to the kinds it describes.

@@ -1,0 +1,76 @@
+package differ_test
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	smdschema "sigs.k8s.io/structured-merge-diff/v4/schema"
+	"sigs.k8s.io/structured-merge-diff/v4/typed"
+
+	"github.com/keelson-io/keelson/differ"
+)
+
+// A field that may be null must not make the schemas of its whole group
+// unreadable, wherever it stands: structured-merge-diff v4 does not know it.
+func TestParseOpenAPINullable(t *testing.T) {
+	t.Parallel()
+	s, err := differ.ParseOpenAPI([]byte(`{"openapi": "3.0.0", "components": {"schemas": {"org.example.v1.Thing": {
+		"type": "object", "x-kubernetes-group-version-kind": [{"group": "example.org", "version": "v1", "kind": "Thing"}],
+		"properties": {
+			"a": {"type": "string", "nullable": true},
+			"b": {"type": "array", "items": {"type": "object", "nullable": true, "properties": {"c": {"type": "string", "nullable": true}}}},
+			"d": {"type": "object", "additionalProperties": {"type": "string", "nullable": true}},
+			"e": {"type": "object", "default": {"nullable": true}, "properties": {"nullable": {"type": "boolean"}}},
+			"f": {"nullable": true, "allOf": [{"$ref": "#/components/schemas/org.example.v1.Part"}]}
+		}}, "org.example.v1.Part": {"type": "string", "nullable": true}}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	schemas := differ.Schemas{{Group: "example.org", Version: "v1"}: s}
+	got := resolved(schemas.TypeOf(schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Thing"}))
+	for path, want := range map[string]string{
+		".a": "scalar string", ".b[*].c": "scalar string", ".d.*": "scalar string", ".e.nullable": "scalar boolean", ".f": "scalar string",
+	} {
+		if got[path] != want {
+			t.Errorf("%s is %q, want %q", path, got[path], want)
+		}
+	}
+}
+
+// resolved writes a type out: what it is at each path, without names.
+func resolved(typ typed.ParseableType) map[string]string {
+	out := map[string]string{}
+	var walk func(path string, ref smdschema.TypeRef)
+	walk = func(path string, ref smdschema.TypeRef) {
+		atom, ok := typ.Schema.Resolve(ref)
+		if !ok || strings.Count(path, ".") > 30 {
+			return
+		}
+		var says []string
+		if atom.Scalar != nil {
+			says = append(says, "scalar "+string(*atom.Scalar))
+		}
+		if atom.List != nil {
+			says = append(says, "list "+string(atom.List.ElementRelationship)+" "+strings.Join(atom.Keys, ","))
+		}
+		if atom.Map != nil {
+			says = append(says, "map "+string(atom.Map.ElementRelationship))
+		}
+		out[path] = strings.Join(says, ", ")
+		if atom.Scalar != nil && atom.Map != nil {
+			return // of any type, and so below
+		}
+		if atom.List != nil {
+			walk(path+"[*]", atom.List.ElementType)
+		}
+		if atom.Map != nil {
+			for _, f := range atom.Fields {
+				walk(path+"."+f.Name, f.Type)
+			}
+			walk(path+".*", atom.Map.ElementType)
+		}
+	}
+	walk("", typ.TypeRef)
+	return out
+}
