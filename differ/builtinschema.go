@@ -25,18 +25,10 @@ var openAPI embed.FS
 func BuiltInSchemas(wanted ...schema.GroupVersion) (Schemas, error) {
 	out := Schemas{}
 	for _, gv := range wanted {
-		packed, err := openAPI.ReadFile("openapi/" + documentName(gv))
+		document, err := builtInDocument(documentName(gv))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
-		if err != nil {
-			return nil, fmt.Errorf("built-in schema of %s: %w", gv, err)
-		}
-		z, err := gzip.NewReader(bytes.NewReader(packed))
-		if err != nil {
-			return nil, fmt.Errorf("built-in schema of %s: %w", gv, err)
-		}
-		document, err := io.ReadAll(z)
 		if err != nil {
 			return nil, fmt.Errorf("built-in schema of %s: %w", gv, err)
 		}
@@ -45,6 +37,23 @@ func BuiltInSchemas(wanted ...schema.GroupVersion) (Schemas, error) {
 		}
 	}
 	return out, nil
+}
+
+// builtInDocument unpacks an OpenAPI v3 document.
+func builtInDocument(name string) ([]byte, error) {
+	packed, err := openAPI.ReadFile("openapi/" + name)
+	if err != nil {
+		return nil, fmt.Errorf("read: %w", err)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, fmt.Errorf("unpack: %w", err)
+	}
+	document, err := io.ReadAll(z)
+	if err != nil {
+		return nil, fmt.Errorf("unpack: %w", err)
+	}
+	return document, nil
 }
 
 func documentName(gv schema.GroupVersion) string {

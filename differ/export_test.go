@@ -1,6 +1,9 @@
 package differ
 
 import (
+	"maps"
+	"slices"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v4/typed"
@@ -45,3 +48,6 @@ func FixedPaths() []string {
 	}
 	return out
 }
+
+// Kinds are those that the schema knows.
+func (s *Schema) Kinds() []schema.GroupVersionKind { return slices.Collect(maps.Keys(s.types)) }

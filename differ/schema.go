@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"maps"
 
 	yaml "go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -16,11 +17,16 @@ import (
 	smdv6 "sigs.k8s.io/structured-merge-diff/v6/schema"
 )
 
-// Schema knows the field types of one group and version of an API server. It
-// is immutable and safe for concurrent use.
+// Schema knows the field types of the kinds that one document describes. It is
+// immutable and safe for concurrent use.
 type Schema struct {
-	types map[schema.GroupVersionKind]typed.ParseableType
-	hash  string // of the document
+	types map[schema.GroupVersionKind]kindType
+}
+
+// kindType is the type of one kind.
+type kindType struct {
+	typed.ParseableType
+	hash string // of the document that it is from
 }
 
 // ParseOpenAPI reads one OpenAPI v3 document as an API server publishes it
@@ -36,6 +42,25 @@ func ParseOpenAPI(document []byte) (*Schema, error) {
 	s, err := newSchema(document, doc.Components.Schemas, false)
 	if err != nil {
 		return nil, fmt.Errorf("convert OpenAPI v3 document: %w", err)
+	}
+	return s, nil
+}
+
+// ParseOpenAPIV2 reads the OpenAPI v2 (Swagger) document in which an API server
+// publishes all its groups and versions, under /openapi/v2. It says less than
+// version 3: of a custom resource that preserves unknown fields, nothing at all.
+func ParseOpenAPIV2(document []byte) (*Schema, error) {
+	var doc spec.Swagger
+	if err := json.Unmarshal(document, &doc); err != nil {
+		return nil, fmt.Errorf("decode OpenAPI v2 document: %w", err)
+	}
+	models := make(map[string]*spec.Schema, len(doc.Definitions))
+	for name, s := range doc.Definitions {
+		models[name] = &s
+	}
+	s, err := newSchema(document, models, false)
+	if err != nil {
+		return nil, fmt.Errorf("convert OpenAPI v2 document: %w", err)
 	}
 	return s, nil
 }
@@ -62,10 +87,11 @@ func newSchema(document []byte, models map[string]*spec.Schema, preserveUnknown 
 		return nil, fmt.Errorf("read schema: %w", err)
 	}
 	sum := sha256.Sum256(document)
-	out := &Schema{types: map[schema.GroupVersionKind]typed.ParseableType{}, hash: hex.EncodeToString(sum[:8])}
+	hash := hex.EncodeToString(sum[:8])
+	out := &Schema{types: map[schema.GroupVersionKind]kindType{}}
 	for name, s := range models {
 		for _, gvk := range kindsOf(s) {
-			out.types[gvk] = parser.Type(name)
+			out.types[gvk] = kindType{parser.Type(name), hash}
 		}
 	}
 	return out, nil
@@ -108,6 +134,20 @@ func kindsOf(s *spec.Schema) []schema.GroupVersionKind {
 // Schemas finds the schema of a kind among those of one cluster.
 type Schemas map[schema.GroupVersion]*Schema
 
+// Add makes the kinds of another schema known; where both know one, the added
+// schema describes it. Schemas that are there already are not modified.
+func (s Schemas) Add(more *Schema) {
+	for gvk, t := range more.types {
+		gv := gvk.GroupVersion()
+		one := &Schema{types: map[schema.GroupVersionKind]kindType{}}
+		if s[gv] != nil {
+			maps.Copy(one.types, s[gv].types)
+		}
+		one.types[gvk] = t
+		s[gv] = one
+	}
+}
+
 // Knows reports whether the schema of a kind is there.
 func (s Schemas) Knows(gvk schema.GroupVersionKind) bool {
 	one := s[gvk.GroupVersion()]
@@ -124,7 +164,7 @@ func (s Schemas) Knows(gvk schema.GroupVersionKind) bool {
 func (s Schemas) typeOf(gvk schema.GroupVersionKind) (t typed.ParseableType, hash string) {
 	if one := s[gvk.GroupVersion()]; one != nil {
 		if t, ok := one.types[gvk]; ok {
-			return t, one.hash
+			return t.ParseableType, t.hash
 		}
 	}
 	return typed.DeducedParseableType, ""
