@@ -32,7 +32,12 @@ with the rule and its reason. It writes nothing.
 
 With --recorded, --target or --live it compares files of objects instead, and
 asks neither git nor a cluster: a file that is left out or empty means that
-none of the objects is there. The schemas of a current Kubernetes are built in.
+none of the objects is there. The schemas of a current Kubernetes are built in;
+those of custom resources come from the CRDs among the target and live objects,
+and from the files that --schema names: CRDs, or what one of these prints
+  kubectl get crds -o yaml
+  kubectl get --raw /openapi/v3/apis/GROUP/VERSION
+  kubectl get --raw /openapi/v2
 
 Exit codes: 0 same, 1 differs, 2 a component can't be compared.`,
 		Example: `  keelson diff prod-hz-01
@@ -40,7 +45,8 @@ Exit codes: 0 same, 1 differs, 2 a component can't be compared.`,
   keelson diff prod-hz-01 --revision my-branch
   keelson diff prod-hz-01 -o json | jq '.objects[] | select(.state == "held")'
   keelson diff prod-hz-01 coredns -o patch
-  keelson diff --recorded old.yaml --target new.yaml --live live.yaml -o json`,
+  keelson diff --recorded old.yaml --target new.yaml --live live.yaml -o json
+  keelson diff --target new.yaml --live live.yaml --schema crds.yaml`,
 		Args:              files.args,
 		ValidArgsFunction: a.completeNames(-1),
 		RunE: func(cmd *cobra.Command, args []string) error {

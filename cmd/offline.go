@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -45,7 +44,7 @@ func (o *offline) add(f *pflag.FlagSet) {
 	f.StringVar(&o.target, "target", "", "`FILE` of the objects as wanted")
 	f.StringVar(&o.live, "live", "", "`FILE` of the objects as they are")
 	f.StringVar(&o.rules, "rules", "", "`FILE` of danger rules, a list as in component.yaml;\nthe built-in ones come behind them")
-	f.StringSliceVar(&o.schemas, "schema", nil, "OpenAPI v3 `FILE` for kinds that are not built in")
+	f.StringSliceVar(&o.schemas, "schema", nil, "`FILE` for kinds that are not built in: CRDs, or an\nOpenAPI document, v3 or v2 (CRDs among the\ntarget or live objects need no flag)")
 	f.StringVar(&o.component, "component", "", "`NAME` whose objects these are (default: not checked)")
 	f.BoolVar(&o.adopt, "adopt", false, "take over objects that were never applied")
 	f.StringVar(&o.drift, "drift", string(v1alpha1.DriftRestore), "what to do about a person's change:\nrestore or report")
@@ -83,7 +82,7 @@ func (o *offline) read() (compared, error) {
 	if err != nil {
 		return compared{}, err
 	}
-	schemas, err := readSchemas(o.schemas, versions)
+	schemas, err := readSchemas(o.schemas, states, versions)
 	if err != nil {
 		return compared{}, err
 	}
@@ -259,20 +258,42 @@ func readObjects(file string) ([]object, error) {
 		return nil, err
 	}
 	var out []object
+	err = eachDocument(file, data, func(text []byte) error {
+		objects, err := readDocument(text, registry.Position{File: file})
+		out = append(out, objects...)
+		return err
+	})
+	return out, err
+}
+
+// eachDocument takes a file apart and hands on what is not empty, as JSON. One
+// JSON value is not read as YAML, which takes many times as long: what a cluster
+// says of itself has megabytes.
+func eachDocument(file string, data []byte, do func(text []byte) error) error {
+	hand := func(number int, text []byte, err error) error {
+		if text = bytes.TrimSpace(text); err == nil && len(text) > 0 && string(text) != "null" {
+			err = do(text)
+		}
+		if err != nil {
+			return fmt.Errorf("%s: document %d: %w", file, number, err)
+		}
+		return nil
+	}
+	if json.Valid(data) {
+		return hand(1, data, nil)
+	}
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for number := 1; ; number++ {
 		document, err := reader.Read()
 		if errors.Is(err, io.EOF) {
-			return out, nil
+			return nil
 		}
-		if err != nil {
-			return nil, fmt.Errorf("%s: document %d: %w", file, number, err)
+		if err == nil {
+			document, err = utilyaml.ToJSON(document)
 		}
-		objects, err := readDocument(document, registry.Position{File: file})
-		if err != nil {
-			return nil, fmt.Errorf("%s: document %d: %w", file, number, err)
+		if err := hand(number, document, err); err != nil {
+			return err
 		}
-		out = append(out, objects...)
 	}
 }
 
@@ -292,14 +313,7 @@ func readFile(file string) ([]byte, error) {
 	return data, nil
 }
 
-func readDocument(document []byte, at registry.Position) ([]object, error) {
-	text, err := utilyaml.ToJSON(document)
-	if err != nil {
-		return nil, fmt.Errorf("read YAML: %w", err)
-	}
-	if text = bytes.TrimSpace(text); len(text) == 0 || string(text) == "null" {
-		return nil, nil
-	}
+func readDocument(text []byte, at registry.Position) ([]object, error) {
 	decoded, _, err := unstructured.UnstructuredJSONScheme.Decode(text, nil, nil)
 	if err != nil {
 		return nil, fmt.Errorf("this is no Kubernetes object: %w", err)
@@ -319,35 +333,4 @@ func readDocument(document []byte, at registry.Position) ([]object, error) {
 		out = append(out, object{content: u.Object, at: at})
 	}
 	return out, nil
-}
-
-// readSchemas gives the built-in schemas of what is compared, and over them
-// those of the given OpenAPI v3 documents.
-func readSchemas(files []string, versions []schema.GroupVersion) (differ.Schemas, error) {
-	slices.SortFunc(versions, func(a, b schema.GroupVersion) int { return bytes.Compare([]byte(a.String()), []byte(b.String())) })
-	schemas, err := differ.BuiltInSchemas(slices.Compact(versions)...)
-	if err != nil {
-		return nil, err
-	}
-	for _, file := range files {
-		data, err := readFile(file)
-		if err != nil {
-			return nil, err
-		}
-		if !json.Valid(data) {
-			return nil, fmt.Errorf("%s is not JSON: an OpenAPI v3 document is wanted, as kubectl get --raw /openapi/v3/apis/GROUP/VERSION prints", file)
-		}
-		s, err := differ.ParseOpenAPI(data)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", file, err)
-		}
-		served := s.Versions()
-		if len(served) == 0 {
-			return nil, fmt.Errorf("%s describes no kind: an OpenAPI v3 document is wanted, as kubectl get --raw /openapi/v3/apis/GROUP/VERSION prints", file)
-		}
-		for _, gv := range served {
-			schemas[gv] = s
-		}
-	}
-	return schemas, nil
 }

@@ -1,0 +1,138 @@
+package cmd
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/registry"
+)
+
+// schemaSources says what --schema takes.
+const schemaSources = "--schema takes CRDs (apiextensions.k8s.io/v1, YAML or JSON), or an OpenAPI document as\n" +
+	"kubectl get --raw /openapi/v3/apis/GROUP/VERSION or kubectl get --raw /openapi/v2 prints"
+
+var errNoSchema = errors.New("no kind is described here; " + schemaSources)
+
+// readSchemas gives the built-in schemas of what is compared, over them those
+// of the CRDs among the objects, as they will be, and over these the files'.
+func readSchemas(files []string, states []differ.State, versions []schema.GroupVersion) (differ.Schemas, error) {
+	slices.SortFunc(versions, func(a, b schema.GroupVersion) int { return cmp.Compare(a.String(), b.String()) })
+	schemas, err := differ.BuiltInSchemas(slices.Compact(versions)...)
+	if err != nil {
+		return nil, err
+	}
+	if err := addDefined(schemas, states); err != nil {
+		return nil, err
+	}
+	for _, file := range files {
+		found, err := readSchemaFile(file)
+		if err != nil {
+			return nil, err
+		}
+		for _, s := range found {
+			schemas.Add(s)
+		}
+	}
+	return schemas, nil
+}
+
+// addDefined adds the schemas of the CRDs among the objects: where one is
+// changed, the custom resources that come with it are written for the new one.
+func addDefined(schemas differ.Schemas, states []differ.State) error {
+	for i := range states {
+		s := &states[i]
+		if !differ.IsCRD(s.ID) {
+			continue
+		}
+		objects := []map[string]any{s.Live}
+		if s.Target != nil {
+			objects = append(objects, s.Target.Content)
+		}
+		for _, crd := range objects {
+			if u := (unstructured.Unstructured{Object: crd}); crd == nil || u.GroupVersionKind().Version != "v1" {
+				continue
+			}
+			found, err := differ.ParseCRD(crd)
+			if err != nil {
+				return fmt.Errorf("schema among the objects: %w", err)
+			}
+			schemas.Add(found)
+		}
+	}
+	return nil
+}
+
+func readSchemaFile(file string) ([]*differ.Schema, error) {
+	data, err := readFile(file)
+	if err != nil {
+		return nil, err
+	}
+	var out []*differ.Schema
+	known := 0
+	err = eachDocument(file, data, func(text []byte) error {
+		found, err := readSchemaDocument(text)
+		if err != nil {
+			return err
+		}
+		for _, s := range found {
+			known += len(s.Versions())
+		}
+		out = append(out, found...)
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case known == 0:
+		return nil, fmt.Errorf("%s: %w", file, errNoSchema)
+	}
+	return out, nil
+}
+
+// readSchemaDocument reads what describes kinds. Objects of other kinds, which
+// stand beside CRDs in what projects publish, are passed over.
+func readSchemaDocument(text []byte) ([]*differ.Schema, error) {
+	var head struct {
+		OpenAPI    string `json:"openapi"`
+		Swagger    string `json:"swagger"`
+		APIVersion string `json:"apiVersion"`
+	}
+	if err := json.Unmarshal(text, &head); err != nil {
+		return nil, errNoSchema
+	}
+	switch {
+	case strings.HasPrefix(head.OpenAPI, "3."):
+		s, err := differ.ParseOpenAPI(text)
+		return []*differ.Schema{s}, err
+	case head.Swagger == "2.0":
+		s, err := differ.ParseOpenAPIV2(text)
+		return []*differ.Schema{s}, err
+	case head.APIVersion == "":
+		return nil, errNoSchema
+	}
+	objects, err := readDocument(text, registry.Position{})
+	if err != nil {
+		return nil, fmt.Errorf("%w; %s", err, schemaSources)
+	}
+	var out []*differ.Schema
+	for _, o := range objects {
+		u := unstructured.Unstructured{Object: o.content}
+		if !differ.IsCRD(differ.ID{Group: u.GroupVersionKind().Group, Kind: u.GetKind()}) {
+			continue
+		}
+		s, err := differ.ParseCRD(o.content)
+		if err != nil {
+			return nil, fmt.Errorf("%w; a cluster that has it gives it in the right version: kubectl get crd %s -o yaml", err, u.GetName())
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}

@@ -1,0 +1,170 @@
+package cmd_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// widgets is a CRD with a list whose items have keys, and one with none.
+const widgets = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.example.org}
+spec:
+  group: example.org
+  names: {kind: Widget, listKind: WidgetList, plural: widgets, singular: widget}
+  scope: Namespaced
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            properties:
+              parts:
+                type: array
+                x-kubernetes-list-type: map
+                x-kubernetes-list-map-keys: [name]
+                items: {type: object, required: [name], properties: {name: {type: string}, size: {type: integer}}}
+`
+
+const widget = `
+---
+apiVersion: example.org/v1
+kind: Widget
+metadata: {name: w, namespace: prod}
+spec: {parts: [{name: a, size: 1}, {name: b, size: 2}]}
+`
+
+const widgetSwagger = `{"swagger": "2.0", "info": {"title": "Kubernetes", "version": "v1.36.0"}, "paths": {}, "definitions": {
+"org.example.v1.Part": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}, "size": {"type": "integer"}}},
+"org.example.v1.Widget": {"type": "object", "x-kubernetes-group-version-kind": [{"group": "example.org", "version": "v1", "kind": "Widget"}],
+  "properties": {"spec": {"type": "object", "properties": {"parts": {"type": "array", "x-kubernetes-list-type": "map",
+    "x-kubernetes-list-map-keys": ["name"], "items": {"$ref": "#/definitions/org.example.v1.Part"}}}}}}}}`
+
+// list is what kubectl get prints of several objects.
+func list(objects ...string) string {
+	out := "apiVersion: v1\nkind: List\nitems:\n"
+	for _, o := range objects {
+		out += "- " + strings.ReplaceAll(strings.TrimSpace(o), "\n", "\n  ") + "\n"
+	}
+	return out
+}
+
+// TestDiffFilesSchema compares custom resources with what people have at hand:
+// an item of a list is found by its key, which without a schema it can't be.
+func TestDiffFilesSchema(t *testing.T) {
+	t.Parallel()
+	recorded, target := widget, strings.Replace(widget, "size: 2", "size: 3", 1)
+	v3 := strings.NewReplacer(`"swagger": "2.0"`, `"openapi": "3.0.0"`, `"definitions": {`, `"components": {"schemas": {`,
+		`#/definitions/`, `#/components/schemas/`).Replace(widgetSwagger) + "}"
+	cases := map[string]struct {
+		why    string
+		schema string // the file; "": none
+		beside string // stands beside the widget in target and live
+		says   []string
+	}{
+		"None":    {why: "Without a schema a list is one value.", says: []string{".spec.parts @@ set"}},
+		"CRD":     {why: "A CRD says more than the document that is published.", schema: widgets, says: []string{`.spec.parts[name="b"].size @@ set`}},
+		"OpenAPI": {why: "What an API server publishes.", schema: v3, says: []string{`.spec.parts[name="b"].size @@ set`}},
+		"Swagger": {why: "What older tools save.", schema: widgetSwagger, says: []string{`.spec.parts[name="b"].size @@ set`}},
+		"List":    {why: "What kubectl get crds prints.", schema: list(settings[5:], widgets), says: []string{`.spec.parts[name="b"].size @@ set`}},
+		"Bundle": {
+			why:    "What projects publish has other objects, too, and comments between them.",
+			schema: web + "---\n# only a comment\n---" + widgets + settings, says: []string{`.spec.parts[name="b"].size @@ set`},
+		},
+		"Beside": {
+			why: "A CRD among the objects needs no flag.", beside: "---" + widgets, says: []string{`.spec.parts[name="b"].size @@ set`},
+		},
+		"OldBeside": {
+			why:    "A CRD of a version of long ago is an object as any.",
+			beside: "---" + strings.Replace(widgets, "k8s.io/v1", "k8s.io/v1beta1", 1), says: []string{".spec.parts @@ set"},
+		},
+		"FlagWins": {
+			why:    "A schema that was named counts more than one that happens to be there.",
+			schema: widgets, beside: "---" + strings.Replace(widgets, "x-kubernetes-list-type: map", "x-kubernetes-list-type: atomic", 1),
+			says: []string{`.spec.parts[name="b"].size @@ set`},
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			t.Log(c.why)
+			args := files(t, recorded+c.beside, target+c.beside, recorded+c.beside)
+			if c.schema != "" {
+				args = append(args, "--schema", write(t, "schema", c.schema))
+			}
+			keelson(t, args...).want(t, 1).says(t, c.says...).saysNot(t, "CustomResourceDefinition")
+		})
+	}
+}
+
+// The CRD as it will be describes what comes with it.
+func TestDiffFilesSchemaOfTarget(t *testing.T) {
+	t.Parallel()
+	atomic := strings.Replace(widgets, "x-kubernetes-list-type: map", "x-kubernetes-list-type: atomic", 1)
+	target := strings.Replace(widget, "size: 2", "size: 3", 1)
+	for live, wanted := range map[string]string{atomic: widgets, "": widgets} {
+		keelson(t, files(t, live+widget, wanted+target, live+widget)...).want(t, 1).says(t, `.spec.parts[name="b"].size @@ set`)
+	}
+	keelson(t, files(t, widget, target, widgets+widget)...).want(t, 1).says(t, `.spec.parts[name="b"].size @@ set`)
+}
+
+// OpenKruise's CRDs, as its project ships them.
+func TestDiffFilesKruise(t *testing.T) {
+	t.Parallel()
+	crds := filepath.Join("..", "..", "shared", "kruise-crds", "apps.kruise.io_sidecarsets.yaml")
+	if _, err := os.Stat(crds); os.IsNotExist(err) {
+		t.Skip("the CRDs of OpenKruise are not at hand")
+	}
+	set := `
+apiVersion: apps.kruise.io/v1alpha1
+kind: SidecarSet
+metadata: {name: logs}
+spec: {selector: {matchLabels: {app: web}}}
+`
+	args := files(t, set, strings.Replace(set, "app: web", "app: api", 1), set)
+	// A selector changes as a whole; without the schema it would be a map as any.
+	keelson(t, append(args, "--schema", crds)...).want(t, 1).says(t, ".spec.selector @@ set")
+	keelson(t, args...).want(t, 1).says(t, ".spec.selector.matchLabels.app @@ set")
+}
+
+// What --schema can't use is trouble that says where it stands and what to give.
+func TestDiffFilesSchemaTrouble(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		why, schema string
+		says        []string
+	}{
+		"Empty":      {"Nothing was learned.", "", []string{"schema.yaml: no kind", "/openapi/v3"}},
+		"Objects":    {"Objects describe no kind.", web, []string{"schema.yaml: no kind"}},
+		"Text":       {"This is no schema, whatever it is.", "hello", []string{"document 1", "--schema takes"}},
+		"NoObject":   {"Neither is this.", "a: b", []string{"document 1", "--schema takes"}},
+		"OldSwagger": {"Nobody knows what is meant.", `{"swagger": "1.2", "apis": []}`, []string{"document 1", "--schema takes"}},
+		"BadYAML":    {"The second document.", widgets + "---\n{", []string{"schema.yaml: document 2"}},
+		"OldCRD": {
+			"A v1beta1 CRD holds its schema elsewhere.", strings.Replace(widgets, "k8s.io/v1", "k8s.io/v1beta1", 1),
+			[]string{"document 1", "apiextensions.k8s.io/v1beta1", "kubectl get crd widgets.example.org -o yaml"},
+		},
+		"Unserved": {"Nobody can have such an object.", strings.Replace(widgets, "served: true", "served: false", 1), []string{"schema.yaml: no kind"}},
+		"Definition": {
+			"It names the definition.", strings.Replace(widgetSwagger, `"type": "integer"`, `"type": "size"`, 1),
+			[]string{"document 1", "org.example.v1.Part", "size"},
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			t.Log(c.why)
+			keelson(t, append(files(t, "", widget, ""), "--schema", write(t, "schema", c.schema))...).want(t, 2).says(t, c.says...)
+		})
+	}
+	broken := strings.Replace(widgets, "group: example.org", "", 1)
+	keelson(t, files(t, "", broken, "")...).want(t, 2).says(t, "schema among the objects", "widgets.example.org", "spec.group")
+}
