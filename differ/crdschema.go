@@ -85,14 +85,23 @@ func decodeCRD(crd map[string]any) (*apiextensionsv1.CustomResourceDefinition, e
 
 var errNoStructural = errors.New("the schema is not structural")
 
-// structuralOf returns the schema of a version; nil when it has none.
-func structuralOf(v *apiextensionsv1.CustomResourceDefinitionVersion) (*structural.Structural, error) {
+// propsOf returns the schema of a version as it is written; nil when it has none.
+func propsOf(v *apiextensionsv1.CustomResourceDefinitionVersion) (*apiextensions.JSONSchemaProps, error) {
 	if v.Schema == nil || v.Schema.OpenAPIV3Schema == nil {
 		return nil, nil
 	}
 	props := &apiextensions.JSONSchemaProps{}
 	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(v.Schema.OpenAPIV3Schema, props, nil); err != nil {
 		return nil, fmt.Errorf("version %s: %w", v.Name, err)
+	}
+	return props, nil
+}
+
+// structuralOf returns the schema of a version; nil when it has none.
+func structuralOf(v *apiextensionsv1.CustomResourceDefinitionVersion) (*structural.Structural, error) {
+	props, err := propsOf(v)
+	if props == nil || err != nil {
+		return nil, err
 	}
 	s, err := structural.NewStructural(props)
 	if err != nil {

@@ -1,0 +1,493 @@
+package differ
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	openapierrors "k8s.io/kube-openapi/pkg/validation/errors"
+)
+
+// CRDJudge says what becomes of the custom resources that exist when their CRD
+// is changed: which ones the new schema refuses, or takes fields from, though the
+// old one did not. It runs what an API server runs: pruning, defaulting,
+// validation, uniqueness in lists, and CEL rules but those on transitions.
+//
+// It is fed page by page and keeps no object. It is not safe for concurrent use.
+type CRDJudge struct {
+	kind     schema.GroupKind
+	resource string
+	same     bool // an object is the same in every version
+	trials   []*schemaTrial
+	looked   map[string]int // objects by version
+	found    Instances
+	refused  map[string]bool // objects that were found already, by name
+}
+
+// schemaTrial is one version's schema before and after.
+type schemaTrial struct {
+	version  string // in which objects are read
+	old, new *versionSchema
+}
+
+// Instances says how the custom resources of a CRD fare under a new schema.
+type Instances struct {
+	Resource string // plural name
+	Looked   int    // objects that were looked at
+	// Partly says that there are more objects than were looked at.
+	Partly bool
+	// Refused counts the objects that the new schema refuses or takes fields
+	// from; First are the first of them.
+	Refused int
+	First   []RefusedInstance
+	// losesOnly says that every refused object only loses fields.
+	losesOnly bool
+}
+
+// RefusedInstance is an object that does not satisfy a new schema.
+type RefusedInstance struct {
+	Namespace, Name string
+	// Version of the API in which it was read.
+	Version string
+	// Problems are paths, each with what is wrong there; never a value.
+	Problems []string
+}
+
+const (
+	maxRefused  = 3   // objects that are named
+	maxProblems = 2   // of each object
+	problemSize = 200 // bytes of each problem
+)
+
+// NewCRDJudge compares the schemas of a CRD as it is and as it is wanted. The
+// error says what of the two can't be read.
+func NewCRDJudge(live, target map[string]any) (*CRDJudge, error) {
+	before, err := decodeCRD(live)
+	if err != nil {
+		return nil, fmt.Errorf("as it is: %w", err)
+	}
+	after, err := decodeCRD(target)
+	if err != nil {
+		return nil, fmt.Errorf("as it is wanted: %w", err)
+	}
+	j := &CRDJudge{
+		kind:     schema.GroupKind{Group: before.Spec.Group, Kind: before.Spec.Names.Kind},
+		resource: before.Spec.Names.Plural, same: unconverted(before) && unconverted(after),
+		looked: map[string]int{}, refused: map[string]bool{},
+		found: Instances{Resource: before.Spec.Names.Plural, losesOnly: true},
+	}
+	add := func(from, to *apiextensionsv1.CustomResourceDefinitionVersion) error {
+		wanted, err := newVersionSchema(after, to)
+		if err != nil {
+			return fmt.Errorf("as it is wanted: %w", err)
+		}
+		current, err := newVersionSchema(before, from)
+		if err != nil {
+			current = &versionSchema{} // not structural, of long ago: it took anything
+		}
+		if !current.same(wanted) {
+			j.trials = append(j.trials, &schemaTrial{version: from.Name, old: current, new: wanted})
+		}
+		return nil
+	}
+	for i := range before.Spec.Versions {
+		from := &before.Spec.Versions[i]
+		to := versionOf(after, func(v *apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == from.Name && v.Served })
+		if !from.Served || to == nil {
+			continue // what is no longer served has a rule of its own
+		}
+		if err := add(from, to); err != nil {
+			return nil, err
+		}
+	}
+	// Without conversion, what is stored in another version is cut to its schema.
+	stored := func(v *apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Storage }
+	from, to := versionOf(before, stored), versionOf(after, stored)
+	if from != nil && to != nil && from.Name != to.Name && from.Served && j.same {
+		if err := add(from, to); err != nil {
+			return nil, err
+		}
+	}
+	return j, nil
+}
+
+func versionOf(crd *apiextensionsv1.CustomResourceDefinition, is func(*apiextensionsv1.CustomResourceDefinitionVersion) bool) *apiextensionsv1.CustomResourceDefinitionVersion {
+	if i := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return is(&v) }); i >= 0 {
+		return &crd.Spec.Versions[i]
+	}
+	return nil
+}
+
+// unconverted reports whether a custom resource is the same in every version but
+// for its apiVersion.
+func unconverted(crd *apiextensionsv1.CustomResourceDefinition) bool {
+	return crd.Spec.Conversion == nil || crd.Spec.Conversion.Strategy == apiextensionsv1.NoneConverter
+}
+
+// Resources are what to list, in these versions: none when no schema changes in
+// a way that could matter to objects.
+func (j *CRDJudge) Resources() []schema.GroupVersionResource {
+	var out []schema.GroupVersionResource
+	for _, t := range j.trials {
+		gvr := schema.GroupVersionResource{Group: j.kind.Group, Version: t.version, Resource: j.resource}
+		if !slices.Contains(out, gvr) {
+			out = append(out, gvr)
+		}
+	}
+	return out
+}
+
+// Takes reports whether an object is of the CRD's kind.
+func (j *CRDJudge) Takes(id ID) bool { return id.Group == j.kind.Group && id.Kind == j.kind.Kind }
+
+// Look judges objects as the API server gives them in a version. They are not
+// modified. The error says which object can't be judged, or that the context
+// has ended.
+func (j *CRDJudge) Look(ctx context.Context, version string, objects ...map[string]any) error {
+	for _, o := range objects {
+		if err := checkDepth("live", o); err != nil {
+			return fmt.Errorf("%s: %w", instanceName(o), err)
+		}
+		j.looked[version]++
+		j.found.Looked = max(j.found.Looked, j.looked[version])
+		for _, t := range j.trials {
+			if t.version != version || j.refused[instanceName(o)] {
+				continue
+			}
+			problems, err := t.problems(ctx, o)
+			if err != nil {
+				return fmt.Errorf("%s: %w", instanceName(o), err)
+			}
+			j.note(o, version, problems)
+		}
+	}
+	return nil
+}
+
+// LookAtAll judges objects in whatever versions they are. Where nothing converts
+// between versions, each is judged in all of them, as an API server gives it.
+func (j *CRDJudge) LookAtAll(ctx context.Context, objects ...map[string]any) error {
+	for _, gvr := range j.Resources() {
+		for _, o := range objects {
+			if o["apiVersion"] != gvr.GroupVersion().String() && !j.same {
+				continue
+			}
+			if err := j.Look(ctx, gvr.Version, o); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// More says that there are objects which nobody looks at.
+func (j *CRDJudge) More() { j.found.Partly = true }
+
+// Instances is what was found so far.
+func (j *CRDJudge) Instances() *Instances {
+	out := j.found
+	out.First = slices.Clone(out.First)
+	return &out
+}
+
+func instanceName(o map[string]any) string {
+	return strings.TrimPrefix(fmt.Sprintf("%s/%s", stringOf(nested(o, "metadata", "namespace")), stringOf(nested(o, "metadata", "name"))), "/")
+}
+
+func stringOf(v any) string {
+	s, _ := v.(string)
+	return s
+}
+
+func (j *CRDJudge) note(o map[string]any, version string, problems []problem) {
+	if len(problems) == 0 {
+		return
+	}
+	j.refused[instanceName(o)] = true
+	j.found.Refused++
+	j.found.losesOnly = j.found.losesOnly && !slices.ContainsFunc(problems, func(p problem) bool { return !p.loss })
+	if len(j.found.First) == maxRefused {
+		return
+	}
+	r := RefusedInstance{Namespace: stringOf(nested(o, "metadata", "namespace")), Name: stringOf(nested(o, "metadata", "name")), Version: version}
+	for _, p := range problems[:min(len(problems), maxProblems)] {
+		r.Problems = append(r.Problems, p.String())
+	}
+	if more := len(problems) - maxProblems; more > 0 {
+		r.Problems = append(r.Problems, fmt.Sprintf("and %d more", more))
+	}
+	j.found.First = append(j.found.First, r)
+}
+
+// String says what was found: "3 of 120 widgets no longer satisfy the schema: …".
+func (i *Instances) String() string {
+	whole := fmt.Sprintf("%d %s", i.Looked, i.Resource)
+	if i.Partly {
+		whole = "the first " + whole
+	}
+	if i.Refused == 0 {
+		return whole + " satisfy the new schema" + i.others()
+	}
+	verb := "no longer satisfy the schema"
+	switch {
+	case i.losesOnly && i.Refused == 1:
+		verb = "loses fields by the schema"
+	case i.losesOnly:
+		verb = "lose fields by the schema"
+	case i.Refused == 1:
+		verb = "no longer satisfies the schema"
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d of %s %s: ", i.Refused, whole, verb)
+	for n, r := range i.First {
+		if n > 0 {
+			b.WriteString("; ")
+		}
+		b.WriteString(strings.TrimPrefix(r.Namespace+"/"+r.Name, "/") + ": " + strings.Join(r.Problems, ", "))
+	}
+	if more := i.Refused - len(i.First); more > 0 {
+		fmt.Fprintf(&b, "; and %d more", more)
+	}
+	return b.String() + i.others()
+}
+
+func (i *Instances) others() string {
+	if i.Partly {
+		return "; there are more, which nobody looked at"
+	}
+	return ""
+}
+
+// problem is what an object does not satisfy.
+type problem struct {
+	path, what string // " is required"
+	loss       bool   // the field would go
+}
+
+func (p problem) String() string {
+	s := p.path + p.what
+	if len(s) > problemSize {
+		return strings.ToValidUTF8(s[:problemSize], "") + "…"
+	}
+	return s
+}
+
+func newProblem(path, what string) problem {
+	return problem{path: "." + strings.TrimPrefix(path, "."), what: " " + what}
+}
+
+// problems are those that an object has with the new schema, and had not with
+// the old one.
+func (t *schemaTrial) problems(ctx context.Context, o map[string]any) ([]problem, error) {
+	found, err := t.new.judge(ctx, o)
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	before, err := t.old.judge(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(found, func(p problem) bool { return slices.Contains(before, p) }), nil
+}
+
+// versionSchema is what an API server does to the objects of one version. The
+// zero versionSchema takes anything.
+type versionSchema struct {
+	schema    *structural.Structural // nil: none
+	props     *apiextensions.JSONSchemaProps
+	prunes    bool
+	ownStatus bool // there is a status subresource
+
+	prepared bool // the first object has come
+	values   validation.SchemaValidator
+	rules    *cel.Validator // nil: none
+}
+
+func newVersionSchema(crd *apiextensionsv1.CustomResourceDefinition, v *apiextensionsv1.CustomResourceDefinitionVersion) (*versionSchema, error) {
+	s, err := structuralOf(v)
+	if err != nil {
+		return nil, err
+	}
+	if s == nil {
+		return &versionSchema{}, nil
+	}
+	values, err := propsOf(v)
+	if err != nil {
+		return nil, err
+	}
+	visitor := structural.Visitor{
+		Structural: func(s *structural.Structural) bool {
+			s.Title, s.Description, s.ExternalDocs, s.Example.Object = "", "", nil, nil
+			s.XValidations = stateRules(s.XValidations)
+			return true
+		},
+		NestedValueValidation: func(s *structural.NestedValueValidation) bool {
+			s.XValidations = stateRules(s.XValidations)
+			return true
+		},
+	}
+	visitor.Visit(s)
+	return &versionSchema{
+		schema: s, props: values, prunes: !crd.Spec.PreserveUnknownFields,
+		ownStatus: v.Subresources != nil && v.Subresources.Status != nil,
+	}, nil
+}
+
+// stateRules are the rules on an object as it is, and not on how it changes. What
+// they say is the same for every object, since a message may quote values.
+func stateRules(rules apiextensionsv1.ValidationRules) apiextensionsv1.ValidationRules {
+	var out apiextensionsv1.ValidationRules
+	for _, r := range rules {
+		if r.OptionalOldSelf != nil && *r.OptionalOldSelf {
+			continue
+		}
+		r.MessageExpression = ""
+		out = append(out, r)
+	}
+	return out
+}
+
+// same reports whether two schemas do the same to every object.
+func (v *versionSchema) same(w *versionSchema) bool {
+	return v.prunes == w.prunes && reflect.DeepEqual(v.schema, w.schema)
+}
+
+// prepare compiles what takes time.
+func (v *versionSchema) prepare() error {
+	if v.prepared {
+		return nil
+	}
+	var err error
+	if v.values, _, err = validation.NewSchemaValidator(v.props); err != nil {
+		return fmt.Errorf("compile the schema: %w", err)
+	}
+	v.rules = cel.NewValidator(v.schema, true, celconfig.PerCallLimit)
+	v.prepared = true
+	return nil
+}
+
+// judge says what is wrong with an object, as an API server does when it is
+// written. The object is not modified.
+func (v *versionSchema) judge(ctx context.Context, o map[string]any) ([]problem, error) {
+	if v.schema == nil {
+		return nil, nil
+	}
+	if err := v.prepare(); err != nil {
+		return nil, err
+	}
+	o = runtime.DeepCopyJSON(o)
+	found := v.prune(o)
+	defaulting.PruneNonNullableNullsWithoutDefaults(o, v.schema)
+	defaulting.Default(o, v.schema)
+	invalid := v.invalid(o)
+	if len(invalid) == 0 && v.rules != nil {
+		broken, _ := v.rules.Validate(ctx, nil, v.schema, o, nil, celconfig.RuntimeCELCostBudget)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		invalid = v.broken(broken)
+	}
+	slices.SortFunc(invalid, func(a, b problem) int { return strings.Compare(a.String(), b.String()) })
+	return append(invalid, found...), nil
+}
+
+// prune takes out what the schema does not know. What is lost of a status, its
+// controller writes again.
+func (v *versionSchema) prune(o map[string]any) []problem {
+	if !v.prunes {
+		return nil
+	}
+	var out []problem
+	for _, path := range pruning.PruneWithOptions(o, v.schema, true, structural.UnknownFieldPathOptions{TrackUnknownFieldPaths: true}) {
+		if v.ownStatus && (path == "status" || strings.HasPrefix(path, "status.")) {
+			continue
+		}
+		p := newProblem(path, "would be dropped")
+		p.loss = true
+		out = append(out, p)
+	}
+	return out
+}
+
+func (v *versionSchema) invalid(o map[string]any) []problem {
+	var out []problem
+	for _, err := range v.values.Validate(o).Errors {
+		out = append(out, describe(err))
+	}
+	for _, err := range listtype.ValidateListSetsAndMaps(nil, v.schema, o) {
+		what := "is not unique in its list"
+		if err.Type != field.ErrorTypeDuplicate {
+			what = "is no item of its list"
+		}
+		out = append(out, newProblem(err.Field, what))
+	}
+	return out
+}
+
+// broken are the problems that CEL rules find. Only what stands in the schema is
+// quoted: that a rule fails to evaluate may be said with a value.
+func (v *versionSchema) broken(errs field.ErrorList) []problem {
+	static := map[string]bool{}
+	visitor := structural.Visitor{
+		Structural:            func(s *structural.Structural) bool { return addMessages(static, s.XValidations) },
+		NestedValueValidation: func(s *structural.NestedValueValidation) bool { return addMessages(static, s.XValidations) },
+	}
+	if len(errs) > 0 {
+		visitor.Visit(v.schema)
+	}
+	var out []problem
+	for _, err := range errs {
+		p := newProblem(strings.TrimPrefix(err.Field, "<nil>"), "has a value for which a rule of the schema can't be evaluated")
+		if static[err.Detail] {
+			p.what = ": " + err.Detail
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func addMessages(to map[string]bool, rules apiextensionsv1.ValidationRules) bool {
+	for _, r := range rules {
+		message := strings.TrimSpace(r.Message)
+		if message == "" {
+			message = "failed rule: " + strings.TrimSpace(r.Rule)
+		}
+		to[message] = true
+	}
+	return false
+}
+
+// describe tells a validation error without the value that it is about.
+func describe(err error) problem {
+	var v *openapierrors.Validation
+	if !errors.As(err, &v) {
+		return newProblem("", "fits none, or too many, of the schema's alternatives")
+	}
+	switch v.Code() {
+	case openapierrors.InvalidTypeCode:
+		return newProblem(v.Name, "is of another type or format")
+	case openapierrors.EnumFailCode:
+		return newProblem(v.Name, fmt.Sprintf("is none of %v", v.Values))
+	case openapierrors.RequiredFailCode, openapierrors.TooLongFailCode, openapierrors.TooShortFailCode, openapierrors.PatternFailCode,
+		openapierrors.MultipleOfFailCode, openapierrors.MaxFailCode, openapierrors.MinFailCode, openapierrors.UniqueFailCode,
+		openapierrors.MaxItemsFailCode, openapierrors.MinItemsFailCode, openapierrors.TooFewPropertiesCode, openapierrors.TooManyPropertiesCode:
+		// These speak of the schema alone.
+		return newProblem(v.Name, strings.TrimPrefix(v.Error(), v.Name+" in "+v.In+" "))
+	}
+	return newProblem(v.Name, "does not satisfy the schema")
+}

@@ -1,0 +1,170 @@
+package differ_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keelson-io/keelson/differ"
+)
+
+// crdOf is a CRD whose spec has the given schema, in JSON.
+func crdOf(spec string) map[string]any {
+	var crd map[string]any
+	text := `{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "widgets.example.org"},
+		"spec": {"group": "example.org", "scope": "Namespaced", "names": {"kind": "Widget", "plural": "widgets"}, "versions": [
+		{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": ` + spec + `}}}}]}}`
+	if err := json.Unmarshal([]byte(text), &crd); err != nil {
+		panic(fmt.Sprintf("%v: %s", err, text))
+	}
+	return crd
+}
+
+func widgetOf(name string, spec any) map[string]any {
+	return map[string]any{
+		"apiVersion": "example.org/v1", "kind": "Widget", "metadata": map[string]any{"name": name, "namespace": "prod"}, "spec": spec,
+	}
+}
+
+func judgeOf(t *testing.T, live, target string) *differ.CRDJudge {
+	t.Helper()
+	j, err := differ.NewCRDJudge(crdOf(live), crdOf(target))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return j
+}
+
+// Pages add up, and what was not looked at is said.
+func TestCRDJudgePages(t *testing.T) {
+	t.Parallel()
+	open, closed := `{"type": "object", "properties": {"size": {"type": "integer"}}}`,
+		`{"type": "object", "required": ["size"], "properties": {"size": {"type": "integer"}}}`
+	j := judgeOf(t, open, closed)
+	if got := j.Resources(); len(got) != 1 || got[0].String() != "example.org/v1, Resource=widgets" {
+		t.Errorf("it asks for %v", got)
+	}
+	if !j.Takes(differ.ID{Group: "example.org", Kind: "Widget", Name: "a"}) || j.Takes(differ.ID{Group: "example.com", Kind: "Widget", Name: "a"}) {
+		t.Error("it takes the wrong objects")
+	}
+	for page := range 3 {
+		good := widgetOf(fmt.Sprint("good", page), map[string]any{"size": int64(1)})
+		bad := widgetOf(fmt.Sprint("bad", page), map[string]any{})
+		before := fmt.Sprint(good, bad)
+		if err := j.Look(t.Context(), "v1", good, bad); err != nil {
+			t.Fatal(err)
+		}
+		if fmt.Sprint(good, bad) != before {
+			t.Error("an object was modified")
+		}
+	}
+	j.More()
+	const want = "3 of the first 6 widgets no longer satisfy the schema: prod/bad0: .spec.size is required; prod/bad1: .spec.size is required; " +
+		"prod/bad2: .spec.size is required; there are more, which nobody looked at"
+	if diff := cmp.Diff(want, j.Instances().String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := judgeOf(t, open, open).Resources(); len(got) > 0 {
+		t.Errorf("nothing changes, and it asks for %v", got)
+	}
+}
+
+// What ended is not taken for a verdict.
+func TestCRDJudgeEnds(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	j := judgeOf(t, `{"type": "object"}`, `{"type": "object", "x-kubernetes-preserve-unknown-fields": true, "x-kubernetes-validations": [{"rule": "true"}]}`)
+	if err := j.Look(ctx, "v1", widgetOf("a", map[string]any{})); !errors.Is(err, context.Canceled) {
+		t.Errorf("error is %v", err)
+	}
+	deep := any("x")
+	for range differ.MaxDepth + 1 {
+		deep = []any{deep}
+	}
+	if err := j.Look(t.Context(), "v1", widgetOf("deep", deep)); err == nil || !strings.Contains(err.Error(), "prod/deep") {
+		t.Errorf("error is %v, want one that names the object", err)
+	}
+}
+
+// FuzzCRDJudge: whatever a schema says and an object has, there is a verdict or
+// an error, and what the object holds is not in it.
+func FuzzCRDJudge(f *testing.F) {
+	f.Add(`{"type": "object", "properties": {"a": {"type": "string", "enum": ["x"]}}}`, `{"a": "y"}`)
+	f.Add(`{"type": "object", "additionalProperties": {"type": "string", "format": "date-time", "pattern": "("}}`, `{"a": "y"}`)
+	f.Add(`{"type": "array", "items": {"type": "object", "x-kubernetes-embedded-resource": true}}`, `[{"a": null}]`)
+	f.Add(`{"type": "object", "properties": {"a": {"type": "array", "x-kubernetes-list-type": "set", "items": {"type": "string"}}}}`, `{"a": ["y", "y"]}`)
+	f.Add(`{"type": "object", "properties": {"a": {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["k"],
+		"items": {"type": "object", "required": ["k"], "properties": {"k": {"type": "string"}}}}}}`, `{"a": [{"k": "y"}, {"k": "y"}, 3]}`)
+	f.Add(`{"type": "object", "x-kubernetes-preserve-unknown-fields": true, "x-kubernetes-validations": [
+		{"rule": "timestamp(self.a) < timestamp('2020-01-01T00:00:00Z')", "messageExpression": "self.a"}, {"rule": "int(self.a) > 1"}, {"rule": "self.b"}]}`, `{"a": "y"}`)
+	f.Add(`{"type": "object", "oneOf": [{"required": ["a"]}, {"required": ["b"]}], "not": {"required": ["c"]}, "properties": {
+		"a": {"x-kubernetes-int-or-string": true}, "b": {"type": "string", "maxLength": 1}, "c": {"type": "integer", "default": "z"}}}`, `{"a": [], "b": "yy", "c": 1}`)
+	f.Fuzz(func(t *testing.T, schema, object string) {
+		var spec, value any
+		if json.Unmarshal([]byte(schema), &spec) != nil || json.Unmarshal([]byte(object), &value) != nil {
+			return
+		}
+		const secret = "hunter2hunter2"
+		value = withStrings(value, secret)
+		j, err := differ.NewCRDJudge(crdOf(`{"type": "object", "x-kubernetes-preserve-unknown-fields": true}`), crdOf(schema))
+		if err != nil {
+			return
+		}
+		if err := j.Look(t.Context(), "v1", widgetOf("a", value)); err != nil && strings.Contains(err.Error(), secret) {
+			t.Errorf("the error shows a value: %v", err)
+		}
+		if said := j.Instances().String(); strings.Contains(said, secret) {
+			t.Errorf("a value is shown: %s", said)
+		}
+	})
+}
+
+// withStrings replaces every string that is a value.
+func withStrings(v any, s string) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for k := range v {
+			v[k] = withStrings(v[k], s)
+		}
+	case []any:
+		for i := range v {
+			v[i] = withStrings(v[i], s)
+		}
+	case string:
+		return s
+	}
+	return v
+}
+
+// BenchmarkCRDJudge is the cost of one page of 500 widgets.
+func BenchmarkCRDJudge(b *testing.B) {
+	const open = `{"type": "object", "properties": {"size": {"type": "integer"}, "parts": {"type": "array", "items":
+		{"type": "object", "properties": {"name": {"type": "string"}, "n": {"type": "integer"}}}}}}`
+	const closed = `{"type": "object", "x-kubernetes-validations": [{"rule": "self.size > 0"}], "properties": {"size": {"type": "integer"}, "parts": {"type": "array", "maxItems": 50, "items":
+		{"type": "object", "properties": {"name": {"type": "string"}, "n": {"type": "integer"}}}}}}`
+	var parts []any
+	for i := range 10 {
+		parts = append(parts, map[string]any{"name": fmt.Sprint(i), "n": int64(i)})
+	}
+	page := slices.Repeat([]map[string]any{widgetOf("a", map[string]any{"size": int64(1), "parts": parts})}, 500)
+	j, err := differ.NewCRDJudge(crdOf(open), crdOf(closed))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := j.Look(b.Context(), "v1", page...); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if j.Instances().Refused > 0 {
+		b.Fatal(j.Instances())
+	}
+}
