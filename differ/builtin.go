@@ -161,6 +161,11 @@ func ofTheAPI() []catalogued {
 			when:    `old != null && old.exists(o, o.?storage.orValue(false) && (new == null || !new.exists(n, n.name == o.name && n.?storage.orValue(false))))`,
 			paths:   []string{".spec.versions"},
 		},
+		{
+			name: ruleCRDSchema, effect: v1alpha1.EffectHold, group: extensions, kinds: crd,
+			because: "custom resources that exist would no longer satisfy their schema, or lose fields by it",
+			paths:   []string{".spec.versions"},
+		},
 		injected(admission, ".webhooks[*].clientConfig.caBundle", webhooks...),
 		injected("apiregistration.k8s.io", ".spec.caBundle", "APIService"),
 		injected(extensions, ".spec.conversion.webhook.clientConfig.caBundle", crd...),
@@ -277,7 +282,7 @@ func compile(env environment, catalogue []catalogued) (Rules, error) {
 					Name: c.name, Path: path, On: c.on, Effect: c.effect, Because: c.because, When: c.when,
 					Match: v1alpha1.ObjectMatch{Group: c.group, Kinds: c.kinds},
 				},
-				pattern: p, condition: when, applies: c.applies,
+				pattern: p, condition: when, applies: c.applies, judged: c.name == ruleCRDSchema,
 			})
 		}
 	}

@@ -39,6 +39,10 @@ type State struct {
 	// object without them is owned by nobody. They count as read, too, when
 	// they are there.
 	OwnersRead bool
+	// Instances says what became of the custom resources of a CRD under its
+	// target's schema; nil: they were not read. Where they are needed the plan
+	// says so.
+	Instances *Instances
 	// Normal holds the hashes of differences that the API server has shown to
 	// be its own normal form of the target; see [Residue].
 	Normal []string
@@ -311,7 +315,7 @@ func (c *comparison) bring() error {
 		c.change.OwnersUnread = true // a kept field may have to be handed over
 	}
 	switch {
-	case c.change.OwnersUnread:
+	case c.change.OwnersUnread, c.change.InstancesUnread:
 		c.change.Op, c.change.RecordStale = OpNone, false
 	case worst == StateHeld || worst == StateDenied:
 		c.change.Op, c.change.RecordStale = OpNone, false
@@ -359,6 +363,7 @@ func (c *comparison) decideAll(rows []row) ObjectState {
 	if c.letGo {
 		worst = max(worst, StateChanged)
 	}
+	worst = max(worst, c.judgeInstances(rows, all))
 	hash := all
 	c.change.State = worst
 	if !c.waiting.Empty() && worst < StateHeld {

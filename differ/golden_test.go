@@ -41,6 +41,8 @@ const component = "web"
 //	owners       MANAGER OPERATION SUBRESOURCE|- {fieldsV1}, one a line, for
 //	             every live object; empty: read, and nobody owns anything;
 //	             left out: managedFields were not read
+//	instances.yaml  custom resources as the cluster has them, for the CRD of the
+//	             case; left out: they were not read
 //	dryrun.yaml  what the API server answered to a dry run of the change:
 //	             objects, or {kind, name, refused: [{field, type, message}]}, or
 //	             {kind, name, failed: why}; with recreation: true of the creation
@@ -86,6 +88,7 @@ func runCase(t *testing.T, file string) {
 	for i, answer := range answers(t, states, section("answer.yaml")) {
 		states[i].Normal = differ.Residue(schemas(t), *answer, answer.Live, p)
 	}
+	look(t, states, section("instances.yaml"))
 	plan, err := differ.Compare(schemas(t), states, p)
 	if p, ok := approve(t, section("policy.yaml"), p, plan); ok {
 		plan, err = differ.Compare(schemas(t), states, p)
@@ -129,6 +132,27 @@ func answers(t testing.TB, states []differ.State, data []byte) map[int]*differ.C
 		}
 	}
 	return out
+}
+
+// look lets the CRD of a case be judged by custom resources.
+func look(t testing.TB, states []differ.State, data []byte) {
+	if data == nil {
+		return
+	}
+	for i := range states {
+		s := &states[i]
+		if !differ.IsCRD(s.ID) || s.Live == nil || s.Target == nil {
+			continue
+		}
+		judge, err := differ.NewCRDJudge(s.Live, s.Target.Content)
+		if err != nil {
+			continue // Compare says so
+		}
+		if err := judge.LookAtAll(t.Context(), objects(t, data)...); err != nil {
+			t.Fatal(err)
+		}
+		s.Instances = judge.Instances()
+	}
 }
 
 // dryRuns puts what the API server said into the states.
@@ -259,6 +283,9 @@ func outcome(t testing.TB, plan differ.Plan, err error) string {
 		}
 		if c.OwnersUnread {
 			notes += ", owners unread"
+		}
+		if c.InstancesUnread {
+			notes += ", instances unread"
 		}
 		if c.Op == differ.OpNone && c.RecordStale && len(c.Normal) > 0 {
 			notes += fmt.Sprintf(", %d normal", len(c.Normal))

@@ -184,6 +184,10 @@ type Change struct {
 	// OwnersUnread says that the plan could not be decided without
 	// managedFields: fetch the object and compare again. The Op is OpNone.
 	OwnersUnread bool
+	// InstancesUnread says that the plan could not be decided without the custom
+	// resources of a CRD: read them, let a [CRDJudge] look at them, and compare
+	// again. The Op is OpNone.
+	InstancesUnread bool
 }
 
 // HandOverManager is the field manager that [Change.HandOver] is applied with.
@@ -210,7 +214,7 @@ func (p Plan) Count(op Op) int {
 func (p Plan) Settled() bool {
 	for i := range p.Changes {
 		c := &p.Changes[i]
-		if c.Op != OpNone || c.State != StateSynced || c.RecordStale || c.OwnersUnread {
+		if c.Op != OpNone || c.State != StateSynced || c.RecordStale || c.OwnersUnread || c.InstancesUnread {
 			return false
 		}
 	}

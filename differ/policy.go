@@ -53,6 +53,8 @@ type rule struct {
 	condition *condition
 	// applies narrows a built-in rule by what Keelson knows of the cluster.
 	applies func(ID, Policy) bool
+	// judged rules are about custom resources, and not about a field; see crd.go.
+	judged bool
 }
 
 // NewRules compiles danger rules, the narrowest scope first (component, then
@@ -122,7 +124,7 @@ func newRule(env environment, r v1alpha1.DangerRule) (rule, error) {
 			return rule{}, fmt.Errorf("match %q: %w", pattern, err)
 		}
 	}
-	out := rule{DangerRule: r, pattern: p, condition: newCondition(env, r.When)}
+	out := rule{DangerRule: r, pattern: p, condition: newCondition(env, r.When), judged: r.Name == ruleCRDSchema}
 	if out.condition != nil {
 		if _, err := out.condition.compile(); err != nil {
 			return rule{}, err
@@ -191,7 +193,7 @@ func (f finding) because() string {
 // live differ there.
 func (c *comparison) find(event v1alpha1.Event, w *row) (finding, bool) {
 	for _, r := range c.applicable() {
-		if !r.on(event) && !c.tracing {
+		if r.judged || !r.on(event) && !c.tracing {
 			continue
 		}
 		rest, ok := pattern(nil), true

@@ -1,0 +1,104 @@
+package differ
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// ruleCRDSchema is the name of the danger rules on what becomes of custom
+// resources: the built-in one, and what git puts in its place.
+const ruleCRDSchema = "crd-schema"
+
+// judgeInstances holds a CRD whose new schema custom resources do not satisfy,
+// and asks for these where they were not read. It is apart from the rules on
+// fields, so that allowing a change of the versions doesn't allow this, too. An
+// approval that was given before there was such an object is none.
+func (c *comparison) judgeInstances(rows []row, hash io.Writer) ObjectState {
+	c.change.InstancesUnread, c.change.Rule, c.change.Because = false, "", ""
+	w := c.schemaRow(rows)
+	if w == nil {
+		return StateSynced
+	}
+	r := c.findJudged(w)
+	if r == nil {
+		return StateSynced
+	}
+	if r.Effect == v1alpha1.EffectAllow {
+		c.tried(r, event(w), w, OutcomeFires)
+		return StateSynced
+	}
+	because, refused := c.verdict()
+	c.change.Because = because
+	if !refused {
+		c.tried(r, event(w), w, OutcomeCondition)
+		return StateSynced
+	}
+	c.tried(r, event(w), w, OutcomeFires)
+	_, _ = io.WriteString(hash, ruleCRDSchema) // a hash takes everything
+	c.change.Rule = r.Name
+	switch r.Effect {
+	case v1alpha1.EffectHold, v1alpha1.EffectKeep: // a schema can't be kept for some objects
+		if !c.change.Approved {
+			return StateHeld
+		}
+		c.change.Because = becauseApproved + because
+		return StateSynced
+	default: // deny, or an effect that this version does not know
+		return StateDenied
+	}
+}
+
+// schemaRow is a row of a CRD that changes what custom resources have to be.
+func (c *comparison) schemaRow(rows []row) *row {
+	if !IsCRD(c.state.ID) || c.live == nil || c.target == nil {
+		return nil
+	}
+	goes := map[string]bool{}
+	for _, f := range c.change.Fields {
+		goes[f.Path] = stateOf(f.Action) != StateSynced && f.Action != ActionAdopt
+	}
+	for i := range rows {
+		path := rows[i].path.String()
+		if goes[path] && !c.waiting.Has(rows[i].path) && (strings.HasPrefix(path, ".spec.versions") || path == ".spec.preserveUnknownFields") {
+			return &rows[i]
+		}
+	}
+	return nil
+}
+
+// findJudged returns the first rule on custom resources. A condition without an
+// answer counts as true.
+func (c *comparison) findJudged(w *row) *rule {
+	for _, r := range c.applicable() {
+		if !r.judged || !r.on(event(w)) {
+			continue
+		}
+		if yes, err := c.applies(r, w, nil); yes || err != nil {
+			return r
+		}
+		c.tried(r, event(w), w, OutcomeCondition)
+	}
+	return nil
+}
+
+// verdict says what is known of the custom resources, if there is anything to
+// say, and whether it speaks against the change.
+func (c *comparison) verdict() (because string, refused bool) {
+	switch i := c.state.Instances; {
+	case i == nil:
+		j, err := NewCRDJudge(c.live, c.target)
+		if err != nil {
+			return fmt.Sprintf("whether the custom resources that exist satisfy the schema is not known: %v", err), true
+		}
+		c.change.InstancesUnread = len(j.Resources()) > 0
+		return "", false
+	case i.Refused > 0:
+		return i.String(), true
+	case i.Partly:
+		return i.String(), false
+	}
+	return "", false
+}
