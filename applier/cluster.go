@@ -46,11 +46,14 @@ type Cluster struct {
 	discovery *discoverer
 	reader    Reader
 	progress  func(Step)
+	limits    instanceLimits
 
 	mu      sync.Mutex
 	records map[string]*record // by component, as last read or written
 	maskKey []byte
 	answers map[differ.ID]answered
+	// lookedAt is what was found of the custom resources of CRDs.
+	lookedAt map[differ.ID]looked
 	// settled are the inputs of the objects that were found settled, by component.
 	settled map[string]map[differ.ID]differ.Inputs
 }
@@ -83,6 +86,7 @@ func New(o Options) (*Cluster, error) {
 		discovery: newDiscoverer(disco, o.Schemas),
 		records:   map[string]*record{}, answers: map[differ.ID]answered{},
 		settled: map[string]map[differ.ID]differ.Inputs{},
+		limits:  defaultInstanceLimits(), lookedAt: map[differ.ID]looked{},
 	}
 	if c.reader == nil {
 		c.reader = &directReader{dynamic: dyn}

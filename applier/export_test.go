@@ -14,3 +14,11 @@ func Batches(plan *differ.Plan) [][]string {
 	}
 	return out
 }
+
+// SetInstanceLimits makes pages and the limit of what is read small.
+func (c *Cluster) SetInstanceLimits(page int64, all int) {
+	c.limits = instanceLimits{page: page, all: all}
+}
+
+// ForgetInstances drops what was found of custom resources.
+func (c *Cluster) ForgetInstances() { clear(c.lookedAt) }

@@ -133,6 +133,9 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 	if err := c.readOwners(ctx, p); err != nil {
 		return nil, err
 	}
+	if err := c.readInstances(ctx, p); err != nil {
+		return nil, err
+	}
 	for _, op := range []differ.Op{differ.OpUpdate, differ.OpReplace} { // an update may turn out to be a replacement
 		if err := c.predict(ctx, p, op); err != nil {
 			return nil, err

@@ -30,13 +30,12 @@ import (
 //
 // It is fed page by page and keeps no object. It is not safe for concurrent use.
 type CRDJudge struct {
-	kind     schema.GroupKind
-	resource string
-	same     bool // an object is the same in every version
-	trials   []*schemaTrial
-	looked   map[string]int // objects by version
-	found    Instances
-	refused  map[string]bool // objects that were found already, by name
+	kind    schema.GroupKind
+	same    bool // an object is the same in every version
+	trials  []*schemaTrial
+	looked  map[string]int // objects by version
+	found   Instances
+	refused map[string]bool // objects that were found already, by name
 }
 
 // schemaTrial is one version's schema before and after.
@@ -86,8 +85,8 @@ func NewCRDJudge(live, target map[string]any) (*CRDJudge, error) {
 		return nil, fmt.Errorf("as it is wanted: %w", err)
 	}
 	j := &CRDJudge{
-		kind:     schema.GroupKind{Group: before.Spec.Group, Kind: before.Spec.Names.Kind},
-		resource: before.Spec.Names.Plural, same: unconverted(before) && unconverted(after),
+		kind:   schema.GroupKind{Group: before.Spec.Group, Kind: before.Spec.Names.Kind},
+		same:   unconverted(before) && unconverted(after),
 		looked: map[string]int{}, refused: map[string]bool{},
 		found: Instances{Resource: before.Spec.Names.Plural, losesOnly: true},
 	}
@@ -139,17 +138,21 @@ func unconverted(crd *apiextensionsv1.CustomResourceDefinition) bool {
 	return crd.Spec.Conversion == nil || crd.Spec.Conversion.Strategy == apiextensionsv1.NoneConverter
 }
 
-// Resources are what to list, in these versions: none when no schema changes in
-// a way that could matter to objects.
-func (j *CRDJudge) Resources() []schema.GroupVersionResource {
-	var out []schema.GroupVersionResource
+// Versions are those in which objects have to be looked at: none when no schema
+// changes in a way that could matter to them.
+func (j *CRDJudge) Versions() []string {
+	var out []string
 	for _, t := range j.trials {
-		gvr := schema.GroupVersionResource{Group: j.kind.Group, Version: t.version, Resource: j.resource}
-		if !slices.Contains(out, gvr) {
-			out = append(out, gvr)
+		if !slices.Contains(out, t.version) {
+			out = append(out, t.version)
 		}
 	}
 	return out
+}
+
+// Resource is where the objects are in a version.
+func (j *CRDJudge) Resource(version string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: j.kind.Group, Version: version, Resource: j.found.Resource}
 }
 
 // Takes reports whether an object is of the CRD's kind.
@@ -182,12 +185,12 @@ func (j *CRDJudge) Look(ctx context.Context, version string, objects ...map[stri
 // LookAtAll judges objects in whatever versions they are. Where nothing converts
 // between versions, each is judged in all of them, as an API server gives it.
 func (j *CRDJudge) LookAtAll(ctx context.Context, objects ...map[string]any) error {
-	for _, gvr := range j.Resources() {
+	for _, version := range j.Versions() {
 		for _, o := range objects {
-			if o["apiVersion"] != gvr.GroupVersion().String() && !j.same {
+			if o["apiVersion"] != j.kind.Group+"/"+version && !j.same {
 				continue
 			}
-			if err := j.Look(ctx, gvr.Version, o); err != nil {
+			if err := j.Look(ctx, version, o); err != nil {
 				return err
 			}
 		}

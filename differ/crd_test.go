@@ -47,8 +47,8 @@ func TestCRDJudgePages(t *testing.T) {
 	open, closed := `{"type": "object", "properties": {"size": {"type": "integer"}}}`,
 		`{"type": "object", "required": ["size"], "properties": {"size": {"type": "integer"}}}`
 	j := judgeOf(t, open, closed)
-	if got := j.Resources(); len(got) != 1 || got[0].String() != "example.org/v1, Resource=widgets" {
-		t.Errorf("it asks for %v", got)
+	if got := j.Versions(); len(got) != 1 || j.Resource(got[0]).String() != "example.org/v1, Resource=widgets" {
+		t.Errorf("it asks for %v of %s", got, j.Resource("v1"))
 	}
 	if !j.Takes(differ.ID{Group: "example.org", Kind: "Widget", Name: "a"}) || j.Takes(differ.ID{Group: "example.com", Kind: "Widget", Name: "a"}) {
 		t.Error("it takes the wrong objects")
@@ -70,7 +70,7 @@ func TestCRDJudgePages(t *testing.T) {
 	if diff := cmp.Diff(want, j.Instances().String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if got := judgeOf(t, open, open).Resources(); len(got) > 0 {
+	if got := judgeOf(t, open, open).Versions(); len(got) > 0 {
 		t.Errorf("nothing changes, and it asks for %v", got)
 	}
 }

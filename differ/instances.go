@@ -93,7 +93,7 @@ func (c *comparison) verdict() (because string, refused bool) {
 		if err != nil {
 			return fmt.Sprintf("whether the custom resources that exist satisfy the schema is not known: %v", err), true
 		}
-		c.change.InstancesUnread = len(j.Resources()) > 0
+		c.change.InstancesUnread = len(j.Versions()) > 0
 		return "", false
 	case i.Refused > 0:
 		return i.String(), true

@@ -1,0 +1,155 @@
+package applier
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/keelson-io/keelson/differ"
+)
+
+// instanceLimits bound what is read of the custom resources of a CRD.
+type instanceLimits struct {
+	page int64 // objects of one request
+	all  int   // objects of one version
+}
+
+func defaultInstanceLimits() instanceLimits { return instanceLimits{page: 500, all: 10_000} }
+
+// looked is what was found of a CRD's custom resources.
+type looked struct {
+	of        [sha256.Size]byte // the CRD as it is and as it is wanted
+	instances *differ.Instances
+}
+
+// readInstances compares those CRDs again that can't be decided without their
+// custom resources.
+//
+// What was found once serves as long as the CRD waits: a component that is
+// held is planned again with every event, and its custom resources may be many.
+// But what is to be sent is decided by what is there now.
+func (c *Cluster) readInstances(ctx context.Context, p *Prepared) error {
+	remembered := map[differ.ID]bool{}
+	read := func(i int) error {
+		s := &p.states[i]
+		var err error
+		s.Instances, remembered[s.ID], err = c.instances(ctx, s, !remembered[s.ID])
+		if err != nil {
+			return fmt.Errorf("%s: custom resources: %w", s.ID, err)
+		}
+		return nil
+	}
+	for {
+		asked := false
+		for i := range p.Plan.Changes {
+			ch := &p.Plan.Changes[i]
+			if ch.InstancesUnread || remembered[ch.ID] && ch.Op != differ.OpNone {
+				asked = true
+				if err := read(i); err != nil {
+					return err
+				}
+			}
+		}
+		if !asked {
+			return nil
+		}
+		var err error
+		if p.Plan, err = differ.Compare(p.schemas, p.states, p.policy); err != nil {
+			return fmt.Errorf("compare: %w", err)
+		}
+	}
+}
+
+// instances returns what is found of a CRD's custom resources, and whether it is
+// only remembered.
+func (c *Cluster) instances(ctx context.Context, s *differ.State, recall bool) (*differ.Instances, bool, error) {
+	judge, err := differ.NewCRDJudge(s.Live, s.Target.Content)
+	if err != nil {
+		return nil, false, err
+	}
+	of, err := fingerprintOf(s)
+	if err != nil {
+		return nil, false, err
+	}
+	c.mu.Lock()
+	last := c.lookedAt[s.ID]
+	c.mu.Unlock()
+	if recall && last.instances != nil && last.of == of {
+		if still, err := c.stillRefused(ctx, s, last.instances); still || err != nil {
+			return last.instances, true, err
+		}
+	}
+	for _, version := range judge.Versions() {
+		if err := c.look(ctx, judge, version); err != nil {
+			return nil, false, err
+		}
+	}
+	found := judge.Instances()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lookedAt[s.ID] = looked{of: of, instances: found}
+	return found, false, nil
+}
+
+// fingerprintOf tells a CRD, and what is to become of it, from every other.
+func fingerprintOf(s *differ.State) ([sha256.Size]byte, error) {
+	live := unstructured.Unstructured{Object: s.Live}
+	data, err := json.Marshal([]any{live.GetUID(), live.GetGeneration(), s.Target.Content["spec"]})
+	if err != nil {
+		return [sha256.Size]byte{}, fmt.Errorf("encode: %w", err)
+	}
+	return sha256.Sum256(data), nil
+}
+
+// stillRefused looks again at one object that was refused: were it mended, the
+// others may be, too. That none was refused still counts.
+func (c *Cluster) stillRefused(ctx context.Context, s *differ.State, last *differ.Instances) (bool, error) {
+	if last.Refused == 0 {
+		return true, nil
+	}
+	judge, err := differ.NewCRDJudge(s.Live, s.Target.Content)
+	if err != nil {
+		return false, err
+	}
+	r := last.First[0]
+	gvr := judge.Resource(r.Version)
+	m := &meta.RESTMapping{Resource: gvr, Scope: meta.RESTScopeRoot}
+	if r.Namespace != "" {
+		m.Scope = meta.RESTScopeNamespace
+	}
+	o, err := Get(ctx, c.dynamic, m, differ.ID{Group: gvr.Group, Kind: gvr.Resource, Namespace: r.Namespace, Name: r.Name})
+	if o == nil || err != nil {
+		return false, err
+	}
+	err = judge.Look(ctx, r.Version, o)
+	return judge.Instances().Refused > 0, err
+}
+
+// look shows the judge all objects, as they are in a version, page by page.
+func (c *Cluster) look(ctx context.Context, judge *differ.CRDJudge, version string) error {
+	gvr, seen := judge.Resource(version), 0
+	for next := ""; ; {
+		page, err := c.dynamic.Resource(gvr).List(ctx, metav1.ListOptions{Limit: c.limits.page, Continue: next})
+		if err != nil {
+			return fmt.Errorf("list %s: %w", gvr, err)
+		}
+		for i := range page.Items {
+			if err := judge.Look(ctx, version, page.Items[i].Object); err != nil {
+				return err
+			}
+		}
+		seen += len(page.Items)
+		switch next = page.GetContinue(); {
+		case next == "":
+			return nil
+		case seen >= c.limits.all:
+			judge.More()
+			return nil
+		}
+	}
+}
