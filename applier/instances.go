@@ -2,8 +2,6 @@ package applier
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/json"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -23,7 +21,7 @@ func defaultInstanceLimits() instanceLimits { return instanceLimits{page: 500, a
 
 // looked is what was found of a CRD's custom resources.
 type looked struct {
-	of        [sha256.Size]byte // the CRD as it is and as it is wanted
+	of        string // the CRD as it is and the component as it is wanted
 	instances *differ.Instances
 }
 
@@ -38,7 +36,7 @@ func (c *Cluster) readInstances(ctx context.Context, p *Prepared) error {
 	read := func(i int) error {
 		s := &p.states[i]
 		var err error
-		s.Instances, remembered[s.ID], err = c.instances(ctx, s, !remembered[s.ID])
+		s.Instances, remembered[s.ID], err = c.instances(ctx, p, i, !remembered[s.ID])
 		if err != nil {
 			return fmt.Errorf("%s: custom resources: %w", s.ID, err)
 		}
@@ -67,21 +65,23 @@ func (c *Cluster) readInstances(ctx context.Context, p *Prepared) error {
 
 // instances returns what is found of a CRD's custom resources, and whether it is
 // only remembered.
-func (c *Cluster) instances(ctx context.Context, s *differ.State, recall bool) (*differ.Instances, bool, error) {
-	judge, err := differ.NewCRDJudge(s.Live, s.Target.Content)
+func (c *Cluster) instances(ctx context.Context, p *Prepared, i int, recall bool) (*differ.Instances, bool, error) {
+	s := &p.states[i]
+	judge, err := differ.JudgeOf(s, p.states)
 	if err != nil {
 		return nil, false, err
 	}
-	of, err := fingerprintOf(s)
-	if err != nil {
-		return nil, false, err
-	}
+	live := unstructured.Unstructured{Object: s.Live}
+	of := fmt.Sprint(live.GetUID(), " ", live.GetGeneration(), " ", p.want.Target.Hash)
 	c.mu.Lock()
 	last := c.lookedAt[s.ID]
 	c.mu.Unlock()
 	if recall && last.instances != nil && last.of == of {
-		if still, err := c.stillRefused(ctx, s, last.instances); still || err != nil {
+		if still, err := c.stillRefused(ctx, judge, last.instances); still || err != nil {
 			return last.instances, true, err
+		}
+		if judge, err = differ.JudgeOf(s, p.states); err != nil { // it has looked at one
+			return nil, false, err
 		}
 	}
 	for _, version := range judge.Versions() {
@@ -96,25 +96,11 @@ func (c *Cluster) instances(ctx context.Context, s *differ.State, recall bool) (
 	return found, false, nil
 }
 
-// fingerprintOf tells a CRD, and what is to become of it, from every other.
-func fingerprintOf(s *differ.State) ([sha256.Size]byte, error) {
-	live := unstructured.Unstructured{Object: s.Live}
-	data, err := json.Marshal([]any{live.GetUID(), live.GetGeneration(), s.Target.Content["spec"]})
-	if err != nil {
-		return [sha256.Size]byte{}, fmt.Errorf("encode: %w", err)
-	}
-	return sha256.Sum256(data), nil
-}
-
 // stillRefused looks again at one object that was refused: were it mended, the
 // others may be, too. That none was refused still counts.
-func (c *Cluster) stillRefused(ctx context.Context, s *differ.State, last *differ.Instances) (bool, error) {
+func (c *Cluster) stillRefused(ctx context.Context, judge *differ.CRDJudge, last *differ.Instances) (bool, error) {
 	if last.Refused == 0 {
 		return true, nil
-	}
-	judge, err := differ.NewCRDJudge(s.Live, s.Target.Content)
-	if err != nil {
-		return false, err
 	}
 	r := last.First[0]
 	gvr := judge.Resource(r.Version)

@@ -352,6 +352,22 @@ func TestCRDSchemaRemembersGood(t *testing.T) {
 	}
 }
 
+// What the same change puts right is nothing to wait for.
+func TestCRDSchemaWithItsObjects(t *testing.T) {
+	b := newToyBox(t)
+	mine := func(spec string) string {
+		return "{apiVersion: NS.example.com/v1, kind: Toy, metadata: {name: mine, namespace: NS}, spec: " + spec + "}"
+	}
+	b.apply(b.want("v1", toys(openToys), mine("{}")))
+	p := b.plan(b.want("v2", toys(closedToys), mine("{}")))
+	if !strings.Contains(show(p), "1 of 1 toys no longer satisfies") {
+		t.Errorf("want it held:\n%s", show(p))
+	}
+	next := b.want("v2", toys(closedToys), mine("{size: 2}"))
+	b.apply(next)
+	b.settled(next)
+}
+
 // A list that fails is never taken for an empty one.
 func TestCRDSchemaListFails(t *testing.T) {
 	b := newToyBox(t)

@@ -36,6 +36,7 @@ type CRDJudge struct {
 	looked  map[string]int // objects by version
 	found   Instances
 	refused map[string]bool // objects that were found already, by name
+	wanted  map[string]map[string]any
 }
 
 // schemaTrial is one version's schema before and after.
@@ -87,7 +88,7 @@ func NewCRDJudge(live, target map[string]any) (*CRDJudge, error) {
 	j := &CRDJudge{
 		kind:   schema.GroupKind{Group: before.Spec.Group, Kind: before.Spec.Names.Kind},
 		same:   unconverted(before) && unconverted(after),
-		looked: map[string]int{}, refused: map[string]bool{},
+		looked: map[string]int{}, refused: map[string]bool{}, wanted: map[string]map[string]any{},
 		found: Instances{Resource: before.Spec.Names.Plural, losesOnly: true},
 	}
 	add := func(from, to *apiextensionsv1.CustomResourceDefinitionVersion) error {
@@ -158,6 +159,10 @@ func (j *CRDJudge) Resource(version string) schema.GroupVersionResource {
 // Takes reports whether an object is of the CRD's kind.
 func (j *CRDJudge) Takes(id ID) bool { return id.Group == j.kind.Group && id.Kind == j.kind.Kind }
 
+// Expect tells of an object that git wants, too: what it will have put right is
+// nothing to wait for.
+func (j *CRDJudge) Expect(wanted map[string]any) { j.wanted[instanceName(wanted)] = wanted }
+
 // Look judges objects as the API server gives them in a version. They are not
 // modified. The error says which object can't be judged, or that the context
 // has ended.
@@ -172,7 +177,7 @@ func (j *CRDJudge) Look(ctx context.Context, version string, objects ...map[stri
 			if t.version != version || j.refused[instanceName(o)] {
 				continue
 			}
-			problems, err := t.problems(ctx, o)
+			problems, err := t.problems(ctx, o, j.wanted[instanceName(o)])
 			if err != nil {
 				return fmt.Errorf("%s: %w", instanceName(o), err)
 			}
@@ -295,8 +300,8 @@ func newProblem(path, what string) problem {
 }
 
 // problems are those that an object has with the new schema, and had not with
-// the old one.
-func (t *schemaTrial) problems(ctx context.Context, o map[string]any) ([]problem, error) {
+// the old one. Where git wants the object, too, they are those that it keeps.
+func (t *schemaTrial) problems(ctx context.Context, o, wanted map[string]any) ([]problem, error) {
 	found, err := t.new.judge(ctx, o)
 	if err != nil || len(found) == 0 {
 		return nil, err
@@ -305,7 +310,15 @@ func (t *schemaTrial) problems(ctx context.Context, o map[string]any) ([]problem
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(found, func(p problem) bool { return slices.Contains(before, p) }), nil
+	found = slices.DeleteFunc(found, func(p problem) bool { return slices.Contains(before, p) })
+	if wanted == nil || wanted["apiVersion"] != o["apiVersion"] {
+		return found, nil
+	}
+	after, err := t.new.judge(ctx, wanted)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(found, func(p problem) bool { return !slices.Contains(after, p) }), nil
 }
 
 // versionSchema is what an API server does to the objects of one version. The

@@ -144,7 +144,7 @@ func look(t testing.TB, states []differ.State, data []byte) {
 		if !differ.IsCRD(s.ID) || s.Live == nil || s.Target == nil {
 			continue
 		}
-		judge, err := differ.NewCRDJudge(s.Live, s.Target.Content)
+		judge, err := differ.JudgeOf(s, states)
 		if err != nil {
 			continue // Compare says so
 		}

@@ -12,6 +12,21 @@ import (
 // resources: the built-in one, and what git puts in its place.
 const ruleCRDSchema = "crd-schema"
 
+// JudgeOf judges a CRD that is there and wanted. It knows of the custom resources
+// that are wanted with it.
+func JudgeOf(crd *State, all []State) (*CRDJudge, error) {
+	j, err := NewCRDJudge(crd.Live, content(crd.Target))
+	if err != nil {
+		return nil, err
+	}
+	for i := range all {
+		if wanted := content(all[i].Target); wanted != nil && j.Takes(all[i].ID) {
+			j.Expect(wanted)
+		}
+	}
+	return j, nil
+}
+
 // judgeInstances holds a CRD whose new schema custom resources do not satisfy,
 // and asks for these where they were not read. It is apart from the rules on
 // fields, so that allowing a change of the versions doesn't allow this, too. An
@@ -27,16 +42,16 @@ func (c *comparison) judgeInstances(rows []row, hash io.Writer) ObjectState {
 		return StateSynced
 	}
 	if r.Effect == v1alpha1.EffectAllow {
-		c.tried(r, event(w), w, OutcomeFires)
+		c.tried(r, event(w), nil, OutcomeFires)
 		return StateSynced
 	}
 	because, refused := c.verdict()
 	c.change.Because = because
 	if !refused {
-		c.tried(r, event(w), w, OutcomeCondition)
+		c.tried(r, event(w), nil, OutcomeCondition)
 		return StateSynced
 	}
-	c.tried(r, event(w), w, OutcomeFires)
+	c.tried(r, event(w), nil, OutcomeFires)
 	_, _ = io.WriteString(hash, ruleCRDSchema) // a hash takes everything
 	c.change.Rule = r.Name
 	switch r.Effect {
@@ -79,7 +94,7 @@ func (c *comparison) findJudged(w *row) *rule {
 		if yes, err := c.applies(r, w, nil); yes || err != nil {
 			return r
 		}
-		c.tried(r, event(w), w, OutcomeCondition)
+		c.tried(r, event(w), nil, OutcomeCondition)
 	}
 	return nil
 }

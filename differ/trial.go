@@ -21,7 +21,7 @@ const (
 // does not deny stops nothing.
 type Trial struct {
 	ID ID `json:"object"`
-	// Path of the field; empty for a deletion of the object.
+	// Path of the field; empty where the object as a whole is meant.
 	Path    string         `json:"path,omitempty"`
 	Event   v1alpha1.Event `json:"event"`
 	Rule    string         `json:"rule"`
