@@ -32,7 +32,8 @@ with the rule and its reason. It writes nothing.
 
 With --recorded, --target or --live it compares files of objects instead, and
 asks neither git nor a cluster: a file that is left out or empty means that
-none of the objects is there. The schemas of a current Kubernetes are built in;
+none of the objects is there, and the custom resources among the live objects
+are all that there are of their CRDs. The schemas of a current Kubernetes are built in;
 those of custom resources come from the CRDs among the target and live objects,
 and from the files that --schema names: CRDs, or what one of these prints
   kubectl get crds -o yaml
@@ -54,7 +55,7 @@ Exit codes: 0 same, 1 differs, 2 a component can't be compared.`,
 				return err
 			}
 			if files.asked() {
-				return a.diffFiles(files)
+				return a.diffFiles(cmd.Context(), files)
 			}
 			ctx := cmd.Context()
 			s, err := a.openSession(ctx, args[0], nil)

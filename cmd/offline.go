@@ -3,6 +3,7 @@ package cmd
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -61,6 +62,8 @@ func (o *offline) args(cmd *cobra.Command, given []string) error {
 		return args("", 0, 0)(cmd, given)
 	case o.rules != "":
 		return usagef("--rules is for files; a cluster has the danger rules of git")
+	case len(o.schemas) > 0:
+		return usagef("--schema is for files; a cluster publishes its own")
 	case len(o.approve) > 0:
 		return usagef("--approve is for files; for a cluster approvals stand in git, in approvals/")
 	}
@@ -74,7 +77,7 @@ type compared struct {
 	policy  differ.Policy
 }
 
-func (o *offline) read() (compared, error) {
+func (o *offline) read(ctx context.Context) (compared, error) {
 	if err := oneOf("--drift", o.drift, string(v1alpha1.DriftRestore), string(v1alpha1.DriftReport)); err != nil {
 		return compared{}, err
 	}
@@ -90,12 +93,40 @@ func (o *offline) read() (compared, error) {
 	if err != nil {
 		return compared{}, err
 	}
+	if err := judgeCRDs(ctx, states); err != nil {
+		return compared{}, err
+	}
 	return compared{states: states, schemas: schemas, policy: policy}, nil
 }
 
+// judgeCRDs takes the custom resources among the live objects for those that the
+// cluster has.
+func judgeCRDs(ctx context.Context, states []differ.State) error {
+	for i := range states {
+		s := &states[i]
+		if !differ.IsCRD(s.ID) || s.Live == nil || s.Target == nil {
+			continue
+		}
+		judge, err := differ.JudgeOf(s, states)
+		if err != nil {
+			continue // Compare holds the CRD, and says so
+		}
+		for k := range states {
+			if states[k].Live == nil || !judge.Takes(states[k].ID) {
+				continue
+			}
+			if err := judge.LookAtAll(ctx, states[k].Live); err != nil {
+				return fmt.Errorf("judge %s: %w", s.ID, err)
+			}
+		}
+		s.Instances = judge.Instances()
+	}
+	return nil
+}
+
 // diffFiles compares files; nothing is asked of a cluster or of git.
-func (a *app) diffFiles(o offline) error {
-	c, err := o.read()
+func (a *app) diffFiles(ctx context.Context, o offline) error {
+	c, err := o.read(ctx)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -78,14 +79,14 @@ Exit codes: 0 printed, 2 a file can't be read or a rule is malformed.`,
   keelson policy test --target new.yaml --live live.yaml --rules rules.yaml`,
 		Args:              args("none", 0, 0),
 		ValidArgsFunction: cobra.NoFileCompletions,
-		RunE: func(*cobra.Command, []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
 				return err
 			}
 			if !files.asked() {
 				return usagef("give files with --recorded, --target or --live")
 			}
-			return a.tryRules(files)
+			return a.tryRules(cmd.Context(), files)
 		},
 	}
 	f := cmd.Flags()
@@ -100,8 +101,8 @@ type triedRule struct {
 	Action string `json:"action,omitempty"`
 }
 
-func (a *app) tryRules(o offline) error {
-	c, err := o.read()
+func (a *app) tryRules(ctx context.Context, o offline) error {
+	c, err := o.read(ctx)
 	if err != nil {
 		return err
 	}

@@ -116,6 +116,24 @@ func TestDiffFilesSchemaOfTarget(t *testing.T) {
 	keelson(t, files(t, widget, target, widgets+widget)...).want(t, 1).says(t, `.spec.parts[name="b"].size @@ set`)
 }
 
+// What becomes of the live custom resources holds a CRD offline, too; a rule of
+// the name in a file lets it pass, and policy test shows it.
+func TestDiffFilesCRDSchema(t *testing.T) {
+	t.Parallel()
+	required := strings.Replace(widgets, "required: [name]", "required: [name, size]", 1)
+	bad := strings.ReplaceAll(widget, "size: 2", "")
+	args := files(t, widgets, required, widgets+widget+strings.ReplaceAll(bad, "name: w", "name: bad"))
+	keelson(t, args...).want(t, 1).
+		says(t, "HELD", "rule crd-schema: 1 of 2 widgets no longer satisfies the schema: prod/bad: .spec.parts[1].size is required", "1 held")
+	keelson(t, files(t, widgets, required, widgets+widget)...).want(t, 1).says(t, "1 to update")
+	keelson(t, files(t, widgets+bad, required+widget, widgets+bad)...).want(t, 1).says(t, "2 to update")
+	args[0] = "test"
+	keelson(t, append([]string{"policy"}, args...)...).want(t, 0).says(t, "crd-schema", "fires", "held")
+	args[0] = "diff"
+	rules := write(t, "rules", "[{name: crd-schema, path: .spec.versions, effect: allow, because: nobody reads it}]")
+	keelson(t, append(args, "--rules", rules)...).want(t, 1).says(t, "1 to update").saysNot(t, "HELD")
+}
+
 // OpenKruise's CRDs, as its project ships them.
 func TestDiffFilesKruise(t *testing.T) {
 	t.Parallel()
