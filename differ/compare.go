@@ -244,8 +244,8 @@ func (c *comparison) remove() {
 	}
 	switch {
 	case c.recorded == nil:
-		// Found by label alone. Without a record nothing is deleted by inference.
-		c.change.Because = "not in the record"
+		// Somebody else's, or found by label alone: without a record nothing is
+		// deleted by inference.
 	case c.state.RecordedUID != "" && nested(c.state.Live, "metadata", "uid") != c.state.RecordedUID:
 		forget("somebody deleted it and created another of its name, which was left in place")
 	case !c.policy.AnyComponent && nested(c.live, "metadata", "labels", v1alpha1.LabelComponent) != c.policy.Component:

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/rogpeppe/go-internal/diff"
 	"sigs.k8s.io/yaml"
 )
 
@@ -136,19 +137,33 @@ func (t *text) line(color, s string) {
 	t.b.WriteString(s + "\n")
 }
 
-func (t *text) change(c *Change) {
-	verb := c.Op.String()
+// verb says what happens to the object.
+func (c *Change) verb() string {
 	switch {
 	case c.State == StateHeld && c.Op == OpUpdate:
-		verb = "HELD in part"
+		return "HELD in part"
 	case c.State == StateHeld:
-		verb = "HELD"
+		return "HELD"
 	case c.State == StateDenied:
-		verb = "DENIED"
+		return "DENIED"
 	case c.Op == OpForget:
-		verb = "forget"
+		return "forget"
+	case c.Op == OpNone && c.State == StateSynced && slices.ContainsFunc(c.Fields, func(f Field) bool { return f.Action == ActionKeep }):
+		return "keep"
 	}
-	t.line(ansiBold, fmt.Sprintf("%s %s", verb, c.ID))
+	return c.Op.String()
+}
+
+func (t *text) change(c *Change) {
+	color := ansiBold
+	switch c.State {
+	case StateDenied:
+		color += ansiRed
+	case StateHeld:
+		color += ansiYellow
+	case StateSynced, StateChanged:
+	}
+	t.line(color, fmt.Sprintf("%s %s", c.verb(), c.ID))
 	if c.Rule != "" || c.Because != "" {
 		t.reason(c.Rule, c.Because)
 	}
@@ -158,6 +173,12 @@ func (t *text) change(c *Change) {
 	if c.Approvable() {
 		t.line(ansiYellow, "! to approve: hash "+c.Hash)
 	}
+	t.body(c)
+	t.line("", "")
+}
+
+// body is a unified diff of the object, one hunk a field.
+func (t *text) body(c *Change) {
 	switch c.Op {
 	case OpCreate:
 		t.line("", "--- absent")
@@ -174,12 +195,30 @@ func (t *text) change(c *Change) {
 			t.line("", "--- live")
 			t.line("", "+++ "+c.Source.String())
 		}
-		for _, f := range c.Fields {
+		for _, f := range byUrgency(c.Fields) {
 			t.field(f)
 		}
 		t.additions(c.Admission)
 	}
-	t.line("", "")
+}
+
+// byUrgency puts the fields on top that do not go their way.
+func byUrgency(fields []Field) []Field {
+	rank := func(f Field) int {
+		switch f.Action {
+		case ActionDeny:
+			return 0
+		case ActionHold:
+			return 1
+		case ActionKeep:
+			return 2
+		default:
+			return 3
+		}
+	}
+	out := slices.Clone(fields)
+	slices.SortStableFunc(out, func(a, b Field) int { return rank(a) - rank(b) })
+	return out
 }
 
 // Approvable reports whether the change is held, and an approval in git would let
@@ -224,22 +263,62 @@ func (t *text) field(f Field) {
 			t.value("", " ", f.Live)
 		}
 	case ActionSet, ActionRestore, ActionRemove, ActionHold, ActionDeny:
-		if f.Live != nil {
-			t.value(ansiRed, "-", f.Live)
-		}
-		if f.Target != nil {
-			t.value(ansiGreen, "+", f.Target)
+		t.difference(f.Live, f.Target)
+	}
+}
+
+// difference shows an old and a new value, each nil where absent; of those that
+// have many lines what differs, and what stands around it.
+func (t *text) difference(before, after any) {
+	a, b := linesOf(before, after), linesOf(after, before)
+	oneLine := func(s string) bool { return !strings.Contains(strings.TrimSuffix(s, "\n"), "\n") }
+	if a == b || oneLine(a) || oneLine(b) {
+		t.lines(ansiRed, "-", a)
+		t.lines(ansiGreen, "+", b)
+		return
+	}
+	hunks := false
+	for line := range strings.Lines(string(diff.Diff("", []byte(a), "", []byte(b)))) {
+		line = strings.TrimSuffix(line, "\n")
+		switch {
+		case strings.HasPrefix(line, "@@"):
+			hunks = true
+			if !strings.HasPrefix(line, "@@ -1,") { // from the start on, no place needs telling
+				t.line(ansiCyan, line)
+			}
+		case !hunks: // the heading, which names files
+		case line[0] == '-':
+			t.line(ansiRed, line)
+		case line[0] == '+':
+			t.line(ansiGreen, line)
+		default:
+			t.line("", line)
 		}
 	}
 }
 
-// value writes a value as YAML, every line behind a mark.
-func (t *text) value(color, mark string, v any) {
+// linesOf writes a value as YAML; a text as it is, if the other value is one, too.
+func linesOf(v, other any) string {
+	if v == nil {
+		return ""
+	}
+	s, isText := v.(string)
+	o, isToo := other.(string)
+	if isText && isToo && strings.Contains(s, "\n") && strings.Contains(o, "\n") {
+		return s
+	}
 	data, err := yaml.Marshal(v)
 	if err != nil {
-		data = []byte(fmt.Sprint(v))
+		return fmt.Sprintln(v)
 	}
-	for line := range strings.Lines(string(data)) {
+	return string(data)
+}
+
+// value writes a value as YAML, every line behind a mark.
+func (t *text) value(color, mark string, v any) { t.lines(color, mark, linesOf(v, nil)) }
+
+func (t *text) lines(color, mark, text string) {
+	for line := range strings.Lines(text) {
 		t.line(color, mark+strings.TrimSuffix(line, "\n"))
 	}
 }
