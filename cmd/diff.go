@@ -29,11 +29,13 @@ with the rule and its reason. It writes nothing.
             left out, and the data of Secrets is masked
   -o patch  what would be sent, object by object, as YAML, with the data of
             Secrets masked
+  -o markdown  for a comment on a pull request: what is held, denied or kept on
+            top, long values cut
 
 With --recorded, --target or --live it compares files of objects instead, and
 asks neither git nor a cluster: a file that is left out or empty means that
 none of the objects is there, and the custom resources among the live objects
-are all that there are of their CRDs. The schemas of a current Kubernetes are built in;
+are all that there are. The schemas of a current Kubernetes are built in;
 those of custom resources come from the CRDs among the target and live objects,
 and from the files that --schema names: CRDs, or what one of these prints
   kubectl get crds -o yaml
@@ -51,7 +53,7 @@ Exit codes: 0 same, 1 differs, 2 a component can't be compared.`,
 		Args:              files.args,
 		ValidArgsFunction: a.completeNames(-1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML, outputPatch); err != nil {
+			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML, outputPatch, outputMarkdown); err != nil {
 				return err
 			}
 			if files.asked() {
@@ -111,6 +113,8 @@ func (a *app) showDiff(cluster string, plans []planned) error {
 		err = a.encode(all)
 	case outputPatch:
 		err = a.showPatches(all)
+	case outputMarkdown:
+		err = a.showMarkdown(cluster, plans, all)
 	default:
 		err = a.showPlans(cluster, plans, all)
 	}
@@ -158,6 +162,25 @@ func (a *app) showPlans(cluster string, plans []planned, all differ.Plan) error 
 		what = fmt.Sprintf("%d of %s %s: %s", differing, plural(compared, "component", "components"), verb, all.Summary())
 	}
 	b.WriteString(paint.paint(verdict(differing == 0), cluster+": "+what) + "\n")
+	return a.write(b.Bytes())
+}
+
+// showMarkdown gives each component that has something to show a heading of its
+// own.
+func (a *app) showMarkdown(cluster string, plans []planned, all differ.Plan) error {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s: %s\n\n", differ.MarkdownCode(cluster), all.Summary())
+	for i := range plans {
+		p := &plans[i]
+		if p.err != nil || !p.Plan.Shows() {
+			continue
+		}
+		fmt.Fprintf(&b, "## %s\n\n", differ.MarkdownCode(p.title()))
+		if err := p.Plan.WriteMarkdown(&b); err != nil {
+			return err
+		}
+		b.WriteString("\n")
+	}
 	return a.write(b.Bytes())
 }
 

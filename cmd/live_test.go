@@ -144,6 +144,8 @@ func TestApply(t *testing.T) {
 		t.Errorf("got %v", fields)
 	}
 	quiet(f.in(world{columns: 80}, "diff", "prod", "web")).want(t, 1).says(t, "\x1b[31m-9", "\x1b[32m+3").saysNot(t, "drifted")
+	quiet(f.keelson("diff", "prod", "-o", "markdown")).want(t, 1).
+		says(t, "`prod`: 2 to update\n", "## `web ", "### update `Deployment.apps web/web`", "-9\n+3\n").saysNot(t, "gadgets v")
 	quiet(f.keelson("diff", "prod", "web", "-o", "patch")).want(t, 1).says(t,
 		"---\n# update Deployment.apps web/web: apply --server-side --field-manager=keelson --force-conflicts\n",
 		"replicas: 3", "resourceVersion:", "password: '***'")

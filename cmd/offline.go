@@ -139,6 +139,11 @@ func (a *app) diffFiles(ctx context.Context, o offline) error {
 		err = a.encode(plan)
 	case outputPatch:
 		err = a.showPatches(plan)
+	case outputMarkdown:
+		var b bytes.Buffer
+		if err = plan.WriteMarkdown(&b); err == nil {
+			err = a.write(b.Bytes())
+		}
 	default:
 		err = a.showOffline(plan)
 	}

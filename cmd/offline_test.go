@@ -125,10 +125,21 @@ func TestDiffFilesJSON(t *testing.T) {
 	}
 }
 
+// What a pull request shows: what is held on top, then the diffs.
+func TestDiffFilesMarkdown(t *testing.T) {
+	t.Parallel()
+	target := strings.NewReplacer("{app: web}", "{app: api}", "web:v1", "web:v2").Replace(web)
+	got := keelson(t, append(files(t, web, target, web), "-o", "markdown")...).want(t, 1)
+	got.says(t, "1 held\n\n### Held, denied or kept\n\n- **HELD** `Deployment.apps prod/web`; to approve: hash `",
+		"  - hold `.spec.selector`, rule `workload-selector`: `a selector is immutable", "```diff\n--- live\n",
+		"@@ .spec.template.spec.containers[name=\"web\"].image @@ set\n-web:v1\n+web:v2\n")
+	keelson(t, append(files(t, web, web, web), "-o", "markdown")...).want(t, 0).says(t, "in sync\n")
+}
+
 // Secret data appears in no format; with a key of one's own the hashes stay.
 func TestDiffFilesMasksSecrets(t *testing.T) {
 	t.Parallel()
-	for _, format := range []string{"text", "json", "patch"} {
+	for _, format := range []string{"text", "json", "patch", "markdown"} {
 		args := append(files(t, "", settings, ""), "-o", format)
 		keelson(t, args...).want(t, 1).saysNot(t, "hunter2", "aHVudGVyMg")
 	}

@@ -17,6 +17,8 @@ const (
 	outputJSON  = "json"
 	outputYAML  = "yaml"
 	outputPatch = "patch"
+	// outputMarkdown is for a comment on a pull request.
+	outputMarkdown = "markdown"
 )
 
 // The values of --color.

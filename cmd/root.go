@@ -166,7 +166,7 @@ func (a *app) globalFlags(root *cobra.Command) {
 	f := root.PersistentFlags()
 	f.StringVar(&a.repo, "repo", ".", "fleet repository: a `PATH|URL`")
 	f.StringVar(&a.revision, "revision", "", "branch, tag or commit `REV` of it (default its HEAD)")
-	f.StringVarP(&a.output, "output", "o", outputText, "`FORMAT` of the output: text, json or yaml;\ndiff has patch, too")
+	f.StringVarP(&a.output, "output", "o", outputText, "`FORMAT` of the output: text, json or yaml;\ndiff has patch and markdown, too")
 	f.StringVar(&a.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: KUBECONFIG, as kubectl)")
 	f.StringVar(&a.context, "context", "", "`CONTEXT` of the hub in the kubeconfig")
 	f.StringVar(&a.color, "color", colorAuto, "`WHEN` to color the output: auto, always or never")

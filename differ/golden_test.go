@@ -53,6 +53,7 @@ const component = "web"
 //	             of the cluster
 //	want.txt     the diff as text, then what would be sent; -update rewrites it
 //	want.json    the same as JSON, where a case has it
+//	want.md      the same as Markdown, where a case has it
 func TestGolden(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("testdata/*.txtar")
@@ -104,11 +105,14 @@ func runCase(t *testing.T, file string) {
 	if section("want.json") != nil {
 		got["want.json"] = shown
 	}
-	var text bytes.Buffer
-	if err := plan.WriteText(&text, true); err != nil {
+	var text, markdown bytes.Buffer
+	if err := errors.Join(plan.WriteText(&text, true), plan.WriteMarkdown(&markdown)); err != nil {
 		t.Fatal(err)
 	}
-	noSecrets(t, states, text.String(), shown)
+	if section("want.md") != nil {
+		got["want.md"] = markdown.String()
+	}
+	noSecrets(t, states, text.String(), shown, markdown.String())
 	if *update {
 		rewrite(t, file, archive, got)
 		return

@@ -56,14 +56,7 @@ func (p Plan) MarshalJSON() ([]byte, error) {
 // or denied on top, each with its rule and reason. Settled objects are left out.
 func (p Plan) WriteText(w io.Writer, color bool) error {
 	t := text{color: color}
-	order := make([]*Change, 0, len(p.Changes))
-	for i := range p.Changes {
-		if c := &p.Changes[i]; c.State != StateSynced || len(c.Fields) > 0 || c.Because != "" {
-			order = append(order, c)
-		}
-	}
-	slices.SortStableFunc(order, func(a, b *Change) int { return int(b.State) - int(a.State) })
-	for _, c := range order {
+	for _, c := range p.shown() {
 		t.change(c)
 	}
 	_, err := io.WriteString(w, t.b.String())
@@ -71,6 +64,21 @@ func (p Plan) WriteText(w io.Writer, color bool) error {
 		return fmt.Errorf("write diff: %w", err)
 	}
 	return nil
+}
+
+// Shows reports whether there is more to show than that nothing differs.
+func (p Plan) Shows() bool { return len(p.shown()) > 0 }
+
+// shown are the changes that are worth a word, the worst first.
+func (p Plan) shown() []*Change {
+	order := make([]*Change, 0, len(p.Changes))
+	for i := range p.Changes {
+		if c := &p.Changes[i]; c.State != StateSynced || len(c.Fields) > 0 || c.Because != "" {
+			order = append(order, c)
+		}
+	}
+	slices.SortStableFunc(order, func(a, b *Change) int { return int(b.State) - int(a.State) })
+	return order
 }
 
 // Summary counts the plan in one line: "2 to update, 1 held".

@@ -1,0 +1,196 @@
+package differ
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// Bounds of a Markdown report. Forges take comments of 64 KiB.
+const (
+	markdownSize  = 60_000 // bytes; beyond it objects are only named
+	markdownLines = 120    // of one object's diff
+	markdownLine  = 500    // bytes of one line or reason
+	markdownItems = 30     // objects on top, fields of one, and objects that are only named
+)
+
+// WriteMarkdown writes the plan for a comment on a pull request: a line that
+// counts, what is denied, held or kept with its rule, reason and hash to
+// approve, then each object with a unified diff. What is cut says how much.
+//
+// All that comes from a cluster, a chart or a rule stands in code spans and fenced
+// blocks that it can't end: it makes no link, mention, image, heading or HTML.
+func (p Plan) WriteMarkdown(w io.Writer) error {
+	m := markdown{}
+	m.printf("%s\n", p.Summary())
+	order := p.shown()
+	m.attention(order)
+	m.objects(order)
+	if _, err := io.WriteString(w, m.b.String()); err != nil {
+		return fmt.Errorf("write diff: %w", err)
+	}
+	return nil
+}
+
+// MarkdownCode is a code span that shows a text as it is, on one line.
+func MarkdownCode(s string) string {
+	s = strings.ReplaceAll(printable(s), "\t", " ")
+	if s == "" {
+		return ""
+	}
+	fence := strings.Repeat("`", longestRun(s)+1)
+	// A space on both sides is taken off again, if there is anything else. Without
+	// it a backtick at an end would lengthen the fence.
+	if strings.HasPrefix(s, "`") || strings.HasSuffix(s, "`") || strings.HasPrefix(s, " ") && strings.HasSuffix(s, " ") && strings.Trim(s, " ") != "" {
+		s = " " + s + " "
+	}
+	return fence + s + fence
+}
+
+// longestRun is the length of the longest run of backticks.
+func longestRun(s string) int {
+	longest, run := 0, 0
+	for _, r := range s {
+		if r != '`' {
+			run = 0
+			continue
+		}
+		run++
+		longest = max(longest, run)
+	}
+	return longest
+}
+
+type markdown struct{ b strings.Builder }
+
+// printf writes words of ours; what comes from elsewhere goes through code.
+func (m *markdown) printf(format string, args ...any) { fmt.Fprintf(&m.b, format, args...) }
+
+// code is a code span of bounded length.
+func code(s string) string { return MarkdownCode(cut(s)) }
+
+// cut shortens a line, and says by how much.
+func cut(s string) string {
+	if len(s) <= markdownLine {
+		return s
+	}
+	end := markdownLine
+	for !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return fmt.Sprintf("%s… (%d bytes more)", s[:end], len(s)-end)
+}
+
+// attention lists what does not go its way.
+func (m *markdown) attention(order []*Change) {
+	listed := 0
+	for _, c := range order {
+		fields := attentive(c)
+		if len(fields) == 0 && c.Rule == "" && c.State < StateHeld {
+			continue
+		}
+		listed++
+		if listed == 1 {
+			m.printf("\n### Held, denied or kept\n\n")
+		}
+		if listed <= markdownItems {
+			m.attentionTo(c, fields)
+		}
+	}
+	if more := listed - markdownItems; more > 0 {
+		m.printf("- and %d more\n", more)
+	}
+}
+
+func attentive(c *Change) []Field {
+	var out []Field
+	for _, f := range byUrgency(c.Fields) {
+		switch f.Action {
+		case ActionDeny, ActionHold, ActionKeep:
+			out = append(out, f)
+		case ActionSet, ActionRestore, ActionRemove, ActionRelease, ActionAdopt:
+			if f.Rule != "" { // approved
+				out = append(out, f)
+			}
+		}
+	}
+	return out
+}
+
+func (m *markdown) attentionTo(c *Change, fields []Field) {
+	m.printf("- **%s** %s", c.verb(), code(c.ID.String()))
+	m.reason(c.Rule, c.Because)
+	if c.Approvable() {
+		m.printf("; to approve: hash %s", code(c.Hash))
+	}
+	m.printf("\n")
+	for i, f := range fields {
+		if i == markdownItems {
+			m.printf("  - and %d more\n", len(fields)-i)
+			return
+		}
+		m.printf("  - %s %s", f.Action, code(f.Path))
+		m.reason(f.Rule, f.Because)
+		m.printf("\n")
+	}
+}
+
+func (m *markdown) reason(rule, because string) {
+	if rule != "" {
+		m.printf(", rule %s", code(rule))
+	}
+	if because != "" {
+		m.printf(": %s", code(because))
+	}
+}
+
+// objects shows the diff of each object, as long as there is room.
+func (m *markdown) objects(order []*Change) {
+	named := 0
+	for _, c := range order {
+		one := markdown{}
+		one.object(c)
+		if m.b.Len()+one.b.Len() <= markdownSize && named == 0 {
+			m.b.WriteString(one.b.String())
+			continue
+		}
+		named++
+		if named == 1 {
+			m.printf("\n### Without their diffs, for want of room\n\n")
+		}
+		if named <= markdownItems {
+			m.printf("- %s %s\n", c.verb(), code(c.ID.String()))
+		}
+	}
+	if more := named - markdownItems; more > 0 {
+		m.printf("- and %d more\n", more)
+	}
+}
+
+func (m *markdown) object(c *Change) {
+	m.printf("\n### %s %s\n", c.verb(), code(c.ID.String()))
+	if c.Because != "" && c.Rule == "" {
+		m.printf("\n%s\n", code(c.Because))
+	}
+	if c.Unpredicted != "" {
+		m.printf("\nno dry run: %s\n", code(c.Unpredicted))
+	}
+	t := text{}
+	t.body(c)
+	if t.b.Len() == 0 {
+		return
+	}
+	var body strings.Builder
+	n := 0
+	for line := range strings.Lines(t.b.String()) {
+		if n++; n <= markdownLines {
+			body.WriteString(cut(strings.TrimSuffix(line, "\n")) + "\n")
+		}
+	}
+	if more := n - markdownLines; more > 0 {
+		fmt.Fprintf(&body, "… %d lines more\n", more)
+	}
+	fence := strings.Repeat("`", max(3, longestRun(body.String())+1))
+	m.printf("\n%sdiff\n%s%s\n", fence, body.String(), fence)
+}
