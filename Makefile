@@ -18,14 +18,19 @@ BENCH ?= .
 BENCHTIME ?= 200ms
 COUNT ?= 6
 BENCHFILE ?= bin/bench.txt
+# MUTANTS faults are made one at a time by make mutate, drawn by MUTATE_SEED.
+MUTANTS ?= 100
+MUTATE_SEED ?= 1
 # VERSION is what `keelson --version` says: the last tag v*, and the commits since.
 VERSION ?= $(shell git describe --tags --always --dirty --match='v*' 2>/dev/null || echo unknown)
 
-# What lint and tests run on, as MODULE:PATTERN. The lab is a module of its own,
-# and so are its benchmarks, of which only lint sees the engines: they need half
-# of Argo CD and Flux, and have no tests.
-package = $(if $(filter lab/bench lab/bench/%,$1),lab/bench:.$(1:lab/bench%=%),$(if $(filter lab/%,$1),lab:./$(1:lab/%=%),.:./$1))
-packages := $(if $(PKG),$(foreach p,$(PKG:./%=%),$(call package,$p)),.:./... lab:./... lab/bench:.)
+# What lint and tests run on, as MODULE:PATTERN. The lab, its benchmarks and what
+# tools need are modules of their own. Of the benchmarks only lint sees the
+# engines: they need half of Argo CD and Flux, and have no tests.
+nested := lab/bench lab tools
+module = $(firstword $(foreach m,$(nested),$(if $(filter $m $m/%,$1),$m)))
+package = $(if $(call module,$1),$(call module,$1):.$(1:$(call module,$1)%=%),.:./$1)
+packages := $(if $(PKG),$(foreach p,$(PKG:./%=%),$(call package,$p)),.:./... lab:./... tools:./... lab/bench:.)
 # Every module, those too that are only built by a tool.
 modules := git ls-files -co --exclude-standard -- go.mod '*/go.mod' | grep -v /testdata/ | xargs -n1 dirname
 
@@ -113,6 +118,12 @@ fuzz: ## run every fuzz target for FUZZTIME (10s)
 		(set -x; go test -C "$$(dirname "$$file")" -run='^$$' -fuzz="^$${func#func }\$$" -fuzztime=$(FUZZTIME) . </dev/null)
 	done <<<"$$targets"
 
+.PHONY: mutate
+mutate: ## make MUTANTS (100) small faults in differ (or PKG), one at a time: its tests must catch 80 % of them
+	@unset KUBEBUILDER_ASSETS
+	go build -C tools -trimpath -o ../bin/mutate ./mutate
+	bin/mutate -n $(MUTANTS) -seed $(MUTATE_SEED) $(or $(PKG),./differ)
+
 .PHONY: lint
 lint: bin/golangci-lint ## run the linters of .golangci.yaml, formatting included
 	@for p in $(packages) $(if $(PKG),,lab/bench:./engines); do
@@ -140,7 +151,7 @@ verify: generate ## fail if generated code, a go.mod or anything else differs fr
 
 .PHONY: fmt
 fmt: bin/golangci-lint ## format the Go files
-	@for dir in . lab lab/bench; do
+	@for dir in . $(nested); do
 		(cd $$dir && '$(CURDIR)/bin/golangci-lint' fmt)
 	done
 

@@ -1,0 +1,268 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// fault is one small mistake that can be made in a file: bytes are replaced.
+type fault struct {
+	file         string
+	line, column int
+	start, end   int // byte offsets
+	with         string
+	what         string // for people
+}
+
+func (f fault) String() string { return fmt.Sprintf("%s:%d:%d: %s", f.file, f.line, f.column, f.what) }
+
+// apply returns the source with the fault in it.
+func (f fault) apply(src []byte) []byte {
+	return slices.Concat(src[:f.start], []byte(f.with), src[f.end:])
+}
+
+// faultsOf returns the faults that can be made in a Go file, in the order of the
+// source. Some don't compile: only the compiler knows which.
+//
+// Left alone is what no test of behavior could tell: sizes given to make, the
+// texts and arguments of errors, and how constants are numbered.
+func faultsOf(file string, src []byte) ([]fault, error) {
+	fset := token.NewFileSet()
+	parsed, err := parser.ParseFile(fset, file, src, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, fmt.Errorf("parse %s: %w", file, err)
+	}
+	f := &finder{file: file, src: src, fset: fset, seen: map[fault]bool{}}
+	ast.Inspect(parsed, f.visit)
+	slices.SortStableFunc(f.out, func(a, b fault) int {
+		return cmp.Or(cmp.Compare(a.start, b.start), cmp.Compare(a.end, b.end), strings.Compare(a.with, b.with))
+	})
+	return f.out, nil
+}
+
+type finder struct {
+	file string
+	src  []byte
+	fset *token.FileSet
+	seen map[fault]bool
+	out  []fault
+}
+
+func (f *finder) offset(p token.Pos) int { return f.fset.Position(p).Offset }
+
+func (f *finder) text(n ast.Node) string { return string(f.src[f.offset(n.Pos()):f.offset(n.End())]) }
+
+// add notes that a range of the source is replaced.
+func (f *finder) add(from, to token.Pos, with, what string) {
+	at := f.fset.Position(from)
+	one := fault{file: f.file, line: at.Line, column: at.Column, start: at.Offset, end: f.offset(to), with: with, what: what}
+	if !f.seen[one] {
+		f.seen[one] = true
+		f.out = append(f.out, one)
+	}
+}
+
+// replace notes that a node becomes another text.
+func (f *finder) replace(n ast.Node, with string) {
+	f.add(n.Pos(), n.End(), with, fmt.Sprintf("%s becomes %s", short(f.text(n)), short(with)))
+}
+
+// operator notes that the operator of an expression becomes another.
+func (f *finder) operator(n ast.Node, at token.Pos, from, to token.Token) {
+	f.add(at, at+token.Pos(len(from.String())), to.String(), fmt.Sprintf("%s becomes %s in %s", from, to, short(f.text(n))))
+}
+
+// drop notes that an element of a list is left out, with its comma.
+func drop[N ast.Node](f *finder, list []N) {
+	for i, n := range list {
+		from, to := n.Pos(), n.End()
+		switch {
+		case i+1 < len(list):
+			to = list[i+1].Pos()
+		case i > 0:
+			from = list[i-1].End()
+		}
+		f.add(from, to, "", short(f.text(n))+" is left out")
+	}
+}
+
+// short is source for one line of output.
+func short(s string) string {
+	const width = 70
+	s = strings.Join(strings.Fields(s), " ")
+	if r := []rune(s); len(r) > width {
+		s = string(r[:width]) + "…"
+	}
+	return "`" + s + "`"
+}
+
+// visit notes the faults of one node, and says whether to look further inside.
+func (f *finder) visit(n ast.Node) bool {
+	switch n := n.(type) {
+	case *ast.GenDecl:
+		return n.Tok != token.IMPORT && !bytes.Contains(f.src[f.offset(n.Pos()):f.offset(n.End())], []byte("iota"))
+	case *ast.Field: // its tag is no value
+		return false
+	case *ast.CallExpr:
+		return f.call(n)
+	case *ast.IfStmt:
+		f.condition(n.Cond)
+	case *ast.UnaryExpr:
+		if n.Op == token.NOT {
+			f.replace(n, f.text(n.X))
+		}
+	case *ast.BinaryExpr:
+		f.binary(n)
+	case *ast.Ident:
+		switch n.Name {
+		case "true":
+			f.replace(n, "false")
+		case "false":
+			f.replace(n, "true")
+		}
+	case *ast.BasicLit:
+		f.number(n)
+	case *ast.ReturnStmt:
+		f.result(n)
+	case *ast.BranchStmt:
+		f.branch(n)
+	case *ast.IncDecStmt:
+		f.operator(n, n.TokPos, n.Tok, map[token.Token]token.Token{token.INC: token.DEC, token.DEC: token.INC}[n.Tok])
+	case *ast.AssignStmt:
+		if to, ok := assignments()[n.Tok]; ok {
+			f.operator(n, n.TokPos, n.Tok, to)
+		}
+	case *ast.BlockStmt:
+		f.statements(n.List)
+	case *ast.CaseClause:
+		f.add(n.Pos(), n.End(), "", short(f.text(n))+" is left out")
+		if len(n.List) > 1 {
+			drop(f, n.List)
+		}
+		f.statements(n.Body)
+	case *ast.CompositeLit:
+		drop(f, n.Elts)
+	}
+	return true
+}
+
+// call swaps min and max, and looks no further where arguments are no behavior.
+func (f *finder) call(n *ast.CallExpr) bool {
+	switch name := f.text(n.Fun); name {
+	case "make", "fmt.Errorf", "errors.New":
+		return false
+	case "min":
+		f.replace(n.Fun, "max")
+	case "max":
+		f.replace(n.Fun, "min")
+	}
+	return true
+}
+
+// condition negates what is no operator: those have faults of their own.
+func (f *finder) condition(n ast.Expr) {
+	switch n := n.(type) {
+	case *ast.BinaryExpr:
+		if n.Op == token.LAND || n.Op == token.LOR {
+			f.replace(n, "!("+f.text(n)+")")
+		}
+	case *ast.UnaryExpr:
+	default:
+		f.replace(n, "!"+f.text(n))
+	}
+}
+
+func (f *finder) binary(n *ast.BinaryExpr) {
+	for _, to := range operators()[n.Op] {
+		f.operator(n, n.OpPos, n.Op, to)
+	}
+	if n.Op == token.LAND || n.Op == token.LOR {
+		f.add(n.Pos(), n.Y.Pos(), "", short(f.text(n.X))+" is left out of "+short(f.text(n)))
+		f.add(n.X.End(), n.End(), "", short(f.text(n.Y))+" is left out of "+short(f.text(n)))
+	}
+}
+
+func operators() map[token.Token][]token.Token {
+	return map[token.Token][]token.Token{
+		token.LAND: {token.LOR}, token.LOR: {token.LAND},
+		token.EQL: {token.NEQ}, token.NEQ: {token.EQL},
+		token.LSS: {token.LEQ, token.GEQ}, token.LEQ: {token.LSS, token.GTR},
+		token.GTR: {token.GEQ, token.LEQ}, token.GEQ: {token.GTR, token.LSS},
+		token.ADD: {token.SUB}, token.SUB: {token.ADD},
+		token.MUL: {token.QUO}, token.QUO: {token.MUL}, token.REM: {token.MUL},
+		token.AND: {token.OR}, token.OR: {token.AND},
+	}
+}
+
+func assignments() map[token.Token]token.Token {
+	return map[token.Token]token.Token{
+		token.ADD_ASSIGN: token.SUB_ASSIGN, token.SUB_ASSIGN: token.ADD_ASSIGN,
+		token.MUL_ASSIGN: token.QUO_ASSIGN, token.QUO_ASSIGN: token.MUL_ASSIGN,
+		token.AND_ASSIGN: token.OR_ASSIGN, token.OR_ASSIGN: token.AND_ASSIGN,
+	}
+}
+
+// number makes integers one larger or smaller.
+func (f *finder) number(n *ast.BasicLit) {
+	i, err := strconv.ParseInt(n.Value, 0, 64)
+	if n.Kind != token.INT || err != nil {
+		return
+	}
+	f.replace(n, strconv.FormatInt(i+1, 10))
+	if i > 0 {
+		f.replace(n, strconv.FormatInt(i-1, 10))
+	}
+}
+
+// result empties a returned text, and swallows a returned error.
+func (f *finder) result(n *ast.ReturnStmt) {
+	for i, r := range n.Results {
+		switch r := r.(type) {
+		case *ast.BasicLit:
+			if r.Kind == token.STRING && r.Value != `""` {
+				f.replace(r, `""`)
+			}
+		case *ast.Ident:
+			if r.Name == "err" && i == len(n.Results)-1 {
+				f.replace(r, "nil")
+			}
+		}
+	}
+}
+
+func (f *finder) branch(n *ast.BranchStmt) {
+	switch {
+	case n.Label != nil:
+	case n.Tok == token.BREAK:
+		f.replace(n, "continue")
+	case n.Tok == token.CONTINUE:
+		f.replace(n, "break")
+	}
+}
+
+// statements leaves out what could have been forgotten.
+func (f *finder) statements(list []ast.Stmt) {
+	for _, s := range list {
+		switch s := s.(type) {
+		case *ast.AssignStmt:
+			if s.Tok == token.DEFINE {
+				continue
+			}
+		case *ast.IfStmt:
+			if s.Else != nil {
+				continue
+			}
+		case *ast.ExprStmt, *ast.IncDecStmt, *ast.BranchStmt, *ast.DeferStmt, *ast.GoStmt, *ast.SendStmt:
+		default:
+			continue
+		}
+		f.add(s.Pos(), s.End(), "", short(f.text(s))+" is left out")
+	}
+}

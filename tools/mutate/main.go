@@ -1,0 +1,58 @@
+// Command mutate seeds faults in a package, one at a time, and counts those that
+// the package's own tests catch:
+//
+//	mutate [-n 100] [-seed 1] [-threshold 80] ./differ
+//
+// A fault is a negated condition, a moved boundary, a forgotten statement, case
+// or operand, and the like. The work tree is never touched: the compiler reads
+// the faulty file in place of the right one. The exit code is 1 when fewer are
+// caught than the threshold says, and 2 when the tests can't be run.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+func main() {
+	s := settings{}
+	flag.IntVar(&s.draw, "n", 100, "how many faults are made")
+	flag.Uint64Var(&s.seed, "seed", 1, "of the draw; the same seed and source give the same faults")
+	flag.IntVar(&s.threshold, "threshold", 80, "`percent` of the faults that must be caught")
+	flag.IntVar(&s.workers, "workers", runtime.NumCPU(), "how many faults are judged at a time")
+	flag.DurationVar(&s.timeout, "timeout", time.Minute, "of the tests with one fault: longer counts as caught")
+	flag.Parse()
+	if flag.NArg() != 1 || s.draw < 1 || s.workers < 1 {
+		fmt.Fprintln(os.Stderr, "mutate: give one package, and at least one fault and worker")
+		os.Exit(2)
+	}
+	s.pkg = flag.Arg(0)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := runIn(ctx, s)
+	stop()
+	if err == nil {
+		return
+	}
+	fmt.Fprintln(os.Stderr, "mutate:", err)
+	if errors.Is(err, errBelow) {
+		os.Exit(1)
+	}
+	os.Exit(2)
+}
+
+// runIn runs in the current folder.
+func runIn(ctx context.Context, s settings) error {
+	dir, err := os.Getwd()
+	if err != nil {
+		return fmt.Errorf("find the current folder: %w", err)
+	}
+	s.from = dir
+	return run(ctx, os.Stdout, s)
+}
