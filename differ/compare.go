@@ -66,8 +66,9 @@ func (e *DuplicateError) Error() string { return "object " + e.ID.String() + " s
 // Compare returns the plan that takes every Live to its Target.
 //
 // Arguments are not modified, and their order does not matter. The error is a
-// [*DuplicateError], or says which object's managedFields can't be read or
-// which one is nested too deeply; with an error the plan is empty. Time is
+// [*DuplicateError], or names the object and the path of what is no JSON, nested
+// too deeply or larger than any API server takes, or says whose managedFields
+// can't be read; with an error the plan is empty. Time is
 // linear in the number of leaf fields (BenchmarkCompareLeaves).
 func Compare(schemas Schemas, states []State, policy Policy) (Plan, error) {
 	states = slices.Clone(states)
@@ -158,7 +159,7 @@ func newComparison(schemas Schemas, s State, policy Policy) *comparison {
 // run fills in the change.
 func (c *comparison) run() error {
 	for _, err := range []error{
-		checkDepth("recorded", c.recorded), checkDepth("target", c.target), checkDepth("live", c.live),
+		checkObject("recorded object", c.recorded), checkTarget(c.state.Target, c.target), checkObject("live object", c.live),
 	} {
 		if err != nil {
 			return err
@@ -615,7 +616,7 @@ func Residue(schemas Schemas, change Change, answer map[string]any, policy Polic
 		target: change.Patch, live: canonical(answer),
 	}
 	c.typ, c.schema = schemas.typeOf(schema.FromAPIVersionAndKind(change.APIVersion, change.ID.Kind))
-	if checkDepth("live", c.live) != nil {
+	if checkObject("live object", c.live) != nil {
 		return nil // Compare will say so
 	}
 	var out []string

@@ -21,7 +21,10 @@ var MaskValue = maskValue
 
 var IsMasked = isMasked
 
-const MaxDepth = maxDepth
+const (
+	MaxDepth = maxDepth
+	MaxBytes = maxBytes
+)
 
 func (s Schemas) TypeOf(gvk schema.GroupVersionKind) typed.ParseableType {
 	t, _ := s.typeOf(gvk)

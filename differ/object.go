@@ -1,45 +1,11 @@
 package differ
 
 import (
-	"errors"
-	"fmt"
 	"maps"
 
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 	smdschema "sigs.k8s.io/structured-merge-diff/v4/schema"
 )
-
-// maxDepth bounds how deep an object may be nested. The deepest CRDs that
-// people write stay below 100; beyond this one somebody wants a stack to overflow.
-const maxDepth = 500
-
-var errTooDeep = errors.New("nested too deeply")
-
-// checkDepth refuses an object that recursion would not survive.
-func checkDepth(what string, object map[string]any) error {
-	if object != nil && deeper(object, maxDepth) {
-		return fmt.Errorf("the %s object: %w: more than %d levels", what, errTooDeep, maxDepth)
-	}
-	return nil
-}
-
-func deeper(v any, levels int) bool {
-	switch v := v.(type) {
-	case map[string]any:
-		for _, child := range v {
-			if levels == 0 || deeper(child, levels-1) {
-				return true
-			}
-		}
-	case []any:
-		for _, child := range v {
-			if levels == 0 || deeper(child, levels-1) {
-				return true
-			}
-		}
-	}
-	return false
-}
 
 // carver cuts objects along sets of fields. What it returns shares values with
 // what it was given, but never changes it.

@@ -39,8 +39,12 @@ type Addition struct {
 // refuse, whatever is approved.
 const ruleRefused = "refused"
 
-// foresee takes in what a dry run has said.
+// foresee takes in what a dry run has said, and what needs none.
 func (c *comparison) foresee() {
+	if why := c.unfit(); why != "" && c.change.Op != OpNone {
+		c.refuse(why)
+		return
+	}
 	d := c.state.DryRun
 	if d == nil || c.change.Op != OpUpdate && c.change.Op != OpCreate {
 		return
@@ -51,7 +55,7 @@ func (c *comparison) foresee() {
 	case len(d.Refused) > 0 && c.nulls(d.Refused):
 	case len(d.Refused) > 0:
 		c.refused(d.Refused)
-	case d.Answer == nil || checkDepth("predicted", answer) != nil:
+	case d.Answer == nil || checkObject("predicted object", answer) != nil:
 	case c.change.Op == OpUpdate && !c.who.read && equal(answer, any(c.live)):
 		c.change.Op, c.change.RecordStale, c.change.OwnersUnread = OpNone, false, true
 	case c.change.Op == OpUpdate && c.moot(answer):
@@ -126,8 +130,25 @@ func (c *comparison) refused(causes []Cause) {
 	case immutable:
 		c.change.stop(StateHeld, ruleImmutable, why+": the object would have to be deleted and created anew")
 	default:
-		c.change.stop(StateHeld, ruleRefused, "the API server would refuse it: "+why)
+		c.refuse(why)
 	}
+}
+
+func (c *comparison) refuse(why string) {
+	c.change.stop(StateHeld, ruleRefused, "the API server would refuse it: "+why)
+}
+
+// unfit says where git wants a value of another type than the schema; "" where
+// all fit. Only what is to be set is asked: were the schema out of date, live
+// would have such a value, too.
+func (c *comparison) unfit() string {
+	for i := range c.differing {
+		w := &c.differing[i]
+		if why := misfit(c.typ.Schema, w.ref, w.t.value, w.path); why != "" {
+			return why
+		}
+	}
+	return ""
 }
 
 // immutableCause reports whether a cause is about a field that is known to be

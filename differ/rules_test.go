@@ -3,7 +3,6 @@ package differ_test
 import (
 	"fmt"
 	"maps"
-	"runtime/debug"
 	"strings"
 	"testing"
 
@@ -200,69 +199,5 @@ func TestDuplicateStates(t *testing.T) {
 	_, err := differ.Compare(nil, []differ.State{{ID: id}, {ID: differ.ID{Kind: "ConfigMap"}}, {ID: id}}, differ.Policy{})
 	if diff := cmp.Diff(&differ.DuplicateError{ID: id}, err); diff != "" {
 		t.Error(diff)
-	}
-}
-
-// An object that would overflow the stack of a naive recursion is an error that
-// names the object and the side, and nothing of the plan is left.
-func TestTooDeep(t *testing.T) {
-	t.Parallel()
-	deep := func(levels int) map[string]any {
-		var v any = "x"
-		for i := range levels {
-			if i%2 == 0 {
-				v = []any{v}
-			} else {
-				v = map[string]any{"a": v}
-			}
-		}
-		return map[string]any{"apiVersion": "nobody.knows/v1", "kind": "Thing", "spec": v}
-	}
-	flat := deep(1)
-	for side, state := range map[string]differ.State{
-		"target":   {Target: &renderer.Object{Content: deep(10_000)}},
-		"live":     {Target: &renderer.Object{Content: flat}, Recorded: flat, Live: deep(10_000)},
-		"recorded": {Target: &renderer.Object{Content: flat}, Recorded: deep(10_000), Live: flat},
-	} {
-		state.ID = differ.ID{Group: "nobody.knows", Kind: "Thing", Name: "deep"}
-		plan, err := differ.Compare(nil, []differ.State{state, {ID: differ.ID{Kind: "Other"}}}, differ.Policy{})
-		if err == nil || !strings.Contains(err.Error(), "Thing.nobody.knows deep: the "+side+" object") || len(plan.Changes) > 0 {
-			t.Errorf("%s: error is %v with %d changes", side, err, len(plan.Changes))
-		}
-	}
-	deepest := deep(differ.MaxDepth - 1)
-	_, err := differ.Compare(nil, []differ.State{{
-		ID: differ.ID{Kind: "Thing"}, Recorded: deepest, Target: &renderer.Object{Content: deepest}, Live: deepest,
-	}}, differ.Policy{})
-	if err != nil {
-		t.Errorf("an object at the limit: %v", err)
-	}
-}
-
-// A stack far smaller than Go's default takes the deepest object.
-func TestDeepestObjectNeedsLittleStack(t *testing.T) {
-	previous := debug.SetMaxStack(4 << 20)
-	defer debug.SetMaxStack(previous)
-	var v any = "x"
-	for range differ.MaxDepth - 3 {
-		v = map[string]any{"a": v}
-	}
-	o := map[string]any{"apiVersion": "nobody.knows/v1", "kind": "Thing", "spec": v}
-	live := map[string]any{"apiVersion": "nobody.knows/v1", "kind": "Thing", "spec": map[string]any{}}
-	plan, err := differ.Compare(nil, []differ.State{{
-		ID: differ.ID{Group: "nobody.knows", Kind: "Thing"}, Recorded: live, Target: &renderer.Object{Content: o}, Live: live,
-	}}, differ.Policy{})
-	if err != nil || plan.Count(differ.OpUpdate) != 1 {
-		t.Errorf("%d updates, error %v", plan.Count(differ.OpUpdate), err)
-	}
-}
-
-// A path in the table of fixed fields that is malformed would match nothing.
-func TestFixedFields(t *testing.T) {
-	t.Parallel()
-	for _, path := range differ.FixedPaths() {
-		if p, err := differ.ParsePattern(path); err != nil || len(p) == 0 {
-			t.Errorf("path %q: %v", path, err)
-		}
 	}
 }
