@@ -207,6 +207,7 @@ type comparison struct {
 	newToKeelson bool             // exists, and Keelson never wrote to it
 	rebuilt      bool             // what was recorded is told from managedFields
 	hollow       []fieldpath.Path // maps and lists that are wanted empty, and are not
+	normals      map[string]bool  // state.Normal; nil until a row needs them
 	rules        []*rule          // those for the object; nil until a row needs them
 	known        map[string]any   // what conditions may read, whatever the field
 	immutable    []pattern        // fields that no update changes; nil until a row needs them
@@ -481,7 +482,13 @@ func identity(p fieldpath.Path) bool {
 // normal reports whether the API server has shown the live value to be what it
 // makes of the given one.
 func (c *comparison) normal(w *row, sent cell) bool {
-	return len(c.state.Normal) > 0 && slices.Contains(c.state.Normal, c.hash(w, sent))
+	if c.normals == nil && len(c.state.Normal) > 0 {
+		c.normals = make(map[string]bool, len(c.state.Normal))
+		for _, hash := range c.state.Normal {
+			c.normals[hash] = true
+		}
+	}
+	return len(c.normals) > 0 && c.normals[c.hash(w, sent)]
 }
 
 // bytes tells a row from every other by its path, what was sent and what is there.

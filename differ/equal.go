@@ -1,7 +1,11 @@
 package differ
 
 import (
+	"fmt"
+	"maps"
+	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -193,13 +197,13 @@ func equal(a, b any) bool {
 		case int64:
 			return a == b
 		case float64:
-			return float64(a) == b
+			return same(a, b)
 		}
 		return false
 	case float64:
 		switch b := b.(type) {
 		case int64:
-			return a == float64(b)
+			return same(b, a)
 		case float64:
 			return a == b
 		}
@@ -220,4 +224,47 @@ func equalMaps(a, b map[string]any) bool {
 		}
 	}
 	return true
+}
+
+// same reports whether a float is that integer, and not only near it: beyond
+// 2^53 floats have gaps.
+func same(i int64, f float64) bool {
+	whole, ok := integer(f)
+	return ok && whole == i
+}
+
+func integer(f float64) (int64, bool) {
+	const limit = 1 << 63
+	return int64(f), f == math.Trunc(f) && -limit <= f && f < limit
+}
+
+// appendKey appends a text that is the same for values that are [equal], and for
+// no others.
+func appendKey(key []byte, v any) []byte {
+	switch v := v.(type) {
+	case map[string]any:
+		key = append(key, '{')
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			if v[name] != nil {
+				key = append(appendKey(append(strconv.AppendQuote(key, name), ':'), v[name]), ',')
+			}
+		}
+		return append(key, '}')
+	case []any:
+		key = append(key, '[')
+		for _, item := range v {
+			key = append(appendKey(key, item), ',')
+		}
+		return append(key, ']')
+	case string:
+		return strconv.AppendQuote(key, v)
+	case int64:
+		return strconv.AppendInt(key, v, 10)
+	case float64:
+		if i, ok := integer(v); ok {
+			return strconv.AppendInt(key, i, 10)
+		}
+		return strconv.AppendFloat(key, v, 'g', -1, 64)
+	}
+	return fmt.Append(key, v)
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 
@@ -161,19 +160,26 @@ func changes(w *row, inside pattern) []values {
 	}
 	var out []values
 	live, target := inside.collect(w.l.value), inside.collect(w.t.value)
-	for _, v := range target {
-		if !holdsValue(live, v) {
-			out = append(out, values{target: v})
-		}
+	for _, v := range notIn(live, target) {
+		out = append(out, values{target: v})
 	}
-	for _, v := range live {
-		if !holdsValue(target, v) {
-			out = append(out, values{old: v})
-		}
+	for _, v := range notIn(target, live) {
+		out = append(out, values{old: v})
 	}
 	return out
 }
 
-func holdsValue(list []any, v any) bool {
-	return slices.ContainsFunc(list, func(one any) bool { return equal(one, v) })
+// notIn returns the values of a list that another one does not have.
+func notIn(other, list []any) []any {
+	has := make(map[string]bool, len(other))
+	for _, v := range other {
+		has[string(appendKey(nil, v))] = true
+	}
+	var out []any
+	for _, v := range list {
+		if !has[string(appendKey(nil, v))] {
+			out = append(out, v)
+		}
+	}
+	return out
 }

@@ -1,0 +1,107 @@
+package differ_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// Whoever may write an object must not be able to stop the comparison of all
+// others: eight times as much takes about eight times as long, in every order
+// and with every collision. BenchmarkCompareLeaves has the ordinary objects.
+func TestHostileObjectsTakeLinearTime(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it takes seconds")
+	}
+	rules, err := differ.NewRules([]v1alpha1.DangerRule{{Name: "inside", Path: ".spec.atomicList[*].k", When: "new == 'never'", Effect: v1alpha1.EffectHold}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := differ.Policy{Component: component, Rules: rules}
+	same := func(spec object) differ.State {
+		return differ.State{Recorded: widget(spec), Target: &renderer.Object{Content: widget(spec)}, Live: widget(spec)}
+	}
+	changed := func(recorded, target, live object) differ.State {
+		return differ.State{Recorded: widget(recorded), Target: &renderer.Object{Content: widget(target)}, Live: widget(live)}
+	}
+	cases := map[string]struct {
+		why   string
+		state func(n int) differ.State
+	}{
+		"Shuffled": {"Keys that come in no order.", func(n int) differ.State { return same(object{"keyed": shuffled(n, "id", "a")}) }},
+		"Reversed": {"Live has the order of the target the other way round.", func(n int) differ.State {
+			return changed(object{"set": inOrder(n, 1)}, object{"set": inOrder(n, 1)}, object{"set": inOrder(n, -1)})
+		}},
+		"Colliding": {"All items have one key.", func(n int) differ.State {
+			items := make(list, n)
+			for i := range items {
+				items[i] = object{"id": "a", "v": fmt.Sprint(i)}
+			}
+			return changed(object{"keyed": items}, object{"keyed": items}, object{"keyed": items[1:]})
+		}},
+		"LastCollides": {"Only the last item repeats a key.", func(n int) differ.State {
+			items := shuffled(n, "id", "a")
+			return same(object{"keyed": append(items, items[0])})
+		}},
+		"InsideAtomic": {"A rule looks into a list that changes as a whole.", func(n int) differ.State {
+			return changed(object{"atomicList": shuffled(n, "k", "a")}, object{"atomicList": shuffled(n, "k", "a")}, object{"atomicList": shuffled(n, "k", "b")})
+		}},
+		"Normal": {"Everything differs by an admission that is known.", func(n int) differ.State {
+			sent, answer := object{}, object{}
+			for i := range n {
+				sent[fmt.Sprint(i)], answer[fmt.Sprint(i)] = "a", "b"
+			}
+			s := changed(object{"map": sent}, object{"map": sent}, object{"map": answer})
+			s.Normal = differ.Residue(schemas(t), differ.Change{ID: widgetID, APIVersion: "example.com/v1", Patch: s.Recorded}, s.Live, policy)
+			return s
+		}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			const n, times, most = 4000, 8, 24
+			few, many := took(t, c.state(n), policy), took(t, c.state(n*times), policy)
+			if ratio := many.Seconds() / few.Seconds(); ratio > most {
+				t.Errorf("%s %d times as much takes %.0f times as long: %s and %s", c.why, times, ratio, few, many)
+			}
+		})
+	}
+}
+
+// took is the least time of some comparisons: whatever else the machine does
+// only makes them longer.
+func took(t *testing.T, s differ.State, policy differ.Policy) time.Duration {
+	t.Helper()
+	s.ID, s.OwnersRead = widgetID, true
+	least := time.Hour
+	for range 3 {
+		start := time.Now()
+		if _, err := differ.Compare(schemas(t), []differ.State{s}, policy); err != nil {
+			t.Fatal(err)
+		}
+		least = min(least, time.Since(start))
+	}
+	return least
+}
+
+// shuffled are items with a key, in an order of no pattern.
+func shuffled(n int, key, prefix string) list {
+	out := make(list, n)
+	for i, k := range rand.New(rand.NewPCG(1, 1)).Perm(n) {
+		out[i] = object{key: fmt.Sprintf("%s%07d", prefix, k)}
+	}
+	return out
+}
+
+// inOrder are texts, ascending or descending.
+func inOrder(n, step int) list {
+	out := make(list, n)
+	for i := range out {
+		out[i] = fmt.Sprintf("%07d", n+step*i)
+	}
+	return out
+}
