@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	kjson "sigs.k8s.io/json"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
@@ -316,7 +317,8 @@ func eachDocument(file string, data []byte, do func(text []byte) error) error {
 		return nil
 	}
 	if json.Valid(data) {
-		return hand(1, data, nil)
+		text, err := documentJSON(data)
+		return hand(1, text, err)
 	}
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for number := 1; ; number++ {
@@ -325,7 +327,7 @@ func eachDocument(file string, data []byte, do func(text []byte) error) error {
 			return nil
 		}
 		if err == nil {
-			document, err = utilyaml.ToJSON(document)
+			document, err = documentJSON(document)
 		}
 		if err := hand(number, document, err); err != nil {
 			return err
@@ -369,4 +371,25 @@ func readDocument(text []byte, at registry.Position) ([]object, error) {
 		out = append(out, object{content: u.Object, at: at})
 	}
 	return out, nil
+}
+
+// documentJSON is a document as JSON. What API servers, too, refuse to read is an
+// error: keys that stand twice, numbers and text that JSON does not have.
+func documentJSON(document []byte) ([]byte, error) {
+	if utilyaml.IsJSONBuffer(document) {
+		twice, err := kjson.UnmarshalStrict(document, new(any))
+		if err = errors.Join(append(twice, err)...); err != nil {
+			return nil, fmt.Errorf("read JSON: %w", err)
+		}
+		return document, nil
+	}
+	content, err := renderer.DecodeYAML(document)
+	if err != nil {
+		return nil, fmt.Errorf("read YAML: %w", err)
+	}
+	text, err := json.Marshal(content)
+	if err != nil {
+		return nil, fmt.Errorf("read YAML: %w", err)
+	}
+	return text, nil
 }

@@ -1,6 +1,7 @@
 package cmd_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -150,6 +151,61 @@ func TestDiffFilesMasksSecrets(t *testing.T) {
 	}
 	if c, d := keelson(t, args...), keelson(t, args...); c.out == d.out {
 		t.Error("without a key the hashes can be looked up in a table")
+	}
+}
+
+// A hostile file is trouble that names file, document or object, and path; and
+// nothing is shown of a plan.
+func TestDiffFilesHostile(t *testing.T) {
+	t.Parallel()
+	thing := func(spec string) string {
+		return "apiVersion: nobody.knows/v1\nkind: Thing\nmetadata: {name: t, namespace: prod}\nspec: " + spec + "\n"
+	}
+	bomb := "x0: &x0 [x, x, x, x, x, x, x, x, x]\n"
+	for i := range 9 {
+		bomb += fmt.Sprintf("x%d: &x%[1]d [%s*x%d]\n", i+1, strings.Repeat(fmt.Sprintf("*x%d, ", i), 8), i)
+	}
+	var many strings.Builder
+	for i := range 100_000 {
+		fmt.Fprintf(&many, "\n  key-%d: %s", i, strings.Repeat("x", 90))
+	}
+	cases := map[string]struct {
+		why, target string
+		says        []string
+	}{
+		"LargeText":     {"No API server takes it.", thing(strings.Repeat("x", 10<<20)), []string{"Thing.nobody.knows prod/t", "target.yaml", ".spec: too large"}},
+		"LargeMap":      {"No API server takes it.", thing(many.String()), []string{"Thing.nobody.knows prod/t", "target.yaml", ".spec: too large"}},
+		"Deep":          {"The stack would overflow.", thing(strings.Repeat("[{a: ", 400) + "1" + strings.Repeat("}]", 400)), []string{"Thing.nobody.knows prod/t", ".spec[0].a[0].a[0].a[0]…", "500 levels"}},
+		"Deeper":        {"The decoder's would.", thing(strings.Repeat("[", 100_000) + strings.Repeat("]", 100_000)), []string{"target.yaml: document 2", "max depth"}},
+		"Aliases":       {"A few lines stand for billions.", thing("{}") + bomb, []string{"target.yaml: document 2", "excessive aliasing"}},
+		"ItsOwnAlias":   {"It has no end.", thing("&a {v: *a}"), []string{"target.yaml: document 2", "contains itself"}},
+		"Twice":         {"One of them is a mistake.", thing("{a: 1, a: 2}"), []string{"target.yaml: document 2: read YAML: line 4", `"a" already set`}},
+		"TwiceInJSON":   {"One of them is a mistake.", `{"apiVersion": "v1", "kind": "X", "metadata": {"name": "x"}, "spec": {"a": 1, "a": 2}}`, []string{"target.yaml: document 2: read JSON", `duplicate field "spec.a"`}},
+		"NaN":           {"JSON has no such number.", thing("{v: .nan}"), []string{"target.yaml: document 2", "NaN"}},
+		"Infinite":      {"JSON has no such number.", thing("{v: -.inf}"), []string{"target.yaml: document 2", "-Inf"}},
+		"LargeNumber":   {"It is beyond every float.", `{"apiVersion": "v1", "kind": "X", "metadata": {"name": "x"}, "spec": 1e400}`, []string{"target.yaml: document 2", "1e400"}},
+		"LargeInYAML":   {"YAML takes it for text, and a Deployment has a number there.", strings.Replace(web, "replicas: 2", "replicas: 1e400", 1), []string{"Deployment.apps prod/web", "refused", ".spec.replicas: the schema has a number there, and git has text"}},
+		"Binary":        {"JSON would have other bytes.", thing("!!binary /w=="), []string{"target.yaml: document 2", "UTF-8"}},
+		"NoText":        {"It is no YAML.", thing("\xff"), []string{"target.yaml: document 2", "UTF-8"}},
+		"NumberForName": {"The API server would refuse it.", thing("{1: a}"), []string{"target.yaml: document 2: read YAML: line 4", "1 is not a string"}},
+		"MapForName":    {"Nothing is named so.", thing("{{a: b}: c}"), []string{"target.yaml: document 2", "map key"}},
+		"ItemIsNumber":  {"A list of objects holds objects.", "apiVersion: v1\nkind: List\nitems: [1]", []string{"target.yaml: document 2", "no Kubernetes object"}},
+		"NoList":        {"A list of objects is a list.", "apiVersion: v1\nkind: List\nitems: x", []string{"target.yaml: document 2", "no Kubernetes object"}},
+		"MetadataList":  {"It has no name.", "apiVersion: v1\nkind: X\nmetadata: []", []string{"target.yaml: document 2", "metadata.name"}},
+		"KindIsList":    {"It has no kind.", "apiVersion: v1\nkind: [X]\nmetadata: {name: x}", []string{"target.yaml: document 2", "Kind"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			code := 2
+			if name == "LargeInYAML" {
+				code = 1 // held: there is a plan, and it sends nothing
+			}
+			got := keelson(t, files(t, "", "apiVersion: v1\nkind: Namespace\nmetadata: {name: prod}\n---\n"+c.target, "")...).want(t, code).says(t, c.says...)
+			if code == 2 && got.out != "" {
+				t.Errorf("%s A part of a plan is shown:\n%s", c.why, got.out)
+			}
+		})
 	}
 }
 

@@ -168,7 +168,7 @@ func (j *CRDJudge) Expect(wanted map[string]any) { j.wanted[instanceName(wanted)
 // has ended.
 func (j *CRDJudge) Look(ctx context.Context, version string, objects ...map[string]any) error {
 	for _, o := range objects {
-		if err := checkDepth("live", o); err != nil {
+		if err := checkObject("live object", o); err != nil {
 			return fmt.Errorf("%s: %w", instanceName(o), err)
 		}
 		j.looked[version]++

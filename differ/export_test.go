@@ -54,6 +54,7 @@ func FixedPaths() []string {
 
 // Kinds are those that the schema knows.
 func (s *Schema) Kinds() []schema.GroupVersionKind { return slices.Collect(maps.Keys(s.types)) }
+
 var Equal = equal
 
 func Key(v any) string { return string(appendKey(nil, v)) }

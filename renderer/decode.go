@@ -44,8 +44,26 @@ func decodeDocument(doc string) (content any, warnings []docError, failed *docEr
 	return content, warnings, nil
 }
 
+// DecodeYAML reads one YAML document as rendered ones are read, except that a key
+// that stands twice is an error, too: what is written by hand has one meaning.
+// It is nil without content; integers are int64. Errors tell the line in the
+// document where it is known.
+func DecodeYAML(document []byte) (any, error) {
+	content, warnings, failed := decodeDocument(string(document))
+	if failed == nil && len(warnings) > 0 {
+		failed = &warnings[0]
+	}
+	switch {
+	case failed == nil:
+		return content, nil
+	case failed.line > 0:
+		return nil, fmt.Errorf("line %d: %s", failed.line, failed.message)
+	}
+	return nil, errors.New(failed.message)
+}
+
 func syntaxError(err error) *docError {
-	return parseYAMLError(strings.TrimPrefix(err.Error(), "yaml: "), "the template gives invalid YAML: ")
+	return parseYAMLError(strings.TrimPrefix(err.Error(), "yaml: "), "invalid YAML: ")
 }
 
 // parseYAMLError takes the line off the text of an error, which has no field
