@@ -82,6 +82,10 @@ func TestNewRulesRefuses(t *testing.T) {
 		"WhenName":    {"Neither has one that speaks of what there is not.", v1alpha1.DangerRule{Path: ".a", When: "before != new"}, "undeclared reference to 'before'"},
 		"WhenType":    {"Nor one that is no condition.", v1alpha1.DangerRule{Path: ".a", When: "'yes'"}, "of type string"},
 		"WhenLength":  {"A condition is read by people.", v1alpha1.DangerRule{Path: ".a", When: strings.Repeat(" ", 3000) + "true"}, "too long"},
+		"Replace":     {"Text in place of nothing in itself fills all memory.", v1alpha1.DangerRule{Path: ".a", When: "true &&\n new.replace('', new) == ''"}, "when: line 2, column 13: conditions have no function replace"},
+		"Join":        {"So does text between the letters of itself.", v1alpha1.DangerRule{Path: ".a", When: "[1].exists(x, new.split('').join(new) == '')"}, "no function join"},
+		"Format":      {"So does a long text many times.", v1alpha1.DangerRule{Path: ".a", When: "'%s%s'.format([new, new]) == ''"}, "no function format"},
+		"Sets":        {"Each with each takes for ever.", v1alpha1.DangerRule{Path: ".a", When: "sets.contains(new, old)"}, "undeclared reference to 'sets'"},
 		"KindGlob":    {"It would match nothing.", v1alpha1.DangerRule{Path: ".a", Match: v1alpha1.ObjectMatch{Kinds: []string{"a", "[b"}}}, `match "[b"`},
 	}
 	for name, c := range cases {

@@ -4,10 +4,16 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
+	"regexp/syntax"
+	"slices"
 	"strings"
 	"sync"
 
 	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/ast"
+	celenv "cel.dev/cel-go/common/env"
+	"cel.dev/cel-go/common/overloads"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
 	"cel.dev/cel-go/ext"
@@ -20,6 +26,10 @@ const (
 	// whenCost bounds the evaluation of a condition, in CEL's units: about a
 	// millisecond. An API server allows a hundred times as much a policy.
 	whenCost = 10_000
+	// matchSteps bounds one match of a regular expression: some milliseconds.
+	matchSteps = 1_000_000
+	// whenError bounds what is told of an error, in bytes: it may quote a value.
+	whenError = 200
 )
 
 var (
@@ -34,7 +44,9 @@ type environment func() (*cel.Env, error)
 func newEnvironment() environment { return sync.OnceValues(makeEnvironment) }
 
 func makeEnvironment() (*cel.Env, error) {
-	env, err := cel.NewEnv(
+	standard := celenv.NewLibrarySubset().AddExcludedFunctions(celenv.NewFunction(overloads.Matches))
+	made, err := cel.NewCustomEnv(
+		cel.StdLib(cel.StdLibSubset(standard)),
 		cel.Variable("old", cel.DynType),
 		cel.Variable("new", cel.DynType),
 		cel.Variable("recorded", cel.DynType),
@@ -42,15 +54,70 @@ func makeEnvironment() (*cel.Env, error) {
 		cel.Variable("live", cel.DynType),
 		cel.Variable("cluster", cel.MapType(cel.StringType, cel.DynType)),
 		cel.Function("quantity", cel.Overload("quantity_dyn", []*cel.Type{cel.DynType}, cel.DoubleType, cel.UnaryBinding(amount))),
+		cel.Function(
+			overloads.Matches,
+			cel.Overload(overloads.Matches, []*cel.Type{cel.StringType, cel.StringType}, cel.BoolType),
+			cel.MemberOverload(overloads.MatchesString, []*cel.Type{cel.StringType, cel.StringType}, cel.BoolType),
+			cel.SingletonBinaryBinding(matches),
+		),
 		cel.CrossTypeNumericComparisons(true),
 		cel.OptionalTypes(),
 		ext.Strings(),
-		ext.Sets(),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("set up CEL: %w", err)
 	}
-	return env, nil
+	return made, nil
+}
+
+// multiplying are functions whose result, or work, is the product of what they
+// are given. CEL counts a call's cost when it is done: one replace of text by
+// itself is enough for all memory. What they do, exists, all and in do, too.
+func multiplying() []string { return []string{"replace", "join", "format"} }
+
+// checkCalls refuses functions that conditions don't have.
+func checkCalls(checked *cel.Ast) error {
+	var err error
+	native := checked.NativeRep()
+	ast.PreOrderVisit(native.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
+		if e.Kind() == ast.CallKind && slices.Contains(multiplying(), e.AsCall().FunctionName()) && err == nil {
+			at := native.SourceInfo().GetStartLocation(e.ID())
+			err = fmt.Errorf("when: line %d, column %d: conditions have no function %s", at.Line(), at.Column()+1, e.AsCall().FunctionName())
+		}
+	}))
+	return err
+}
+
+// matches is CEL's, but looks at the cost before and not after: a regular
+// expression may be as long as the text of an object.
+func matches(text, pattern ref.Val) ref.Val {
+	t, ok := text.(types.String)
+	if !ok {
+		return types.MaybeNoSuchOverloadErr(text)
+	}
+	p, ok := pattern.(types.String)
+	if !ok {
+		return types.MaybeNoSuchOverloadErr(pattern)
+	}
+	if len(p) > whenLength {
+		return types.NewErr("a regular expression of %d bytes: %d are allowed", len(p), whenLength)
+	}
+	parsed, err := syntax.Parse(string(p), syntax.Perl)
+	if err != nil {
+		return types.WrapErr(err)
+	}
+	program, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return types.WrapErr(err)
+	}
+	if steps := len(program.Inst) * len(t); steps > matchSteps {
+		return types.NewErr("a regular expression takes up to %d steps on a text of %d bytes: %d are allowed", steps, len(t), matchSteps)
+	}
+	expression, err := regexp.Compile(string(p))
+	if err != nil {
+		return types.WrapErr(err)
+	}
+	return types.Bool(expression.MatchString(string(t)))
 }
 
 // amount is a quantity as a number.
@@ -84,15 +151,18 @@ func compileWhen(env environment, when string) (cel.Program, error) {
 	if err != nil {
 		return nil, err
 	}
-	ast, issues := e.Compile(when)
+	checked, issues := e.Compile(when)
 	if issues != nil && issues.Err() != nil {
 		first := issues.Errors()[0]
 		return nil, fmt.Errorf("when: line %d, column %d: %s", first.Location.Line(), first.Location.Column()+1, first.Message)
 	}
-	if t := ast.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
+	if t := checked.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
 		return nil, fmt.Errorf("when: %w: it is of type %s", errWhenType, t)
 	}
-	program, err := e.Program(ast, cel.CostLimit(whenCost))
+	if err := checkCalls(checked); err != nil {
+		return nil, err
+	}
+	program, err := e.Program(checked, cel.CostLimit(whenCost))
 	if err != nil {
 		return nil, fmt.Errorf("when: %w", err)
 	}
@@ -110,13 +180,22 @@ func (c *condition) holds(facts map[string]any) (bool, error) {
 	}
 	out, _, err := program.Eval(facts)
 	if err != nil {
-		return false, fmt.Errorf("when: %s", strings.Join(strings.Fields(err.Error()), " "))
+		return false, fmt.Errorf("when: %s", inShort(err))
 	}
 	yes, ok := out.Value().(bool)
 	if !ok {
 		return false, fmt.Errorf("when: %w: it is of type %s", errWhenType, out.Type().TypeName())
 	}
 	return yes, nil
+}
+
+// inShort is an error in one line.
+func inShort(err error) string {
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	if len(text) > whenError {
+		text = strings.ToValidUTF8(text[:whenError], "") + "…"
+	}
+	return text
 }
 
 // values are those that a condition is asked about, nil where absent.

@@ -1,0 +1,133 @@
+package differ_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// asked compares a thing whose .spec.v was old and is to be new, under the rules,
+// and returns its state and the reason of the first rule.
+func asked(t *testing.T, old, target any, more object, rules ...v1alpha1.DangerRule) (differ.ObjectState, string) {
+	t.Helper()
+	for i := range rules {
+		rules[i].Path = ".spec.v"
+	}
+	compiled, err := differ.NewRules(rules)
+	if err != nil {
+		t.Fatal(err)
+	}
+	live, wanted := object{"more": more, "v": old}, object{"more": more, "v": target}
+	plan, err := differ.Compare(schemas(t), []differ.State{{
+		ID:       differ.ID{Group: "nobody.knows", Kind: "Thing", Namespace: "prod", Name: "o"},
+		Recorded: thing(live), Target: &renderer.Object{Content: thing(wanted)}, Live: thing(live), OwnersRead: true,
+	}}, differ.Policy{Component: component, Rules: compiled})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := plan.Changes[0]
+	for _, f := range c.Fields {
+		if f.Path == ".spec.v" {
+			return c.State, f.Because
+		}
+	}
+	return c.State, ""
+}
+
+// A condition may ask anything of the largest object: it has an answer, or is
+// stopped, and what is stopped counts as true. Without its bounds each of these
+// takes minutes, or all memory.
+func TestConditionsAreBounded(t *testing.T) {
+	t.Parallel()
+	text := strings.Repeat("x", 500<<10)
+	items := make(list, 50_000)
+	for i := range items {
+		items[i] = fmt.Sprint(i)
+	}
+	for name, when := range map[string]string{
+		"PatternOfText": "new.matches(new)",
+		"PatternInList": "object.spec.more.items.exists(i, new.matches(i + 'x{900}y'))",
+		"LongPattern":   "new.matches('(x?){1000}y')",
+		"NestedLoops":   "object.spec.more.items.all(a, object.spec.more.items.all(b, a != b + 'x'))",
+		"NestedMaps":    "[1, 2, 3, 4].map(a, object.spec.more.items.map(b, object.spec.more.items.map(c, [a, b, c]))).size() > 0",
+		"Quadratic":     "object.spec.more.items.all(a, a in object.spec.more.items)",
+		"Growing":       "new.split('').map(a, new + new).size() > 0",
+		"Letters":       "new.split('').map(a, [a, a]).size() > 0",
+		"Quantity":      "quantity(new) > 1",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			start := time.Now()
+			state, because := asked(t, "x", text, object{"items": items}, v1alpha1.DangerRule{Name: "w", Effect: v1alpha1.EffectHold, When: when, Because: "it is bounded"})
+			if state != differ.StateHeld || !strings.HasPrefix(because, "it is bounded (whether it applies is not known: ") || len(because) > 300 {
+				t.Errorf("it is %s, because %.500s", state, because)
+			}
+			if took := time.Since(start); took > 20*time.Second {
+				t.Errorf("it took %s", took)
+			}
+		})
+	}
+}
+
+// What conditions can ask, and what they make of it.
+func TestConditions(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		why  string
+		when string
+		want bool
+	}{
+		"Matches":      {"As in CEL: anywhere in the text.", `new.matches('^v[0-9]+') && matches(new, '2$') && !new.matches('^2')`, true},
+		"MatchesNot":   {"A pattern that is not there.", `new.matches('[a-u]')`, false},
+		"Split":        {"The parts of a version.", `new.split('.')[0] == 'v1' && int(new.split('.')[1]) - int(old.split('.')[1]) > 1`, true},
+		"Lower":        {"Case is often no difference.", `new.upperAscii().lowerAscii() == new`, true},
+		"Recorded":     {"What was applied before.", `recorded == old`, true},
+		"Absent":       {"A field that is not there can be asked for.", `has(object.spec.nosuch) || object.?spec.nosuch.orValue(1) == 1`, true},
+		"Numbers":      {"Of any kind.", `1 < 1.5 && dyn(2u) == 2`, true},
+		"MatchesLimit": {"As many steps as are allowed.", `'` + strings.Repeat("x", 1900) + `'.matches('x{200}$')`, true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			state, because := asked(t, "v1.0", "v1.2", nil, v1alpha1.DangerRule{Name: "w", Effect: v1alpha1.EffectHold, When: c.when, Because: "it is true"})
+			want, reason := differ.StateChanged, ""
+			if c.want {
+				want, reason = differ.StateHeld, "it is true"
+			}
+			if state != want || because != reason {
+				t.Errorf("%s It is %s, because %s", c.why, state, because)
+			}
+		})
+	}
+}
+
+// A condition without an answer says why, in a line.
+func TestConditionsWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct{ why, when, want string }{
+		"Pattern":      {"It is no regular expression.", `new.matches('(')`, "error parsing regexp: missing closing ): `(`"},
+		"PatternDepth": {"Nor is one that is repeated too often.", `new.matches('((x{99}){99}){99}')`, "invalid repeat count"},
+		"PatternLong":  {"It would take too long to read.", `old.matches('` + strings.Repeat("x", 1000) + `' + '` + strings.Repeat("x", 917) + `' + old + old + old + old)`, "2049 bytes: 2048 are allowed"},
+		"Steps":        {"It would take too long to match.", `(new + new).matches('x{1000}')`, "1004004 steps"},
+		"TextPattern":  {"A number is no text.", `dyn(1).matches('a')`, "no such overload"},
+		"Pattern1":     {"A number is no pattern.", `new.matches(dyn(1))`, "no such overload"},
+		"Key":          {"There is no such field.", `object.spec.nosuch == 1`, "no such key: nosuch"},
+		"Type":         {"Text is no number.", `new > 1`, "no such overload"},
+		"Quantity":     {"Long text is not quoted in full.", `quantity(new) > 1`, "vvvv…"},
+		"Boolean":      {"It depends on the value whether it is a condition.", `new`, "of type string"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, because := asked(t, strings.Repeat("o", 33), strings.Repeat("v", 501), nil, v1alpha1.DangerRule{Name: "w", Effect: v1alpha1.EffectHold, When: c.when})
+			if !strings.Contains(because, c.want) || len(because) > 300 || strings.Contains(because, "\n") {
+				t.Errorf("%s Because: %s", c.why, because)
+			}
+		})
+	}
+}
