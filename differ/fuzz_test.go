@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
@@ -126,6 +127,163 @@ func FuzzCompare(f *testing.F) {
 		}
 	})
 }
+
+// A danger rule of any text is an error that names it, or one that works: no
+// panic, the same plan twice, and never may a rule that holds or denies let
+// anything move that did not move without it.
+func FuzzRules(f *testing.F) {
+	const before, after = `{"spec":{"replicas":4,"template":{"spec":{"containers":[{"name":"c","image":"a"}]}}}}`, `{"spec":{"replicas":1,"template":{"spec":{"containers":[{"name":"c","image":"b"}]}}}}`
+	const owners = `[{"manager":"keelson","operation":"Apply","fieldsV1":{"f:spec":{"f:replicas":{}}}},{"manager":"kubectl","operation":"Update","fieldsV1":{"f:spec":{"f:template":{}}}}]`
+	f.Add(`{"path": ".spec.replicas", "effect": "hold"}`, before, after, before, owners, uint8(0))
+	f.Add(`{"path": ".spec.template.spec.containers[name=\"c\"].image", "effect": "deny", "on": ["change"]}`, before, after, before, owners, uint8(2))
+	f.Add(`{"path": ".spec", "effect": "hold", "scope": "field", "when": "new != old"}`, before, after, `{"spec":{"replicas":9}}`, owners, uint8(6))
+	f.Add(`{"path": ".spec.*[*]", "effect": "keep", "match": {"group": "example.*", "kinds": ["W*"], "name": "[a-z]"}}`,
+		`{"spec":{"keyed":[{"id":"a","v":"1"}],"atomicList":[{"k":"a"}]}}`, `{"spec":{"keyed":[{"id":"b"}],"atomicList":[]}}`, `{"spec":{"set":["x"]}}`, `[]`, uint8(4))
+	f.Add(`{"path": "", "effect": "hold", "on": ["delete-object"]}`, before, ``, `{"metadata":{"labels":{"keelson.io/component":"web"}}}`, `[]`, uint8(2))
+	f.Add(`{"path": ".data[\"a\"]", "effect": "allow"}`, `{"data":{"a":"x"}}`, `{"data":{"a":"y"}}`, `{"data":{"a":"z"}}`, `null`, uint8(8))
+	f.Add(`{"path": ".spec.a", "effect": "hold", "when": "quantity(new) < 1.0"}`, `{"spec":{"a":[1,{"b":null}]}}`, `{"spec":{"a":{}}}`, `{}`, ``, uint8(5))
+	base := []v1alpha1.DangerRule{
+		{Name: "wait", Path: ".spec.replicas", Effect: v1alpha1.EffectHold, Scope: v1alpha1.ScopeField, When: "new != recorded"},
+		{Name: "keep", Path: ".spec.keyed[*].v", Effect: v1alpha1.EffectKeep},
+		{Name: "deny", Path: ".spec.struct", Effect: v1alpha1.EffectDeny},
+		{Name: "allow", Path: ".spec.selector", Effect: v1alpha1.EffectAllow},
+		{Name: "hold", Path: ".spec.atomicList[*].k", Effect: v1alpha1.EffectHold},
+	}
+	without, err := differ.NewRules(base)
+	if err != nil {
+		f.Fatal(err)
+	}
+	all := schemas(f)
+	f.Fuzz(func(t *testing.T, text, recorded, target, live, managers string, kind uint8) {
+		var r v1alpha1.DangerRule
+		strict := json.NewDecoder(strings.NewReader(text))
+		strict.DisallowUnknownFields()
+		if strict.Decode(&r) != nil {
+			return
+		}
+		r.Name = "fuzzed" // not that of another, which it would replace
+		with, err := differ.NewRules([]v1alpha1.DangerRule{r}, base)
+		if err != nil {
+			if !strings.Contains(err.Error(), `danger rule "fuzzed": `) {
+				t.Errorf("the error does not name the rule: %v", err)
+			}
+			return
+		}
+		s := shapes[int(kind)%len(shapes)]
+		state := differ.State{ID: objectName(s), OwnersRead: kind%2 == 0, Recorded: fuzzed(recorded, s, ""), Live: fuzzed(live, s, managers)}
+		if o := fuzzed(target, s, ""); o != nil {
+			state.Target = &renderer.Object{Content: o}
+		}
+		policy := differ.Policy{Component: component, Rules: without, Adopt: kind%3 == 0, MaskKey: []byte("key")}
+		free, err := differ.Compare(all, []differ.State{state}, policy)
+		if err != nil {
+			return // FuzzCompare's
+		}
+		policy.Rules = with
+		ruled, err := differ.Compare(all, []differ.State{state}, policy)
+		if err != nil {
+			t.Fatalf("a rule makes an error of a plan: %v", err)
+		}
+		again, err := differ.Compare(all, []differ.State{state}, policy)
+		if err != nil || marshal(t, ruled) != marshal(t, again) {
+			t.Errorf("the same arguments gave another plan (%v)", err)
+		}
+		if _, err := differ.Try(all, []differ.State{state}, policy); err != nil {
+			t.Errorf("what can be compared can't be tried: %v", err)
+		}
+		if r.Scope == v1alpha1.ScopeField || r.Effect != v1alpha1.EffectHold && r.Effect != v1alpha1.EffectDeny {
+			return // more specific rules may let move what a broader one stops
+		}
+		before := moves(free.Changes[0])
+		for what := range moves(ruled.Changes[0]) {
+			if !before[what] {
+				t.Errorf("with a rule to %s %s moves, and did not without:\n%s\n%s", r.Effect, what, marshal(t, free), marshal(t, ruled))
+			}
+		}
+	})
+}
+
+// moves are what a change does to its object.
+func moves(c differ.Change) map[string]bool {
+	out := map[string]bool{}
+	if c.Op == differ.OpNone {
+		return out
+	}
+	out[c.Op.String()] = true
+	for _, f := range c.Fields {
+		switch f.Action {
+		case differ.ActionSet, differ.ActionRestore, differ.ActionRemove, differ.ActionAdopt:
+			out[f.Path] = true
+		case differ.ActionKeep, differ.ActionRelease, differ.ActionHold, differ.ActionDeny:
+		}
+	}
+	return out
+}
+
+// A condition of any text is an error that says where, or has an answer about any
+// values: yes, no, or none, which lets nothing pass. No panic, and soon.
+func FuzzWhen(f *testing.F) {
+	for _, when := range []string{
+		"new != old", "new > 1.0 && new * 2 < old", "quantity(new[0]) < quantity(old[0])", "new == null", "'yes'", "new", "object.spec.v[0].a in live.spec.v",
+		"new.exists(n, !(n in old))", "cluster.labels.?tier.orValue('x') == 'x'", "new[0].matches('^(a|b)*$')", "old[0].split(',').size() > 1", "[1, 2].all(x, new.all(y, x != y))",
+		"timestamp(new[0]) < timestamp(old[0])", "duration(new[0]) > duration('1h')", "object.metadata.labels.filter(k, k.startsWith('a')).size() == 0",
+		"{'a': new} == {'a': old}", "type(new[0]) == int", "b'a' == bytes(new[0])", "new[0].substring(1, 3) == 'x'", "optional.of(new).hasValue()",
+		"1/0 == 1", "9223372036854775807 + 1 > 0", "new[99999999999]", "dyn(new).a.b.c", "'%s'.format([1]) == ''", "\"\\U0010FFFF\" == new[0]", "new.map(a, new.map(b, new)).size() > 0",
+	} {
+		f.Add(when, `[1]`, `[2]`)
+		f.Add(when, `["a,b"]`, `["1Gi", {"a": null}]`)
+	}
+	all := schemas(f)
+	f.Fuzz(func(t *testing.T, when, old, target string) {
+		before, after := fuzzed(`{"spec":{"v":`+old+`}}`, things, ""), fuzzed(`{"spec":{"v":`+target+`}}`, things, "")
+		if before == nil || after == nil {
+			return
+		}
+		rule := v1alpha1.DangerRule{Name: "w", Path: ".spec.v", When: when}
+		state := differ.State{ID: objectName(things), Recorded: before, Live: before, Target: &renderer.Object{Content: after}, OwnersRead: true}
+		// outcome of the one field, when nothing else could stop it.
+		outcome := func(effect v1alpha1.Effect, more ...v1alpha1.DangerRule) (differ.ObjectState, string) {
+			rule.Effect = effect
+			rules, err := differ.NewRules(append([]v1alpha1.DangerRule{rule}, more...))
+			if err != nil {
+				if !strings.HasPrefix(err.Error(), `danger rule "w": when: `) {
+					t.Errorf("the error does not say what is wrong: %v", err)
+				}
+				return 0, ""
+			}
+			start := time.Now()
+			plan, err := differ.Compare(all, []differ.State{state}, differ.Policy{Component: component, Rules: rules})
+			if took := time.Since(start); err != nil || took > 20*time.Second {
+				t.Fatalf("it took %s, and the error is %v", took, err)
+			}
+			if c := plan.Changes[0]; len(c.Fields) == 1 && c.Fields[0].Path == ".spec.v" {
+				return c.State, c.Fields[0].Because
+			}
+			return 0, ""
+		}
+		held, because := outcome(v1alpha1.EffectHold)
+		again, too := outcome(v1alpha1.EffectHold)
+		denied, _ := outcome(v1alpha1.EffectDeny)
+		allowed, _ := outcome(v1alpha1.EffectAllow, v1alpha1.DangerRule{Name: "d", Path: ".spec.v", Effect: v1alpha1.EffectDeny})
+		got := [4]differ.ObjectState{held, again, denied, allowed}
+		const changed, stopped, forbidden = differ.StateChanged, differ.StateHeld, differ.StateDenied
+		want := [4]differ.ObjectState{changed, changed, changed, forbidden} // the answer is no
+		switch unknown := strings.Contains(because, "whether it applies is not known"); {
+		case held == 0:
+			return // not one field that can be asked about, or no condition
+		case unknown:
+			want = [4]differ.ObjectState{stopped, stopped, forbidden, stopped}
+		case held == stopped:
+			want = [4]differ.ObjectState{stopped, stopped, forbidden, changed}
+		}
+		if got != want || because != too {
+			t.Errorf("to hold makes it %s and %s again, to deny %s, to allow what is denied %s (%s, %s)", held, again, denied, allowed, because, too)
+		}
+	})
+}
+
+// things have no schema: their lists are compared as a whole.
+var things = shape{apiVersion: "nobody.knows/v1", kind: "Thing"}
 
 // fuzzed makes an object of the shape's kind of any JSON map.
 func fuzzed(text string, s shape, managers string) map[string]any {
