@@ -18,9 +18,11 @@ BENCH ?= .
 BENCHTIME ?= 200ms
 COUNT ?= 6
 BENCHFILE ?= bin/bench.txt
-# MUTANTS faults are made one at a time by make mutate, drawn by MUTATE_SEED.
+# MUTANTS faults are made one at a time by make mutate, drawn by MUTATE_SEED;
+# MUTATE_THRESHOLD percent of them must be caught.
 MUTANTS ?= 100
 MUTATE_SEED ?= 1
+MUTATE_THRESHOLD ?= 80
 # VERSION is what `keelson --version` says: the last tag v*, and the commits since.
 VERSION ?= $(shell git describe --tags --always --dirty --match='v*' 2>/dev/null || echo unknown)
 
@@ -122,7 +124,7 @@ fuzz: ## run every fuzz target for FUZZTIME (10s)
 mutate: ## make MUTANTS (100) small faults in differ (or PKG), one at a time: its tests must catch 80 % of them
 	@unset KUBEBUILDER_ASSETS
 	go build -C tools -trimpath -o ../bin/mutate ./mutate
-	bin/mutate -n $(MUTANTS) -seed $(MUTATE_SEED) $(or $(PKG),./differ)
+	bin/mutate -n $(MUTANTS) -seed $(MUTATE_SEED) -threshold $(MUTATE_THRESHOLD) $(or $(PKG),./differ)
 
 .PHONY: lint
 lint: bin/golangci-lint ## run the linters of .golangci.yaml, formatting included
