@@ -3,7 +3,9 @@ package differ_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -52,8 +54,11 @@ func manifests(t *testing.T) []map[string]any {
 // apiServer is a real one.
 func apiServer(t *testing.T) *rest.Config {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("needs an API server: run make test")
+	}
 	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		t.Skip("no API server here: KUBEBUILDER_ASSETS is not set")
+		t.Fatal("KUBEBUILDER_ASSETS is not set: run make test, or go test -short")
 	}
 	env := &envtest.Environment{}
 	config, err := env.Start()
@@ -130,6 +135,42 @@ func TestParseCRDAsPublished(t *testing.T) {
 	}
 	if compared < 400 {
 		t.Errorf("%d fields were compared", compared)
+	}
+}
+
+// TestParseCRD holds the types of every shape; that an API server sees them so,
+// TestParseCRDAsPublished shows.
+func TestParseCRD(t *testing.T) {
+	t.Parallel()
+	var got strings.Builder
+	for _, crd := range manifests(t)[:2] { // of testdata
+		s, err := differ.ParseCRD(crd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		known := differ.Schemas{}
+		known.Add(s)
+		kinds := s.Kinds()
+		slices.SortFunc(kinds, func(a, b schema.GroupVersionKind) int { return strings.Compare(a.String(), b.String()) })
+		for _, gvk := range kinds {
+			types := resolved(known.TypeOf(gvk))
+			for _, path := range slices.Sorted(maps.Keys(types)) {
+				fmt.Fprintf(&got, "%s %s %s: %s\n", gvk.Version, gvk.Kind, path, types[path])
+			}
+		}
+	}
+	const file = "testdata/crds/types.txt"
+	if *update {
+		if err := os.WriteFile(file, []byte(got.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 
