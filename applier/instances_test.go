@@ -19,7 +19,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -73,24 +72,11 @@ func newToyBox(t *testing.T) *toyBox {
 		})
 	})
 	b.config = config
-	b.listen()
+	b.connect(config)
 	if err := b.namespace(); err != nil {
 		t.Fatal(err)
 	}
 	return b
-}
-
-// listen starts anew with what is asked.
-func (b *toyBox) listen() {
-	b.t.Helper()
-	c, err := applier.New(applier.Options{Name: "test", Config: b.config})
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	if err := c.Prepare(b.t.Context()); err != nil {
-		b.t.Fatal(err)
-	}
-	b.cluster = c
 }
 
 // requests returns what was asked since the last time.
@@ -302,7 +288,7 @@ func TestCRDSchemaHeldCostsLittle(t *testing.T) {
 		t.Errorf("a settled CRD costs %d lists and %d gets", lists, gets)
 	}
 
-	b.listen()
+	b.connect(b.config)
 	b.create("bad", "{}")
 	b.create("good", "{size: 1}")
 	next := b.want("v2", toys(closedToys))
