@@ -117,7 +117,7 @@ bench: lab ## time Keelson's differ beside those of Argo CD and Flux (BENCHTIME=
 fuzz: ## run every fuzz target for FUZZTIME (10s)
 	@targets=$$(git ls-files -co --exclude-standard -- '*_test.go' | xargs grep -HoE '^func Fuzz[[:alnum:]_]+') || { echo 'no fuzz target found' >&2; exit 1; }
 	while IFS=: read -r file func; do
-		(set -x; go test -C "$$(dirname "$$file")" -run='^$$' -fuzz="^$${func#func }\$$" -fuzztime=$(FUZZTIME) . </dev/null)
+		(set -x; go test -C "$$(dirname "$$file")" -run='^$$' -fuzz="^$${func#func }\$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=100x . </dev/null)
 	done <<<"$$targets"
 
 .PHONY: mutate

@@ -1,7 +1,7 @@
 // Command mutate seeds faults in a package, one at a time, and counts those that
 // the package's own tests catch:
 //
-//	mutate [-n 100] [-seed 1] [-threshold 80] ./differ
+//	mutate [-n 100] [-seed 1] [-threshold 80] [-files REGEXP] ./differ
 //
 // A fault is a negated condition, a moved boundary, a forgotten statement, case
 // or operand, and the like. The work tree is never touched: the compiler reads
@@ -24,6 +24,7 @@ import (
 func main() {
 	s := settings{}
 	flag.IntVar(&s.draw, "n", 100, "how many faults are made")
+	flag.StringVar(&s.files, "files", "", "make faults only in files whose name matches this `regexp`")
 	flag.Uint64Var(&s.seed, "seed", 1, "of the draw; the same seed and source give the same faults")
 	flag.IntVar(&s.threshold, "threshold", 80, "`percent` of the faults that must be caught")
 	flag.IntVar(&s.workers, "workers", runtime.NumCPU(), "how many faults are judged at a time")

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +23,7 @@ import (
 type settings struct {
 	pkg       string // as go list takes it, relative to dir
 	from      string // the folder that pkg is relative to
+	files     string // a regular expression: only those are made faulty
 	draw      int    // faults
 	seed      uint64
 	workers   int
@@ -102,6 +104,10 @@ func load(ctx context.Context, s settings) (target, error) {
 	if err := json.Unmarshal(data, &listed); err != nil {
 		return target{}, fmt.Errorf("%s is not one package: %w", s.pkg, err)
 	}
+	files, err := regexp.Compile(s.files)
+	if err != nil {
+		return target{}, fmt.Errorf("which files: %w", err)
+	}
 	t := target{importPath: listed.ImportPath, dir: listed.Dir, sources: map[string][]byte{}}
 	for _, name := range listed.GoFiles {
 		file := filepath.Join(listed.Dir, name)
@@ -113,7 +119,9 @@ func load(ctx context.Context, s settings) (target, error) {
 		if err != nil {
 			return target{}, err
 		}
-		t.sources[file], t.faults = src, append(t.faults, faults...)
+		if files.MatchString(name) {
+			t.sources[file], t.faults = src, append(t.faults, faults...)
+		}
 	}
 	return t, nil
 }

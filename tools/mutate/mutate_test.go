@@ -145,12 +145,16 @@ func TestRunRefuses(t *testing.T) {
 		"Several": {"The figure is of one package.", several, "./...", nil, "not one package"},
 		"Nowhere": {"It may be a typing mistake.", sample, "./nowhere", nil, "go list ./nowhere"},
 		"NoTests": {"Nothing would be caught.", map[string]string{"go.mod": sample["go.mod"], "p/p.go": sample["p/p.go"]}, "./p", errBaseline, "none"},
+		"Files":   {"No file has such a name.", sample, "./p", errBelow, "none was made"},
 		"Empty":   {"Nothing of nothing is no 100 %.", empty, "./p", errBelow, "none was made"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := settings{pkg: c.pkg, from: write(t, c.files), draw: 1, seed: 1, workers: 1, timeout: time.Second}
+			if name == "Files" {
+				s.files = "^q"
+			}
 			err := run(t.Context(), io.Discard, s)
 			if err == nil || c.want != nil && !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
 				t.Errorf("%s\nThe error is %v", c.why, err)
