@@ -3,6 +3,7 @@ package differ_test
 import (
 	"fmt"
 	"maps"
+	"os"
 	"strings"
 	"testing"
 
@@ -54,6 +55,40 @@ func TestBuiltIn(t *testing.T) {
 	}
 	if len(named) > 0 {
 		t.Errorf("these rules have no case in testdata: %v", named)
+	}
+}
+
+// What each built-in rule is about, as a list to read: testdata/built-in.txt, which
+// -update rewrites. What the rules do stands in the cases of TestGolden.
+func TestBuiltInConcerns(t *testing.T) {
+	t.Parallel()
+	rules, err := differ.BuiltInRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, r := range rules {
+		path, group, kinds := r.Path, r.Match.Group, strings.Join(r.Match.Kinds, ", ")
+		for of, all := range map[*string]string{&path: "the object", &group: "any", &kinds: "any"} {
+			if *of == "" {
+				*of = all
+			}
+		}
+		fmt.Fprintf(&b, "%s: %s %s on %v\n\tgroup %s, kind %s\n", r.Name, r.Effect, path, r.On, group, kinds)
+	}
+	const file = "testdata/built-in.txt"
+	if *update {
+		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil { //nolint:gosec // test data
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), b.String()); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", file, diff)
 	}
 }
 
