@@ -31,8 +31,9 @@ func (f fault) apply(src []byte) []byte {
 // faultsOf returns the faults that can be made in a Go file, in the order of the
 // source. Some don't compile: only the compiler knows which.
 //
-// Left alone is what no test of behavior could tell: sizes given to make, the
-// texts and arguments of errors, and how constants are numbered.
+// Left alone is what no test of behavior could tell: sizes given to make, and
+// constants that are named so; the texts and arguments of errors; how constants
+// are numbered; cases that do nothing where there is no default.
 func faultsOf(file string, src []byte) ([]fault, error) {
 	fset := token.NewFileSet()
 	parsed, err := parser.ParseFile(fset, file, src, parser.SkipObjectResolution)
@@ -141,16 +142,33 @@ func (f *finder) visit(n ast.Node) bool {
 		}
 	case *ast.BlockStmt:
 		f.statements(n.List)
+	case *ast.ValueSpec:
+		return !strings.HasSuffix(strings.ToLower(n.Names[0].Name), "capacity")
+	case *ast.SwitchStmt:
+		f.cases(n.Body)
+	case *ast.TypeSwitchStmt:
+		f.cases(n.Body)
 	case *ast.CaseClause:
-		f.add(n.Pos(), n.End(), "", short(f.text(n))+" is left out")
-		if len(n.List) > 1 {
-			drop(f, n.List)
-		}
 		f.statements(n.Body)
 	case *ast.CompositeLit:
 		drop(f, n.Elts)
 	}
 	return true
+}
+
+// cases leaves out a case, or one of its values.
+func (f *finder) cases(body *ast.BlockStmt) {
+	otherwise := slices.ContainsFunc(body.List, func(s ast.Stmt) bool { return s.(*ast.CaseClause).List == nil })
+	for _, s := range body.List {
+		c := s.(*ast.CaseClause)
+		if len(c.Body) == 0 && !otherwise {
+			continue
+		}
+		f.add(c.Pos(), c.End(), "", short(f.text(c))+" is left out")
+		if len(c.List) > 1 {
+			drop(f, c.List)
+		}
+	}
 }
 
 // call swaps min and max, and looks no further where arguments are no behavior.

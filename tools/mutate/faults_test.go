@@ -53,6 +53,14 @@ func TestFaultsOf(t *testing.T) {
 			why: "A forgotten case, or a part of one.", body: "switch a { case b, c: f() }",
 			want: []string{"switch a {  }", "switch a { case c: f() }", "switch a { case b: f() }", "switch a { case b, c:  }"},
 		},
+		"SwitchElse": {
+			why: "What keeps a value from the default does something.", body: "switch a { case b: default: f() }",
+			want: []string{"switch a {  default: f() }", "switch a { case b:  }", "switch a { case b: default:  }"},
+		},
+		"SwitchNothing": {why: "A case that does nothing, and no other would do.", body: "switch a { case b, c: }", want: nil},
+		"TypeSwitch":    {why: "As any other.", body: "switch a.(type) { case b: f() }", want: []string{"switch a.(type) {  }", "switch a.(type) { case b:  }"}},
+		"Capacity":      {why: "Named for what it is for.", body: "const listCapacity = 5", want: nil},
+		"Constant":      {why: "It means something.", body: "const limit = 5", want: []string{"const limit = 6", "const limit = 4"}},
 		"Literal": {
 			why: "A forgotten element.", body: "return x{a: b, c: d}",
 			want: []string{"return x{c: d}", "return x{a: b}"},
