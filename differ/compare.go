@@ -619,8 +619,7 @@ func (c *comparison) goesWith(alone *fieldpath.Set, p fieldpath.Path) bool {
 // and admission made of it, and no difference. They go into [State.Normal].
 func Residue(schemas Schemas, change Change, answer map[string]any, policy Policy) []string {
 	c := comparison{
-		state: State{ID: change.ID}, mask: maskFor(change.ID, policy.MaskKey),
-		target: change.Patch, live: canonical(answer),
+		mask: maskFor(change.ID, policy.MaskKey), target: change.Patch, live: canonical(answer),
 	}
 	c.typ, c.schema = schemas.typeOf(schema.FromAPIVersionAndKind(change.APIVersion, change.ID.Kind))
 	if checkObject("live object", c.live) != nil {
