@@ -8,9 +8,7 @@ package differ
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -438,85 +436,6 @@ func (c *comparison) readOwners() error {
 	return err
 }
 
-// rows are the leaf fields that are not settled, Secret data masked.
-func (c *comparison) rows(recorded map[string]any) []row {
-	var out []row
-	c.hollow = nil
-	w := walker{schema: c.typ.Schema, hollow: func(p fieldpath.Path) { c.hollow = append(c.hollow, p.Copy()) }, emit: func(w row) {
-		if w.same(w.t, w.l) && w.same(w.r, w.t) || identity(w.path) {
-			return
-		}
-		if c.normal(&w, w.t) {
-			return
-		}
-		w.path = w.path.Copy()
-		out = append(out, w)
-	}}
-	side := func(object map[string]any) cell {
-		return cell{value: c.mask.of(object), present: object != nil}
-	}
-	w.walk(make(fieldpath.Path, 0, pathCapacity), c.typ.TypeRef, side(recorded), side(c.target), side(c.live))
-	return out
-}
-
-// pathCapacity is deeper than most objects are.
-const pathCapacity = 16
-
-// identity fields tell which object it is; they don't differ.
-func identity(p fieldpath.Path) bool {
-	name := func(i int) string {
-		if p[i].FieldName == nil {
-			return ""
-		}
-		return *p[i].FieldName
-	}
-	switch len(p) {
-	case 1:
-		return name(0) == "apiVersion" || name(0) == "kind"
-	case 2:
-		return name(0) == "metadata" && (name(1) == "name" || name(1) == "namespace" || name(1) == "creationTimestamp")
-	}
-	return false
-}
-
-// normal reports whether the API server has shown the live value to be what it
-// makes of the given one.
-func (c *comparison) normal(w *row, sent cell) bool {
-	if c.normals == nil && len(c.state.Normal) > 0 {
-		c.normals = make(map[string]bool, len(c.state.Normal))
-		for _, hash := range c.state.Normal {
-			c.normals[hash] = true
-		}
-	}
-	return len(c.normals) > 0 && c.normals[c.hash(w, sent)]
-}
-
-// bytes tells a row from every other by its path, what was sent and what is there.
-func (w *row) bytes(sent cell) []byte {
-	data, err := json.Marshal([]any{w.path.String(), sent.value, w.l.value})
-	if err != nil {
-		// Not JSON, so not from an API server or a chart.
-		return fmt.Appendf(nil, "%s %#v %#v", w.path, sent.value, w.l.value)
-	}
-	return data
-}
-
-// hash tells a normal form, which holds as long as the schema. That a field has
-// none in its item says nothing about the field once the item is gone.
-func (c *comparison) hash(w *row, sent cell) string {
-	data := append(w.bytes(sent), c.schema...)
-	if w.removed {
-		data = append(data, " with its item"...)
-	}
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:8])
-}
-
-func hashOf(parts ...string) string {
-	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
-	return hex.EncodeToString(sum[:16])
-}
-
 // send fills in what the applier sends.
 func (c *comparison) send(worst ObjectState) {
 	switch {
@@ -536,98 +455,5 @@ func (c *comparison) send(worst ObjectState) {
 // without is the target without some fields.
 func (c *comparison) without(fields *fieldpath.Set) map[string]any {
 	out, _ := carver{c.typ.Schema}.without(c.typ.TypeRef, c.target, fields).(map[string]any)
-	return out
-}
-
-// handOver is an object of fields that must outlive Keelson's ownership, at
-// their live values, or nil. Server-side apply removes a field, or resets it to
-// its default, when its last owner stops sending it, and with a list item (in
-// kinds without a schema, with a map, too) all that others own in it. For the
-// same reason what was handed over before is sent again.
-func (c *comparison) handOver() map[string]any {
-	alone := c.who.union(isApplied).Difference(c.who.union(func(e ownerEntry) bool { return !e.applied }))
-	fields := &fieldpath.Set{}
-	add := func(p fieldpath.Path) {
-		if !hasPrefix(fields, p) { // of what goes over as a whole no part is named
-			fields.Insert(p.Copy())
-		}
-	}
-	c.kept.Iterate(func(p fieldpath.Path) {
-		if owns(alone, p) || c.goesWith(alone, p) {
-			add(p)
-		}
-	})
-	for _, e := range c.who.entries {
-		if e.who < ownerPerson {
-			continue
-		}
-		e.fields.Leaves().Iterate(func(p fieldpath.Path) {
-			if !hasPrefix(c.taken, p) && c.goesWith(alone, p) {
-				add(p)
-			}
-		})
-	}
-	if fields.Empty() && c.dropped.Empty() {
-		return nil
-	}
-	c.who.union(isHandOver).Leaves().Iterate(func(p fieldpath.Path) {
-		if !hasPrefix(c.dropped, p) {
-			add(p)
-		}
-	})
-	out, _ := carver{c.typ.Schema}.extract(c.typ.TypeRef, c.live, fields).(map[string]any)
-	if out == nil {
-		out = map[string]any{}
-	}
-	out["apiVersion"], out["kind"] = c.target["apiVersion"], c.target["kind"]
-	meta, _ := out["metadata"].(map[string]any)
-	meta = maps.Clone(meta)
-	if meta == nil {
-		meta = map[string]any{}
-	}
-	meta["name"] = c.state.ID.Name
-	if c.state.ID.Namespace != "" {
-		meta["namespace"] = c.state.ID.Namespace
-	}
-	out["metadata"] = meta
-	return out
-}
-
-// hasPrefix reports whether a set has a path or one that it lies below.
-func hasPrefix(set *fieldpath.Set, p fieldpath.Path) bool {
-	for i := range p {
-		if set.Has(p[:i+1]) {
-			return true
-		}
-	}
-	return false
-}
-
-// goesWith reports whether an apply of the patch removes a field with the item or
-// map that it is in: Keelson alone owns that, and the patch does not have it.
-func (c *comparison) goesWith(alone *fieldpath.Set, p fieldpath.Path) bool {
-	for i := 1; i < len(p); i++ {
-		if alone.Has(p[:i]) && !(carver{c.typ.Schema}).has(c.typ.TypeRef, c.change.Patch, p[:i]) {
-			return true
-		}
-	}
-	return false
-}
-
-// Residue returns the hashes of the differences that remain between a target
-// and the object with which the API server answered its apply: what defaulting
-// and admission made of it, and no difference. They go into [State.Normal].
-func Residue(schemas Schemas, change Change, answer map[string]any, policy Policy) []string {
-	c := comparison{
-		mask: maskFor(change.ID, policy.MaskKey), target: change.Patch, live: canonical(answer),
-	}
-	c.typ, c.schema = schemas.typeOf(schema.FromAPIVersionAndKind(change.APIVersion, change.ID.Kind))
-	if checkObject("live object", c.live) != nil {
-		return nil // Compare will say so
-	}
-	var out []string
-	for _, w := range c.rows(change.Patch) {
-		out = append(out, c.hash(&w, w.t))
-	}
 	return out
 }

@@ -1,0 +1,93 @@
+package applier
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/differ"
+)
+
+// establish waits until new CRDs are served, then learns the API anew.
+func (a *applying) establish(ctx context.Context, crds []*differ.Change) error {
+	for _, c := range crds {
+		if c.Op == differ.OpDelete {
+			continue
+		}
+		err := wait.PollUntilContextTimeout(ctx, pollInterval, establishTimeout, true, func(ctx context.Context) (bool, error) {
+			live, err := a.cluster.reader.Fresh(ctx, a.mappings[c.ID], c.ID)
+			if err != nil || live == nil {
+				return false, err
+			}
+			return HealthOf(c.ID, live).Health == v1alpha1.HealthHealthy, nil
+		})
+		if err != nil {
+			return fmt.Errorf("%s was not established within %s: %w", c.ID, establishTimeout, err)
+		}
+	}
+	if err := a.published(ctx, crds); err != nil {
+		return err
+	}
+	versions := map[differ.ID]schema.GroupVersionKind{}
+	for i := range a.Plan.Changes {
+		c := &a.Plan.Changes[i]
+		versions[c.ID] = schema.FromAPIVersionAndKind(c.APIVersion, c.ID.Kind)
+	}
+	schemas, err := a.cluster.schemas(ctx, versions)
+	if err != nil {
+		return err
+	}
+	a.schemas = schemas
+	return nil
+}
+
+// published waits until the API server publishes the schemas of new kinds, some
+// moments after it serves them. Without them types would be deduced; that is no
+// failure, so the wait just ends.
+func (a *applying) published(ctx context.Context, crds []*differ.Change) error {
+	var versions []schema.GroupVersion
+	var kinds []schema.GroupVersionKind
+	var groups []string
+	for _, c := range crds {
+		for _, gv := range servedVersions(c.Patch) {
+			versions, groups = append(versions, gv), append(groups, gv.Group)
+			kinds = append(kinds, gv.WithKind(definedKind(c.Patch).Kind))
+		}
+	}
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, publishTimeout, true, func(ctx context.Context) (bool, error) {
+		a.cluster.discovery.rediscover(groups...)
+		schemas, err := a.cluster.discovery.schemasFor(ctx, versions)
+		if err != nil {
+			return false, err
+		}
+		unknown := func(gvk schema.GroupVersionKind) bool { return !schemas.Knows(gvk) }
+		return !slices.ContainsFunc(kinds, unknown), nil
+	})
+	if err != nil && (!wait.Interrupted(err) || ctx.Err() != nil) {
+		return fmt.Errorf("schemas of new kinds: %w", err)
+	}
+	// Learnt now, so that the next look at a settled cluster asks for nothing.
+	if _, err := a.cluster.discovery.surface(ctx); err != nil {
+		return err
+	}
+	return nil
+}
+
+// servedVersions are those of the kind that a CRD defines.
+func servedVersions(crd map[string]any) []schema.GroupVersion {
+	spec, _ := crd["spec"].(map[string]any)
+	versions, _ := spec["versions"].([]any)
+	group := definedKind(crd).Group
+	var out []schema.GroupVersion
+	for _, v := range versions {
+		version, _ := v.(map[string]any)
+		if name, ok := version["name"].(string); ok && version["served"] == true {
+			out = append(out, schema.GroupVersion{Group: group, Version: name})
+		}
+	}
+	return out
+}
