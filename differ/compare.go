@@ -360,7 +360,7 @@ func (c *comparison) decideAll(rows []row) ObjectState {
 		}
 		worst = max(worst, stateOf(f.Action))
 	}
-	if c.letGo {
+	if c.letGo || len(c.change.Migrate) > 0 {
 		worst = max(worst, StateChanged)
 	}
 	worst = max(worst, c.judgeInstances(rows, all))
