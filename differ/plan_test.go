@@ -26,11 +26,11 @@ func TestSummary(t *testing.T) {
 		"Forget":  {[]differ.Change{{Op: differ.OpForget, State: differ.StateSynced}}, "in sync", false, false},
 		"All": {
 			[]differ.Change{
-				changed(differ.OpCreate), changed(differ.OpUpdate), changed(differ.OpUpdate), changed(differ.OpDelete),
+				changed(differ.OpCreate), changed(differ.OpUpdate), changed(differ.OpUpdate), changed(differ.OpReplace), changed(differ.OpDelete),
 				{Op: differ.OpNone, State: differ.StateHeld, Fields: append(kept, kept...)},
 				{Op: differ.OpNone, State: differ.StateDenied},
 			},
-			"1 to create, 2 to update, 1 to delete, 1 held, 1 denied, 2 fields kept", false, true,
+			"1 to create, 2 to update, 1 to replace, 1 to delete, 1 held, 1 denied, 2 fields kept", false, true,
 		},
 	}
 	for name, c := range cases {
@@ -63,5 +63,22 @@ func TestZeroValuesAreInvalid(t *testing.T) {
 	}
 	if (differ.Plan{Changes: []differ.Change{{}}}).Settled() {
 		t.Error("a plan of a zero change is settled")
+	}
+}
+
+// The order of objects: by group, kind, namespace and name, the first that
+// differs decides.
+func TestCompareIDs(t *testing.T) {
+	t.Parallel()
+	ascending := []differ.ID{
+		{}, {Name: "z"}, {Namespace: "y"}, {Kind: "x"}, {Kind: "x", Name: "a"}, {Kind: "x", Name: "b"}, {Kind: "x", Namespace: "a", Name: "a"},
+		{Group: "a", Kind: "a", Namespace: "b", Name: "b"}, {Group: "a", Kind: "b"}, {Group: "b"},
+	}
+	for i, a := range ascending {
+		for k, b := range ascending {
+			if got, want := differ.CompareIDs(a, b), i-k; got < 0 != (want < 0) || got > 0 != (want > 0) {
+				t.Errorf("%v to %v is %d", a, b, got)
+			}
+		}
 	}
 }

@@ -47,7 +47,7 @@ func identity(p fieldpath.Path) bool {
 	case 1:
 		return name(0) == "apiVersion" || name(0) == "kind"
 	case 2:
-		return name(0) == "metadata" && (name(1) == "name" || name(1) == "namespace" || name(1) == "creationTimestamp")
+		return name(0) == "metadata" && (name(1) == "name" || name(1) == "namespace")
 	}
 	return false
 }

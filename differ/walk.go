@@ -64,7 +64,7 @@ func (w *row) same(a, b cell) bool {
 	if a.present != b.present {
 		return false
 	}
-	return !a.present || w.presence || w.typed.equal(w.ref, a.value, b.value)
+	return w.presence || w.typed.equal(w.ref, a.value, b.value)
 }
 
 // completed reports whether the live value is the wanted one, but for fields

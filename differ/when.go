@@ -171,9 +171,6 @@ func compileWhen(env environment, when string) (cel.Program, error) {
 
 // holds evaluates the condition. What it reads is not modified.
 func (c *condition) holds(facts map[string]any) (bool, error) {
-	if c == nil {
-		return true, nil
-	}
 	program, err := c.compile()
 	if err != nil {
 		return false, err
