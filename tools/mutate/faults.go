@@ -7,6 +7,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -22,6 +23,14 @@ type fault struct {
 }
 
 func (f fault) String() string { return fmt.Sprintf("%s:%d:%d: %s", f.file, f.line, f.column, f.what) }
+
+// below is the fault with its file as seen from a folder.
+func (f fault) below(dir string) fault {
+	if rel, err := filepath.Rel(dir, f.file); err == nil {
+		f.file = rel
+	}
+	return f
+}
 
 // apply returns the source with the fault in it.
 func (f fault) apply(src []byte) []byte {

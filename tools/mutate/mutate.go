@@ -12,9 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 )
@@ -78,11 +76,11 @@ func run(ctx context.Context, out io.Writer, s settings) error {
 		t.faults[a], t.faults[b] = t.faults[b], t.faults[a]
 	})
 	fmt.Fprintf(out, "%s: %d faults can be made, %d are drawn\n", t.importPath, len(t.faults), min(s.draw, len(t.faults)))
-	verdicts, err := j.all(ctx)
+	verdicts, err := j.all(ctx, func(f fault) { fmt.Fprintln(out, "survived:", f.below(s.from)) })
 	if err != nil {
 		return err
 	}
-	return report(out, t.faults, verdicts, s)
+	return report(out, verdicts, s)
 }
 
 // load reads the package and finds its faults.
@@ -150,9 +148,9 @@ func (j judge) baseline(ctx context.Context) error {
 	return nil
 }
 
-// all judges the first faults that compile, as many as are wanted. Which they
-// are does not depend on who is ready first.
-func (j judge) all(ctx context.Context) ([]verdict, error) {
+// all judges the first faults that compile, as many as are wanted, and tells of
+// each that survives. Which they are does not depend on who is ready first.
+func (j judge) all(ctx context.Context, left func(fault)) ([]verdict, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var (
@@ -184,6 +182,9 @@ func (j judge) all(ctx context.Context) ([]verdict, error) {
 		working--
 		if v != invalid {
 			compiled++
+		}
+		if v == survived {
+			left(j.faults[i])
 		}
 		if err != nil {
 			cancel(err)
@@ -256,27 +257,11 @@ func (j judge) test(ctx context.Context, binary string) ([]byte, error) {
 	return cmd.CombinedOutput() //nolint:wrapcheck // the callers say what was run
 }
 
-// report prints every survivor, and the figure.
-func report(out io.Writer, faults []fault, verdicts []verdict, s settings) error {
+// report prints the figure.
+func report(out io.Writer, verdicts []verdict, s settings) error {
 	count := map[verdict]int{}
-	var left []fault
-	for i, v := range verdicts {
+	for _, v := range verdicts {
 		count[v]++
-		if v == survived {
-			left = append(left, faults[i])
-		}
-	}
-	slices.SortFunc(left, func(a, b fault) int {
-		if c := strings.Compare(a.file, b.file); c != 0 {
-			return c
-		}
-		return a.start - b.start
-	})
-	for _, f := range left {
-		if rel, err := filepath.Rel(s.from, f.file); err == nil {
-			f.file = rel
-		}
-		fmt.Fprintln(out, "survived:", f)
 	}
 	caught := count[killed] + count[timedOut]
 	all := caught + count[survived]
