@@ -71,8 +71,16 @@ func TestZeroValuesAreInvalid(t *testing.T) {
 func TestCompareIDs(t *testing.T) {
 	t.Parallel()
 	ascending := []differ.ID{
-		{}, {Name: "z"}, {Namespace: "y"}, {Kind: "x"}, {Kind: "x", Name: "a"}, {Kind: "x", Name: "b"}, {Kind: "x", Namespace: "a", Name: "a"},
-		{Group: "a", Kind: "a", Namespace: "b", Name: "b"}, {Group: "a", Kind: "b"}, {Group: "b"},
+		{},
+		{Name: "z"},
+		{Namespace: "y"},
+		{Kind: "x"},
+		{Kind: "x", Name: "a"},
+		{Kind: "x", Name: "b"},
+		{Kind: "x", Namespace: "a", Name: "a"},
+		{Group: "a", Kind: "a", Namespace: "b", Name: "b"},
+		{Group: "a", Kind: "b"},
+		{Group: "b"},
 	}
 	for i, a := range ascending {
 		for k, b := range ascending {
