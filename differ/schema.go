@@ -76,7 +76,7 @@ func newSchema(document []byte, models map[string]*spec.Schema, preserveUnknown 
 		return nil, fmt.Errorf("read definitions: %w", err)
 	}
 	for i := range converted.Types {
-		dropNullable(&converted.Types[i].Atom)
+		converted.Types[i].Atom = withoutNullable(converted.Types[i].Atom)
 	}
 	text, err := yaml.Marshal(converted)
 	if err != nil {
@@ -97,22 +97,27 @@ func newSchema(document []byte, models map[string]*spec.Schema, preserveUnknown 
 	return out, nil
 }
 
-// dropNullable removes what v4 refuses to read, and v6 does nothing with: that a
-// null is allowed.
-func dropNullable(a *smdv6.Atom) {
-	in := func(ref *smdv6.TypeRef) {
-		ref.Nullable = false
-		dropNullable(&ref.Inlined)
+// withoutNullable leaves out what v4 refuses to read, and v6 does nothing with:
+// that a null is allowed. The atom is not modified: schemaconv hands out parts
+// that all conversions share.
+func withoutNullable(a smdv6.Atom) smdv6.Atom {
+	in := func(ref smdv6.TypeRef) smdv6.TypeRef {
+		ref.Nullable, ref.Inlined = false, withoutNullable(ref.Inlined)
+		return ref
 	}
 	if a.List != nil {
-		in(&a.List.ElementType)
+		list := *a.List
+		list.ElementType = in(list.ElementType)
+		a.List = &list
 	}
-	if a.Map != nil {
-		in(&a.Map.ElementType)
-		for i := range a.Fields {
-			in(&a.Fields[i].Type)
+	if m := a.Map; m != nil {
+		a.Map = &smdv6.Map{Unions: m.Unions, ElementType: in(m.ElementType), ElementRelationship: m.ElementRelationship}
+		for _, f := range m.Fields {
+			f.Type = in(f.Type)
+			a.Fields = append(a.Fields, f)
 		}
 	}
+	return a
 }
 
 // kindsOf reads the extension that ties a definition to the kinds it describes.

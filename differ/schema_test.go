@@ -2,6 +2,7 @@ package differ_test
 
 import (
 	"strings"
+	"sync"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -73,4 +74,19 @@ func resolved(typ typed.ParseableType) map[string]string {
 	}
 	walk("", typ.TypeRef)
 	return out
+}
+
+// Documents are read by several clusters at a time: what the conversion shares
+// with others is only read. (The race detector says so.)
+func TestParseConcurrently(t *testing.T) {
+	t.Parallel()
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			if _, err := differ.BuiltInSchemas(schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
 }
