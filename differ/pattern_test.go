@@ -37,7 +37,7 @@ func TestPatterns(t *testing.T) {
 		{"A name with dots, unquoted.", `.a.x.y.z.b`, []fieldpath.Path{path("a", "x.y.z", "b"), path("a", "x", "y", "z", "b"), path("a", "x.y", "z", "b")}, []fieldpath.Path{path("a", "x.y.zz", "b"), path("a", "x.z", "b"), path("a", "x.y.z")}},
 		{"A quoted name is complete: nothing joins it.", `.a["x"].y`, []fieldpath.Path{path("a", "x", "y")}, []fieldpath.Path{path("a", "x.y")}},
 		{"Nor does it join.", `.a.x["y"]`, []fieldpath.Path{path("a", "x", "y")}, []fieldpath.Path{path("a", "x.y")}},
-		{"Nor does an item.", `.a.x[1].y`, []fieldpath.Path{path("a", "x", 1, "y")}, []fieldpath.Path{path("a", "x.y")}},
+		{"Nor does an item.", `.a.x[1].y`, []fieldpath.Path{path("a", "x", 1, "y")}, []fieldpath.Path{path("a", "x.y"), path("a", "x.z", 1, "y")}},
 		{"Nor does any element.", `.a.x.*`, []fieldpath.Path{path("a", "x", "y")}, []fieldpath.Path{path("a", "x.*"), path("a", "x.y")}},
 	}
 	for _, c := range cases {

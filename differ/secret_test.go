@@ -1,0 +1,57 @@
+package differ_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/keelson-io/keelson/differ"
+)
+
+// Only what has the whole form of a mask passes for one: whatever else a Secret
+// holds is hidden.
+func TestIsMasked(t *testing.T) {
+	t.Parallel()
+	const digits = "0123456789abcdef0123456789abcdef"
+	for text, want := range map[string]bool{
+		"hmac-sha256:" + digits:                  true,
+		"hmac-sha256:" + strings.Repeat("0", 32): true,
+		"hmac-sha256:" + digits[2:]:              false,
+		"hmac-sha256:" + digits[1:]:              false,
+		"hmac-sha256:" + digits + "00":           false,
+		"hmac-sha256:" + digits[1:] + "g":        false,
+		"hmac-sha256:" + strings.ToUpper(digits): true,
+		"hmac-sha256:":                           false,
+		"hmac-sha512:" + digits:                  false,
+		" hmac-sha256:" + digits:                 false,
+		digits:                                   false,
+		"":                                       false,
+	} {
+		if differ.IsMasked(text) != want {
+			t.Errorf("%q passes for a mask: %v", text, !want)
+		}
+		masked, ok := differ.MaskValue(text, []byte("key")).(string)
+		if !ok || !differ.IsMasked(masked) || (masked == text) != want {
+			t.Errorf("%q is hidden as %q", text, masked)
+		}
+	}
+}
+
+// The same data has the same mask, in whatever form, and other data or another
+// key another one.
+func TestMaskValue(t *testing.T) {
+	t.Parallel()
+	key := []byte("key")
+	same := func(a, b any) bool { return differ.MaskValue(a, key) == differ.MaskValue(b, key) }
+	if !same("aHVudGVyMg==", "aHVudGVy\nMg==\n") {
+		t.Error("line breaks in base64 mean something")
+	}
+	if same("aHVudGVyMg==", "aHVudGVyMw==") || same("a", "b") || same(int64(1), "1") || same(int64(1), 1.5) || same(list{"a"}, list{"b"}) {
+		t.Error("different values have one mask")
+	}
+	if differ.MaskValue("a", key) == differ.MaskValue("a", []byte("other")) {
+		t.Error("two keys give one mask")
+	}
+	if differ.MaskValue(nil, key) != nil {
+		t.Error("nothing is hidden")
+	}
+}
