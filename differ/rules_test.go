@@ -240,3 +240,64 @@ func TestDuplicateStates(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// A rule looks into a value that only changes as a whole: it counts where what
+// its path names in there comes, changes or goes, and nowhere else.
+func TestRulesInsideAtomicValues(t *testing.T) {
+	t.Parallel()
+	item := func(k string, more ...any) object {
+		o := object{"k": k}
+		for i := 0; i+1 < len(more); i += 2 {
+			o[more[i].(string)] = more[i+1]
+		}
+		return o
+	}
+	cases := []struct {
+		why, path string
+		old, new  any
+		want      bool
+	}{
+		{"The item at a place.", ".spec.v[1]", list{"a", "b"}, list{"a", "c"}, true},
+		{"The item at another place.", ".spec.v[1]", list{"a", "b"}, list{"c", "b"}, false},
+		{"A place that is new.", ".spec.v[1]", list{"a"}, list{"a", "b"}, true},
+		{"A place that is gone.", ".spec.v[1]", list{"a", "b"}, list{"b"}, true},
+		{"A member that comes.", `.spec.v[="b"]`, list{"a"}, list{"a", "b"}, true},
+		{"A member that moves only.", `.spec.v[="b"]`, list{"b", "a"}, list{"a", "b"}, false},
+		{"Another member.", `.spec.v[="b"]`, list{"b"}, list{"b", "c"}, false},
+		{"A member that is a number.", `.spec.v[=1]`, list{}, list{1.0}, true},
+		{"A field of an item with a key.", `.spec.v[k="a"].x`, list{item("a", "x", "1"), item("b")}, list{item("a", "x", "2"), item("b")}, true},
+		{"The field of another item.", `.spec.v[k="a"].x`, list{item("a"), item("b", "x", "1")}, list{item("a"), item("b", "x", "2")}, false},
+		{"Another field.", `.spec.v[k="a"].x`, list{item("a", "y", "1")}, list{item("a", "y", "2")}, false},
+		{"An item with both keys.", `.spec.v[k="a",l="b"]`, list{item("a", "l", "b", "x", "1")}, list{item("a", "l", "b", "x", "2")}, true},
+		{"An item with one of them.", `.spec.v[k="a",l="b"]`, list{item("a", "l", "c", "x", "1")}, list{item("a", "l", "c", "x", "2")}, false},
+		{"What has no keys.", `.spec.v[k="a"]`, list{"a"}, list{"b"}, false},
+		{"Any item.", ".spec.v[*].x", list{item("a"), item("b")}, list{item("a"), item("b", "x", "1")}, true},
+		{"A field of the list is none of its items'.", ".spec.v[*].x", list{item("a", "y", object{"x": "1"})}, list{item("a", "y", object{"x": "2"})}, false},
+		{"Further below.", ".spec.v[*].x[*].y", list{item("a", "x", list{object{"y": "1"}})}, list{item("a", "x", list{object{"y": "2"}})}, true},
+		{"A name with dots, quoted.", `.spec.v[0]["x.y"]`, list{object{"x.y": "1"}}, list{object{"x.y": "2"}}, true},
+		{"A name with dots, not quoted.", ".spec.v[0].x.y", list{object{"x.y": "1"}}, list{object{"x.y": "2"}}, true},
+		{"Any field.", ".spec.v[0].*", list{object{"x.y": "1"}}, list{object{"x.y": "2"}}, true},
+		{"No such field.", ".spec.v[0].x.z", list{object{"x.y": "1"}}, list{object{"x.y": "2"}}, false},
+		{"A place in a map.", ".spec.v[0][1]", list{object{"1": "1"}}, list{object{"1": "2"}}, false},
+	}
+	for _, c := range cases {
+		t.Run(c.why, func(t *testing.T) {
+			t.Parallel()
+			rules, err := differ.NewRules([]v1alpha1.DangerRule{{Name: "r", Path: c.path, Effect: v1alpha1.EffectHold}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			live := thing(object{"v": c.old})
+			plan, err := differ.Compare(schemas(t), []differ.State{{
+				ID:       differ.ID{Group: "nobody.knows", Kind: "Thing", Namespace: "prod", Name: "o"},
+				Recorded: live, Target: &renderer.Object{Content: thing(object{"v": c.new})}, Live: live, OwnersRead: true,
+			}}, differ.Policy{Component: component, Rules: rules})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := plan.Changes[0].State == differ.StateHeld; got != c.want {
+				t.Errorf("%s held: %v", c.path, got)
+			}
+		})
+	}
+}
