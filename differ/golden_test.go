@@ -304,6 +304,13 @@ func outcome(t testing.TB, plan differ.Plan, err error) string {
 		if c.First != nil {
 			fmt.Fprintf(&b, "first:\n%s", indent(t, c.First))
 		}
+		switch {
+		case c.Op != differ.OpUpdate || cmp.Equal(c.Probe, c.Patch):
+		case c.Probe == nil:
+			fmt.Fprintln(&b, "no dry run")
+		default:
+			fmt.Fprintf(&b, "dry run:\n%s", indent(t, c.Probe))
+		}
 		if c.Op == differ.OpUpdate || c.Op == differ.OpReplace {
 			fmt.Fprintf(&b, "send:\n%s", indent(t, c.Patch))
 		}
