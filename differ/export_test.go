@@ -58,3 +58,15 @@ func (s *Schema) Kinds() []schema.GroupVersionKind { return slices.Collect(maps.
 var Equal = equal
 
 func Key(v any) string { return string(appendKey(nil, v)) }
+
+// Carve cuts an object along a set of fields.
+func Carve(t typed.ParseableType, v map[string]any, set *fieldpath.Set) (part, rest any) {
+	c := carver{t.Schema}
+	return c.extract(t.TypeRef, v, set), c.without(t.TypeRef, v, set)
+}
+
+func Graft(t typed.ParseableType, v, part any) any { return carver{t.Schema}.graft(t.TypeRef, v, part) }
+
+func Has(t typed.ParseableType, v any, p fieldpath.Path) bool {
+	return carver{t.Schema}.has(t.TypeRef, v, p)
+}
