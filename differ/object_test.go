@@ -40,10 +40,14 @@ func TestCarve(t *testing.T) {
 		"ItemKeyAndMore": {"An item of which only keys would be left, and they were to go, goes.", `{keyed: [{id: a, v: x}]}`, `{"f:keyed":{` + keyedA + `:{"f:id":{},"f:v":{}}}}`, `{keyed: [{id: a, v: x}]}`, ``},
 		"LastItem":       {"A list of which nothing is left goes.", `{scalar: a, keyed: [{id: a}]}`, `{"f:keyed":{` + keyedA + `:{}}}`, `{keyed: [{id: a}]}`, `{scalar: a}`},
 		"Member":         {"A member of a set.", `{set: [x, z]}`, `{"f:set":{"v:\"x\"":{}}}`, `{set: [x]}`, `{set: [z]}`},
-		"Defaulted": {"A key that was left out has its default; what is cut out has it, what is left as before.", `{keyed: [{id: a, nested: [{port: 80, name: n}, {port: 80, protocol: UDP}]}]}`,
-			`{"f:keyed":{` + keyedA + `:{"f:nested":{"k:{\"port\":80,\"protocol\":\"TCP\"}":{"f:name":{}}}}}}`, `{keyed: [{id: a, nested: [{port: 80, protocol: TCP, name: n}]}]}`, `{keyed: [{id: a, nested: [{port: 80}, {port: 80, protocol: UDP}]}]}`},
-		"DefaultedKey": {"A key that was left out is not put back.", `{keyed: [{id: a, nested: [{port: 80, name: n}]}]}`,
-			`{"f:keyed":{` + keyedA + `:{"f:nested":{"k:{\"port\":80,\"protocol\":\"TCP\"}":{"f:port":{}}}}}}`, `{keyed: [{id: a, nested: [{port: 80, protocol: TCP}]}]}`, `{keyed: [{id: a, nested: [{port: 80, name: n}]}]}`},
+		"Defaulted": {
+			"A key that was left out has its default; what is cut out has it, what is left as before.", `{keyed: [{id: a, nested: [{port: 80, name: n}, {port: 80, protocol: UDP}]}]}`,
+			`{"f:keyed":{` + keyedA + `:{"f:nested":{"k:{\"port\":80,\"protocol\":\"TCP\"}":{"f:name":{}}}}}}`, `{keyed: [{id: a, nested: [{port: 80, protocol: TCP, name: n}]}]}`, `{keyed: [{id: a, nested: [{port: 80}, {port: 80, protocol: UDP}]}]}`,
+		},
+		"DefaultedKey": {
+			"A key that was left out is not put back.", `{keyed: [{id: a, nested: [{port: 80, name: n}]}]}`,
+			`{"f:keyed":{` + keyedA + `:{"f:nested":{"k:{\"port\":80,\"protocol\":\"TCP\"}":{"f:port":{}}}}}}`, `{keyed: [{id: a, nested: [{port: 80, protocol: TCP}]}]}`, `{keyed: [{id: a, nested: [{port: 80, name: n}]}]}`,
+		},
 		"Atomic":      {"A part of what is whole is none.", `{atomicList: [{k: a}], atomicMap: {k: a}}`, `{"f:atomicList":{"i:0":{"f:k":{}}},"f:atomicMap":{}}`, `{atomicMap: {k: a}}`, `{atomicList: [{k: a}]}`},
 		"NoKey":       {"What has no key is nobody's item, and stays.", `{keyed: [{v: x}, {id: a}]}`, `{"f:keyed":{` + keyedA + `:{}}}`, `{keyed: [{id: a}]}`, `{keyed: [{v: x}]}`},
 		"OtherShape":  {"Where the schema has a map there is text: no part of it is named.", `{struct: oops, keyed: {id: a}}`, `{"f:struct":{"f:a":{}},"f:keyed":{` + keyedA + `:{}}}`, ``, `{struct: oops, keyed: {id: a}}`},
