@@ -19,7 +19,7 @@ func (c *comparison) decide(w *row) (Field, bool) {
 		f.Action, f.Rule, f.Because = ActionKeep, r.Name, r.Because
 	} else {
 		f.Action, f.Because = c.table(w)
-		if found && c.guard(r, &f) && c.alone(r, w) {
+		if found && c.guard(r, &f) && alone(r, w) {
 			c.wait(w)
 		}
 	}
@@ -112,19 +112,14 @@ func (c *comparison) hold(otherwise Action, because string) (Action, string) {
 // alone reports whether a field waits, and the rest of its object moves. A
 // field of a list item that comes or goes as a whole can't: the API server would
 // refuse the item without it, or the item would stay in pieces.
-func (c *comparison) alone(r finding, w *row) bool {
+func alone(r finding, w *row) bool {
 	if r.Effect != v1alpha1.EffectHold || r.Scope != v1alpha1.ScopeField {
 		return false
 	}
 	if w.gone > 0 {
 		return r.pattern.matches(w.path[:w.gone])
 	}
-	for i := len(w.path) - 1; i > 0 && !w.l.present; i-- {
-		if w.path[i-1].FieldName == nil {
-			return carver{c.typ.Schema}.has(c.typ.TypeRef, c.live, w.path[:i])
-		}
-	}
-	return true
+	return !w.fresh
 }
 
 // wait leaves a field out of all that is sent, and undoes what the table has

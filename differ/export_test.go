@@ -67,6 +67,10 @@ func Carve(t typed.ParseableType, v map[string]any, set *fieldpath.Set) (part, r
 
 func Graft(t typed.ParseableType, v, part any) any { return carver{t.Schema}.graft(t.TypeRef, v, part) }
 
+func Lacking(t typed.ParseableType, v any, set *fieldpath.Set) *fieldpath.Set {
+	return carver{t.Schema}.lacking(t.TypeRef, v, set)
+}
+
 func Has(t typed.ParseableType, v any, p fieldpath.Path) bool {
-	return carver{t.Schema}.has(t.TypeRef, v, p)
+	return carver{t.Schema}.lacking(t.TypeRef, v, fieldpath.NewSet(p)).Empty()
 }

@@ -13,6 +13,10 @@ import (
 // same reason what was handed over before is sent again.
 func (c *comparison) handOver() map[string]any {
 	alone := c.who.union(isApplied).Difference(c.who.union(func(e ownerEntry) bool { return !e.applied }))
+	// An item or map that Keelson alone owns, and that the patch does not have, goes
+	// with all that is in it.
+	going := carver{c.typ.Schema}.lacking(c.typ.TypeRef, c.change.Patch, alone)
+	goes := func(p fieldpath.Path) bool { return len(p) > 0 && hasPrefix(going, p[:len(p)-1]) }
 	fields := &fieldpath.Set{}
 	add := func(p fieldpath.Path) {
 		if !hasPrefix(fields, p) { // of what goes over as a whole no part is named
@@ -20,7 +24,7 @@ func (c *comparison) handOver() map[string]any {
 		}
 	}
 	c.kept.Iterate(func(p fieldpath.Path) {
-		if owns(alone, p) || c.goesWith(alone, p) {
+		if owns(alone, p) || goes(p) {
 			add(p)
 		}
 	})
@@ -29,7 +33,7 @@ func (c *comparison) handOver() map[string]any {
 			continue
 		}
 		e.fields.Leaves().Iterate(func(p fieldpath.Path) {
-			if !hasPrefix(c.taken, p) && c.goesWith(alone, p) {
+			if !hasPrefix(c.taken, p) && goes(p) {
 				add(p)
 			}
 		})
@@ -64,17 +68,6 @@ func (c *comparison) handOver() map[string]any {
 func hasPrefix(set *fieldpath.Set, p fieldpath.Path) bool {
 	for i := range p {
 		if set.Has(p[:i+1]) {
-			return true
-		}
-	}
-	return false
-}
-
-// goesWith reports whether an apply of the patch removes a field with the item or
-// map that it is in: Keelson alone owns that, and the patch does not have it.
-func (c *comparison) goesWith(alone *fieldpath.Set, p fieldpath.Path) bool {
-	for i := 1; i < len(p); i++ {
-		if alone.Has(p[:i]) && !(carver{c.typ.Schema}).has(c.typ.TypeRef, c.change.Patch, p[:i]) {
 			return true
 		}
 	}

@@ -126,12 +126,11 @@ func (c *comparison) emptied() *fieldpath.Set {
 	if len(c.hollow) == 0 || c.removed.Empty() {
 		return out
 	}
-	carve := carver{c.typ.Schema}
-	left := carve.without(c.typ.TypeRef, c.live, c.removed)
 	for _, p := range c.hollow {
-		if c.who.oursAlone(p) && !carve.has(c.typ.TypeRef, left, p) {
+		if c.who.oursAlone(p) {
 			out.Insert(p)
 		}
 	}
-	return out
+	carve := carver{c.typ.Schema}
+	return carve.lacking(c.typ.TypeRef, carve.without(c.typ.TypeRef, c.live, c.removed), out)
 }

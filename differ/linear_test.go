@@ -51,6 +51,21 @@ func TestHostileObjectsTakeLinearTime(t *testing.T) {
 		"InsideAtomic": {"A rule looks into a list that changes as a whole.", func(n int) differ.State {
 			return changed(object{"atomicList": shuffled(n, "k", "a")}, object{"atomicList": shuffled(n, "k", "a")}, object{"atomicList": shuffled(n, "k", "b")})
 		}},
+		"Shared": {"Of every item somebody else owns a field.", func(n int) differ.State {
+			items, more, applied, others := make(list, n), make(list, n), object{}, object{}
+			for i := range items {
+				id := fmt.Sprintf("%07d", i)
+				items[i], more[i] = object{"id": id}, object{"id": id, "v": "theirs"}
+				key := `k:{"id":"` + id + `"}`
+				applied[key], others[key] = object{".": object{}, "f:id": object{}}, object{"f:v": object{}}
+			}
+			s := changed(object{"scalar": "a", "keyed": items}, object{"scalar": "b", "keyed": items}, object{"scalar": "a", "keyed": more})
+			owned := func(manager, operation string, keyed object) object {
+				return object{"manager": manager, "operation": operation, "fieldsV1": object{"f:spec": object{"f:keyed": keyed}}}
+			}
+			s.Live["metadata"].(object)["managedFields"] = list{owned("keelson", "Apply", applied), owned("my-operator", "Update", others)}
+			return s
+		}},
 		"Normal": {"Everything differs by an admission that is known.", func(n int) differ.State {
 			sent, answer := object{}, object{}
 			for i := range n {

@@ -83,9 +83,59 @@ func (c carver) part(ref smdschema.TypeRef, child any, pe fieldpath.PathElement,
 	return nil
 }
 
-// has reports whether a value has a field.
-func (c carver) has(ref smdschema.TypeRef, v any, p fieldpath.Path) bool {
-	return c.extract(ref, v, fieldpath.NewSet(p)) != nil
+// lacking returns the fields of a set that a value does not have: those that are
+// named themselves, whatever is named below them.
+func (c carver) lacking(ref smdschema.TypeRef, v any, set *fieldpath.Set) *fieldpath.Set {
+	out := &fieldpath.Set{}
+	find := c.finder(ref, v)
+	set.Members.Iterate(func(pe fieldpath.PathElement) {
+		if _, found := find(pe); len(found) == 0 {
+			out.Members.Insert(pe)
+		}
+	})
+	set.Children.Iterate(func(pe fieldpath.PathElement) {
+		below, _ := set.Children.Get(pe)
+		ref, found := find(pe)
+		if len(found) == 0 {
+			found = []any{nil}
+		}
+		lacks := c.lacking(ref, found[0], below)
+		for _, child := range found[1:] { // keys repeat
+			lacks = lacks.Intersection(c.lacking(ref, child, below))
+		}
+		if !lacks.Empty() {
+			*out.Children.Descend(pe) = *lacks
+		}
+	})
+	return out
+}
+
+// finder returns a function that finds the children of a value, and their type.
+func (c carver) finder(ref smdschema.TypeRef, v any) func(fieldpath.PathElement) (smdschema.TypeRef, []any) {
+	atom, _ := c.schema.Resolve(ref)
+	switch v := v.(type) {
+	case map[string]any:
+		return func(pe fieldpath.PathElement) (smdschema.TypeRef, []any) {
+			if atom.Map == nil || pe.FieldName == nil || v[*pe.FieldName] == nil {
+				return smdschema.TypeRef{}, nil
+			}
+			return fieldType(atom.Map, *pe.FieldName), []any{v[*pe.FieldName]}
+		}
+	case []any:
+		if atom.List == nil || atom.List.ElementRelationship != smdschema.Associative {
+			break
+		}
+		items := map[string][]any{}
+		for _, item := range v {
+			if pe, ok := itemKey(c.schema, atom.List, item); ok {
+				items[pe.String()] = append(items[pe.String()], item)
+			}
+		}
+		return func(pe fieldpath.PathElement) (smdschema.TypeRef, []any) {
+			return atom.List.ElementType, items[pe.String()]
+		}
+	}
+	return func(fieldpath.PathElement) (smdschema.TypeRef, []any) { return smdschema.TypeRef{}, nil }
 }
 
 // without returns a value less a set of fields, and less the maps and lists

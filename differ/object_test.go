@@ -118,6 +118,18 @@ func TestGraft(t *testing.T) {
 		})
 		before := fingerprint(t, whole)
 		part, rest := differ.Carve(typ, whole, set)
+		if lacks := differ.Lacking(typ, part, set); !lacks.Empty() {
+			t.Fatalf("%s are not in what is cut out: %v", lacks, part)
+		}
+		keys := &fieldpath.Set{}
+		all.Iterate(func(p fieldpath.Path) {
+			if isKey(p) {
+				keys.Insert(p.Copy())
+			}
+		})
+		if has := set.Difference(differ.Lacking(typ, rest, set)).Difference(keys); !has.Empty() {
+			t.Fatalf("%s are still in what is left: %v", has, rest)
+		}
 		set.Iterate(func(p fieldpath.Path) {
 			if !differ.Has(typ, part, p) {
 				t.Fatalf("%s is not in what is cut out: %v", p, part)

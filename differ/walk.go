@@ -46,6 +46,8 @@ type row struct {
 	// removed says that the field is in a list item that was recorded and is
 	// wanted, and that live has lost as a whole.
 	removed bool
+	// fresh says that the field is a part of a list item that live does not have.
+	fresh bool
 	// flagged rows could not be taken apart, because keys of the list repeat.
 	flagged bool
 }
@@ -84,11 +86,12 @@ type walker struct {
 	hollow  func(fieldpath.Path)
 	gone    int
 	removed bool
+	fresh   bool
 }
 
 // row is what the walker knows of a row by where it is.
 func (w *walker) row(path fieldpath.Path, r, t, l cell) row {
-	return row{path: path, r: r, t: t, l: l, typed: comparer{w.schema}, gone: w.gone, removed: w.removed}
+	return row{path: path, r: r, t: t, l: l, typed: comparer{w.schema}, gone: w.gone, removed: w.removed, fresh: w.fresh}
 }
 
 func (w *walker) walk(path fieldpath.Path, ref smdschema.TypeRef, r, t, l cell) {
@@ -210,11 +213,16 @@ func (w *walker) walkList(path fieldpath.Path, ref smdschema.TypeRef, r, t, l ce
 		return
 	}
 	w.container(path, r, t, l)
+	item, _ := w.schema.Resolve(list.ElementType)
+	parts := item.Map != nil && item.Map.ElementRelationship != smdschema.Atomic
 	for i, pe := range ti.keys {
-		outer, r, l := w.removed, ri.get(i, pe), li.get(i, pe)
-		w.removed = outer || r.present && !l.present
+		removed, fresh, r, l := w.removed, w.fresh, ri.get(i, pe), li.get(i, pe)
+		w.removed = removed || r.present && !l.present
+		if parts {
+			w.fresh = !l.present
+		}
 		w.walk(append(path, pe), list.ElementType, r, cellOf(ti.values[i], true), l)
-		w.removed = outer
+		w.removed, w.fresh = removed, fresh
 	}
 	for i, pe := range ri.keys {
 		if !ti.get(i, pe).present {
