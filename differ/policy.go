@@ -193,7 +193,7 @@ func (f finding) because() string {
 // live differ there.
 func (c *comparison) find(event v1alpha1.Event, w *row) (finding, bool) {
 	for _, r := range c.applicable() {
-		if r.judged || !r.on(event) && !c.tracing {
+		if r.judged {
 			continue
 		}
 		rest, ok := pattern(nil), true

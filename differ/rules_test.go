@@ -117,6 +117,8 @@ func TestNewRulesRefuses(t *testing.T) {
 		"WhenName":    {"Neither has one that speaks of what there is not.", v1alpha1.DangerRule{Path: ".a", When: "before != new"}, "undeclared reference to 'before'"},
 		"WhenType":    {"Nor one that is no condition.", v1alpha1.DangerRule{Path: ".a", When: "'yes'"}, "of type string"},
 		"WhenLength":  {"A condition is read by people.", v1alpha1.DangerRule{Path: ".a", When: strings.Repeat(" ", 3000) + "true"}, "too long"},
+		"GroupGlob":   {"It would match nothing.", v1alpha1.DangerRule{Path: ".a", Match: v1alpha1.ObjectMatch{Group: "[a"}}, `match "[a"`},
+		"SpaceGlob":   {"It would match nothing.", v1alpha1.DangerRule{Path: ".a", Match: v1alpha1.ObjectMatch{Namespace: "[a"}}, `match "[a"`},
 		"Replace":     {"Text in place of nothing in itself fills all memory.", v1alpha1.DangerRule{Path: ".a", When: "true &&\n new.replace('', new) == ''"}, "when: line 2, column 13: conditions have no function replace"},
 		"Join":        {"So does text between the letters of itself.", v1alpha1.DangerRule{Path: ".a", When: "[1].exists(x, new.split('').join(new) == '')"}, "no function join"},
 		"Format":      {"So does a long text many times.", v1alpha1.DangerRule{Path: ".a", When: "'%s%s'.format([new, new]) == ''"}, "no function format"},
@@ -299,5 +301,109 @@ func TestRulesInsideAtomicValues(t *testing.T) {
 				t.Errorf("%s held: %v", c.path, got)
 			}
 		})
+	}
+}
+
+// Which objects a rule is about.
+func TestRulesMatch(t *testing.T) {
+	t.Parallel()
+	id := func(group, kind, namespace, name string) differ.ID {
+		return differ.ID{Group: group, Kind: kind, Namespace: namespace, Name: name}
+	}
+	cases := map[string]struct {
+		why     string
+		match   v1alpha1.ObjectMatch
+		yes, no []differ.ID
+	}{
+		"Any": {
+			why: "Nothing narrows it.",
+			yes: []differ.ID{id("", "ConfigMap", "prod", "c"), id("apps", "Deployment", "prod", "d"), id("example.com", "Cluster", "", "c")},
+		},
+		"Group": {
+			why: "One group.", match: v1alpha1.ObjectMatch{Group: "apps"},
+			yes: []differ.ID{id("apps", "Deployment", "prod", "d")},
+			no:  []differ.ID{id("", "ConfigMap", "prod", "c"), id("myapps", "Deployment", "prod", "d"), id("apps.example.com", "X", "", "x")},
+		},
+		"Core": {
+			why: "The group that has no name.", match: v1alpha1.ObjectMatch{Group: "core"},
+			yes: []differ.ID{id("", "ConfigMap", "prod", "c"), id("core", "X", "", "x")},
+			no:  []differ.ID{id("apps", "Deployment", "prod", "d")},
+		},
+		"Groups": {
+			why: "Groups by glob, in which dots are letters.", match: v1alpha1.ObjectMatch{Group: "*.example.com"},
+			yes: []differ.ID{id("a.example.com", "X", "", "x"), id("a.b.example.com", "X", "", "x")},
+			no:  []differ.ID{id("example.com", "X", "", "x"), id("", "ConfigMap", "prod", "c")},
+		},
+		"Kinds": {
+			why: "Any of the kinds.", match: v1alpha1.ObjectMatch{Kinds: []string{"Config*", "Secret"}},
+			yes: []differ.ID{id("", "ConfigMap", "prod", "c"), id("", "Secret", "prod", "s"), id("example.com", "Secret", "", "s")},
+			no:  []differ.ID{id("", "SecretClass", "", "s"), id("apps", "Deployment", "prod", "d")},
+		},
+		"Namespace": {
+			why: "One namespace, in which nothing of the whole cluster is.", match: v1alpha1.ObjectMatch{Namespace: "prod"},
+			yes: []differ.ID{id("", "ConfigMap", "prod", "c")},
+			no:  []differ.ID{id("", "ConfigMap", "prod2", "c"), id("example.com", "Cluster", "", "prod")},
+		},
+		"Name": {
+			why: "Names by glob.", match: v1alpha1.ObjectMatch{Name: "c?"},
+			yes: []differ.ID{id("", "ConfigMap", "prod", "c1")},
+			no:  []differ.ID{id("", "ConfigMap", "prod", "c"), id("", "ConfigMap", "prod", "c12")},
+		},
+		"All": {
+			why: "All of it has to be right.", match: v1alpha1.ObjectMatch{Group: "apps", Kinds: []string{"Deployment"}, Namespace: "prod", Name: "d"},
+			yes: []differ.ID{id("apps", "Deployment", "prod", "d")},
+			no:  []differ.ID{id("app", "Deployment", "prod", "d"), id("apps", "DaemonSet", "prod", "d"), id("apps", "Deployment", "pro", "d"), id("apps", "Deployment", "prod", "e")},
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rules, err := differ.NewRules([]v1alpha1.DangerRule{{Name: "r", Match: c.match, Effect: v1alpha1.EffectDeny, On: []v1alpha1.Event{v1alpha1.OnDeleteObject}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, id := range append(c.yes, c.no...) {
+				o := object{"apiVersion": "v1", "kind": id.Kind, "metadata": object{"labels": object{v1alpha1.LabelComponent: component}}}
+				plan, err := differ.Compare(nil, []differ.State{{ID: id, Recorded: o, Live: o}}, differ.Policy{Component: component, Rules: rules})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := plan.Changes[0].State == differ.StateDenied; got != (i < len(c.yes)) {
+					t.Errorf("%s It is about %s: %v", c.why, id, got)
+				}
+			}
+		})
+	}
+}
+
+// Rules without a name replace none.
+func TestRulesWithoutName(t *testing.T) {
+	t.Parallel()
+	rules, err := differ.NewRules(
+		[]v1alpha1.DangerRule{{Path: ".data.a", Effect: v1alpha1.EffectHold}, {Path: ".data.b", Effect: v1alpha1.EffectHold}},
+		[]v1alpha1.DangerRule{{Path: ".data.c", Effect: v1alpha1.EffectHold}},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	configMap := func(v string) object {
+		return object{"apiVersion": "v1", "kind": "ConfigMap", "data": object{"a": v, "b": v, "c": v, "d": v}, "metadata": object{
+			"name": "c", "labels": object{v1alpha1.LabelComponent: component},
+		}}
+	}
+	plan, err := differ.Compare(nil, []differ.State{{
+		ID: differ.ID{Kind: "ConfigMap", Name: "c"}, Recorded: configMap("x"), Target: &renderer.Object{Content: configMap("z")}, Live: configMap("x"),
+	}}, differ.Policy{Component: component, Rules: rules})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var held []string
+	for _, f := range plan.Changes[0].Fields {
+		if f.Action == differ.ActionHold {
+			held = append(held, f.Path)
+		}
+	}
+	if diff := cmp.Diff([]string{".data.a", ".data.b", ".data.c"}, held); diff != "" {
+		t.Errorf("held (-want +got):\n%s", diff)
 	}
 }
