@@ -26,7 +26,6 @@ var (
 	SplitTag     = splitTag
 	CheckRef     = checkRef
 	CheckVersion = checkVersion
-	Suggest      = suggest
 )
 
 // IsYAML says whether data is one YAML document.

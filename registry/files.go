@@ -199,6 +199,8 @@ func decodeComponent(data []byte) *componentFile {
 			c.value([]string{"timeout"}, "timeout must be longer than nothing", "leave it out for 5m")
 		}
 		c.drift(f.spec.Drift)
+		c.oneOf([]string{"determinism"}, string(f.spec.Determinism),
+			string(v1alpha1.DeterminismRequire), string(v1alpha1.DeterminismReport))
 		c.dependsOn(f.spec.DependsOn)
 		c.danger(f.spec.Danger)
 		for i := range f.spec.DependsOn {

@@ -48,3 +48,6 @@ func distance(a, b string) int {
 	}
 	return row[len(b)]
 }
+
+// Suggest is [suggest], for those who know other names.
+func Suggest(written string, candidates []string) string { return suggest(written, candidates) }

@@ -21,6 +21,7 @@ import (
 // loadedChart is a chart that one render owns: Helm changes charts while it
 // processes their dependencies.
 type loadedChart struct {
+	job     *job
 	version *registry.Version
 	chart   *chart.Chart
 	// fileOf gives the name under template/ of a file by its first byte's
@@ -35,9 +36,9 @@ type templateSource struct {
 	text string
 }
 
-// loadChart reads a version's files as Helm reads a chart's folder.
-func loadChart(v *registry.Version) (*loadedChart, *Error) {
-	c := &loadedChart{version: v, fileOf: map[*byte]string{}}
+// loadChart reads a job's files as Helm reads a chart's folder.
+func loadChart(j *job) (*loadedChart, *Error) {
+	c := &loadedChart{job: j, version: j.version(), fileOf: map[*byte]string{}}
 	files, err := c.chartFiles()
 	if err != nil {
 		return nil, err

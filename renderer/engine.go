@@ -3,7 +3,6 @@ package renderer
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"helm.sh/helm/v3/pkg/chartutil"
@@ -15,8 +14,8 @@ import (
 // no DNS, no cluster. The zero Engine is ready to use.
 //
 // Helm can't be stopped from inside: ctx is looked at before and after the
-// templates run, and a template that never ends never ends. Render charts
-// that are not trusted in a process that can be killed.
+// templates run, and a template that never ends never ends. A [Pool] does the
+// same in processes that can be killed.
 type Engine struct{}
 
 // New returns an [Engine].
@@ -27,51 +26,30 @@ var _ Renderer = (*Engine)(nil)
 // Render implements [Renderer]. The same calls in the same order as
 // `helm template COMPONENT --namespace NAMESPACE --include-crds` decide what a
 // template sees.
-func (*Engine) Render(ctx context.Context, r Request) (t *Target, err error) {
+func (*Engine) Render(ctx context.Context, r Request) (*Target, error) {
+	return render(ctx, r, defaultMaxOutput, func(_ context.Context, j *job) (*Target, *Error) { return j.run() })
+}
+
+// render makes a job of a request, has it run, and fills in what only the
+// request knows. A nil *Error does not become an error that is not nil.
+func render(ctx context.Context, r Request, maxOutput int64, run func(context.Context, *job) (*Target, *Error)) (*Target, error) {
 	if r.Version == nil {
 		return nil, &Error{Message: "no version to render"}
 	}
-	// Charts are outside input, and libraries below are known to panic on
-	// some of it. One bad chart must not end the process of all clusters.
-	defer func() {
-		if p := recover(); p != nil {
-			t, err = nil, newError(r.Version, chartPosition(r.Version, "Chart.yaml", 0),
-				fmt.Sprintf("the chart makes Helm panic: %v", p), nil)
-		}
-	}()
-	t, failed := render(ctx, r)
-	if failed != nil { // a nil *Error must not become an error that is not nil
-		return nil, failed
-	}
-	return t, nil
-}
-
-func render(ctx context.Context, r Request) (*Target, *Error) {
 	if err := ctx.Err(); err != nil {
 		return nil, interrupted(r.Version, err)
 	}
-	c, err := loadChart(r.Version)
+	j, err := newJob(r, maxOutput)
 	if err != nil {
 		return nil, err
 	}
-	top, err := c.renderValues(r)
+	t, err := run(ctx, j)
+	if cause := ctx.Err(); cause != nil {
+		return nil, interrupted(r.Version, cause)
+	}
 	if err != nil {
-		return nil, err
+		return nil, err.located(r)
 	}
-	files, warnings, err := c.execute(top)
-	if err != nil {
-		return nil, err
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, interrupted(r.Version, err)
-	}
-	t, err := c.target(files, r.Capabilities)
-	if err != nil {
-		return nil, err
-	}
-	t.Warnings = append(t.Warnings, warnings...)
-	slices.Sort(t.Warnings)
-	t.Warnings = slices.Compact(t.Warnings)
 	return t, nil
 }
 
@@ -82,12 +60,8 @@ func interrupted(v *registry.Version, cause error) *Error {
 }
 
 // renderValues are what templates see: .Values, .Release, .Capabilities, .Chart.
-func (c *loadedChart) renderValues(r Request) (chartutil.Values, *Error) {
-	values, err := userValues(r)
-	if err != nil {
-		return nil, err
-	}
-	caps, err := helmCapabilities(r)
+func (c *loadedChart) renderValues(values map[string]any) (chartutil.Values, *Error) {
+	caps, err := c.capabilities()
 	if err != nil {
 		return nil, err
 	}
@@ -95,8 +69,8 @@ func (c *loadedChart) renderValues(r Request) (chartutil.Values, *Error) {
 		return nil, err
 	}
 	options := chartutil.ReleaseOptions{
-		Name:      r.Version.Component,
-		Namespace: r.Version.Spec.Namespace,
+		Name:      c.version.Component,
+		Namespace: c.version.Spec.Namespace,
 		Revision:  1,
 		IsInstall: true,
 	}
@@ -109,23 +83,22 @@ func (c *loadedChart) renderValues(r Request) (chartutil.Values, *Error) {
 	if !ok {
 		return nil, c.fail("values.yaml", 0, fmt.Sprintf("values can't be merged: Helm returned a %T", top["Values"]), nil)
 	}
-	if err := c.validate(merged, r.Values); err != nil {
+	if err := c.validate(merged); err != nil {
 		return nil, err
 	}
 	return top, nil
 }
 
-func helmCapabilities(r Request) (*chartutil.Capabilities, *Error) {
-	kube, err := chartutil.ParseKubeVersion(r.Capabilities.KubeVersion)
+// capabilities are the cluster's, in Helm's form.
+func (c *loadedChart) capabilities() (*chartutil.Capabilities, *Error) {
+	kube, err := chartutil.ParseKubeVersion(c.job.KubeVersion)
 	if err != nil {
-		return nil, newError(r.Version, chartPosition(r.Version, "Chart.yaml", 0),
-			fmt.Sprintf("the cluster's Kubernetes version %q can't be read", r.Capabilities.KubeVersion), err)
+		return nil, c.fail("Chart.yaml", 0, fmt.Sprintf("the cluster's Kubernetes version %q can't be read", c.job.KubeVersion), err)
 	}
 	caps := chartutil.DefaultCapabilities.Copy() // for Helm's own version
 	// What the API server says, with a vendor's suffix: charts look at it.
-	kube.Version = "v" + strings.TrimPrefix(r.Capabilities.KubeVersion, "v")
+	kube.Version = "v" + strings.TrimPrefix(c.job.KubeVersion, "v")
 	caps.KubeVersion = *kube
-	// Sorted, so that two clusters that serve the same render the same.
-	caps.APIVersions = slices.Sorted(slices.Values(r.Capabilities.APIVersions))
+	caps.APIVersions = c.job.APIVersions
 	return caps, nil
 }

@@ -1,23 +1,69 @@
 package renderer
 
 import (
+	"fmt"
+	"maps"
+	"path"
 	"strings"
 
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
 )
 
-// execute runs the templates and returns their text by Helm's name for each.
-func (c *loadedChart) execute(top chartutil.Values) (map[string]string, []string, *Error) {
+// defaultMaxOutput bounds what templates may render to. The largest public
+// charts, with all their custom resource definitions, stay below a third of it.
+const defaultMaxOutput = 16 << 20
+
+// execution is a chart with what its templates made of one set of values.
+type execution struct {
+	*loadedChart
+	top      chartutil.Values
+	files    map[string]string // text by Helm's name of the template
+	warnings []string
+}
+
+// execute runs the templates.
+func (c *loadedChart) execute(top chartutil.Values) (*execution, *Error) {
 	asked := &lookups{}
-	files, err := engine.RenderWithClientProvider(c.chart, top, asked)
+	// Templates may write into what they see (`set`). The next execution must
+	// not see that.
+	files, err := engine.RenderWithClientProvider(c.chart, copyTop(top), asked)
 	if err != nil {
-		return nil, nil, c.templateError(err)
+		return nil, c.templateError(err)
 	}
-	for name := range files {
-		if strings.HasSuffix(name, "NOTES.txt") {
-			delete(files, name)
+	var bytes int64
+	for name, text := range files {
+		bytes += int64(len(text))
+		if strings.HasSuffix(name, "NOTES.txt") || strings.HasPrefix(path.Base(name), "_") {
+			delete(files, name) // for people, and partials
 		}
 	}
-	return files, asked.warnings(c), nil
+	if bytes > c.job.MaxOutput {
+		return nil, c.fail(c.longest(files), 0, fmt.Sprintf("the templates render to %d MiB, and may render to %d MiB",
+			bytes>>20, c.job.MaxOutput>>20), nil)
+	}
+	return &execution{loadedChart: c, top: top, files: files, warnings: asked.warnings(c)}, nil
+}
+
+// copyTop copies what a template can write to, but for the chart's own files.
+func copyTop(top chartutil.Values) chartutil.Values {
+	out := maps.Clone(top)
+	if values, ok := top["Values"].(chartutil.Values); ok {
+		out["Values"] = chartutil.Values(copyMap(values))
+	}
+	return out
+}
+
+// longest is the template that rendered to most, by its name under template/.
+func (c *loadedChart) longest(files map[string]string) string {
+	most, size := "", -1
+	for name, text := range files {
+		if len(text) > size {
+			most, size = name, len(text)
+		}
+	}
+	if src, ok := c.templates[most]; ok {
+		return src.file
+	}
+	return "Chart.yaml"
 }

@@ -235,7 +235,7 @@ func readVersion(t *testing.T, dir, name string) *registry.Version {
 	t.Helper()
 	v := &registry.Version{
 		Component: name, Name: "v1.0.0", Tree: "tree-of-" + name,
-		Spec: v1alpha1.Component{Namespace: "test"},
+		Spec: v1alpha1.Component{Namespace: "test", Determinism: v1alpha1.DeterminismReport},
 	}
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {

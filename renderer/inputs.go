@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
 // inputHash is over all that a render depends on.
@@ -20,6 +22,7 @@ type inputs struct {
 	Tree        string
 	Files       string // instead of a tree
 	Namespace   string
+	Determinism v1alpha1.Determinism
 	Images      map[string]any
 	Values      map[string]any
 	Kubernetes  string
@@ -33,6 +36,7 @@ func hashInputs(r Request) (inputHash, error) {
 		Version:     r.Version.Name,
 		Tree:        r.Version.Tree,
 		Namespace:   r.Version.Spec.Namespace,
+		Determinism: r.Version.Spec.Determinism,
 		Images:      r.Version.ImageValues(r.ImageMirrors),
 		Values:      r.Values.Map(),
 		Kubernetes:  r.Capabilities.KubeVersion,

@@ -164,8 +164,8 @@ type scopes struct {
 	own   map[schema.GroupKind]bool // true: cluster-scoped
 }
 
-func newScopes(caps Capabilities, lists ...[]document) scopes {
-	s := scopes{known: caps.ClusterScoped, own: map[schema.GroupKind]bool{}}
+func newScopes(known map[schema.GroupKind]bool, lists ...[]document) scopes {
+	s := scopes{known: known, own: map[schema.GroupKind]bool{}}
 	for _, docs := range lists {
 		for _, d := range docs {
 			for _, item := range flatten(d.content) {

@@ -52,6 +52,8 @@ type Target struct {
 	Hooks []*Object
 	// Warnings name template lines, for example a lookup that was answered empty.
 	Warnings []string
+	// Unused are values of meta-config that change nothing.
+	Unused []Unused
 }
 
 // Object is one target object. It is shared between clusters: read only.
@@ -74,6 +76,10 @@ type Error struct {
 	// interrupted, say. All other errors last until git or the cluster changes.
 	Transient bool
 	Err       error // the cause, may be nil
+
+	// violations of a schema, in place of a message until it is known where
+	// meta-config sets the values.
+	violations []violation
 }
 
 // Error is "COMPONENT VERSION: FILE:LINE: message".

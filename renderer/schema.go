@@ -39,13 +39,17 @@ func (localOnly) Load(string) (any, error) { return nil, errRemoteSchema }
 
 // violation is one value that a schema refuses.
 type violation struct {
-	path    []string // below .Values
-	message string
+	Path    []string // below .Values
+	Message string
+	// Default is where the chart sets the value, or the first Depth steps of
+	// its path; else the schema's own place.
+	Default registry.Position
+	Depth   int
 }
 
 // validate checks the merged values against the schemas of the chart and its
 // subcharts, and reports all violations at once.
-func (c *loadedChart) validate(merged map[string]any, values *registry.Values) *Error {
+func (c *loadedChart) validate(merged map[string]any) *Error {
 	found, err := c.violations(c.chart, merged, nil)
 	if err != nil {
 		return err
@@ -55,33 +59,60 @@ func (c *loadedChart) validate(merged map[string]any, values *registry.Values) *
 	}
 	// The library goes through maps in their random order.
 	slices.SortFunc(found, func(a, b violation) int {
-		return cmp.Or(slices.Compare(a.path, b.path), strings.Compare(a.message, b.message))
+		return cmp.Or(slices.Compare(a.Path, b.Path), strings.Compare(a.Message, b.Message))
 	})
-	lines := make([]string, len(found))
-	var first registry.Position
-	for i, v := range found {
-		at := c.valuePosition(v.path, values)
+	for i := range found {
+		found[i].Default, found[i].Depth = c.defaultPosition(found[i].Path)
+	}
+	e := newError(c.version, found[0].Default, "", nil)
+	e.violations = found
+	return e
+}
+
+// located fills in where meta-config set the values that a schema refuses.
+func (e *Error) located(r Request) *Error {
+	if len(e.violations) == 0 {
+		return e
+	}
+	out := *e
+	lines := make([]string, len(e.violations))
+	for i, v := range e.violations {
+		at := v.position(r)
 		if i == 0 {
-			first = at
+			out.At = at
 		}
 		lines[i] = v.String()
-		if len(found) > 1 {
+		if len(lines) > 1 {
 			lines[i] = "\n  " + at.String() + ": " + lines[i]
 		}
 	}
-	text := lines[0]
-	if len(found) > 1 {
-		text = strconv.Itoa(len(found)) + " values are not as the chart's schema wants them:" + strings.Join(lines, "")
+	out.Message = lines[0]
+	if len(lines) > 1 {
+		out.Message = strconv.Itoa(len(lines)) + " values are not as the chart's schema wants them:" + strings.Join(lines, "")
 	}
-	return newError(c.version, first, text, nil)
+	return &out
 }
 
 // String is "PATH: message".
 func (v violation) String() string {
-	if len(v.path) == 0 {
-		return "values: " + v.message
+	if len(v.Path) == 0 {
+		return "values: " + v.Message
 	}
-	return strings.Join(v.path, ".") + ": " + v.message
+	return strings.Join(v.Path, ".") + ": " + v.Message
+}
+
+// position is where the value was set: in meta-config, else by the chart. A
+// value that is nowhere goes by the map that lacks it.
+func (v violation) position(r Request) registry.Position {
+	for n := len(v.Path); n > 0 && n >= v.Depth; n-- {
+		if has(r.Values.Map(), v.Path[:n]) {
+			if at, ok := r.Values.Origin(v.Path[:n]...); ok {
+				return at
+			}
+			return chartPosition(r.Version, schemaFile, 0) // set by the user, nobody knows where
+		}
+	}
+	return v.Default
 }
 
 // violations walks the charts as Helm does: a subchart's values lie under its
@@ -106,7 +137,7 @@ func (c *loadedChart) violations(ch *chart.Chart, values map[string]any, path []
 			}
 			found = append(found, v...)
 		default:
-			found = append(found, violation{below, "the values of a subchart must be a map"})
+			found = append(found, violation{Path: below, Message: "the values of a subchart must be a map"})
 		}
 	}
 	return found, nil
@@ -119,7 +150,7 @@ func (c *loadedChart) chartViolations(ch *chart.Chart, values map[string]any, pa
 	}
 	// Injected images are Keelson's, not the user's: a schema that doesn't
 	// know them must not refuse them.
-	if _, declared := schema.Properties[imagesKey]; len(path) == 0 && len(c.version.Images) > 0 && !declared {
+	if _, declared := schema.Properties[imagesKey]; len(path) == 0 && c.job.Images != nil && !declared {
 		values = maps.Clone(values)
 		delete(values, imagesKey)
 	}
@@ -173,33 +204,33 @@ func leaves(e *jsonschema.ValidationError, path []string, p *message.Printer) []
 		var ways []string
 		for _, cause := range e.Causes {
 			for _, v := range leaves(cause, path, p) {
-				ways = append(ways, v.message)
+				ways = append(ways, v.Message)
 			}
 		}
 		text := k.LocalizedString(p)
 		if len(ways) > 0 {
 			text += " (" + strings.Join(slices.Compact(ways), "; or ") + ")"
 		}
-		return []violation{{at, text}}
+		return []violation{{Path: at, Message: text}}
 	case *kind.AdditionalProperties:
 		var out []violation
 		for _, name := range k.Properties {
-			out = append(out, violation{append(slices.Clone(at), name), "unknown value: the chart's schema does not have it"})
+			out = append(out, violation{Path: append(slices.Clone(at), name), Message: "unknown value: the chart's schema does not have it"})
 		}
 		return out
 	case *kind.Pattern: // without the value: it may be a secret
-		return []violation{{at, "does not match the pattern " + k.Want}}
+		return []violation{{Path: at, Message: "does not match the pattern " + k.Want}}
 	case *kind.Format:
-		return []violation{{at, "is not a valid " + k.Want}}
+		return []violation{{Path: at, Message: "is not a valid " + k.Want}}
 	case *kind.Minimum:
-		return []violation{{at, "must be at least " + number(k.Want) + ", not " + number(k.Got)}}
+		return []violation{{Path: at, Message: "must be at least " + number(k.Want) + ", not " + number(k.Got)}}
 	case *kind.Maximum:
-		return []violation{{at, "must be at most " + number(k.Want) + ", not " + number(k.Got)}}
+		return []violation{{Path: at, Message: "must be at most " + number(k.Want) + ", not " + number(k.Got)}}
 	case *kind.Required:
-		return []violation{{at, "needs " + strings.Join(k.Missing, ", ")}}
+		return []violation{{Path: at, Message: "needs " + strings.Join(k.Missing, ", ")}}
 	}
 	if len(e.Causes) == 0 {
-		return []violation{{at, e.ErrorKind.LocalizedString(p)}}
+		return []violation{{Path: at, Message: e.ErrorKind.LocalizedString(p)}}
 	}
 	var out []violation
 	for _, cause := range e.Causes {
@@ -227,26 +258,21 @@ func (c *loadedChart) chartFile(ch *chart.Chart, name string) string {
 	return name
 }
 
-// valuePosition is where a value was set: in meta-config, else in the chart's
-// values.yaml. A value that is nowhere goes by the map that lacks it.
-func (c *loadedChart) valuePosition(path []string, values *registry.Values) registry.Position {
-	for p := path; len(p) > 0; p = p[:len(p)-1] {
-		if has(values.Map(), p) {
-			if at, ok := values.Origin(p...); ok {
-				return at
-			}
-			break // set by the user, nobody knows where
-		}
-		if at, ok := c.defaultPosition(p); ok {
-			return at
+// defaultPosition is where the chart sets a value, or the map that is nearest
+// above it, and how many steps of the path lead there. A value of which the
+// chart knows nothing is the schema's.
+func (c *loadedChart) defaultPosition(path []string) (registry.Position, int) {
+	for n := len(path); n > 0; n-- {
+		if at, ok := c.defaultAt(path[:n]); ok {
+			return at, n
 		}
 	}
-	return chartPosition(c.version, schemaFile, 0)
+	return chartPosition(c.version, schemaFile, 0), 0
 }
 
-// defaultPosition finds a path in the values.yaml of the chart, then of the
-// subchart that it leads into.
-func (c *loadedChart) defaultPosition(path []string) (registry.Position, bool) {
+// defaultAt finds a path in the values.yaml of the chart, then of the subchart
+// that it leads into.
+func (c *loadedChart) defaultAt(path []string) (registry.Position, bool) {
 	ch := c.chart
 	for {
 		for _, f := range ch.Raw {
@@ -266,6 +292,9 @@ func (c *loadedChart) defaultPosition(path []string) (registry.Position, bool) {
 }
 
 func subchart(ch *chart.Chart, name string) *chart.Chart {
+	if ch == nil {
+		return nil
+	}
 	for _, d := range ch.Dependencies() {
 		if d.Name() == name {
 			return d

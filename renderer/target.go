@@ -12,6 +12,7 @@ import (
 
 	"helm.sh/helm/v3/pkg/release"
 	"helm.sh/helm/v3/pkg/releaseutil"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/registry"
 )
@@ -24,7 +25,7 @@ type document struct {
 }
 
 // target makes objects of the chart's crds/ and the rendered templates.
-func (c *loadedChart) target(files map[string]string, caps Capabilities) (*Target, *Error) {
+func (c *loadedChart) target(files map[string]string, scoped map[schema.GroupKind]bool) (*Target, *Error) {
 	t := &Target{}
 	crds, err := c.crdDocuments(t)
 	if err != nil {
@@ -32,9 +33,6 @@ func (c *loadedChart) target(files map[string]string, caps Capabilities) (*Targe
 	}
 	var docs []document
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if strings.HasPrefix(name[strings.LastIndex(name, "/")+1:], "_") {
-			continue // a partial
-		}
 		src, ok := c.templates[name]
 		if !ok {
 			src.file = name
@@ -49,7 +47,7 @@ func (c *loadedChart) target(files map[string]string, caps Capabilities) (*Targe
 	if err != nil {
 		return nil, err
 	}
-	f := finisher{chart: c, scopes: newScopes(caps, crds, objects), seen: map[objectID]registry.Position{}}
+	f := finisher{chart: c, scopes: newScopes(scoped, crds, objects), seen: map[objectID]registry.Position{}}
 	if t.Objects, err = f.finish(append(crds, objects...)); err != nil {
 		return nil, err
 	}

@@ -10,10 +10,7 @@ import (
 // userValues are the request's meta-config with its images, in the form in
 // which Helm hands values files to charts. The request is not touched.
 func userValues(r Request) (map[string]any, *Error) {
-	values := map[string]any{}
-	for k, v := range r.Values.Map() {
-		values[k] = copyValue(v)
-	}
+	values := copyMap(r.Values.Map())
 	if err := injectImages(r, values); err != nil {
 		return nil, err
 	}
@@ -25,11 +22,7 @@ func userValues(r Request) (map[string]any, *Error) {
 func copyValue(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
-		m := make(map[string]any, len(v))
-		for k, e := range v {
-			m[k] = copyValue(e)
-		}
-		return m
+		return copyMap(v)
 	case []any:
 		s := make([]any, len(v))
 		for i, e := range v {
@@ -53,6 +46,14 @@ func copyValue(v any) any {
 		return rv.Float()
 	}
 	return v
+}
+
+func copyMap(from map[string]any) map[string]any {
+	m := make(map[string]any, len(from))
+	for k, v := range from {
+		m[k] = copyValue(v)
+	}
+	return m
 }
 
 // jsonNumber is the number that decoding JSON into an unstructured object

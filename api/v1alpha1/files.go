@@ -48,6 +48,16 @@ const (
 	DriftReport  Drift = "report"  // leave it, and report it
 )
 
+// Determinism says what to do about a chart that renders to something else each
+// time, by the clock or by chance.
+type Determinism string
+
+// The values of [Determinism].
+const (
+	DeterminismRequire Determinism = "require" // refuse to render it
+	DeterminismReport  Determinism = "report"  // deliver what the first render gave, and warn
+)
+
 // Component is components/NAME/component.yaml: what is true of one version of
 // a component wherever it runs.
 //
@@ -67,6 +77,9 @@ type Component struct {
 	Adopt bool `json:"adopt,omitempty"`
 	// Drift overrides the fleet's drift policy.
 	Drift Drift `json:"drift,omitempty"`
+	// Determinism says what happens to a chart that renders to something else
+	// each time. Default: require.
+	Determinism Determinism `json:"determinism,omitempty"`
 	// Timeout bounds the wait for health after a change. Default: 5m.
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 	// Danger rules are read before the fleet's.

@@ -1,0 +1,96 @@
+package renderer
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry"
+)
+
+// variableFunctions are those of Helm's template functions that may answer
+// otherwise the next time: by the clock, by chance, or in the order of a map.
+// TestVariableFunctions holds the list against Helm's own.
+func variableFunctions() []string {
+	return []string{
+		"now", "ago", "date", "dateInZone", "date_in_zone", "htmlDate", "htmlDateInZone",
+		"randAlphaNum", "randAlpha", "randAscii", "randNumeric", "randBytes", "randInt", "shuffle", "uuidv4",
+		"genPrivateKey", "genCA", "genCAWithKey", "genSelfSignedCert", "genSelfSignedCertWithKey",
+		"genSignedCert", "genSignedCertWithKey", "htpasswd", "bcrypt", "encryptAES",
+		"keys", "values",
+	}
+}
+
+// determinism executes the templates once more and compares. A chart that
+// renders to something else each time would change its clusters each time that
+// Keelson starts, so it is refused, unless the component says to report it: then
+// the warnings name the lines.
+func (e *execution) determinism() (warnings []string, _ *Error) {
+	again, err := e.execute(e.top)
+	if err != nil {
+		return nil, err
+	}
+	if maps.Equal(e.files, again.files) {
+		return nil, nil
+	}
+	calls := e.variableCalls(again)
+	at := chartPosition(e.version, "Chart.yaml", 0)
+	if len(calls) > 0 {
+		at = calls[0].at
+	}
+	var lines []string
+	for _, c := range calls {
+		lines = append(lines, c.at.String()+": "+c.function)
+	}
+	message := "the chart renders to something else each time"
+	if e.job.Determinism == v1alpha1.DeterminismReport {
+		for _, l := range lines {
+			warnings = append(warnings, l+": "+message)
+		}
+		if len(warnings) == 0 {
+			warnings = []string{at.String() + ": " + message}
+		}
+		return warnings, nil
+	}
+	if len(lines) > 1 {
+		message += ", by " + strings.Join(lines, ", ")
+	} else if len(calls) == 1 {
+		message += ", by " + calls[0].function
+	}
+	message += ": each render would change the cluster; give the value in meta-config, or set determinism: report in component.yaml"
+	return nil, newError(e.version, at, message, nil)
+}
+
+// call is a line on which a template calls a function.
+type call struct {
+	at       registry.Position
+	function string
+}
+
+// variableCalls are the lines that may be why two executions differ: those in
+// templates that did, else those in all, since a helper has no output.
+func (e *execution) variableCalls(again *execution) []call {
+	var in, elsewhere []call
+	for name, src := range e.templates {
+		differs := e.files[name] != again.files[name]
+		for _, f := range variableFunctions() {
+			for _, line := range callLines(src.text, f) {
+				c := call{at: chartPosition(e.version, src.file, line), function: f}
+				if differs {
+					in = append(in, c)
+				} else {
+					elsewhere = append(elsewhere, c)
+				}
+			}
+		}
+	}
+	if len(in) == 0 {
+		in = elsewhere
+	}
+	slices.SortFunc(in, func(a, b call) int {
+		return cmp.Or(strings.Compare(a.at.File, b.at.File), a.at.Line-b.at.Line, strings.Compare(a.function, b.function))
+	})
+	return in
+}

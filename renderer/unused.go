@@ -1,0 +1,104 @@
+package renderer
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"helm.sh/helm/v3/pkg/chart"
+
+	"github.com/keelson-io/keelson/registry"
+)
+
+// maxUnusedTries bounds the executions that look for unused values.
+const maxUnusedTries = 8
+
+// Unused is a value of meta-config that changes nothing of what the chart
+// renders to, and that the chart does not know: a typing error, most likely.
+type Unused struct {
+	Path []string // below .Values
+	Hint string   // may be empty
+}
+
+// WarningsFor are the target's warnings, with the places in the given
+// meta-config of the values that are not used. A target is shared by clusters
+// whose values are the same and stand in different files.
+func (t *Target) WarningsFor(v *registry.Values) []string {
+	out := slices.Clone(t.Warnings)
+	for _, u := range t.Unused {
+		text := "the chart has no use for the value " + strings.Join(u.Path, ".")
+		if at, ok := v.Origin(u.Path...); ok {
+			text = at.String() + ": " + text
+		}
+		if u.Hint != "" {
+			text += " (" + u.Hint + ")"
+		}
+		out = append(out, text)
+	}
+	return out
+}
+
+// unused finds the values that the chart does not know by its values.yaml, and
+// executes the templates without them: where nothing changes they are unused.
+// Most meta-config has none, and costs nothing here.
+func (j *job) unused(e *execution) []Unused {
+	s := strangers{job: j}
+	s.collect(e.chart, e.chart.Values, j.Values, nil)
+	if len(s.found) == 0 || j.same(e, s.found...) {
+		return s.found
+	}
+	if len(s.found) == 1 || len(s.found) > maxUnusedTries {
+		return nil
+	}
+	return slices.DeleteFunc(s.found, func(u Unused) bool { return !j.same(e, u) })
+}
+
+// same tells whether the templates render to the same without some values.
+func (j *job) same(e *execution, without ...Unused) bool {
+	values := copyMap(j.Values)
+	for _, u := range without {
+		m := values
+		for _, step := range u.Path[:len(u.Path)-1] {
+			m, _ = m[step].(map[string]any)
+		}
+		delete(m, u.Path[len(u.Path)-1])
+	}
+	other, err := j.templates(values)
+	return err == nil && maps.Equal(e.files, other.files)
+}
+
+// strangers are the values that a chart's values.yaml does not have.
+type strangers struct {
+	job   *job
+	found []Unused
+}
+
+func (s *strangers) collect(ch *chart.Chart, defaults, values map[string]any, path []string) {
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		below := append(slices.Clone(path), key)
+		if ch != nil && (key == "global" || key == "tags") || has(s.job.Images, below) {
+			continue // of all charts, or Keelson's own
+		}
+		value, isMap := values[key].(map[string]any)
+		known, inDefaults := defaults[key]
+		defaultMap, _ := known.(map[string]any)
+		sub := subchart(ch, key)
+		switch {
+		case sub != nil && isMap:
+			s.collect(sub, sub.Values, value, below)
+		case sub != nil || ch != nil && dependency(ch, key):
+		case !inDefaults:
+			s.found = append(s.found, Unused{Path: below, Hint: registry.Suggest(key, slices.Sorted(maps.Keys(defaults)))})
+		case isMap && len(defaultMap) > 0:
+			s.collect(nil, defaultMap, value, below)
+		}
+	}
+}
+
+// dependency tells whether a name is that of a subchart which a condition may
+// have left out.
+func dependency(ch *chart.Chart, name string) bool {
+	return slices.ContainsFunc(ch.Metadata.Dependencies, func(d *chart.Dependency) bool {
+		return d != nil && (d.Name == name || d.Alias == name)
+	})
+}
