@@ -231,7 +231,7 @@ func copyValues(t *testing.T, values map[string]any) map[string]any {
 }
 
 // readVersion makes a version of a chart's folder.
-func readVersion(t *testing.T, dir, name string) *registry.Version {
+func readVersion(t testing.TB, dir, name string) *registry.Version {
 	t.Helper()
 	v := &registry.Version{
 		Component: name, Name: "v1.0.0", Tree: "tree-of-" + name,

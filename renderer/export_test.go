@@ -1,0 +1,30 @@
+package renderer
+
+import (
+	"bytes"
+	"testing"
+)
+
+// Frames are the messages that make a render.
+func Frames(t testing.TB, r Request) [][]byte {
+	t.Helper()
+	j, failed := newJob(r, defaultMaxOutput)
+	if failed != nil {
+		t.Fatal(failed)
+	}
+	var out [][]byte
+	for _, m := range []any{greeting{Memory: 1}, welcome{}, j, j.answer(), answer{Failed: &failure{Message: "no"}}} {
+		var b bytes.Buffer
+		if err := writeFrame(&b, m); err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, b.Bytes())
+	}
+	return out
+}
+
+// ReadAnswer reads what a worker may have sent.
+func ReadAnswer(data []byte) {
+	var a answer
+	_ = readFrame(bytes.NewReader(data), maxFrame(defaultMaxOutput), &a)
+}

@@ -1,0 +1,229 @@
+package renderer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+)
+
+// PoolOptions bound what rendering may take. Zero values are defaults.
+type PoolOptions struct {
+	// Args let this program call [Work] with its standard input and its file 3.
+	Args []string
+	// Workers render at once, at most. Default: GOMAXPROCS.
+	Workers int
+	// Timeout of one render, by the wall clock. Default: 30s.
+	Timeout time.Duration
+	// Memory in bytes that a worker may take above what it starts with.
+	// Default: 512 MiB.
+	Memory int64
+	// MaxOutput in bytes that a chart may render to. Default: 16 MiB.
+	MaxOutput int64
+	// Idle is how long a worker without a job is kept. Default: 1m.
+	Idle time.Duration
+}
+
+const (
+	defaultTimeout = 30 * time.Second
+	defaultMemory  = 512 << 20
+	defaultIdle    = time.Minute
+	// lifeRenders is how many timeouts of processor time a worker may use in
+	// its life. It ends a worker whose parent could not.
+	lifeRenders = 20
+	// startTimeout bounds the start of a worker, on the busiest of machines.
+	startTimeout = time.Minute
+)
+
+// Pool is a [Renderer] that runs templates in worker processes, as [Engine]
+// does in its own: a chart that never ends, or takes all memory, costs the
+// worker its life and nobody else anything. Workers are used again, so a chart
+// that behaves pays for two pipes and no process.
+type Pool struct {
+	options PoolOptions
+	slots   chan struct{} // holds a token for each render under way
+
+	mu     sync.Mutex
+	idle   []*worker // the latest used last
+	timer  *time.Timer
+	closed bool
+	stats  PoolStats
+	// isolation is the first of isolations that this kernel is known to allow.
+	isolation int
+}
+
+// PoolStats count what a [Pool] did since it was made.
+type PoolStats struct {
+	Renders int64 // jobs that were answered
+	Started int64 // workers
+	Killed  int64 // workers that overstepped a limit, or died
+}
+
+// NewPool returns a pool. It starts no worker before the first render.
+func NewPool(o PoolOptions) *Pool {
+	o.Workers = cmp.Or(o.Workers, runtime.GOMAXPROCS(0))
+	o.Timeout = cmp.Or(o.Timeout, defaultTimeout)
+	o.Memory = cmp.Or(o.Memory, defaultMemory)
+	o.MaxOutput = cmp.Or(o.MaxOutput, defaultMaxOutput)
+	o.Idle = cmp.Or(o.Idle, defaultIdle)
+	return &Pool{options: o, slots: make(chan struct{}, o.Workers)}
+}
+
+var _ Renderer = (*Pool)(nil)
+
+// Stats returns the counts.
+func (p *Pool) Stats() PoolStats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stats
+}
+
+// Close ends the workers. A render under way ends its own.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.endIdle()
+}
+
+// Render implements [Renderer].
+func (p *Pool) Render(ctx context.Context, r Request) (*Target, error) {
+	return render(ctx, r, p.options.MaxOutput, p.run)
+}
+
+// run has a worker do a job.
+func (p *Pool) run(ctx context.Context, j *job) (*Target, *Error) {
+	select {
+	case p.slots <- struct{}{}:
+		defer func() { <-p.slots }()
+	case <-ctx.Done():
+		return nil, interrupted(j.version(), ctx.Err())
+	}
+	w, err := p.take(ctx)
+	if err != nil {
+		e := newError(j.version(), chartPosition(j.version(), "Chart.yaml", 0), "no worker can be started to render it: "+err.Error(), err)
+		e.Transient = true
+		return nil, e
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, p.options.Timeout, errRenderTimeout)
+	defer cancel()
+	a, err := w.do(ctx, j)
+	p.mu.Lock()
+	if err == nil {
+		p.stats.Renders++
+	} else {
+		p.stats.Killed++
+	}
+	p.mu.Unlock()
+	if err != nil {
+		w.end()
+		return nil, p.postMortem(ctx, w, j, err)
+	}
+	p.put(w)
+	if a.Failed != nil {
+		e := newError(j.version(), a.Failed.At, a.Failed.Message, nil)
+		e.violations = a.Failed.Violations
+		return nil, e
+	}
+	return a.Target, nil
+}
+
+// take returns an idle worker, or a new one.
+func (p *Pool) take(ctx context.Context) (*worker, error) {
+	p.mu.Lock()
+	if n := len(p.idle); n > 0 {
+		w := p.idle[n-1]
+		p.idle = p.idle[:n-1]
+		p.mu.Unlock()
+		return w, nil
+	}
+	p.mu.Unlock()
+	return p.start(ctx)
+}
+
+// put keeps a worker for the next job, unless it has used up half of its life.
+func (p *Pool) put(w *worker) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed || w.cpu > lifeRenders/2*p.options.Timeout {
+		go w.end()
+		return
+	}
+	p.idle = append(p.idle, w)
+	if p.timer == nil {
+		p.timer = time.AfterFunc(p.options.Idle, p.endIdle)
+	} else {
+		p.timer.Reset(p.options.Idle)
+	}
+}
+
+func (p *Pool) endIdle() {
+	p.mu.Lock()
+	idle := p.idle
+	p.idle = nil
+	p.mu.Unlock()
+	for _, w := range idle {
+		w.end()
+	}
+}
+
+// start starts a worker, with the best isolation that the kernel allows.
+func (p *Pool) start(ctx context.Context) (*worker, error) {
+	p.mu.Lock()
+	first := p.isolation
+	p.mu.Unlock()
+	ways := isolations()
+	var failed error
+	for i := first; i < len(ways); i++ {
+		w, err := startWorker(ctx, p.options.Args, ways[i])
+		if err != nil {
+			failed = err
+			continue
+		}
+		p.mu.Lock()
+		p.isolation = max(p.isolation, i)
+		p.stats.Started++
+		p.mu.Unlock()
+		if err := w.greet(ctx, greeting{Memory: p.options.Memory, CPU: lifeRenders * p.options.Timeout}); err != nil {
+			w.end()
+			return nil, fmt.Errorf("%w%s", err, w.said())
+		}
+		return w, nil
+	}
+	return nil, failed
+}
+
+// errRenderTimeout is why the context of a render ends that took too long.
+var errRenderTimeout = errors.New("the render took too long")
+
+// postMortem says why a worker died at a job.
+func (p *Pool) postMortem(ctx context.Context, w *worker, j *job, cause error) *Error {
+	v := j.version()
+	fail := func(transient bool, format string, args ...any) *Error {
+		e := newError(v, chartPosition(v, "Chart.yaml", 0), fmt.Sprintf(format, args...), cause)
+		e.Transient = transient
+		return e
+	}
+	used := w.died() - w.cpu
+	switch words := w.lastWords.String(); {
+	case errors.Is(context.Cause(ctx), errRenderTimeout):
+		// A machine that is too busy is not the chart's fault: it is tried again.
+		return fail(used < p.options.Timeout/2,
+			"rendering took longer than %s and was ended: does a template loop without end?%s", p.options.Timeout, j.suspects(enormous))
+	case ctx.Err() != nil:
+		return interrupted(v, ctx.Err())
+	case strings.Contains(words, "stack overflow"):
+		return fail(false, "the templates call each other without end, and were ended%s", j.suspects(recursive))
+	case strings.Contains(words, "out of memory"), strings.Contains(words, "cannot allocate memory"),
+		strings.Contains(words, "pthread_create failed"): // no memory for its stack
+		return fail(false, "rendering needs more than %d MiB and was ended: does a template make a huge text or list, or render itself?%s",
+			p.options.Memory>>20, j.suspects(enormous))
+	case errors.Is(cause, errFrameTooLarge):
+		return fail(false, "the target is too large: %v", cause)
+	}
+	return fail(true, "the worker that rendered it died (%s)%s", w.cmd.ProcessState, w.said())
+}

@@ -1,0 +1,168 @@
+package renderer_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// workerArg makes the test binary a worker.
+const workerArg = "render-worker"
+
+func newPool(t testing.TB, o renderer.PoolOptions) *renderer.Pool {
+	t.Helper()
+	o.Args = []string{workerArg}
+	p := renderer.NewPool(o)
+	t.Cleanup(p.Close)
+	return p
+}
+
+// TestPoolLimits: charts that Helm can't be stopped at cost a worker its life,
+// and the error names the chart and what to look at.
+func TestPoolLimits(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		why      string
+		template string
+		want     string
+	}{
+		"Endless": {"A loop without end is a matter of time.",
+			"{{ range 1000000000000 }}{{ end }}", "rendering took longer than 2s and was ended: does a template loop without end? (look at components/demo/template/templates/cm.yaml@demo/v1.0.0:1)"},
+		"Deep": {"Helm's own limit names the line.", `{{ define "a" }}{{ template "a" . }}{{ end }}{{ template "a" . }}`, "templates/cm.yaml@demo/v1.0.0:1:29: exceeded maximum template depth"},
+		"Recursive": {"A tpl that renders itself takes all memory, or overflows the stack, which no recover survives.",
+			`{{ $t := "{{ tpl .t . }}" }}{{ tpl $t (dict "t" $t "Template" .Template) }}`, "was ended: does a template"},
+		"Until": {"A list of 10^8 numbers takes 3 GB.", "{{ range until 100000000 }}{{ end }}", "rendering needs more than 256 MiB"},
+		"Indent": {"One text of 1 GB comes in one allocation, faster than any watchdog.", `{{ "a" | nindent 1000000000 }}`, "rendering needs more than 256 MiB"},
+		"Output": {"1 GB of output is valid YAML, and of no use.", "a: |\n{{ range until 100000 }}  {{ repeat 10000 \"x\" }}\n{{ end }}", "rendering needs more than 256 MiB"},
+		"Long":   {"What is more than a chart may render to is refused by its size.", "a: |\n{{ range until 2000 }}  {{ repeat 10000 \"x\" }}\n{{ end }}", "templates/cm.yaml@demo/v1.0.0: the templates render to 19 MiB, and may render to 16 MiB"},
+	}
+	pool := newPool(t, renderer.PoolOptions{Workers: 2, Timeout: 2 * time.Second, Memory: 256 << 20})
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			target, err := pool.Render(t.Context(), request(configMapVersion(tc.template), 1))
+			var e *renderer.Error
+			if !errors.As(err, &e) || target != nil || !strings.Contains(err.Error(), tc.want) {
+				t.Fatalf("%s: got %v, want %q", tc.why, err, tc.want)
+			}
+			if e.Transient {
+				t.Errorf("%s: the error is transient: it would be tried for ever", tc.why)
+			}
+			if _, err := pool.Render(t.Context(), request(configMapVersion(configMap), 1)); err != nil {
+				t.Errorf("another component does not render any more: %v", err)
+			}
+		})
+	}
+}
+
+// TestPoolStack: with enough memory, a template that renders itself overflows
+// the stack, which no recover survives.
+func TestPoolStack(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t, renderer.PoolOptions{Workers: 1, Memory: 8 << 30})
+	_, err := pool.Render(t.Context(), request(configMapVersion(
+		`{{ $t := "{{ tpl .t . }}" }}{{ tpl $t (dict "t" $t "Template" .Template) }}`), 1))
+	want := "the templates call each other without end, and were ended (look at components/demo/template/templates/cm.yaml@demo/v1.0.0:1)"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %q", err, want)
+	}
+}
+
+// TestPoolAnswersAsEngine: where it runs changes nothing of what comes out.
+func TestPoolAnswersAsEngine(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t, renderer.PoolOptions{Workers: 2})
+	for name, template := range map[string]string{
+		"Objects": configMap,
+		"Numbers": "apiVersion: v1\nkind: X\nmetadata: {name: x}\na: 1\nb: 1.5\nc: 9007199254740993\nd: 1e3\ne: [null, true, \"\"]\n",
+		"Lookup":  configMap + `{{ $x := lookup "v1" "Secret" "a" "b" }}`,
+		"Empty":   "",
+		"Hook":    "apiVersion: v1\nkind: Pod\nmetadata: {name: x, annotations: {helm.sh/hook: pre-install}}\n",
+		"Error":   "{{ fail \"no\" }}",
+		"Unused":  "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\n",
+		"Bytes":   "{{ fail \"\\xff\" }}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := request(configMapVersion(template), 1)
+			want, wantErr := renderer.New().Render(t.Context(), r)
+			got, err := pool.Render(t.Context(), r)
+			if d := cmp.Diff(want, got); d != "" {
+				t.Errorf("target (-engine +pool):\n%s", d)
+			}
+			if (err == nil) != (wantErr == nil) || err != nil && err.Error() != wantErr.Error() {
+				t.Errorf("got error %v, the engine's is %v", err, wantErr)
+			}
+		})
+	}
+}
+
+// TestPoolInterrupted: who gives up does not wait for the chart.
+func TestPoolInterrupted(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t, renderer.PoolOptions{Workers: 1})
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	_, err := pool.Render(ctx, request(configMapVersion("{{ range 1000000000000 }}{{ end }}"), 1))
+	var e *renderer.Error
+	if !errors.As(err, &e) || !e.Transient || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v, want a transient *Error that is context.DeadlineExceeded", err)
+	}
+}
+
+// TestPoolReuses: charts that behave share workers.
+func TestPoolReuses(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t, renderer.PoolOptions{Workers: 2})
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			if _, err := pool.Render(t.Context(), request(configMapVersion(configMap), i)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if s := pool.Stats(); s.Renders != 40 || s.Started > 2 || s.Killed != 0 {
+		t.Errorf("got %+v, want 40 renders by at most 2 workers", s)
+	}
+}
+
+// TestWorkerIsConfined: what a render does not need is out of reach, so that a
+// hole in Helm leads nowhere.
+func TestWorkerIsConfined(t *testing.T) {
+	t.Parallel()
+	var in, out bytes.Buffer
+	if err := renderer.Work(&in, &out); err == nil {
+		t.Error("a worker without a parent works")
+	}
+}
+
+func FuzzWorkerProtocol(f *testing.F) {
+	for _, seed := range renderer.Frames(f, request(configMapVersion(configMap), 1)) {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) { renderer.ReadAnswer(data) })
+}
+
+func init() {
+	if len(os.Args) > 1 && os.Args[1] == workerArg {
+		if err := renderer.Work(os.Stdin, os.NewFile(3, "answers")); err != nil {
+			os.Stderr.WriteString(err.Error() + "\n")
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+}
+
+var _ = registry.ValuesFrom

@@ -1,0 +1,151 @@
+package renderer
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// maxLastWords bounds what is kept of what a dying worker prints.
+const maxLastWords = 4 << 10
+
+// worker is a process that renders, seen from its parent.
+type worker struct {
+	cmd       *exec.Cmd
+	in        io.WriteCloser
+	out       *os.File
+	jobs      *bufio.Writer
+	answers   *bufio.Reader
+	lastWords *headWriter
+	cpu       time.Duration // used up to the last answer
+	ended     sync.Once
+}
+
+// startWorker starts this program again: with nothing of its environment, and
+// nothing open but its two pipes and the end of a third for its last words.
+func startWorker(ctx context.Context, args []string, attr *syscall.SysProcAttr) (_ *worker, err error) {
+	program, err := self()
+	if err != nil {
+		return nil, err
+	}
+	out, theirs, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("make a pipe: %w", err)
+	}
+	defer func() { err = errors.Join(err, theirs.Close()) }()
+	// Its life is the pool's, not that of the render that happens to be first.
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), program, args...)
+	cmd.Args[0] = "keelson"
+	cmd.Env = []string{}
+	cmd.Dir = "/"
+	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.SysProcAttr = attr
+	words := &headWriter{}
+	cmd.Stderr = words
+	in, err := cmd.StdinPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start a worker: %w", err), out.Close())
+	}
+	return &worker{cmd: cmd, in: in, out: out, jobs: bufio.NewWriter(in), answers: bufio.NewReader(out), lastWords: words}, nil
+}
+
+// greet tells a new worker its limits.
+func (w *worker) greet(ctx context.Context, g greeting) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	var hello welcome
+	if err := w.exchange(ctx, g, maxGreeting, &hello); err != nil {
+		return fmt.Errorf("start a worker: %w", err)
+	}
+	if hello.Failed != "" {
+		return fmt.Errorf("confine a worker: %s", hello.Failed)
+	}
+	return nil
+}
+
+// do has the worker do a job. With an error the worker is of no use any more.
+func (w *worker) do(ctx context.Context, j *job) (answer, error) {
+	var a answer
+	if err := w.exchange(ctx, j, maxFrame(j.MaxOutput), &a); err != nil {
+		return answer{}, err
+	}
+	if (a.Target == nil) == (a.Failed == nil) {
+		return answer{}, errors.New("the worker answered neither with a target nor with an error")
+	}
+	w.cpu = a.CPU
+	return a, nil
+}
+
+// exchange sends a message and waits for its answer. The process is killed when
+// ctx ends, which ends the wait.
+func (w *worker) exchange(ctx context.Context, message any, limit int64, reply any) error {
+	stop := context.AfterFunc(ctx, func() {
+		_ = w.cmd.Process.Kill() // it may have died by itself
+	})
+	defer stop()
+	if err := send(w.jobs, message); err != nil {
+		return err
+	}
+	return readFrame(w.answers, limit, reply)
+}
+
+// end ends the process and waits for it.
+func (w *worker) end() {
+	w.ended.Do(func() {
+		// All of this may fail where the process has died already.
+		_ = w.cmd.Process.Kill()
+		_ = w.in.Close()
+		_ = w.cmd.Wait()
+		_ = w.out.Close()
+	})
+}
+
+// died is the processor time that an ended worker used in its life.
+func (w *worker) died() time.Duration {
+	state := w.cmd.ProcessState
+	if state == nil {
+		return 0
+	}
+	return state.UserTime() + state.SystemTime()
+}
+
+// said is the first line that the worker printed, for an error. The Go runtime
+// prints addresses and types, and no values.
+func (w *worker) said() string {
+	line, _, _ := strings.Cut(w.lastWords.String(), "\n")
+	if line == "" {
+		return ""
+	}
+	return ": " + line
+}
+
+// headWriter keeps the first bytes that are written to it.
+type headWriter struct {
+	mu   sync.Mutex
+	head bytes.Buffer
+}
+
+func (h *headWriter) Write(p []byte) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.head.Write(p[:min(len(p), maxLastWords-h.head.Len())])
+	return len(p), nil
+}
+
+func (h *headWriter) String() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.head.String()
+}

@@ -1,0 +1,99 @@
+package renderer
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// confine gives up what a render does not need, for the rest of the process.
+//
+// Memory is bounded by RLIMIT_DATA: it counts what the process may write to,
+// at the moment when it asks for it, so that one allocation of 1 GB fails as
+// surely as a million small ones. RLIMIT_AS would count what the Go runtime
+// only reserves, and a watchdog would come too late for the one allocation.
+func confine(g greeting) error {
+	used, err := writable()
+	if err != nil {
+		return err
+	}
+	memory := uint64(used + g.Memory)
+	debug.SetMemoryLimit(g.Memory / 4 * 3)
+	cpu := uint64(g.CPU/time.Second) + 1
+	for _, l := range []struct {
+		resource int
+		name     string
+		value    uint64
+	}{
+		{unix.RLIMIT_DATA, "memory", memory},
+		{unix.RLIMIT_CPU, "processor time", cpu},
+		{unix.RLIMIT_CORE, "core dumps", 0},
+		{unix.RLIMIT_FSIZE, "written files", 0},
+		// No more files and no sockets, be there a network namespace or not.
+		{unix.RLIMIT_NOFILE, "open files", 0},
+	} {
+		if err := unix.Setrlimit(l.resource, &unix.Rlimit{Cur: l.value, Max: l.value}); err != nil {
+			return fmt.Errorf("limit %s: %w", l.name, err)
+		}
+	}
+	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+		return fmt.Errorf("give up new privileges: %w", err)
+	}
+	// Values may hold secrets: no other process of the user may look in.
+	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		return fmt.Errorf("close the memory to debuggers: %w", err)
+	}
+	return nil
+}
+
+// writable is how much memory the process may write to now, in bytes.
+func writable() (int64, error) {
+	status, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, fmt.Errorf("read the process's memory: %w", err)
+	}
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, "VmData:"); ok {
+			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+			return kib << 10, err //nolint:wrapcheck // a number of the kernel's
+		}
+	}
+	return 0, errors.New("read the process's memory: /proc/self/status has no VmData")
+}
+
+// cpuUsed is the processor time that this process used.
+func cpuUsed() time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// isolations are the ways to start a worker, the best first. It ends with its
+// parent, and has a network of its own, without a device, where the kernel lets us.
+func isolations() []*syscall.SysProcAttr {
+	attr := func(flags uintptr) *syscall.SysProcAttr {
+		a := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Cloneflags: flags}
+		if flags&syscall.CLONE_NEWUSER != 0 {
+			a.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
+			a.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
+		}
+		return a
+	}
+	return []*syscall.SysProcAttr{
+		attr(syscall.CLONE_NEWNET),
+		attr(syscall.CLONE_NEWNET | syscall.CLONE_NEWUSER),
+		attr(0),
+	}
+}
+
+// self is this program, also after its file was replaced by a newer one.
+func self() (string, error) { return "/proc/self/exe", nil }

@@ -1,0 +1,120 @@
+package renderer
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"reflect"
+	"time"
+
+	"github.com/fxamacker/cbor/v2"
+
+	"github.com/keelson-io/keelson/registry"
+)
+
+// The two ends of a worker's pipes are one binary, so the protocol has no
+// versions: a greeting and its answer, then jobs and their answers, one at a
+// time. Each is a frame: a length of 4 bytes, and CBOR, which keeps the
+// integers and floats of an object apart as JSON does not, and needs half its time.
+
+// greeting is what a worker gets first: what it may use.
+type greeting struct {
+	Memory int64         // bytes that it may take for itself
+	CPU    time.Duration // in all its life
+}
+
+// welcome answers a greeting.
+type welcome struct {
+	Failed string // why the worker can't be confined; empty: it is
+}
+
+// answer is what became of a job: a target, or what is wrong.
+type answer struct {
+	Target *Target
+	Failed *failure
+	CPU    time.Duration // that the worker used up to now
+}
+
+// failure is an [Error] on its way: the parent knows whose it is, and where
+// meta-config sets a value.
+type failure struct {
+	At         registry.Position
+	Message    string
+	Violations []violation
+}
+
+// maxFrame bounds what is read from the other end. A job holds a version, and
+// an answer less than four times the text that it is made of.
+func maxFrame(maxOutput int64) int64 { return 64<<20 + 4*maxOutput }
+
+var errFrameTooLarge = errors.New("a message is too large")
+
+// maxNested bounds the depth of objects. The API server's own limit is lower.
+const maxNested = 10_000
+
+func encoding() (cbor.EncMode, error) {
+	return cbor.EncOptions{}.EncMode() //nolint:wrapcheck // only fails for options that contradict each other
+}
+
+func decoding() (cbor.DecMode, error) {
+	return cbor.DecOptions{ //nolint:wrapcheck // as above
+		DefaultMapType:   reflect.TypeFor[map[string]any](),
+		IntDec:           cbor.IntDecConvertSignedOrFail,
+		MaxNestedLevels:  maxNested,
+		MaxArrayElements: 1 << 24,
+		MaxMapPairs:      1 << 24,
+		IndefLength:      cbor.IndefLengthForbidden,
+		TagsMd:           cbor.TagsForbidden,
+		DupMapKey:        cbor.DupMapKeyEnforcedAPF,
+		UTF8:             cbor.UTF8DecodeInvalid, // chart files and errors may hold anything
+	}.DecMode()
+}
+
+// writeFrame writes one message.
+func writeFrame(w io.Writer, message any) error {
+	mode, err := encoding()
+	if err != nil {
+		return err
+	}
+	data, err := mode.Marshal(message)
+	if err != nil {
+		return fmt.Errorf("encode a message: %w", err)
+	}
+	if int64(len(data)) > 1<<32-1 {
+		return errFrameTooLarge
+	}
+	if err := binary.Write(w, binary.BigEndian, uint32(len(data))); err != nil {
+		return fmt.Errorf("write a message: %w", err)
+	}
+	if _, err := w.Write(data); err != nil {
+		return fmt.Errorf("write a message: %w", err)
+	}
+	return nil
+}
+
+// readFrame reads one message of at most limit bytes; io.EOF before one. Memory
+// is taken as the bytes come, whatever the length says.
+func readFrame(r io.Reader, limit int64, message any) error {
+	var head [4]byte
+	if _, err := io.ReadFull(r, head[:]); err != nil {
+		return err //nolint:wrapcheck // io.EOF is what the caller asks for
+	}
+	length := int64(binary.BigEndian.Uint32(head[:]))
+	if length > limit {
+		return fmt.Errorf("%w: %d bytes", errFrameTooLarge, length)
+	}
+	var data bytes.Buffer
+	if n, err := io.CopyN(&data, r, length); err != nil {
+		return fmt.Errorf("a message ends after %d of %d bytes: %w", n, length, err)
+	}
+	mode, err := decoding()
+	if err != nil {
+		return err
+	}
+	if err := mode.Unmarshal(data.Bytes(), message); err != nil {
+		return fmt.Errorf("decode a message: %w", err)
+	}
+	return nil
+}

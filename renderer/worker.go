@@ -1,0 +1,76 @@
+package renderer
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"runtime/debug"
+)
+
+const (
+	// maxStack ends a recursion long before it takes the memory: templates
+	// that end nest a few hundred calls, of about 1 KiB each.
+	maxStack = 64 << 20
+	// gcPercent lets a worker collect garbage seldom: what it keeps is small, and
+	// its memory is bounded.
+	gcPercent = 400
+	// maxGreeting bounds the first message.
+	maxGreeting = 1 << 10
+)
+
+// Work is the life of a worker process: it renders the jobs that come in, one
+// at a time, and writes the answers, until in ends. Before the first it gives
+// up all that rendering does not need: memory above its share, files, sockets,
+// more processor time than its life may take.
+func Work(in io.Reader, out io.Writer) error {
+	log.SetOutput(io.Discard) // Helm warns through the standard log
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	debug.SetMaxStack(maxStack)
+	debug.SetGCPercent(gcPercent)
+	r, w := bufio.NewReader(in), bufio.NewWriter(out)
+	var g greeting
+	if err := readFrame(r, maxGreeting, &g); err != nil {
+		return fmt.Errorf("a worker is started by keelson itself: %w", err)
+	}
+	var hello welcome
+	if err := confine(g); err != nil {
+		hello.Failed = err.Error()
+	}
+	if err := send(w, hello); err != nil || hello.Failed != "" {
+		return err
+	}
+	for {
+		var j job
+		switch err := readFrame(r, 1<<32-1, &j); {
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		}
+		if err := send(w, j.answer()); err != nil {
+			return err
+		}
+	}
+}
+
+func send(w *bufio.Writer, message any) error {
+	if err := writeFrame(w, message); err != nil {
+		return err
+	}
+	if err := w.Flush(); err != nil {
+		return fmt.Errorf("write a message: %w", err)
+	}
+	return nil
+}
+
+func (j *job) answer() answer {
+	t, err := j.run()
+	a := answer{Target: t, CPU: cpuUsed()}
+	if err != nil {
+		a.Failed = &failure{At: err.At, Message: err.Message, Violations: err.violations}
+	}
+	return a
+}
