@@ -71,6 +71,7 @@ paused or not healthy, 2 something failed.`,
 	f.BoolVar(&o.wait, "wait", true, "wait until components are healthy")
 	f.BoolVar(&o.noWait, "no-wait", false, "don't wait, not even for dependencies")
 	f.DurationVar(&o.timeout, "timeout", 0, "how long to wait for a component\n(default: its component.yaml's, else 5m)")
+	a.renderFlags(cmd)
 	f.BoolVarP(&o.yes, "yes", "y", false, "don't ask; needed where nobody can be asked")
 	return cmd
 }

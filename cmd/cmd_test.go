@@ -30,6 +30,9 @@ var kubeconfig string
 var versions []apiservertest.Kubernetes
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "render-worker" { // started by a command under test
+		os.Exit(cmd.Run(context.Background(), cmd.Env{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, os.Args[1:]))
+	}
 	os.Exit(run(m))
 }
 

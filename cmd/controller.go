@@ -58,6 +58,7 @@ The HTTP server answers /metrics, /healthz and /readyz.`,
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the log on stderr: text or json")
 	f.StringVar(&o.cacheDir, "cache-dir", "", "`FOLDER` for the clone of the repository (default: the user's cache)")
 	f.Int64Var(&o.renderCache, "render-cache", 256<<20, "`BYTES` of rendered objects to keep in memory")
+	a.renderFlags(c)
 	return c
 }
 
@@ -80,11 +81,15 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 	if err != nil {
 		return err
 	}
+	workers, err := a.renderer()
+	if err != nil {
+		return err
+	}
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	c, err := delivery.New(delivery.Options{
 		Repo: repo, Revision: a.revision, Interval: o.interval, Hub: hub, Connect: source.Config,
-		Renderer: renderer.NewCache(renderer.New(), o.renderCache), Log: log, Now: a.env.Now, Registry: metrics,
+		Renderer: renderer.NewCache(workers, o.renderCache), Log: log, Now: a.env.Now, Registry: metrics,
 	})
 	if err != nil {
 		return err

@@ -88,6 +88,7 @@ Exit codes: 0 same, 1 differs, 2 a component can't be compared.`,
 	f := cmd.Flags()
 	f.SortFlags = false
 	files.add(f)
+	a.renderFlags(cmd)
 	return cmd
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -54,13 +55,14 @@ Exit codes: 0 rendered, 2 it can't be.`,
 	}
 	cmd.Flags().BoolVar(&o.live, "live", false, "ask the cluster what it serves")
 	o.caps.add(cmd)
+	a.renderFlags(cmd)
 	cmd.Flags().BoolVar(&o.workTree, "worktree", false, "read the files as they are, committed or not")
 	cmd.Flags().BoolVar(&o.showSecrets, "show-secrets", false, "print the data of Secrets")
 	return cmd
 }
 
 // render renders components of a cluster: all or, when one can't be, none.
-func (a *app) render(ctx context.Context, o renderOptions, cluster string, components []string) ([]*renderer.Target, error) {
+func (a *app) render(ctx context.Context, o renderOptions, cluster string, components []string) ([]renderedDelivery, error) {
 	f, err := a.loadFleet(ctx, o.workTree)
 	if err != nil {
 		return nil, err
@@ -83,9 +85,13 @@ func (a *app) render(ctx context.Context, o renderOptions, cluster string, compo
 			return nil, err
 		}
 	}
-	t := newTargets(renderer.New(), c, served)
+	workers, err := a.renderer()
+	if err != nil {
+		return nil, err
+	}
+	t := newTargets(workers, c, served)
 	var (
-		rendered []*renderer.Target
+		rendered []renderedDelivery
 		failed   []error
 	)
 	for _, d := range deliveries {
@@ -94,16 +100,22 @@ func (a *app) render(ctx context.Context, o renderOptions, cluster string, compo
 			failed = append(failed, err)
 			continue
 		}
-		rendered = append(rendered, target)
+		rendered = append(rendered, renderedDelivery{d, target})
 	}
 	return rendered, errors.Join(failed...)
 }
 
-func (a *app) showTargets(rendered []*renderer.Target, showSecrets bool) error {
+// renderedDelivery is what a delivery renders to.
+type renderedDelivery struct {
+	*registry.Delivery
+	*renderer.Target
+}
+
+func (a *app) showTargets(rendered []renderedDelivery, showSecrets bool) error {
 	warnings := map[string]bool{}
 	var objects []*renderer.Object
 	for _, t := range rendered {
-		for _, w := range t.Warnings {
+		for _, w := range t.WarningsFor(t.Values) {
 			warnings[w] = true
 		}
 		for _, list := range [][]*renderer.Object{t.Objects, t.Hooks} {

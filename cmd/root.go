@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/keelson-io/keelson/renderer"
 )
 
 // Env is what commands have of the world.
@@ -62,6 +64,9 @@ func Run(ctx context.Context, env Env, args []string) int {
 	root, a := build(env) //nolint:contextcheck // commands take their context from cobra
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
+	if a.pool != nil {
+		a.pool.Close()
+	}
 	if err != nil && !a.started && !errors.As(err, new(*usageError)) {
 		err = &usageError{err: err} // cobra's own: an unknown command, a bad flag
 	}
@@ -99,6 +104,9 @@ type app struct {
 	kubeconfig, context string
 	color, config       string
 	verbose             bool
+
+	rendering renderFlags
+	pool      *renderer.Pool // nil: nothing was rendered
 }
 
 func build(env Env) (*cobra.Command, *app) {
@@ -150,7 +158,7 @@ password, set KEELSON_GIT_USERNAME and KEELSON_GIT_PASSWORD.`,
 		newValidate(a), newRender(a), newExplain(a), newPolicy(a),
 		newDiff(a), newApply(a), newStatus(a), newHistory(a),
 		newController(a),
-		newVersion(a),
+		newVersion(a), newWorker(a),
 	)
 	return root, a
 }

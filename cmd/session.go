@@ -44,6 +44,7 @@ type session struct {
 	fleet   *registry.Fleet
 	cluster *registry.Cluster
 	live    *applier.Cluster
+	workers renderer.Renderer
 	targets *targets
 }
 
@@ -56,11 +57,15 @@ func (a *app) openSession(ctx context.Context, cluster string, progress func(app
 	if err != nil {
 		return nil, err
 	}
+	workers, err := a.renderer()
+	if err != nil {
+		return nil, err
+	}
 	live, err := a.connect(ctx, c, progress)
 	if err != nil {
 		return nil, err
 	}
-	s := &session{fleet: f, cluster: c, live: live}
+	s := &session{fleet: f, cluster: c, live: live, workers: workers}
 	return s, s.learn(ctx)
 }
 
@@ -70,7 +75,7 @@ func (s *session) learn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.targets = newTargets(renderer.New(), s.cluster, caps)
+	s.targets = newTargets(s.workers, s.cluster, caps)
 	return nil
 }
 

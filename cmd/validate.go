@@ -52,7 +52,11 @@ Exit codes: 0 no problems, 1 problems, 2 the repository can't be read.`,
 			if err != nil {
 				return err
 			}
-			v := &validation{fleet: f, cache: renderer.NewCache(renderer.New(), renderCacheBytes), caps: caps.capabilities()}
+			workers, err := a.renderer()
+			if err != nil {
+				return err
+			}
+			v := &validation{fleet: f, cache: renderer.NewCache(workers, renderCacheBytes), caps: caps.capabilities()}
 			if err := v.run(cmd.Context()); err != nil {
 				return err
 			}
@@ -61,6 +65,7 @@ Exit codes: 0 no problems, 1 problems, 2 the repository can't be read.`,
 	}
 	cmd.Flags().BoolVar(&workTree, "worktree", false, "read the files as they are, committed or not")
 	caps.add(cmd)
+	a.renderFlags(cmd)
 	return cmd
 }
 
@@ -155,7 +160,7 @@ func (v *validation) cluster(ctx context.Context, c *registry.Cluster) error {
 		)
 		switch {
 		case err == nil:
-			v.warn(target.Warnings)
+			v.warn(target.WarningsFor(d.Values))
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.As(err, &dependency):

@@ -394,7 +394,7 @@ func (a *agent) warn(d *registry.Delivery, target *renderer.Target) {
 	if known {
 		return
 	}
-	for _, w := range target.Warnings {
+	for _, w := range target.WarningsFor(d.Values) {
 		a.log.Warn("render", "component", d.Component, "version", d.VersionName, "warning", w)
 	}
 	for _, h := range target.Hooks {
