@@ -4,7 +4,11 @@ import (
 	"container/list"
 	"context"
 	"errors"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
+	"unsafe"
 
 	"golang.org/x/sync/singleflight"
 
@@ -13,20 +17,22 @@ import (
 
 // Cache is a [Renderer] that remembers. Clusters with the same inputs share
 // one render and one Target: 300 clusters with 5 distinct configurations
-// render 5 times, also when they ask at once.
+// render 5 times, also when they ask at once. A request that was rendered
+// before, for this cluster or one that shares its configuration, costs a
+// lookup and no hash.
 //
-// Errors are remembered as well, except transient ones, and never shared: an
-// error names a file of the cluster that it was made for. They are remembered
-// for as long as that cluster's meta-config stays the same [registry.Values].
+// Errors are remembered and shared as well, except transient ones: each cluster
+// is told the places in its own files.
 type Cache struct {
 	next     Renderer
 	maxBytes int64
 	flights  singleflight.Group
 
 	mu      sync.Mutex
-	entries map[cacheKey]*list.Element
-	recent  *list.List // of *cacheEntry, the latest used first
+	entries map[inputHash][]*list.Element // the targets of clusters with other scopes, and errors
+	recent  *list.List                    // of *cacheEntry, the latest used first
 	stats   CacheStats
+	hashes  hashes
 }
 
 // CacheStats counts what a [Cache] did since it was made.
@@ -38,18 +44,35 @@ type CacheStats struct {
 	Bytes   int64
 }
 
-// cacheKey is the hash of a render's inputs; with values for an error.
-type cacheKey struct {
-	inputs inputHash
-	values *registry.Values
-	failed bool
-}
-
+// cacheEntry is a target, or an error.
 type cacheEntry struct {
-	key    cacheKey
+	inputs inputHash
 	target *Target
 	err    error
+	of     Request // of an error
 	bytes  int64
+}
+
+// answers tells whether the entry, which has the request's inputs, is its
+// answer. An error of the request itself is found again without a template.
+func (e *cacheEntry) answers(r Request) bool {
+	var failed *Error
+	switch {
+	case e.err == nil:
+		return e.target.fits(r.Capabilities)
+	case errors.As(e.err, &failed) && !failed.ofChart && e.of.Values != r.Values:
+		return false
+	}
+	return !isTransient(e.err) && maps.Equal(e.of.Capabilities.ClusterScoped, r.Capabilities.ClusterScoped)
+}
+
+// answer is the target, or the error as the request's cluster should read it.
+func (e *cacheEntry) answer(r Request) (*Target, error) {
+	var failed *Error
+	if errors.As(e.err, &failed) {
+		return nil, failed.located(r)
+	}
+	return e.target, e.err
 }
 
 // NewCache returns a cache in front of a renderer that keeps about maxBytes of
@@ -58,7 +81,7 @@ func NewCache(next Renderer, maxBytes int64) *Cache {
 	return &Cache{
 		next:     next,
 		maxBytes: maxBytes,
-		entries:  map[cacheKey]*list.Element{},
+		entries:  map[inputHash][]*list.Element{},
 		recent:   list.New(),
 	}
 }
@@ -70,15 +93,8 @@ func (c *Cache) Stats() CacheStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.stats
-	s.Entries = len(c.entries)
+	s.Entries = c.recent.Len()
 	return s
-}
-
-// flight is the outcome of a render that several callers wait for.
-type flight struct {
-	target *Target
-	err    error
-	values *registry.Values // of the caller whose render it was
 }
 
 // Render implements [Renderer].
@@ -86,69 +102,85 @@ func (c *Cache) Render(ctx context.Context, r Request) (*Target, error) {
 	if r.Version == nil {
 		return c.next.Render(ctx, r)
 	}
-	inputs, err := hashInputs(r)
+	inputs, err := c.hash(r)
 	if err != nil {
 		return nil, err
 	}
 	for {
-		if e, ok := c.get(inputs, r.Values); ok {
-			return e.target, e.err
+		if e, ok := c.get(inputs, r); ok {
+			return e.answer(r)
 		}
-		f, mine, err := c.fly(ctx, inputs, r)
+		e, mine, err := c.fly(ctx, inputs, r)
 		switch {
 		case err != nil: // this caller's own context
 			return nil, err
 		case mine:
-			return f.target, f.err
-		case f.err == nil:
+			return e.answer(r)
+		case e.answers(r):
 			c.hit()
-			return f.target, nil
+			return e.answer(r)
 		case ctx.Err() != nil:
 			return nil, interrupted(r.Version, ctx.Err())
-		case isTransient(f.err):
-			continue // another caller's context ended, or its render was stopped
-		case f.values != r.Values:
-			return c.render(ctx, inputs, r) // the error names another cluster's files
-		default:
-			c.hit()
-			return nil, f.err
 		}
+		// The other's context ended, or its cluster knows other scopes. What is in
+		// the cache now is looked at again, and else it is this caller's turn.
 	}
 }
 
+// hash is that of a request's inputs, which takes time the first time only.
+func (c *Cache) hash(r Request) (inputHash, error) {
+	id := identityOf(r)
+	c.mu.Lock()
+	h, ok := c.hashes.get(id)
+	c.mu.Unlock()
+	if ok {
+		return h, nil
+	}
+	h, err := hashInputs(r)
+	if err != nil {
+		return h, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.hashes.put(id, knownHash{h, r})
+	return h, nil
+}
+
 // fly renders, or waits for another caller's render of the same inputs.
-func (c *Cache) fly(ctx context.Context, inputs inputHash, r Request) (f flight, mine bool, err error) {
+func (c *Cache) fly(ctx context.Context, inputs inputHash, r Request) (_ *cacheEntry, mine bool, _ error) {
 	var leads bool // read only after the flight, which happens after its write
 	done := c.flights.DoChan(string(inputs[:]), func() (any, error) {
 		leads = true
 		// Another flight may have landed since the caller looked.
-		if e, ok := c.get(inputs, r.Values); ok {
-			return flight{target: e.target, err: e.err, values: r.Values}, nil
+		if e, ok := c.get(inputs, r); ok {
+			return e, nil
 		}
-		t, err := c.render(ctx, inputs, r)
-		return flight{target: t, err: err, values: r.Values}, nil
+		return c.render(ctx, inputs, r), nil
 	})
 	select {
 	case res := <-done:
-		f, _ := res.Val.(flight)
-		return f, leads, nil
+		e, _ := res.Val.(*cacheEntry)
+		return e, leads, nil
 	case <-ctx.Done():
-		return flight{}, false, interrupted(r.Version, ctx.Err())
+		return nil, false, interrupted(r.Version, ctx.Err())
 	}
 }
 
-func (c *Cache) render(ctx context.Context, inputs inputHash, r Request) (*Target, error) {
+func (c *Cache) render(ctx context.Context, inputs inputHash, r Request) *cacheEntry {
 	t, err := c.next.Render(ctx, r)
+	e := &cacheEntry{inputs: inputs, target: t, err: err, of: r}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.stats.Misses++
 	switch {
 	case err == nil:
-		c.put(&cacheEntry{key: cacheKey{inputs: inputs}, target: t, bytes: t.size()})
+		e.of, e.bytes = Request{}, t.size()
+		c.put(e)
 	case !isTransient(err):
-		c.put(&cacheEntry{key: cacheKey{inputs: inputs, values: r.Values, failed: true}, err: err, bytes: int64(len(err.Error()))})
+		e.bytes = int64(len(err.Error()))
+		c.put(e)
 	}
-	return t, err
+	return e
 }
 
 // isTransient is true of everything but an error that says it will last.
@@ -164,32 +196,31 @@ func (c *Cache) hit() {
 	c.stats.Hits++
 }
 
-func (c *Cache) get(inputs inputHash, values *registry.Values) (*cacheEntry, bool) {
+func (c *Cache) get(inputs inputHash, r Request) (*cacheEntry, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	el, ok := c.entries[cacheKey{inputs: inputs}]
-	if !ok {
-		el, ok = c.entries[cacheKey{inputs: inputs, values: values, failed: true}]
+	for _, el := range c.entries[inputs] {
+		if e := entryOf(el); e.answers(r) {
+			c.recent.MoveToFront(el)
+			c.stats.Hits++
+			return e, true
+		}
 	}
-	if !ok {
-		return nil, false
-	}
-	c.recent.MoveToFront(el)
-	c.stats.Hits++
-	e, ok := el.Value.(*cacheEntry)
-	return e, ok
+	return nil, false
+}
+
+func entryOf(el *list.Element) *cacheEntry {
+	e, _ := el.Value.(*cacheEntry)
+	return e
 }
 
 // put keeps an entry and drops the least recently used ones that no longer
 // fit. The caller holds the lock.
 func (c *Cache) put(e *cacheEntry) {
-	if old, ok := c.entries[e.key]; ok {
-		c.drop(old)
-	}
 	if e.bytes > c.maxBytes {
 		return
 	}
-	c.entries[e.key] = c.recent.PushFront(e)
+	c.entries[e.inputs] = append(c.entries[e.inputs], c.recent.PushFront(e))
 	c.stats.Bytes += e.bytes
 	for c.stats.Bytes > c.maxBytes {
 		c.drop(c.recent.Back())
@@ -197,10 +228,76 @@ func (c *Cache) put(e *cacheEntry) {
 }
 
 func (c *Cache) drop(el *list.Element) {
-	e, ok := c.recent.Remove(el).(*cacheEntry)
-	if !ok {
+	e := entryOf(el)
+	c.recent.Remove(el)
+	c.stats.Bytes -= e.bytes
+	rest := slices.DeleteFunc(c.entries[e.inputs], func(other *list.Element) bool { return other == el })
+	if len(rest) == 0 {
+		delete(c.entries, e.inputs)
 		return
 	}
-	delete(c.entries, e.key)
-	c.stats.Bytes -= e.bytes
+	c.entries[e.inputs] = rest
+}
+
+// identity tells requests apart by what they share: versions and values of one
+// fleet are the same pointers as long as they are the same.
+type identity struct {
+	version     *registry.Version
+	values      *registry.Values
+	mirrors     string
+	kubeVersion string
+	apiVersions *string
+	served      int
+}
+
+// identityOf does not look at scopes: a hash does not, either.
+func identityOf(r Request) identity {
+	return identity{
+		version: r.Version, values: r.Values, mirrors: joinMirrors(r.ImageMirrors),
+		kubeVersion: r.Capabilities.KubeVersion,
+		apiVersions: unsafe.SliceData(r.Capabilities.APIVersions), served: len(r.Capabilities.APIVersions),
+	}
+}
+
+func joinMirrors(mirrors map[string]string) string {
+	if len(mirrors) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	for _, host := range slices.Sorted(maps.Keys(mirrors)) {
+		b.WriteString(host + "=" + mirrors[host] + "\n")
+	}
+	return b.String()
+}
+
+// hashes remembers hashes by identity, in two generations: what was not asked
+// for while the younger one filled up is forgotten.
+type hashes struct{ young, old map[identity]knownHash }
+
+// knownHash holds on to the request, so that nothing else can come to lie at
+// its addresses.
+type knownHash struct {
+	inputHash
+	of Request
+}
+
+// generation is as many deliveries as a large fleet has.
+const generation = 1 << 16
+
+func (h *hashes) get(id identity) (inputHash, bool) {
+	if k, ok := h.young[id]; ok {
+		return k.inputHash, true
+	}
+	k, ok := h.old[id]
+	if ok {
+		h.put(id, k)
+	}
+	return k.inputHash, ok
+}
+
+func (h *hashes) put(id identity, k knownHash) {
+	if h.young == nil || len(h.young) >= generation {
+		h.young, h.old = map[identity]knownHash{}, h.young
+	}
+	h.young[id] = k
 }

@@ -4,9 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/registry"
@@ -114,12 +120,12 @@ func TestCacheKey(t *testing.T) {
 		"Namespace": {"Objects move.", func(r *renderer.Request) { r.Version.Spec.Namespace = "other" }, true},
 		"Version":   {"Sources name the tag.", func(r *renderer.Request) { r.Version.Name = "v2.0.0" }, true},
 		"Mirror":    {"The image comes from elsewhere.", func(r *renderer.Request) { r.ImageMirrors = map[string]string{"quay.io": "m.example"} }, true},
-		"Kubernetes": {"Charts look at it.", func(r *renderer.Request) {
+		"Kubernetes": {"The chart does not look at it.", func(r *renderer.Request) {
 			r.Capabilities.KubeVersion = "v1.35.0"
-		}, true},
-		"APIVersions": {"Charts look at them.", func(r *renderer.Request) {
+		}, false},
+		"APIVersions": {"The chart does not look at them.", func(r *renderer.Request) {
 			r.Capabilities.APIVersions = r.Capabilities.APIVersions[1:]
-		}, true},
+		}, false},
 		"Files": {"Without a tree the files themselves decide.", func(r *renderer.Request) {
 			r.Version.Tree = ""
 			r.Version.Chart[1].Data = []byte("# nothing")
@@ -148,27 +154,119 @@ func TestCacheKey(t *testing.T) {
 	}
 }
 
-// TestCacheErrors: an error lasts as long as its inputs, and names files of
-// one cluster only.
+// TestCacheSeen: what a chart can see of a cluster decides, and no more:
+// clusters differ in the kinds that they serve.
+func TestCacheSeen(t *testing.T) {
+	t.Parallel()
+	without := func(name string) func(*renderer.Request) {
+		return func(r *renderer.Request) {
+			r.Capabilities.APIVersions = slices.DeleteFunc(r.Capabilities.APIVersions, func(v string) bool { return v == name })
+		}
+	}
+	kubernetes := func(r *renderer.Request) { r.Capabilities.KubeVersion = "v1.35.0" }
+	cases := map[string]struct {
+		why, chart string
+		values     map[string]any
+		change     func(*renderer.Request)
+		again      bool
+	}{
+		"Asked":        {"The chart asks for the kind that is gone.", `{{ .Capabilities.APIVersions.Has "policy/v1" }}`, nil, without("policy/v1"), true},
+		"AskedOther":   {"It asks for another.", `{{ .Capabilities.APIVersions.Has "policy/v1" }}`, nil, without("batch/v1"), false},
+		"Parentheses":  {"So does this.", `{{ $.Capabilities.APIVersions.Has ("policy/v1") }}`, nil, without("batch/v1"), false},
+		"Computed":     {"It can't be told what it asks for.", `{{ .Capabilities.APIVersions.Has .Values.x }}`, nil, without("batch/v1"), true},
+		"Ranges":       {"It looks at all.", `{{ range .Capabilities.APIVersions }}{{ . }}{{ end }}`, nil, without("batch/v1"), true},
+		"Whole":        {"All are handed on.", `{{ $c := .Capabilities }}`, nil, kubernetes, true},
+		"Index":        {"All are handed on.", `{{ index . "Capabilities" }}`, nil, kubernetes, true},
+		"KubeVersion":  {"It looks at the version.", `{{ .Capabilities.KubeVersion }}`, nil, kubernetes, true},
+		"NotTheKinds":  {"It looks at the version only.", `{{ .Capabilities.KubeVersion }}`, nil, without("batch/v1"), false},
+		"NotTheNumber": {"It looks at the kinds only.", `{{ .Capabilities.APIVersions.Has "policy/v1" }}`, nil, kubernetes, false},
+		"Security":     {"Capabilities of Linux are no capabilities of the cluster.", "# allowedCapabilities: []", nil, kubernetes, false},
+		"Values":       {"Values may hold templates.", "{{ tpl .Values.t . }}", map[string]any{"t": "{{ .Capabilities.KubeVersion }}"}, kubernetes, true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			engine := &counting{next: renderer.New()}
+			cache := renderer.NewCache(engine, 1<<20)
+			v := configMapVersion("x: " + tc.chart)
+			for _, change := range []func(*renderer.Request){func(*renderer.Request) {}, tc.change} {
+				r := request(v, 1)
+				if tc.values != nil {
+					r.Values = registry.ValuesFrom(tc.values)
+				}
+				change(&r)
+				_, _ = cache.Render(t.Context(), r) // what comes out is no object, and no matter
+			}
+			if got := engine.renders.Load() == 2; got != tc.again {
+				t.Errorf("%s rendered again: %v, want %v", tc.why, got, tc.again)
+			}
+		})
+	}
+}
+
+// TestCacheErrors: a chart that fails is not rendered once for each cluster,
+// and each cluster is told where its own files are wrong.
 func TestCacheErrors(t *testing.T) {
 	t.Parallel()
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("no git here")
+	}
+	fleet := loadFleet(t, originFleet+`-- clusters/two/cluster.yaml --
+apiVersion: keelson.io/v1alpha1
+kind: Cluster
+connection: {context: two}
+-- clusters/two/demo.yaml --
+apiVersion: keelson.io/v1alpha1
+kind: MetaConfig
+values: {tolerations: [{key: a}, b]}
+`)
 	engine := &counting{next: renderer.New()}
 	cache := renderer.NewCache(engine, 1<<20)
-	v := configMapVersion(`{{ fail "no" }}`)
-	one, other := request(v, 1), request(v, 1)
-	for range 3 {
-		if _, err := cache.Render(t.Context(), one); err == nil {
-			t.Fatal("a broken template rendered")
+	for range 2 {
+		for cluster, want := range map[string]string{"one": "clusters/one/demo.yaml:6:5: tolerations.1", "two": "clusters/two/demo.yaml:3:34: tolerations.1"} {
+			d := fleet.Cluster(cluster).Delivery("demo")
+			_, err := cache.Render(t.Context(), renderer.Request{Version: d.Version, Values: d.Values, Capabilities: renderer.DefaultCapabilities()})
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("got %v, want an error with %q", err, want)
+			}
 		}
 	}
 	if got := engine.renders.Load(); got != 1 {
 		t.Errorf("the same error took %d renders, want 1", got)
 	}
-	if _, err := cache.Render(t.Context(), other); err == nil {
-		t.Fatal("a broken template rendered")
+}
+
+// TestCacheScopes: a target says which kinds have no namespace, as far as it
+// has objects of them, so a cluster that knows them otherwise has its own, and
+// one that knows more kinds shares it.
+func TestCacheScopes(t *testing.T) {
+	t.Parallel()
+	engine := &counting{next: renderer.New()}
+	cache := renderer.NewCache(engine, 1<<20)
+	v := configMapVersion("apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: x}\n")
+	namespace := func(thing, other bool) string {
+		r := request(v, 1)
+		r.Capabilities.ClusterScoped[schema.GroupKind{Group: "example.com", Kind: "Thing"}] = thing
+		r.Capabilities.ClusterScoped[schema.GroupKind{Group: "example.com", Kind: "Other"}] = other
+		target, err := cache.Render(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ns, _, _ := unstructured.NestedString(target.Objects[0].Content, "metadata", "namespace")
+		return ns
+	}
+	for range 2 {
+		for _, other := range []bool{false, true} {
+			if got := namespace(true, other); got != "" {
+				t.Errorf("without namespaces: %q", got)
+			}
+			if got := namespace(false, other); got != "demo" {
+				t.Errorf("with namespaces: %q", got)
+			}
+		}
 	}
 	if got := engine.renders.Load(); got != 2 {
-		t.Errorf("another cluster was shown this one's error: %d renders, want 2", got)
+		t.Errorf("%d renders, want one with and one without namespaces", got)
 	}
 }
 

@@ -48,6 +48,7 @@ func render(ctx context.Context, r Request, maxOutput int64, run func(context.Co
 		return nil, interrupted(r.Version, cause)
 	}
 	if err != nil {
+		err.ofChart = true
 		return nil, err.located(r)
 	}
 	return t, nil

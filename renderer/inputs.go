@@ -4,13 +4,12 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// inputHash is over all that a render depends on.
+// inputHash is over all that a render depends on, but which kinds have no
+// namespace: a target says which of them it met (see [Target.Scopes]).
 type inputHash [sha256.Size]byte
 
 // inputs is a request as far as a render looks at it. Images are those that
@@ -27,10 +26,10 @@ type inputs struct {
 	Values      map[string]any
 	Kubernetes  string
 	APIVersions []string
-	Scopes      []string
 }
 
 func hashInputs(r Request) (inputHash, error) {
+	sees := seenBy(r)
 	in := inputs{
 		Component:   r.Version.Component,
 		Version:     r.Version.Name,
@@ -39,24 +38,18 @@ func hashInputs(r Request) (inputHash, error) {
 		Determinism: r.Version.Spec.Determinism,
 		Images:      r.Version.ImageValues(r.ImageMirrors),
 		Values:      r.Values.Map(),
-		Kubernetes:  r.Capabilities.KubeVersion,
-		APIVersions: slices.Sorted(slices.Values(r.Capabilities.APIVersions)),
+		Kubernetes:  sees.kubeVersion,
+		APIVersions: sees.apiVersions,
 	}
 	if r.Version.Tree == "" { // not out of git
 		in.Files = hashFiles(r)
 	}
-	for k, scoped := range maps.All(r.Capabilities.ClusterScoped) {
-		if scoped {
-			in.Scopes = append(in.Scopes, k.String())
-		}
-	}
-	slices.Sort(in.Scopes)
-	data, err := json.Marshal(in)
-	if err != nil {
+	h := sha256.New()
+	if err := json.NewEncoder(h).Encode(in); err != nil {
 		return inputHash{}, newError(r.Version, componentPosition(r.Version, "component.yaml", 0),
 			"values can't be written as JSON: "+err.Error(), err)
 	}
-	return sha256.Sum256(data), nil
+	return inputHash(h.Sum(nil)), nil
 }
 
 func hashFiles(r Request) string {

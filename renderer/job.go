@@ -34,6 +34,7 @@ func newJob(r Request, maxOutput int64) (*job, *Error) {
 	if err != nil {
 		return nil, err
 	}
+	sees := seenBy(r)
 	j := &job{
 		Component:   r.Version.Component,
 		Version:     r.Version.Name,
@@ -42,9 +43,8 @@ func newJob(r Request, maxOutput int64) (*job, *Error) {
 		Chart:       r.Version.Chart,
 		Values:      values,
 		Images:      r.Version.ImageValues(r.ImageMirrors),
-		KubeVersion: r.Capabilities.KubeVersion,
-		// Sorted, so that two clusters that serve the same render the same.
-		APIVersions: slices.Sorted(slices.Values(r.Capabilities.APIVersions)),
+		KubeVersion: sees.kubeVersion,
+		APIVersions: sees.apiVersions,
 		MaxOutput:   maxOutput,
 	}
 	for k, scoped := range r.Capabilities.ClusterScoped {

@@ -1,6 +1,7 @@
 package renderer
 
 import (
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -162,10 +163,11 @@ func annotation(content map[string]any, name string) string {
 type scopes struct {
 	known map[schema.GroupKind]bool
 	own   map[schema.GroupKind]bool // true: cluster-scoped
+	asked map[schema.GroupKind]bool // of known
 }
 
 func newScopes(known map[schema.GroupKind]bool, lists ...[]document) scopes {
-	s := scopes{known: known, own: map[schema.GroupKind]bool{}}
+	s := scopes{known: known, own: map[schema.GroupKind]bool{}, asked: map[schema.GroupKind]bool{}}
 	for _, docs := range lists {
 		for _, d := range docs {
 			for _, item := range flatten(d.content) {
@@ -184,7 +186,18 @@ func (s scopes) cluster(k schema.GroupKind) bool {
 	if scoped, ok := s.own[k]; ok {
 		return scoped
 	}
+	s.asked[k] = s.known[k]
 	return s.known[k]
+}
+
+// list are the kinds that the cluster was asked for, in order.
+func (s scopes) list() []Scope {
+	var out []Scope
+	for k, scoped := range s.asked {
+		out = append(out, Scope{Kind: k, ClusterScoped: scoped})
+	}
+	slices.SortFunc(out, func(a, b Scope) int { return strings.Compare(a.Kind.String(), b.Kind.String()) })
+	return out
 }
 
 // definition is what a custom resource definition says that matters here.

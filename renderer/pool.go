@@ -15,7 +15,8 @@ import (
 type PoolOptions struct {
 	// Args let this program call [Work] with its standard input and its file 3.
 	Args []string
-	// Workers render at once, at most. Default: GOMAXPROCS.
+	// Workers render at once, and as many more while some take longer than a
+	// second. Default: GOMAXPROCS.
 	Workers int
 	// Timeout of one render, by the wall clock. Default: 30s.
 	Timeout time.Duration
@@ -35,6 +36,9 @@ const (
 	// lifeRenders is how many timeouts of processor time a worker may use in
 	// its life. It ends a worker whose parent could not.
 	lifeRenders = 20
+	// slowAfter is when a render hands its slot on. The largest public charts
+	// take a third of it.
+	slowAfter = time.Second
 	// startTimeout bounds the start of a worker, on the busiest of machines.
 	startTimeout = time.Minute
 )
@@ -45,7 +49,8 @@ const (
 // that behaves pays for two pipes and no process.
 type Pool struct {
 	options PoolOptions
-	slots   chan struct{} // holds a token for each render under way
+	slots   chan struct{} // holds a token for each render under way,
+	slow    chan struct{} // and here once it has taken long
 
 	mu     sync.Mutex
 	idle   []*worker // the latest used last
@@ -70,7 +75,7 @@ func NewPool(o PoolOptions) *Pool {
 	o.Memory = cmp.Or(o.Memory, defaultMemory)
 	o.MaxOutput = cmp.Or(o.MaxOutput, defaultMaxOutput)
 	o.Idle = cmp.Or(o.Idle, defaultIdle)
-	return &Pool{options: o, slots: make(chan struct{}, o.Workers)}
+	return &Pool{options: o, slots: make(chan struct{}, o.Workers), slow: make(chan struct{}, o.Workers)}
 }
 
 var _ Renderer = (*Pool)(nil)
@@ -97,12 +102,11 @@ func (p *Pool) Render(ctx context.Context, r Request) (*Target, error) {
 
 // run has a worker do a job.
 func (p *Pool) run(ctx context.Context, j *job) (*Target, *Error) {
-	select {
-	case p.slots <- struct{}{}:
-		defer func() { <-p.slots }()
-	case <-ctx.Done():
-		return nil, interrupted(j.version(), ctx.Err())
+	done, err := p.turn(ctx)
+	if err != nil {
+		return nil, interrupted(j.version(), err)
 	}
+	defer done()
 	w, err := p.take(ctx)
 	if err != nil {
 		e := newError(j.version(), chartPosition(j.version(), "Chart.yaml", 0), "no worker can be started to render it: "+err.Error(), err)
@@ -130,6 +134,37 @@ func (p *Pool) run(ctx context.Context, j *job) (*Target, *Error) {
 		return nil, e
 	}
 	return a.Target, nil
+}
+
+// turn waits for a slot. A render that takes long hands its slot on, unless as
+// many do so already: charts that never end must not keep the others waiting.
+func (p *Pool) turn(ctx context.Context) (done func(), _ error) {
+	select {
+	case p.slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	held := make(chan chan struct{}, 1) // the lane that this render is in
+	held <- p.slots
+	timer := time.AfterFunc(slowAfter, func() {
+		lane, ok := <-held
+		if !ok {
+			return // it has ended
+		}
+		select {
+		case p.slow <- struct{}{}:
+			<-lane
+			lane = p.slow
+		default:
+		}
+		held <- lane
+	})
+	return func() {
+		timer.Stop()
+		lane := <-held
+		close(held)
+		<-lane
+	}, nil
 }
 
 // take returns an idle worker, or a new one.

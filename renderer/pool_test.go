@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -41,7 +40,7 @@ func TestPoolLimits(t *testing.T) {
 		"Deep": {"Helm's own limit names the line.", `{{ define "a" }}{{ template "a" . }}{{ end }}{{ template "a" . }}`, "templates/cm.yaml@demo/v1.0.0:1:29: exceeded maximum template depth"},
 		"Recursive": {"A tpl that renders itself takes all memory, or overflows the stack, which no recover survives.",
 			`{{ $t := "{{ tpl .t . }}" }}{{ tpl $t (dict "t" $t "Template" .Template) }}`, "was ended: does a template"},
-		"Until": {"A list of 10^8 numbers takes 3 GB.", "{{ range until 100000000 }}{{ end }}", "rendering needs more than 256 MiB"},
+		"Until":  {"A list of 10^8 numbers takes 3 GB.", "{{ range until 100000000 }}{{ end }}", "rendering needs more than 256 MiB"},
 		"Indent": {"One text of 1 GB comes in one allocation, faster than any watchdog.", `{{ "a" | nindent 1000000000 }}`, "rendering needs more than 256 MiB"},
 		"Output": {"1 GB of output is valid YAML, and of no use.", "a: |\n{{ range until 100000 }}  {{ repeat 10000 \"x\" }}\n{{ end }}", "rendering needs more than 256 MiB"},
 		"Long":   {"What is more than a chart may render to is refused by its size.", "a: |\n{{ range until 2000 }}  {{ repeat 10000 \"x\" }}\n{{ end }}", "templates/cm.yaml@demo/v1.0.0: the templates render to 19 MiB, and may render to 16 MiB"},
@@ -120,6 +119,31 @@ func TestPoolInterrupted(t *testing.T) {
 	}
 }
 
+// TestPoolSlowLane: charts that never end keep nobody waiting until they are
+// ended, even where they hold all the slots.
+func TestPoolSlowLane(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t, renderer.PoolOptions{Workers: 1, Timeout: 20 * time.Second})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := pool.Render(ctx, request(configMapVersion("{{ range 1000000000000 }}{{ end }}"), 1))
+		ended <- err
+	}()
+	if _, err := pool.Render(t.Context(), request(configMapVersion(configMap), 1)); err != nil {
+		t.Error(err)
+	}
+	select {
+	case err := <-ended:
+		t.Errorf("the other chart had to end first: %v", err)
+	default:
+	}
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+}
+
 // TestPoolReuses: charts that behave share workers.
 func TestPoolReuses(t *testing.T) {
 	t.Parallel()
@@ -164,5 +188,3 @@ func init() {
 		os.Exit(0)
 	}
 }
-
-var _ = registry.ValuesFrom

@@ -8,6 +8,7 @@ package renderer
 
 import (
 	"context"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -28,6 +29,8 @@ type Request struct {
 	Values  *registry.Values // nil: none
 	// ImageMirrors rewrites registry hosts of the version's images.
 	ImageMirrors map[string]string
+	// Capabilities of the cluster. What they hold is not changed once a request
+	// was rendered.
 	Capabilities Capabilities
 }
 
@@ -54,6 +57,21 @@ type Target struct {
 	Warnings []string
 	// Unused are values of meta-config that change nothing.
 	Unused []Unused
+	// Scopes are the kinds of the objects whose scope the cluster was asked
+	// for. On a cluster that answers otherwise, the same render is another target.
+	Scopes []Scope
+}
+
+// Scope is what a cluster said about a kind.
+type Scope struct {
+	Kind          schema.GroupKind
+	ClusterScoped bool
+}
+
+// fits tells whether the target is that of a cluster with the given
+// capabilities, too.
+func (t *Target) fits(c Capabilities) bool {
+	return !slices.ContainsFunc(t.Scopes, func(s Scope) bool { return c.ClusterScoped[s.Kind] != s.ClusterScoped })
 }
 
 // Object is one target object. It is shared between clusters: read only.
@@ -80,6 +98,8 @@ type Error struct {
 	// violations of a schema, in place of a message until it is known where
 	// meta-config sets the values.
 	violations []violation
+	// ofChart: every request with the same inputs fails alike.
+	ofChart bool
 }
 
 // Error is "COMPONENT VERSION: FILE:LINE: message".

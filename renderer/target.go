@@ -55,6 +55,7 @@ func (c *loadedChart) target(files map[string]string, scoped map[schema.GroupKin
 	if t.Hooks, err = f.finish(hooks); err != nil {
 		return nil, err
 	}
+	t.Scopes = f.scopes.list()
 	if t.Hash, err = c.hash(t); err != nil {
 		return nil, err
 	}
