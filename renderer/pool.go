@@ -247,7 +247,7 @@ func (p *Pool) postMortem(ctx context.Context, w *worker, j *job, cause error) *
 	switch words := w.lastWords.String(); {
 	case errors.Is(context.Cause(ctx), errRenderTimeout):
 		// A machine that is too busy is not the chart's fault: it is tried again.
-		return fail(used < p.options.Timeout/2,
+		return fail(used < p.options.Timeout/4,
 			"rendering took longer than %s and was ended: does a template loop without end?%s", p.options.Timeout, j.suspects(enormous))
 	case ctx.Err() != nil:
 		return interrupted(v, ctx.Err())
