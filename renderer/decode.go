@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -37,11 +38,42 @@ func decodeDocument(doc string) (content any, warnings []docError, failed *docEr
 	if err != nil {
 		return nil, nil, syntaxError(err)
 	}
+	if deep(raw, maxDepth) {
+		return nil, nil, &docError{message: fmt.Sprintf("nested deeper than %d levels", maxDepth)}
+	}
 	content, failed = jsonValue(raw, doc)
 	if failed != nil {
 		return nil, nil, failed
 	}
 	return content, warnings, nil
+}
+
+// maxDepth bounds how deep objects and schemas are nested. It is far above any
+// that is served: the deepest public definitions have about 60 levels.
+const maxDepth = 500
+
+// deep tells whether a value is nested deeper than some levels.
+func deep(v any, levels int) bool {
+	if levels < 0 {
+		return true
+	}
+	switch v := v.(type) {
+	case []any:
+		return slices.ContainsFunc(v, func(e any) bool { return deep(e, levels-1) })
+	case map[string]any:
+		for _, e := range v {
+			if deep(e, levels-1) {
+				return true
+			}
+		}
+	case map[any]any:
+		for _, e := range v {
+			if deep(e, levels-1) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // DecodeYAML reads one YAML document as rendered ones are read, except that a key

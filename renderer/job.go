@@ -3,6 +3,7 @@ package renderer
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -71,6 +72,10 @@ func (j *job) scoped() map[schema.GroupKind]bool {
 	return scoped
 }
 
+// maxMessage bounds what a template may say in an error: it goes into statuses
+// and logs.
+const maxMessage = 2 << 10
+
 // run renders. Charts are outside input, and libraries below are known to
 // panic on some of it: that is an error of the chart.
 func (j *job) run() (t *Target, err *Error) {
@@ -78,6 +83,9 @@ func (j *job) run() (t *Target, err *Error) {
 		if p := recover(); p != nil {
 			v := j.version()
 			t, err = nil, newError(v, chartPosition(v, "Chart.yaml", 0), fmt.Sprintf("the chart makes Helm panic: %v", p), nil)
+		}
+		if err != nil && len(err.Message) > maxMessage {
+			err.Message = strings.ToValidUTF8(err.Message[:maxMessage], "") + " …"
 		}
 	}()
 	first, err := j.templates(j.Values)

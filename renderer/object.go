@@ -29,6 +29,7 @@ type finisher struct {
 	chart  *loadedChart
 	scopes scopes
 	seen   map[objectID]registry.Position // nil: objects may stand twice
+	count  int
 }
 
 func (f *finisher) finish(docs []document) ([]*Object, *Error) {
@@ -37,6 +38,9 @@ func (f *finisher) finish(docs []document) ([]*Object, *Error) {
 		for _, content := range flatten(d.content) {
 			if err := f.add(content, d.at); err != nil {
 				return nil, err
+			}
+			if f.count++; f.count > maxObjects {
+				return nil, newError(f.chart.version, d.at, tooMany(), nil)
 			}
 			m, _ := content.(map[string]any)
 			out = append(out, &Object{Content: m, Source: d.at})

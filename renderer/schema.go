@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"fmt"
 	"maps"
 	"math/big"
 	"slices"
@@ -25,6 +26,9 @@ const (
 	// schemaURL is the base of a schema's references. Nothing is loaded from it.
 	schemaURL = "file:///" + schemaFile
 )
+
+// maxViolations bounds those that one error lists.
+const maxViolations = 20
 
 // errRemoteSchema answers every reference that leaves the schema's own file:
 // a render reads no network and no file.
@@ -87,8 +91,11 @@ func (e *Error) located(r Request) *Error {
 		}
 	}
 	out.Message = lines[0]
-	if len(lines) > 1 {
-		out.Message = strconv.Itoa(len(lines)) + " values are not as the chart's schema wants them:" + strings.Join(lines, "")
+	if n := len(lines); n > 1 {
+		if n > maxViolations {
+			lines = append(lines[:maxViolations], "\n  and "+strconv.Itoa(n-maxViolations)+" more")
+		}
+		out.Message = strconv.Itoa(n) + " values are not as the chart's schema wants them:" + strings.Join(lines, "")
 	}
 	return &out
 }
@@ -168,6 +175,9 @@ func (c *loadedChart) compile(ch *chart.Chart) (*jsonschema.Schema, *Error) {
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(ch.Schema))
 	if err != nil {
 		return nil, c.fail(file, 0, "the schema is no JSON: "+err.Error(), err)
+	}
+	if deep(doc, maxDepth) {
+		return nil, c.fail(file, 0, fmt.Sprintf("the schema is nested deeper than %d levels", maxDepth), nil)
 	}
 	compiler := jsonschema.NewCompiler()
 	compiler.UseLoader(localOnly{})

@@ -17,6 +17,12 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
+// maxObjects bounds the objects of one component. The largest public charts
+// have a few hundred.
+const maxObjects = 10_000
+
+func tooMany() string { return fmt.Sprintf("the chart gives more than %d objects", maxObjects) }
+
 // document is one rendered YAML document with content.
 type document struct {
 	file    string // under template/
@@ -83,6 +89,9 @@ func (c *loadedChart) crdDocuments(t *Target) ([]document, *Error) {
 func (c *loadedChart) documents(src templateSource, text string, t *Target) ([]document, *Error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
+	}
+	if n := strings.Count(text, "\n---"); n > maxObjects { // before any of them is read
+		return nil, c.fail(src.file, 0, tooMany(), nil)
 	}
 	split := releaseutil.SplitManifests(text)
 	keys := slices.Collect(maps.Keys(split))
