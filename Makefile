@@ -105,11 +105,11 @@ oracle: lab ## check TRIPLES (20000) random plans against what a real API server
 	(set -x; go test -count=1 -timeout=60m -v -run='^TestOracle$$' ./applier)
 
 .PHONY: bench
-bench: lab ## time Keelson's differ beside those of Argo CD and Flux (BENCHTIME=200ms COUNT=6)
+bench: lab ## time Keelson beside Argo CD, Flux and Helm (BENCHTIME=200ms COUNT=6)
 	@mkdir -p $(dir $(BENCHFILE))
 	assets=$$(bin/lab assets)
 	export KUBEBUILDER_ASSETS=$$assets
-	(set -x; go test -C lab/bench -run='^$$' -bench='$(BENCH)' -benchtime=$(BENCHTIME) -count=$(COUNT) -benchmem -timeout=60m ./engines) | tee $(BENCHFILE)
+	(set -x; go test -C lab/bench -run='^$$' -bench='$(BENCH)' -benchtime=$(BENCHTIME) -count=$(COUNT) -benchmem -timeout=60m ./engines ./render) | tee $(BENCHFILE)
 	echo
 	go run -C lab/bench . '$(abspath $(BENCHFILE))'
 
@@ -128,7 +128,7 @@ mutate: ## make MUTANTS (100) small faults in differ (or PKG), one at a time: it
 
 .PHONY: lint
 lint: bin/golangci-lint ## run the linters of .golangci.yaml, formatting included
-	@for p in $(packages) $(if $(PKG),,lab/bench:./engines); do
+	@for p in $(packages) $(if $(PKG),,lab/bench:./engines lab/bench:./render); do
 		(set -x; cd $${p%%:*} && GOMEMLIMIT=2GiB '$(CURDIR)/bin/golangci-lint' run $${p#*:})
 	done
 

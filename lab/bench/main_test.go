@@ -23,6 +23,8 @@ BenchmarkLeaves/leaves=10/engine=keelson-2        	   20000	     10000 ns/op	   
 BenchmarkLeaves/leaves=10000/engine=keelson-2     	     100	   8000000 ns/op	  700000 B/op	   20000 allocs/op
 BenchmarkLeaves/leaves=10000/engine=gitops-engine-2	      10	 100000000 ns/op	40000000 B/op	  560000 allocs/op
 BenchmarkUnchanged/engine=keelson-2    	 5000000	       250 ns/op	       0 B/op	       0 allocs/op
+BenchmarkRender/chart=coredns/engine=keelson-2              	     100	   6000000 ns/op	  100000 B/op	     900 allocs/op
+BenchmarkRender/chart=coredns/engine=keelson-in-process-2   	     100	   5000000 ns/op	 2000000 B/op	   40000 allocs/op
 BenchmarkOther-2                       	 5000000	       250 ns/op	       0 B/op	       0 allocs/op
 PASS
 ok  	github.com/keelson-io/keelson/lab/bench/engines	26.007s
@@ -31,22 +33,27 @@ ok  	github.com/keelson-io/keelson/lab/bench/engines	26.007s
 // The median of the runs is shown, so that one that was disturbed counts for
 // nothing; an engine that does not have a benchmark is left out of it.
 const tables = `
-  Settled                    time/op  vs keelson     B/op  allocs/op
-  keelson                    50.00µs          1×  8.000kB        100
-  gitops-engine              4.000ms         80×  1.400MB      20000
+  Settled                                time/op  vs keelson     B/op  allocs/op
+  keelson                                50.00µs          1×  8.000kB        100
+  gitops-engine                          4.000ms         80×  1.400MB      20000
 
-  Fleet                      time/op  vs keelson     B/op  allocs/op
-  keelson                    1.000ms          1×  220.0kB       2200
+  Fleet                                  time/op  vs keelson     B/op  allocs/op
+  keelson                                1.000ms          1×  220.0kB       2200
 
-  Unchanged                  time/op  vs keelson    B/op  allocs/op
-  keelson                    250.0ns          1×  0.000B          0
+  Unchanged                              time/op  vs keelson    B/op  allocs/op
+  keelson                                250.0ns          1×  0.000B          0
 
-  Time per leaf field, of         10    10000
-  keelson                    1.000µs  800.0ns
-  gitops-engine                       10.00µs
+  Render/chart=coredns                   time/op  vs keelson     B/op  allocs/op
+  keelson                                6.000ms          1×  100.0kB        900
+  keelson-in-process                     5.000ms      0.833×  2.000MB      40000
+
+  Time per leaf field, of                     10    10000
+  keelson                                1.000µs  800.0ns
+  gitops-engine                                   10.00µs
 
   settled check of a Deployment: 50.00µs of 100.0µs, 8.000kB of 60.00kB
   check by unchanged hashes: 250.0ns of 1.000µs
+  rendering in worker processes: 1.20 to 1.20× the time in one process, of 1.3×
 `
 
 func TestTables(t *testing.T) {

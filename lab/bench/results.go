@@ -88,8 +88,8 @@ func (r *results) median(name, engine, unit string) (m float64, ok bool) {
 	return benchmath.AssumeNothing.Summary(benchmath.NewSample(values, &benchmath.DefaultThresholds), 0.95).Center, true
 }
 
-// width of the first column: the longest name of an engine.
-const width = len("gitops-engine-server-side")
+// width of the first column.
+const width = len("Render/chart=prometheus-node-exporter")
 
 // leaves is the prefix of those benchmarks that differ in size alone.
 const leaves = "Leaves/leaves="
@@ -106,6 +106,7 @@ func (r *results) print(out io.Writer) error {
 	}
 	r.printLeaves(w, sizes)
 	r.printGoals(w)
+	r.printOverhead(w)
 	if err := w.Flush(); err != nil {
 		return fmt.Errorf("print the results: %w", err)
 	}
@@ -143,6 +144,9 @@ func (r *results) printLeaves(w io.Writer, sizes []string) {
 	}
 	fmt.Fprintln(w)
 	for _, engine := range r.engines {
+		if _, ok := r.median(leaves+sizes[len(sizes)-1], engine, unitTime); !ok {
+			continue // it is of another benchmark
+		}
 		fmt.Fprintf(w, "%-*s\t", width, engine)
 		for _, size := range sizes {
 			t, ok := r.median(leaves+size, engine, unitTime)
@@ -180,6 +184,26 @@ func (r *results) printGoals(w io.Writer) {
 			fmt.Fprintf(w, ", %s of %s", scale(b, "B"), scale(g.memory, "B"))
 		}
 		fmt.Fprintln(w)
+	}
+}
+
+// mostOverhead is how many times the time of rendering in this process the
+// worker processes may take.
+const mostOverhead = 1.3
+
+// printOverhead says what the worker processes cost, over all charts.
+func (r *results) printOverhead(w io.Writer) {
+	var ratios []float64
+	for _, name := range r.names {
+		pool, ok := r.median(name, ours, unitTime)
+		inProcess, also := r.median(name, ours+"-in-process", unitTime)
+		if ok && also {
+			ratios = append(ratios, pool/inProcess)
+		}
+	}
+	if len(ratios) > 0 {
+		fmt.Fprintf(w, "  rendering in worker processes: %.2f to %.2f× the time in one process, of %.1f×\n",
+			slices.Min(ratios), slices.Max(ratios), mostOverhead)
 	}
 }
 

@@ -1,0 +1,181 @@
+// Package render_test measures what it costs to render public charts: Keelson's
+// worker processes beside its engine in one process, Helm's own code in one
+// process, and helm template. ../README.md says what is measured and what isn't.
+package render_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"io/fs"
+	"log"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v3/pkg/action"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// workerArg makes this program a worker.
+const workerArg = "render-worker"
+
+func TestMain(m *testing.M) {
+	log.SetOutput(io.Discard) // Helm warns there
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	if len(os.Args) > 1 && os.Args[1] == workerArg {
+		if err := renderer.Work(os.Stdin, os.NewFile(3, "answers")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// publicChart is a chart's folder, and its files in memory.
+type publicChart struct {
+	name, dir string
+	files     []registry.File
+}
+
+// publicCharts are those beside the repository, where there are any, else those
+// of the example fleet.
+func publicCharts(b *testing.B) []publicChart {
+	b.Helper()
+	for _, pattern := range []string{"../../../../shared/charts/*/Chart.yaml", "../../../examples/fleet/components/*/template/Chart.yaml"} {
+		found, err := filepath.Glob(pattern)
+		if err != nil {
+			b.Fatal(err)
+		}
+		var charts []publicChart
+		for _, file := range found {
+			c := publicChart{dir: filepath.Dir(file)}
+			c.name = filepath.Base(strings.TrimSuffix(c.dir, "/template"))
+			c.read(b)
+			charts = append(charts, c)
+		}
+		if len(charts) > 0 {
+			return charts
+		}
+	}
+	b.Fatal("there is no chart")
+	return nil
+}
+
+func (c *publicChart) read(b *testing.B) {
+	b.Helper()
+	err := fs.WalkDir(os.DirFS(c.dir), ".", func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(filepath.Join(c.dir, name))
+		c.files = append(c.files, registry.File{Name: name, Data: data})
+		return err
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+}
+
+// BenchmarkRender renders each chart as often as there are processors at once.
+func BenchmarkRender(b *testing.B) {
+	helm := helmCommand(b)
+	pool := renderer.NewPool(renderer.PoolOptions{Args: []string{workerArg}})
+	b.Cleanup(pool.Close)
+	for _, c := range publicCharts(b) {
+		for _, engine := range []struct {
+			name   string
+			render func(context.Context) error
+		}{
+			{"keelson", c.by(pool)},
+			{"keelson-in-process", c.by(renderer.New())},
+			{"helm-in-process", c.byHelm},
+			{"helm-template", func(ctx context.Context) error { return c.byCommand(ctx, helm) }},
+		} {
+			b.Run("chart="+c.name+"/engine="+engine.name, func(b *testing.B) {
+				b.ReportAllocs()
+				b.RunParallel(func(pb *testing.PB) {
+					for pb.Next() {
+						if err := engine.render(b.Context()); err != nil {
+							b.Error(err)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// by renders with one of Keelson's renderers. Nothing is cached.
+func (c publicChart) by(r renderer.Renderer) func(context.Context) error {
+	request := renderer.Request{
+		Version: &registry.Version{
+			Component: c.name, Name: "v1.0.0", Chart: c.files,
+			Spec: v1alpha1.Component{Namespace: "test", Determinism: v1alpha1.DeterminismReport},
+		},
+		Capabilities: renderer.DefaultCapabilities(),
+	}
+	return func(ctx context.Context) error {
+		t, err := r.Render(ctx, request)
+		if err == nil && len(t.Objects) == 0 {
+			err = fmt.Errorf("%s gives no object", c.name)
+		}
+		return err
+	}
+}
+
+// byHelm calls what helm template calls, on files in memory.
+func (c publicChart) byHelm(ctx context.Context) error {
+	files := make([]*loader.BufferedFile, len(c.files))
+	for i, f := range c.files {
+		files[i] = &loader.BufferedFile{Name: f.Name, Data: f.Data}
+	}
+	loaded, err := loader.LoadFiles(files)
+	if err != nil {
+		return err
+	}
+	install := action.NewInstall(&action.Configuration{Log: func(string, ...any) {}})
+	install.ClientOnly, install.DryRun, install.DryRunOption = true, true, "client"
+	install.Replace, install.IncludeCRDs = true, true
+	install.ReleaseName, install.Namespace = c.name, "test"
+	install.KubeVersion = &chartutil.KubeVersion{Version: "v1.36.0", Major: "1", Minor: "36"}
+	rel, err := install.RunWithContext(ctx, loaded, map[string]any{})
+	if err == nil && rel.Manifest == "" {
+		err = fmt.Errorf("%s gives nothing", c.name)
+	}
+	return err
+}
+
+// byCommand starts a process, as a script around helm template does.
+func (c publicChart) byCommand(ctx context.Context, helm string) error {
+	var out, words bytes.Buffer
+	cmd := exec.CommandContext(ctx, helm, "template", c.name, c.dir, "--namespace", "test", "--include-crds", "--kube-version", "v1.36.0")
+	cmd.Stdout, cmd.Stderr = &out, &words
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("helm template %s: %w: %s", c.name, err, words.String())
+	}
+	if out.Len() == 0 {
+		return fmt.Errorf("helm template %s prints nothing", c.name)
+	}
+	return nil
+}
+
+// helmCommand is the helm of go.mod, built if it has to be.
+func helmCommand(b *testing.B) string {
+	b.Helper()
+	out, err := exec.CommandContext(b.Context(), "go", "tool", "-n", "helm").Output()
+	if err != nil {
+		b.Fatalf("build helm: %v", err)
+	}
+	return strings.TrimSpace(string(out))
+}
