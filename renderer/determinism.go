@@ -15,7 +15,7 @@ import (
 // TestVariableFunctions holds the list against Helm's own.
 func variableFunctions() []string {
 	return []string{
-		"now", "ago", "date", "dateInZone", "date_in_zone", "htmlDate", "htmlDateInZone",
+		"now", "ago", "date", "dateInZone", "date_in_zone", "date_modify", "dateModify", "htmlDate", "htmlDateInZone",
 		"randAlphaNum", "randAlpha", "randAscii", "randNumeric", "randBytes", "randInt", "shuffle", "uuidv4",
 		"genPrivateKey", "genCA", "genCAWithKey", "genSelfSignedCert", "genSelfSignedCertWithKey",
 		"genSignedCert", "genSignedCertWithKey", "htpasswd", "bcrypt", "encryptAES",
@@ -40,27 +40,29 @@ func (e *execution) determinism() (warnings []string, _ *Error) {
 	if len(calls) > 0 {
 		at = calls[0].at
 	}
-	var lines []string
-	for _, c := range calls {
-		lines = append(lines, c.at.String()+": "+c.function)
-	}
-	message := "the chart renders to something else each time"
+	const message = "the chart renders to something else each time"
 	if e.job.Determinism == v1alpha1.DeterminismReport {
-		for _, l := range lines {
-			warnings = append(warnings, l+": "+message)
+		for _, c := range calls {
+			warnings = append(warnings, c.at.String()+": "+message+", by "+c.function)
 		}
-		if len(warnings) == 0 {
+		if len(calls) == 0 {
 			warnings = []string{at.String() + ": " + message}
 		}
 		return warnings, nil
 	}
-	if len(lines) > 1 {
-		message += ", by " + strings.Join(lines, ", ")
-	} else if len(calls) == 1 {
-		message += ", by " + calls[0].function
+	text := message
+	switch {
+	case len(calls) == 1:
+		text += ", by " + calls[0].function
+	case len(calls) > 1:
+		text += ", by"
+		for _, c := range calls[:min(len(calls), maxViolations)] {
+			text += "\n  " + c.at.String() + ": " + c.function
+		}
+		text += "\n "
 	}
-	message += ": each render would change the cluster; give the value in meta-config, or set determinism: report in component.yaml"
-	return nil, newError(e.version, at, message, nil)
+	text += " and would change the cluster each time: give the value in meta-config, or set determinism: report in component.yaml"
+	return nil, newError(e.version, at, text, nil)
 }
 
 // call is a line on which a template calls a function.

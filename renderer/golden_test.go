@@ -106,7 +106,7 @@ func goldenResult(t *testing.T, r renderer.Request) txtar.File {
 		return txtar.File{Name: "error", Data: []byte(err.Error() + "\n")}
 	}
 	var b bytes.Buffer
-	for _, w := range target.Warnings {
+	for _, w := range target.WarningsFor(r.Values) {
 		b.WriteString("# Warning: " + w + "\n")
 	}
 	if err := renderer.WriteYAML(&b, target); err != nil {
