@@ -74,7 +74,7 @@ func hostileCharts(t testing.TB) map[string]hostile {
 
 		// Reach.
 		"Environment": {"Helm takes env away.", one(`{{ env "HOME" }}`), `templates/x.yaml@demo/v1.0.0:1: function "env" not defined`},
-		"Hosts":       {"No name is resolved.", one(`apiVersion: v1
+		"Hosts": {"No name is resolved.", one(`apiVersion: v1
 kind: ConfigMap
 metadata: {name: x}
 data: {ip: "{{ getHostByName "localhost" }}"}`), ""},
