@@ -3,6 +3,8 @@ package renderer
 import (
 	"bytes"
 	"testing"
+
+	"github.com/keelson-io/keelson/registry"
 )
 
 // Frames are the messages that make a render.
@@ -27,4 +29,13 @@ func Frames(t testing.TB, r Request) [][]byte {
 func ReadAnswer(data []byte) {
 	var a answer
 	_ = readFrame(bytes.NewReader(data), maxFrame(defaultMaxOutput), &a)
+}
+
+// LoadChart reads chart files, and executes nothing.
+func LoadChart(files []registry.File) error {
+	j := &job{Component: "demo", Version: "v1.0.0", Chart: files, KubeVersion: defaultKubeVersion}
+	if _, err := loadChart(j); err != nil {
+		return err
+	}
+	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -178,6 +179,38 @@ func FuzzWorkerProtocol(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) { renderer.ReadAnswer(data) })
+}
+
+// FuzzChartLoading: whatever a chart's files hold, loading it ends in a chart or
+// in an error that names one of its files.
+func FuzzChartLoading(f *testing.F) {
+	for name, text := range map[string]string{
+		"Chart.yaml":            "apiVersion: v2\nname: demo\nversion: 1.0.0\ndependencies: [{name: a, version: 1.0.0, alias: b}]\n",
+		"values.yaml":           "a: {b: [1, null, x]}\n",
+		"values.schema.json":    `{"properties": {"a": {"type": "object"}}}`,
+		".helmignore":           "*.bak\n!x\n/dir/\n",
+		"templates/x.yaml":      configMap,
+		"charts/a/Chart.yaml":   "apiVersion: v1\nname: a\nversion: 0.1.0\n",
+		"charts/a.tgz":          packed(f, entry{name: "a/Chart.yaml", text: "apiVersion: v2\nname: a\nversion: 1.0.0\n"}),
+		"requirements.yaml":     "dependencies: []\n",
+		"crds/a.yaml":           "apiVersion: apiextensions.k8s.io/v1\nkind: CustomResourceDefinition\n",
+		"Chart.lock":            "digest: sha256:0\n",
+		"charts/_a/x":           "",
+		"templates/NOTES.txt":   "{{ .Release.Name }}",
+		"../../etc/passwd":      "x",
+		"charts/a/charts/b.tgz": "x",
+	} {
+		f.Add(name, []byte(text))
+	}
+	f.Fuzz(func(t *testing.T, name string, data []byte) {
+		files := []registry.File{{Name: "Chart.yaml", Data: []byte("apiVersion: v2\nname: demo\nversion: 1.0.0\n")}, {Name: name, Data: data}}
+		if name == "Chart.yaml" {
+			files = files[1:]
+		}
+		if err := renderer.LoadChart(files); err != nil && !strings.Contains(err.Error(), "components/demo/template/") {
+			t.Errorf("the error names no file: %v", err)
+		}
+	})
 }
 
 func init() {
