@@ -39,3 +39,14 @@ func LoadChart(files []registry.File) error {
 	}
 	return nil
 }
+
+// Workers are the process ids of the idle workers.
+func (p *Pool) Workers() []int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var out []int
+	for _, w := range p.idle {
+		out = append(out, w.cmd.Process.Pid)
+	}
+	return out
+}

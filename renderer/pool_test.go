@@ -4,7 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
+	"regexp"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -164,13 +168,55 @@ func TestPoolReuses(t *testing.T) {
 	}
 }
 
-// TestWorkerIsConfined: what a render does not need is out of reach, so that a
-// hole in Helm leads nowhere.
+// TestWorkerIsConfined asks the kernel what a worker may still do: a hole in Helm
+// must lead nowhere.
 func TestWorkerIsConfined(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux has these limits")
+	}
+	t.Setenv("KEELSON_TEST_SECRET", "in the environment")
+	pool := newPool(t, renderer.PoolOptions{Workers: 1, Memory: 256 << 20, Timeout: 10 * time.Second})
+	if _, err := pool.Render(t.Context(), request(configMapVersion(configMap), 1)); err != nil {
+		t.Fatal(err)
+	}
+	proc := fmt.Sprintf("/proc/%d/", pool.Workers()[0])
+	limits, err := os.ReadFile(proc + "limits")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		`(?m)^Max open files +0 +0 `, `(?m)^Max file size +0 +0 `, `(?m)^Max core file size +0 +0 `,
+		`(?m)^Max cpu time +201 +201 `,
+	} {
+		if !regexp.MustCompile(want).Match(limits) {
+			t.Errorf("no line %q in\n%s", want, limits)
+		}
+	}
+	data := regexp.MustCompile(`(?m)^Max data size +(\d+) `).FindSubmatch(limits)
+	if data == nil {
+		t.Fatalf("memory is not limited:\n%s", limits)
+	}
+	if n, err := strconv.ParseInt(string(data[1]), 10, 64); err != nil || n < 256<<20 || n > 1<<30 {
+		t.Errorf("the limit of memory is %d bytes, %v", n, err)
+	}
+	if env, err := os.ReadFile(proc + "environ"); err == nil && len(env) > 0 {
+		t.Errorf("the environment is %q", env)
+	}
+	ours, err := os.Readlink("/proc/self/ns/net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if theirs, err := os.Readlink(proc + "ns/net"); err == nil && theirs == ours && os.Geteuid() == 0 {
+		t.Log("this kernel gives no network namespace, not even to root")
+	}
+}
+
+// TestWorkerNeedsAParent: a worker that nobody greets does nothing.
+func TestWorkerNeedsAParent(t *testing.T) {
 	t.Parallel()
-	var in, out bytes.Buffer
-	if err := renderer.Work(&in, &out); err == nil {
-		t.Error("a worker without a parent works")
+	var out bytes.Buffer
+	if err := renderer.Work(strings.NewReader(""), &out); err == nil || out.Len() > 0 {
+		t.Errorf("got %v and %d bytes", err, out.Len())
 	}
 }
 

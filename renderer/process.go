@@ -31,7 +31,7 @@ type worker struct {
 }
 
 // startWorker starts this program again: with nothing of its environment, and
-// nothing open but its two pipes and the end of a third for its last words.
+// a pipe each for its jobs, its answers and its last words.
 func startWorker(ctx context.Context, args []string, attr *syscall.SysProcAttr) (_ *worker, err error) {
 	program, err := self()
 	if err != nil {

@@ -26,15 +26,15 @@ const (
 // up all that rendering does not need: memory above its share, files, sockets,
 // more processor time than its life may take.
 func Work(in io.Reader, out io.Writer) error {
-	log.SetOutput(io.Discard) // Helm warns through the standard log
-	slog.SetDefault(slog.New(slog.DiscardHandler))
-	debug.SetMaxStack(maxStack)
-	debug.SetGCPercent(gcPercent)
 	r, w := bufio.NewReader(in), bufio.NewWriter(out)
 	var g greeting
 	if err := readFrame(r, maxGreeting, &g); err != nil {
 		return fmt.Errorf("a worker is started by keelson itself: %w", err)
 	}
+	log.SetOutput(io.Discard) // Helm warns through the standard log
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	debug.SetMaxStack(maxStack)
+	debug.SetGCPercent(gcPercent)
 	var hello welcome
 	if err := confine(g); err != nil {
 		hello.Failed = err.Error()
