@@ -68,8 +68,7 @@ func (e *cacheEntry) answers(r Request) bool {
 
 // answer is the target, or the error as the request's cluster should read it.
 func (e *cacheEntry) answer(r Request) (*Target, error) {
-	var failed *Error
-	if errors.As(e.err, &failed) {
+	if failed, ok := errors.AsType[*Error](e.err); ok {
 		return nil, failed.located(r)
 	}
 	return e.target, e.err

@@ -55,11 +55,11 @@ func (e *execution) determinism() (warnings []string, _ *Error) {
 	case len(calls) == 1:
 		text += ", by " + calls[0].function
 	case len(calls) > 1:
-		text += ", by"
-		for _, c := range calls[:min(len(calls), maxViolations)] {
-			text += "\n  " + c.at.String() + ": " + c.function
+		lines := make([]string, min(len(calls), maxViolations))
+		for i := range lines {
+			lines[i] = "\n  " + calls[i].at.String() + ": " + calls[i].function
 		}
-		text += "\n "
+		text += ", by" + strings.Join(lines, "") + "\n "
 	}
 	text += " and would change the cluster each time: give the value in meta-config, or set determinism: report in component.yaml"
 	return nil, newError(e.version, at, text, nil)

@@ -259,6 +259,12 @@ func readVersion(t testing.TB, dir, name string) *registry.Version {
 }
 
 func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == workerArg { // a Pool of a test started this
+		if err := renderer.Work(os.Stdin, os.NewFile(3, "answers")); err != nil {
+			log.Fatal(err) //nolint:forbidigo // the end of a process
+		}
+		os.Exit(0)
+	}
 	log.SetOutput(io.Discard) // Helm logs warnings about values
 	os.Exit(m.Run())
 }

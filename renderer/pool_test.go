@@ -40,11 +40,15 @@ func TestPoolLimits(t *testing.T) {
 		template string
 		want     string
 	}{
-		"Endless": {"A loop without end is a matter of time.",
-			"{{ range 1000000000000 }}{{ end }}", "rendering took longer than 2s and was ended: does a template loop without end? (look at components/demo/template/templates/cm.yaml@demo/v1.0.0:1)"},
+		"Endless": {
+			"A loop without end is a matter of time.",
+			"{{ range 1000000000000 }}{{ end }}", "rendering took longer than 2s and was ended: does a template loop without end? (look at components/demo/template/templates/cm.yaml@demo/v1.0.0:1)",
+		},
 		"Deep": {"Helm's own limit names the line.", `{{ define "a" }}{{ template "a" . }}{{ end }}{{ template "a" . }}`, "templates/cm.yaml@demo/v1.0.0:1:29: exceeded maximum template depth"},
-		"Recursive": {"A tpl that renders itself takes all memory, or overflows the stack, which no recover survives.",
-			`{{ $t := "{{ tpl .t . }}" }}{{ tpl $t (dict "t" $t "Template" .Template) }}`, "was ended: does a template"},
+		"Recursive": {
+			"A tpl that renders itself takes all memory, or overflows the stack, which no recover survives.",
+			`{{ $t := "{{ tpl .t . }}" }}{{ tpl $t (dict "t" $t "Template" .Template) }}`, "was ended: does a template",
+		},
 		"Until":  {"A list of 10^8 numbers takes 3 GB.", "{{ range until 100000000 }}{{ end }}", "rendering needs more than 256 MiB"},
 		"Indent": {"One text of 1 GB comes in one allocation, faster than any watchdog.", `{{ "a" | nindent 1000000000 }}`, "rendering needs more than 256 MiB"},
 		"Output": {"1 GB of output is valid YAML, and of no use.", "a: |\n{{ range until 100000 }}  {{ repeat 10000 \"x\" }}\n{{ end }}", "rendering needs more than 256 MiB"},
@@ -257,14 +261,4 @@ func FuzzChartLoading(f *testing.F) {
 			t.Errorf("the error names no file: %v", err)
 		}
 	})
-}
-
-func init() {
-	if len(os.Args) > 1 && os.Args[1] == workerArg {
-		if err := renderer.Work(os.Stdin, os.NewFile(3, "answers")); err != nil {
-			os.Stderr.WriteString(err.Error() + "\n")
-			os.Exit(1)
-		}
-		os.Exit(0)
-	}
 }
