@@ -1,0 +1,227 @@
+package sops
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/sha512"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"filippo.io/age"
+	"filippo.io/age/armor"
+)
+
+const (
+	dataKeyBytes = 32
+	ivBytes      = 32
+)
+
+// macOnlyEncrypted begins the MAC of a file in which it is over the encrypted
+// values alone, so that it is no MAC of the other sort: the SHA-256 of "sops".
+const macOnlyEncrypted = "\x8a\x3f\xd2\xad\x54\xce\x66\x52\x7b\x10\x34\xf3\xd1\x47\xbe\x0b" +
+	"\x0b\x97\x5b\x3b\xf4\x4f\x72\xc6\xfd\xad\xec\x81\x76\xf2\x7d\x69"
+
+// Leaf is a value that was encrypted.
+type Leaf struct {
+	// Path from the top of the file; items of lists by their number, which does
+	// not count encrypted comments.
+	Path []string
+	// Line and Column count from 1.
+	Line, Column int
+	// Value is a string, float64 or bool: as Helm reads what SOPS decrypts to.
+	Value any
+}
+
+// Decrypt returns the encrypted values, in the order of the file, when the MAC
+// holds for all values of the file. Its errors are of type *[Error].
+func (f *File) Decrypt(identities []age.Identity) ([]Leaf, error) {
+	key, err := f.dataKey(identities)
+	if err != nil {
+		return nil, err
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, &Error{Message: "the data key is of a wrong size"}
+	}
+	var out []Leaf
+	mac := sha512.New()
+	if f.macOnly {
+		io.WriteString(mac, macOnlyEncrypted) //nolint:errcheck // a hash takes everything
+	}
+	for _, l := range f.leaves {
+		value := l.value
+		if l.encrypted {
+			if value, err = open(block, l.value, l.bound); err != nil {
+				return nil, &Error{
+					Line: l.line, Column: l.column, Message: "this value can't be decrypted: " + err.Error(),
+					Hint: "it was changed or moved after it was encrypted",
+				}
+			}
+			plain, err := asHelmReads(value)
+			if err != nil {
+				return nil, &Error{Line: l.line, Column: l.column, Message: err.Error()}
+			}
+			out = append(out, Leaf{Path: l.path, Line: l.line, Column: l.column, Value: plain})
+		}
+		if l.encrypted || !f.macOnly {
+			text, err := macText(value)
+			if err != nil {
+				return nil, &Error{Line: l.line, Column: l.column, Message: err.Error()}
+			}
+			mac.Write(text)
+		}
+	}
+	want, err := open(block, f.mac, f.modified)
+	text, ok := want.(string)
+	if err != nil || !ok || subtle.ConstantTimeCompare([]byte(text), fmt.Appendf(nil, "%X", mac.Sum(nil))) != 1 {
+		return nil, &Error{
+			Message: "the file was changed after it was encrypted: its MAC does not match",
+			Hint: "change it with: sops edit FILE; with mac_only_encrypted: true in .sops.yaml, what is not encrypted " +
+				"may be changed by hand",
+		}
+	}
+	return out, nil
+}
+
+// dataKey decrypts the key of the values.
+func (f *File) dataKey(identities []age.Identity) ([]byte, error) {
+	broken := false
+	for _, r := range f.recipients {
+		if len(identities) == 0 {
+			break
+		}
+		plain, err := age.Decrypt(armor.NewReader(strings.NewReader(r.enc)), identities...)
+		if err != nil {
+			broken = broken || !errors.As(err, new(*age.NoIdentityMatchError))
+			continue
+		}
+		key, err := io.ReadAll(io.LimitReader(plain, dataKeyBytes+1))
+		if err == nil && len(key) == dataKeyBytes {
+			return key, nil
+		}
+		broken = true
+	}
+	if broken {
+		return nil, &Error{Message: "what is encrypted with age below " + Key + ": is broken", Hint: "encrypt the file anew"}
+	}
+	return nil, &Error{NoKey: true, Message: "there is no key for it: it is encrypted for " + strings.Join(f.Recipients(), ", ")}
+}
+
+// open decrypts one value that is bound to a place. The errors of the ciphers
+// say no more than that it failed.
+func open(block cipher.Block, value any, bound string) (any, error) {
+	text, ok := value.(string)
+	switch {
+	case !ok:
+		return nil, errors.New("it is no string")
+	case text == "":
+		return "", nil // SOPS leaves it as it is
+	}
+	parts := regexp.MustCompile(`^ENC\[AES256_GCM,data:([^,]+),iv:([^,]+),tag:([^,]+),type:([a-z]+)\]$`).FindStringSubmatch(text)
+	if parts == nil {
+		return nil, errors.New("it is not as SOPS writes it")
+	}
+	var raw [3][]byte
+	for i, part := range parts[1:4] {
+		var err error
+		if raw[i], err = base64.StdEncoding.Strict().DecodeString(part); err != nil {
+			return nil, errors.New("it is not as SOPS writes it")
+		}
+	}
+	data, iv, tag := raw[0], raw[1], raw[2]
+	if len(iv) != ivBytes || len(tag) != aes.BlockSize {
+		return nil, errors.New("it is not as SOPS writes it")
+	}
+	gcm, err := cipher.NewGCMWithNonceSize(block, len(iv))
+	if err != nil {
+		return nil, errors.New("it is not as SOPS writes it")
+	}
+	plain, err := gcm.Open(nil, iv, append(data, tag...), []byte(bound))
+	if err != nil {
+		return nil, errors.New("it is not authentic")
+	}
+	return typed(plain, parts[4])
+}
+
+// typed reads what was encrypted as the type that it had.
+func typed(plain []byte, kind string) (any, error) {
+	var (
+		value any
+		err   error
+	)
+	switch text := string(plain); kind {
+	case "str", "bytes":
+		value = text
+		if !utf8.Valid(plain) {
+			err = errors.New("not UTF-8")
+		}
+	case "int":
+		value, err = strconv.Atoi(text)
+	case "float":
+		value, err = strconv.ParseFloat(text, 64)
+	case "bool":
+		value, err = strconv.ParseBool(text)
+	case "time":
+		var t time.Time
+		err = t.UnmarshalText(plain)
+		value = t
+	default:
+		return nil, errors.New("its type is unknown: " + kind)
+	}
+	if err != nil {
+		return nil, errors.New("it is no " + kind) // without the cause, which quotes it
+	}
+	return value, nil
+}
+
+// macText is the form in which a value is part of the MAC.
+func macText(value any) ([]byte, error) {
+	switch v := value.(type) {
+	case string:
+		return []byte(v), nil
+	case int:
+		return strconv.AppendInt(nil, int64(v), 10), nil
+	case float64:
+		return strconv.AppendFloat(nil, v, 'f', -1, 64), nil
+	case bool:
+		if v {
+			return []byte("True"), nil
+		}
+		return []byte("False"), nil
+	case time.Time:
+		text, err := v.MarshalText()
+		if err != nil {
+			return nil, errors.New("this is no time")
+		}
+		return text, nil
+	default:
+		return nil, fmt.Errorf("SOPS has no form for a value of type %T", value)
+	}
+}
+
+// asHelmReads is the value that Helm reads from the file that SOPS would
+// decrypt to.
+func asHelmReads(value any) (any, error) {
+	switch v := value.(type) {
+	case int:
+		return float64(v), nil
+	case float64:
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return nil, errors.New("this number has no form in JSON")
+		}
+		return v, nil
+	case time.Time:
+		return v.Format(time.RFC3339Nano), nil
+	default:
+		return v, nil
+	}
+}
