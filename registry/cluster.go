@@ -164,9 +164,9 @@ func (r *clusterReader) readOwn(ctx context.Context, e entry) error {
 		return nil
 	}
 	own.file = f
-	if len(f.spec.Values) > 0 {
+	if len(f.spec.Values) > 0 || f.sealed != nil { // what is encrypted is verified as a whole
 		own.source, err = cached(r.repo.cache, cacheKey{job: "source", hash: e.hash, name: e.path}, func() (*source, error) {
-			return &source{file: e.path, values: f.spec.Values, places: f.places}, nil
+			return &source{file: e.path, values: f.spec.Values, places: f.places, sealed: f.sealed, sealedAt: []string{"values"}}, nil
 		})
 	}
 	return err

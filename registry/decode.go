@@ -28,6 +28,9 @@ func decodeFile(data []byte, kind string, into any) *document {
 	if doc.broken {
 		return doc
 	}
+	if doc.unseal(data, kind); doc.broken {
+		return doc
+	}
 	if checkHeader(doc, kind) {
 		doc.broken = true
 		return doc

@@ -48,6 +48,8 @@ type document struct {
 	mistakes []mistake
 	// broken: nothing of the file can be known.
 	broken bool
+	// sealed is the file itself, if values of it are encrypted.
+	sealed *sealed
 }
 
 // parseDocument reads one YAML file. Its time and memory are linear in the

@@ -17,6 +17,8 @@ type Explained struct {
 	// Value is a scalar, an empty map or list, or null. A list that replaced
 	// another value stands as a whole, before its items.
 	Value any `json:"value"`
+	// Encrypted: SOPS encrypted it, or a part of it, and Value says so instead.
+	Encrypted bool `json:"encrypted,omitempty"`
 	// At is where it is set: in the chart's values.yaml (with the tag as its
 	// revision), a layer, the cluster's own file, or images.yaml.
 	At Position `json:"at"`
@@ -29,8 +31,9 @@ type Explained struct {
 
 // Overridden is a value that another one replaced.
 type Overridden struct {
-	Value any      `json:"value"`
-	At    Position `json:"at"`
+	Value     any      `json:"value"`
+	Encrypted bool     `json:"encrypted,omitempty"`
+	At        Position `json:"at"`
 }
 
 // Explain returns every value at or below a path (see [ParsePath]; "" is all)
@@ -167,9 +170,11 @@ func (e *explainer) walk(path string, l levels) {
 
 func (e *explainer) leaf(path string, l levels) {
 	top := l.views[0]
-	out := Explained{Path: path, Value: top.value, At: top.where()}
+	out := Explained{Path: path, At: top.where()}
+	out.Value, out.Encrypted = hideEncrypted(top.value)
 	for _, below := range l.views[1:] {
-		out.Overrides = append(out.Overrides, Overridden{Value: below.value, At: below.where()})
+		value, encrypted := hideEncrypted(below.value)
+		out.Overrides = append(out.Overrides, Overridden{Value: value, Encrypted: encrypted, At: below.where()})
 	}
 	out.Deleted = top.value == nil && len(out.Overrides) > 0
 	if path == "" {

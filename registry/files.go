@@ -54,6 +54,7 @@ type metaFile struct {
 	spec      v1alpha1.MetaConfig
 	versionAt point
 	places    *places
+	sealed    *sealed
 	mistakes  []mistake
 	broken    bool
 }
@@ -67,6 +68,7 @@ func decodeMeta(data []byte) *metaFile {
 		c.noImages([]string{"values"}, f.spec.Values)
 		f.versionAt = doc.valuePoint("version")
 		f.places = valuePlaces(doc, "values")
+		f.sealed = doc.sealed
 	}
 	f.mistakes, f.broken = doc.mistakes, doc.broken
 	return f
@@ -77,6 +79,7 @@ type layerFile struct {
 	// selector is nil when it can't be known which clusters the layer is for.
 	selector labels.Selector
 	entries  map[string]layerEntry
+	sealed   *sealed
 	mistakes []mistake
 	// broken: it can't be known what the layer says at all.
 	broken bool
@@ -116,7 +119,7 @@ func decodeLayer(data []byte) *layerFile {
 			places:    valuePlaces(doc, "components", name, "values"),
 		}
 	}
-	f.mistakes = doc.mistakes
+	f.mistakes, f.sealed = doc.mistakes, doc.sealed
 	if !slices.ContainsFunc(f.mistakes, func(m mistake) bool { return within(m.path, "clusterSelector") }) {
 		f.selector = selector
 	}

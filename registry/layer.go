@@ -88,8 +88,11 @@ func newLayer(path string, f *layerFile, problems Problems) *layer {
 	}
 	for name, entry := range f.entries {
 		use := &layerUse{version: entry.spec.Version, versionAt: entry.versionAt.in(path, "")}
-		if len(entry.spec.Values) > 0 {
-			use.source = &source{file: path, values: entry.spec.Values, places: entry.places}
+		if len(entry.spec.Values) > 0 || f.sealed != nil { // what is encrypted is verified as a whole
+			use.source = &source{
+				file: path, values: entry.spec.Values, places: entry.places,
+				sealed: f.sealed, sealedAt: []string{"components", name, "values"},
+			}
 		}
 		for i, m := range f.mistakes {
 			if component := touches(m); component == "" || component == name {

@@ -27,6 +27,10 @@ type source struct {
 	file, revision string
 	values         map[string]any
 	places         *places
+	// sealed is the file, if SOPS encrypted values of it, and sealedAt where in
+	// it these values are.
+	sealed   *sealed
+	sealedAt []string
 }
 
 // ValuesFrom returns Values that hold the given map and know no origins. It is

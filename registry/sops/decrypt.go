@@ -3,6 +3,7 @@ package sops
 import (
 	"crypto/aes"
 	"crypto/cipher"
+	"crypto/sha256"
 	"crypto/sha512"
 	"crypto/subtle"
 	"encoding/base64"
@@ -41,9 +42,19 @@ type Leaf struct {
 	Value any
 }
 
-// Decrypt returns the encrypted values, in the order of the file, when the MAC
-// holds for all values of the file. Its errors are of type *[Error].
-func (f *File) Decrypt(identities []age.Identity) ([]Leaf, error) {
+// Opened is what a file hides.
+type Opened struct {
+	// Leaves are the encrypted values, in the order of the file.
+	Leaves []Leaf
+	// Salt is as secret as they are, and as long as the file keeps its data key
+	// (until sops rotate) the same. It keys the hashes of what they are part of,
+	// so that a weak password can't be found by trying.
+	Salt [sha256.Size]byte
+}
+
+// Decrypt opens the file when the MAC holds for all its values. Its errors are
+// of type *[Error].
+func (f *File) Decrypt(identities []age.Identity) (*Opened, error) {
 	key, err := f.dataKey(identities)
 	if err != nil {
 		return nil, err
@@ -52,7 +63,7 @@ func (f *File) Decrypt(identities []age.Identity) ([]Leaf, error) {
 	if err != nil {
 		return nil, &Error{Message: "the data key is of a wrong size"}
 	}
-	var out []Leaf
+	out := &Opened{Salt: sha256.Sum256(append([]byte("keelson salt "), key...))}
 	mac := sha512.New()
 	if f.macOnly {
 		io.WriteString(mac, macOnlyEncrypted) //nolint:errcheck // a hash takes everything
@@ -70,7 +81,7 @@ func (f *File) Decrypt(identities []age.Identity) ([]Leaf, error) {
 			if err != nil {
 				return nil, &Error{Line: l.line, Column: l.column, Message: err.Error()}
 			}
-			out = append(out, Leaf{Path: l.path, Line: l.line, Column: l.column, Value: plain})
+			out.Leaves = append(out.Leaves, Leaf{Path: l.path, Line: l.line, Column: l.column, Value: plain})
 		}
 		if l.encrypted || !f.macOnly {
 			text, err := macText(value)

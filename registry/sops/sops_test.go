@@ -307,7 +307,11 @@ func open(data []byte, ids []age.Identity) ([]sops.Leaf, error) {
 	if err != nil {
 		return nil, err
 	}
-	return f.Decrypt(ids)
+	opened, err := f.Decrypt(ids)
+	if err != nil {
+		return nil, err
+	}
+	return opened.Leaves, nil
 }
 
 func encryptedOf(t testing.TB, data []byte, ids []age.Identity) map[string]any {

@@ -1,0 +1,313 @@
+package registry
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/sops"
+)
+
+// encryptValues is how to encrypt what may be.
+const encryptValues = "decrypt it, and encrypt values alone: sops encrypt --encrypted-regex '^(password|token)$', " +
+	"or '^values$' for all of them"
+
+// Seal is a file of which SOPS encrypted values, as it stands in git. The
+// registry has no keys: what it holds, hashes and shows is the encrypted text.
+type Seal struct {
+	File string
+	Data []byte
+	// Hash of Data, in hexadecimal digits.
+	Hash string
+}
+
+// Secret is one value that was encrypted.
+type Secret struct {
+	// Path below .Values; items of lists by their number.
+	Path []string
+	// Value is a string, float64 or bool.
+	Value any
+	At    Position
+}
+
+// Seals are the encrypted files that the values are from, the weakest first.
+// A file is verified as a whole, so it is one of them also when none of these
+// values is encrypted.
+func (v *Values) Seals() []Seal {
+	if v == nil {
+		return nil
+	}
+	out := v.base.Seals()
+	if v.source.sealed != nil {
+		out = append(out, v.source.seal())
+	}
+	return out
+}
+
+// Open decrypts the values. The function gets each of [Values.Seals] and
+// returns its leaves, or an error, which Open returns. Values without a Seal
+// are returned as they are, and else values of the same origins with all that
+// was encrypted in clear text, which nobody else shares.
+func (v *Values) Open(open func(Seal) ([]sops.Leaf, error)) (*Values, []Secret, error) {
+	if len(v.Seals()) == 0 {
+		return v, nil, nil
+	}
+	base, secrets, err := v.base.Open(open)
+	if err != nil {
+		return nil, nil, err
+	}
+	opened := *v.source
+	if opened.sealed != nil {
+		leaves, err := open(v.source.seal())
+		if err != nil {
+			return nil, nil, err
+		}
+		for _, leaf := range leaves {
+			path, ok := cutPath(leaf.Path, v.source.sealedAt)
+			if !ok {
+				continue // of another component, in a layer
+			}
+			at := point{leaf.Line, leaf.Column}.in(v.source.file, v.source.revision)
+			secrets = append(secrets, Secret{Path: path, Value: leaf.Value, At: at})
+			put, _ := putValue(opened.values, path, leaf.Value).(map[string]any)
+			opened.values = put
+		}
+	}
+	if at, found := v.source.encryptedValue(opened.values); found {
+		return nil, nil, Problem{At: at, Message: "this value is encrypted, and was not decrypted"}
+	}
+	opened.sealed = nil
+	return &Values{base: base, source: &opened}, secrets, nil
+}
+
+func (s *source) seal() Seal {
+	return Seal{File: s.file, Data: s.sealed.data, Hash: s.sealed.hash}
+}
+
+// encryptedValue finds a value that is still encrypted.
+func (s *source) encryptedValue(values any) (at Position, found bool) {
+	var walk func(view) bool
+	walk = func(v view) bool {
+		switch value := v.value.(type) {
+		case map[string]any:
+			for _, key := range slices.Sorted(maps.Keys(value)) {
+				child, _ := v.child(key)
+				if walk(child) {
+					return true
+				}
+			}
+		case []any:
+			for i := range value {
+				child, _ := v.child(strconv.Itoa(i))
+				if walk(child) {
+					return true
+				}
+			}
+		default:
+			at, found = v.where(), sops.IsEncrypted(value)
+		}
+		return found
+	}
+	return at, walk(view{source: s, value: values, place: s.places})
+}
+
+// hideEncrypted returns a value as it is shown: the encrypted text tells nobody
+// anything.
+func hideEncrypted(value any) (shown any, hidden bool) {
+	switch v := value.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for key, child := range v {
+			var h bool
+			out[key], h = hideEncrypted(child)
+			hidden = hidden || h
+		}
+		value = out
+	case []any:
+		out := make([]any, len(v))
+		for i, child := range v {
+			var h bool
+			out[i], h = hideEncrypted(child)
+			hidden = hidden || h
+		}
+		value = out
+	default:
+		if sops.IsEncrypted(v) {
+			return "(encrypted)", true
+		}
+	}
+	return value, hidden
+}
+
+// cutPath returns what is left of a path below another one.
+func cutPath(path, above []string) ([]string, bool) {
+	if len(path) <= len(above) || !slices.Equal(path[:len(above)], above) {
+		return nil, false
+	}
+	return path[len(above):], true
+}
+
+// putValue returns a copy of in with the value at a path that leads to an
+// encrypted one. Where there is none, nothing is put.
+func putValue(in any, path []string, value any) any {
+	if len(path) == 0 {
+		if sops.IsEncrypted(in) {
+			return value
+		}
+		return in
+	}
+	switch in := in.(type) {
+	case map[string]any:
+		if child, ok := in[path[0]]; ok {
+			in = maps.Clone(in)
+			in[path[0]] = putValue(child, path[1:], value)
+			return in
+		}
+	case []any:
+		if i, err := strconv.Atoi(path[0]); err == nil && i < len(in) {
+			in = slices.Clone(in)
+			in[i] = putValue(in[i], path[1:], value)
+			return in
+		}
+	}
+	return in
+}
+
+// sealed is a file that SOPS encrypted, at any path.
+type sealed struct {
+	data []byte
+	hash string
+}
+
+// unseal takes the key of SOPS out of a document that may be encrypted, so that
+// the rest is as its author wrote it but for the encrypted values.
+func (d *document) unseal(data []byte, kind string) {
+	encrypted := encryptedIn(d.root, nil)
+	key, _ := d.lookup(sops.Key)
+	if key == nil && len(encrypted) == 0 {
+		return
+	}
+	if p, message, hint := d.checkSeal(key, encrypted, kind); message != "" {
+		d.broken = true
+		d.add(p, []string{sops.Key}, message, hint)
+		return
+	}
+	if _, err := sops.Parse(data); err != nil {
+		d.broken = true
+		p, message, hint := at(key), err.Error(), ""
+		if failed, ok := errors.AsType[*sops.Error](err); ok {
+			message, hint = failed.Message, failed.Hint
+			if failed.Line > 0 {
+				p = point{failed.Line, failed.Column}
+			}
+		}
+		d.add(p, []string{sops.Key}, message, hint)
+		return
+	}
+	sum := sha256.Sum256(data)
+	d.sealed = &sealed{data: slices.Clone(data), hash: hex.EncodeToString(sum[:])}
+	for i := 0; i+1 < len(d.root.Content); i += 2 {
+		if d.root.Content[i] == key {
+			d.root.Content = slices.Delete(d.root.Content, i, i+2)
+			break
+		}
+	}
+	if top, ok := d.value.(map[string]any); ok {
+		delete(top, sops.Key)
+	}
+	d.value = dropComments(d.root, d.value)
+}
+
+// checkSeal says what is encrypted that must not be.
+func (d *document) checkSeal(key *yaml.Node, encrypted [][]string, kind string) (p point, message, hint string) {
+	switch {
+	case kind != v1alpha1.KindMetaConfig && kind != v1alpha1.KindLayer:
+		p = d.keyPoint(sops.Key)
+		if key == nil {
+			p = d.valuePoint(encrypted[0]...)
+		}
+		return p, "a file of kind " + kind + " can't be encrypted: Keelson reads it without a key",
+			"only values of meta-config and layers may be encrypted"
+	case key == nil:
+		return d.valuePoint(encrypted[0]...), "this value is encrypted by SOPS, but the file has no " + sops.Key + ": at its top",
+			"take the whole file as SOPS wrote it"
+	}
+	encrypted = slices.DeleteFunc(encrypted, func(path []string) bool { return path[0] == sops.Key || isValue(kind, path) })
+	switch len(encrypted) {
+	case 0:
+		return point{}, "", ""
+	case 1:
+		message = " is encrypted, but Keelson reads it without a key"
+	default:
+		message = " are encrypted, but Keelson reads them without a key"
+	}
+	names := make([]string, len(encrypted))
+	for i, path := range encrypted {
+		names[i] = strings.TrimPrefix(FormatPath(path), ".")
+	}
+	return d.valuePoint(encrypted[0]...), strings.Join(names, ", ") + message, encryptValues
+}
+
+// isValue says whether a path of a file leads to a value for a chart.
+func isValue(kind string, path []string) bool {
+	if kind == v1alpha1.KindMetaConfig {
+		return within(path, "values")
+	}
+	return len(path) > 3 && within(path, "components") && path[2] == "values"
+}
+
+// encryptedIn returns the paths of all encrypted values, in the order of the
+// file.
+func encryptedIn(n *yaml.Node, path []string) [][]string {
+	var out [][]string
+	switch n.Kind {
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			out = append(out, encryptedIn(n.Content[i+1], below(path, n.Content[i].Value))...)
+		}
+	case yaml.SequenceNode:
+		for i, item := range n.Content {
+			out = append(out, encryptedIn(item, below(path, strconv.Itoa(i)))...)
+		}
+	case yaml.ScalarNode:
+		if sops.IsEncrypted(n.Value) {
+			out = append(out, path)
+		}
+	default:
+	}
+	return out
+}
+
+// dropComments takes encrypted comments, which SOPS writes as items, out of the
+// lists below a node and its value.
+func dropComments(n *yaml.Node, value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			if key := n.Content[i].Value; v[key] != nil {
+				v[key] = dropComments(n.Content[i+1], v[key])
+			}
+		}
+	case []any:
+		if n.Kind != yaml.SequenceNode || len(n.Content) != len(v) {
+			return v // not read as one list: reported elsewhere
+		}
+		nodes, items := n.Content[:0], v[:0]
+		for i, item := range v {
+			if !sops.IsComment(item) {
+				items = append(items, dropComments(n.Content[i], item))
+				nodes = append(nodes, n.Content[i])
+			}
+		}
+		n.Content = nodes
+		return items
+	}
+	return value
+}
