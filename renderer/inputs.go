@@ -24,6 +24,7 @@ type inputs struct {
 	Determinism v1alpha1.Determinism
 	Images      map[string]any
 	Values      map[string]any
+	Seals       []string // of encrypted files: each is verified as a whole
 	Kubernetes  string
 	APIVersions []string
 }
@@ -43,6 +44,9 @@ func hashInputs(r Request) (inputHash, error) {
 	}
 	if r.Version.Tree == "" { // not out of git
 		in.Files = hashFiles(r)
+	}
+	for _, seal := range r.Values.Seals() {
+		in.Seals = append(in.Seals, seal.Hash)
 	}
 	h := sha256.New()
 	if err := json.NewEncoder(h).Encode(in); err != nil {
