@@ -152,6 +152,8 @@ func leafText(value any) string {
 	switch v := value.(type) {
 	case string:
 		return v
+	case json.Number:
+		return v.String()
 	case int64:
 		return strconv.FormatInt(v, 10)
 	case float64:

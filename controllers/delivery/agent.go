@@ -267,7 +267,7 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	case errors.Is(err, applier.ErrStale):
 		a.queue.AddRateLimited(component) // plan again; nothing is wrong
 	default:
-		a.log.Warn("delivery failed", "component", component, "error", err)
+		a.log.Warn("delivery failed", "component", component, "error", result.secrets.Redact(err.Error()))
 		a.queue.AddRateLimited(component)
 	}
 }
@@ -370,7 +370,7 @@ func (a *agent) prepare(ctx context.Context, s snapshot, t attempt) (*applier.Pr
 		}
 		return nil, t.stop(v1alpha1.SyncFailed, err.Error()), err
 	}
-	t.targetHash = target.Hash
+	t.targetHash, t.secrets = target.Hash, target.Secrets
 	a.warn(d, target)
 	want, err := applier.NewWant(s.fleet, d, target)
 	if err != nil {
