@@ -193,7 +193,11 @@ func (a *app) showPatches(p differ.Plan) error {
 			return err
 		}
 		for _, r := range requests {
-			text, err := yaml.Marshal(r.body)
+			body, err := a.masked(r.body)
+			if err != nil {
+				return err
+			}
+			text, err := yaml.Marshal(body)
 			if err != nil {
 				return fmt.Errorf("encode %s: %w", p.Changes[i].ID, err)
 			}

@@ -27,7 +27,8 @@ PATH shows what is at or below one path only: .resources, .args[2]. Without
 it, the parts of images (.images) are left out: images stand on top.
 
 Values whose key speaks of a password, a token or a secret are masked, unless
---show-secrets is given.
+--show-secrets is given. Those that SOPS encrypted are "(encrypted)": they are
+explained without a key.
 
 Exit codes: 0 explained, 2 it can't be.`,
 		Example: `  keelson explain prod-hz-01 coredns
@@ -168,10 +169,14 @@ func (e *explanation) mask() {
 		v := &e.Values[i]
 		path, err := registry.ParsePath(v.Path)
 		secret := err != nil || names.matchesAny(path)
-		v.Value = names.mask(v.Value, secret)
+		if !v.Encrypted {
+			v.Value = names.mask(v.Value, secret)
+		}
 		v.Overrides = slices.Clone(v.Overrides)
 		for j := range v.Overrides {
-			v.Overrides[j].Value = names.mask(v.Overrides[j].Value, secret)
+			if !v.Overrides[j].Encrypted {
+				v.Overrides[j].Value = names.mask(v.Overrides[j].Value, secret)
+			}
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -34,6 +35,9 @@ func (a *app) encode(v any) error {
 		data []byte
 		err  error
 	)
+	if v, err = a.masked(v); err != nil {
+		return err
+	}
 	if a.output == outputYAML {
 		data, err = yaml.Marshal(v)
 	} else {
@@ -44,6 +48,24 @@ func (a *app) encode(v any) error {
 		return fmt.Errorf("encode the output: %w", err)
 	}
 	return a.write(data)
+}
+
+// masked returns what v is encoded to, with *** for what was decrypted.
+func (a *app) masked(v any) (any, error) {
+	if len(a.veil.known()) == 0 {
+		return v, nil
+	}
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode the output: %w", err)
+	}
+	var out any
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.UseNumber() // as it was written
+	if err := decoder.Decode(&out); err != nil {
+		return nil, fmt.Errorf("encode the output: %w", err)
+	}
+	return a.veil.mask(out), nil
 }
 
 func (a *app) write(data []byte) error {

@@ -27,8 +27,9 @@ components, as YAML, each below a comment that names its template.
 
 It asks no cluster, so charts see the kinds of --kube-version, --api-versions,
 and of the components that they depend on. With --live they see what the
-cluster serves. The data of Secrets is masked, so that it can't be applied,
-unless --show-secrets is given.
+cluster serves. The data of Secrets is masked, and so is what SOPS encrypted in
+meta-config wherever a chart puts it, so that it can't be applied, unless
+--show-secrets is given.
 
 With -o json or yaml the output is one List.
 
@@ -46,6 +47,9 @@ Exit codes: 0 rendered, 2 it can't be.`,
 			if o.live && o.caps.given() {
 				return usagef("--live asks the cluster: --kube-version and --api-versions contradict it")
 			}
+			if o.showSecrets {
+				a.veil.lift()
+			}
 			rendered, err := a.render(cmd.Context(), o, args[0], args[1:])
 			if err != nil {
 				return err
@@ -57,7 +61,7 @@ Exit codes: 0 rendered, 2 it can't be.`,
 	o.caps.add(cmd)
 	a.renderFlags(cmd)
 	cmd.Flags().BoolVar(&o.workTree, "worktree", false, "read the files as they are, committed or not")
-	cmd.Flags().BoolVar(&o.showSecrets, "show-secrets", false, "print the data of Secrets")
+	cmd.Flags().BoolVar(&o.showSecrets, "show-secrets", false, "print the data of Secrets, and what SOPS encrypted")
 	return cmd
 }
 
@@ -89,7 +93,7 @@ func (a *app) render(ctx context.Context, o renderOptions, cluster string, compo
 	if err != nil {
 		return nil, err
 	}
-	t := newTargets(workers, c, served)
+	t := newTargets(a.decrypting(workers), c, served)
 	var (
 		rendered []renderedDelivery
 		failed   []error
@@ -122,7 +126,7 @@ func (a *app) showTargets(rendered []renderedDelivery, showSecrets bool) error {
 			for _, o := range list {
 				shown := *o
 				if !showSecrets {
-					shown.Content = maskSecret(o.Content)
+					shown.Content, _ = a.veil.mask(maskSecret(o.Content)).(map[string]any)
 				}
 				objects = append(objects, &shown)
 			}

@@ -79,6 +79,7 @@ func Run(ctx context.Context, env Env, args []string) int {
 		fmt.Fprintln(env.Err, "keelson: stopped by a signal")
 		return exitStopped
 	}
+	env = a.env // behind the veil
 	fmt.Fprintln(env.Err, "keelson: "+clean(strings.TrimSpace(err.Error())))
 	if errors.As(err, new(*usageError)) {
 		fmt.Fprintf(env.Err, "See '%s --help'.\n", cmd.CommandPath())
@@ -103,7 +104,10 @@ type app struct {
 	output              string
 	kubeconfig, context string
 	color, config       string
+	ageKeyFile          string
 	verbose             bool
+	// veil is over what was decrypted.
+	veil *veil
 
 	rendering renderFlags
 	pool      *renderer.Pool // nil: nothing was rendered
@@ -116,7 +120,9 @@ func build(env Env) (*cobra.Command, *app) {
 	if env.Asks == nil {
 		env.Asks = func() bool { return false }
 	}
-	a := &app{env: env, log: slog.New(slog.DiscardHandler)}
+	a := &app{log: slog.New(slog.DiscardHandler), veil: &veil{}}
+	env = env.behind(a.veil)
+	a.env = env
 	root := &cobra.Command{
 		Use:   "keelson",
 		Short: "Deliver the components of Kubernetes clusters from git",
@@ -139,7 +145,7 @@ password, set KEELSON_GIT_USERNAME and KEELSON_GIT_PASSWORD.`,
 				return err
 			}
 			a.started = true
-			return nil
+			return a.checkAgeKeys()
 		},
 	}
 	root.SetIn(env.In)
@@ -177,6 +183,7 @@ func (a *app) globalFlags(root *cobra.Command) {
 	f.StringVarP(&a.output, "output", "o", outputText, "`FORMAT` of the output: text, json or yaml;\ndiff has patch and markdown, too")
 	f.StringVar(&a.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: KUBECONFIG, as kubectl)")
 	f.StringVar(&a.context, "context", "", "`CONTEXT` of the hub in the kubeconfig")
+	f.StringVar(&a.ageKeyFile, "age-key-file", "", "`FILE` of age keys for values that SOPS encrypted\n(default: as sops, SOPS_AGE_KEY_FILE and so on)")
 	f.StringVar(&a.color, "color", colorAuto, "`WHEN` to color the output: auto, always or never")
 	f.StringVar(&a.config, "config", "", "settings `FILE` (default: keelson.yaml, if it exists)")
 	f.BoolVarP(&a.verbose, "verbose", "v", false, "say on stderr what is being done")

@@ -65,7 +65,7 @@ func (a *app) openSession(ctx context.Context, cluster string, progress func(app
 	if err != nil {
 		return nil, err
 	}
-	s := &session{fleet: f, cluster: c, live: live, workers: workers}
+	s := &session{fleet: f, cluster: c, live: live, workers: a.decrypting(workers)}
 	return s, s.learn(ctx)
 }
 

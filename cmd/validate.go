@@ -37,9 +37,14 @@ the folder of --repo, committed or not; versions still come from tags. It asks
 no cluster, so charts see the kinds of --kube-version, --api-versions, and of
 the components that they depend on.
 
+What SOPS encrypted is decrypted with --age-key-file, or the keys of sops. With
+no key at all, what needs one is warned about and not rendered; with keys of
+which none fits, that is a problem.
+
 Exit codes: 0 no problems, 1 problems, 2 the repository can't be read.`,
 		Example: `  keelson validate
   keelson validate --worktree
+  keelson validate --age-key-file ci-key.txt
   keelson validate --repo https://git.example/fleet.git --revision my-branch
   keelson validate -o json | jq -r '.[].at.file'`,
 		Args:              args("none", 0, 0),
@@ -56,7 +61,7 @@ Exit codes: 0 no problems, 1 problems, 2 the repository can't be read.`,
 			if err != nil {
 				return err
 			}
-			v := &validation{fleet: f, cache: renderer.NewCache(workers, renderCacheBytes), caps: caps.capabilities()}
+			v := &validation{fleet: f, cache: renderer.NewCache(a.decrypting(workers), renderCacheBytes), caps: caps.capabilities(), keys: a.ageKeys()}
 			if err := v.run(cmd.Context()); err != nil {
 				return err
 			}
@@ -104,15 +109,17 @@ type validation struct {
 	fleet *registry.Fleet
 	cache *renderer.Cache
 	caps  renderer.Capabilities
+	keys  renderer.Keys
 
 	mu       sync.Mutex
 	broken   map[registry.Problem][]string // clusters by problem
 	warnings map[string]bool
+	locked   map[string]bool // encrypted files that nobody gave a key for
 	problems []finding
 }
 
 func (v *validation) run(ctx context.Context) error {
-	v.broken, v.warnings = map[registry.Problem][]string{}, map[string]bool{}
+	v.broken, v.warnings, v.locked = map[registry.Problem][]string{}, map[string]bool{}, map[string]bool{}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(2)
 	for _, c := range v.fleet.Clusters {
@@ -164,6 +171,8 @@ func (v *validation) cluster(ctx context.Context, c *registry.Cluster) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.As(err, &dependency):
+		case errors.Is(err, renderer.ErrNoKey) && errors.As(err, &failed):
+			v.undecrypted(failed, c.Name)
 		case errors.As(err, &failed) && !failed.Transient:
 			v.add(registry.Problem{At: failed.At, Message: failed.Message}, c.Name)
 		default:
@@ -187,6 +196,19 @@ func (v *validation) danger(d *registry.Delivery) {
 	if _, err := differ.NewRules(v.fleet.Spec.Danger); err != nil {
 		v.add(registry.Problem{At: registry.Position{File: "fleet.yaml"}, Message: err.Error()}, d.Cluster)
 	}
+}
+
+// undecrypted is about a file that none of the keys is for. Without any key, as
+// in most CI, everything else can be validated; who gives keys means them to fit.
+func (v *validation) undecrypted(err *renderer.Error, cluster string) {
+	if ids, failed := v.keys.Identities(); failed != nil || len(ids) > 0 {
+		v.add(registry.Problem{At: err.At, Message: err.Message}, cluster)
+		return
+	}
+	v.warn([]string{err.At.String() + ": " + err.Message + "; what needs it was not rendered"})
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.locked[err.At.File] = true
 }
 
 func (v *validation) add(p registry.Problem, cluster string) {
@@ -215,6 +237,9 @@ func (v *validation) summary() string {
 	found := "no problems"
 	if n := len(v.problems); n > 0 {
 		found = plural(n, "problem", "problems")
+	}
+	if n := len(v.locked); n > 0 {
+		found += ", " + plural(n, "encrypted file", "encrypted files") + " without a key"
 	}
 	return fmt.Sprintf("%s × %s: %s, %s, %s",
 		plural(len(components), "component", "components"),
