@@ -60,7 +60,7 @@ stringData:
 `, "")
 	r := f.keelson("render", "prod", "--age-key-file", ageKey, "--show-secrets").want(t, 0)
 	r.says(t, "password: SENTINEL-p4ssw0rd", `pin: "4815162342"`, `enabled: "true"`, "-----END SENTINEL KEY-----\n",
-		`SENTINEL "q''uoted" \ <&> 100%`, `size: "3"`)
+		`SENTINEL "q'uoted" \ <&> 100%`, `size: "3"`)
 	hidden(t, f.keelson("render", "prod", "--age-key-file", ageKey).want(t, 0)).says(t, "password: '***'")
 	f.keelson("validate", "--age-key-file", ageKey).want(t, 0).says(t, "1 distinct render, no problems")
 }
