@@ -96,8 +96,8 @@ func (f *File) Decrypt(identities []age.Identity) (*Opened, error) {
 	if err != nil || !ok || subtle.ConstantTimeCompare([]byte(text), fmt.Appendf(nil, "%X", mac.Sum(nil))) != 1 {
 		return nil, &Error{
 			Message: "the file was changed after it was encrypted: its MAC does not match",
-			Hint: "change it with: sops edit FILE; with mac_only_encrypted: true in .sops.yaml, what is not encrypted " +
-				"may be changed by hand",
+			Hint: "undo that and make the change with: sops edit FILE, or accept it with: sops edit --ignore-mac FILE; " +
+				"with mac_only_encrypted: true in .sops.yaml, what is not encrypted may be changed by hand",
 		}
 	}
 	return out, nil
