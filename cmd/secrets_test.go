@@ -6,6 +6,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // ageKey is that of what stands in testdata/sops, which sops 3.13 encrypted.
@@ -217,4 +219,69 @@ func TestTampered(t *testing.T) {
 	f.commit()
 	f.keelson("validate", "--age-key-file", ageKey).want(t, 1).
 		says(t, "clusters/prod/leaky.yaml: the file was changed after it was encrypted: its MAC does not match", "sops edit")
+}
+
+// TestLeaksLive: neither a diff nor what an API server says tells a value that a
+// chart puts where it is seen.
+func TestLeaksLive(t *testing.T) {
+	c := live(t)
+	f := newLeaky(t, `apiVersion: v1
+kind: Secret
+metadata: {name: leaky}
+stringData: {password: {{ .Values.secrets.password | quote }}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: leaky}
+data:
+  dsn: "postgres://app:{{ .Values.secrets.password }}@db"
+  pin: {{ int64 .Values.secrets.pin | quote }}
+  multiline: {{ .Values.secrets.multiline | quote }}
+  quoted: {{ .Values.secrets.quoted | quote }}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: leaky}
+spec: {clusterIP: None, ports: [{port: 80}]}
+`, "")
+	key := []string{"--age-key-file", ageKey}
+	diff := func(code int) {
+		t.Helper()
+		for _, format := range []string{"text", "json", "yaml", "patch", "markdown"} {
+			hidden(t, f.keelson(append([]string{"diff", "prod", "-v", "-o", format}, key...)...).want(t, code))
+		}
+	}
+	t.Log("nothing is there yet")
+	diff(1)
+	hidden(t, f.keelson("apply", "prod", "--yes").want(t, 2)).says(t, "there is no key for it", "age1y855")
+
+	t.Log("applied")
+	hidden(t, f.keelson(append([]string{"apply", "prod", "--yes", "-v"}, key...)...).want(t, 0)).says(t, "leaky HEAD synced")
+	diff(0)
+	got, err := c.CoreV1().ConfigMaps("leaky").Get(t.Context(), "leaky", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := "postgres://app:SENTINEL-p4ssw0rd@db"; got.Data["dsn"] != want {
+		t.Errorf("the cluster has %q, want %q", got.Data["dsn"], want)
+	}
+
+	t.Log("drift")
+	got.Data["dsn"] = "postgres://app:SENTINEL-p4ssw0rd@elsewhere"
+	delete(got.Data, "multiline")
+	if _, err := c.CoreV1().ConfigMaps("leaky").Update(t.Context(), got, metav1.UpdateOptions{FieldManager: "kubectl-edit"}); err != nil {
+		t.Fatal(err)
+	}
+	diff(1)
+	hidden(t, f.keelson(append([]string{"apply", "prod", "--yes"}, key...)...).want(t, 0))
+
+	t.Log("an API server that refuses a value quotes it")
+	f.edit("components/leaky/template/templates/leaky.yaml", "kind: Service\nmetadata: {name: leaky}",
+		"kind: Service\nmetadata: {name: leaky, labels: {x: {{ .Values.secrets.quoted | quote }}}}")
+	f.edit("components/leaky/template/templates/leaky.yaml", "{port: 80}", "{port: {{ int64 .Values.secrets.pin }}}")
+	f.commit()
+	for _, format := range []string{"text", "json", "patch", "markdown"} {
+		hidden(t, f.keelson(append([]string{"diff", "prod", "-o", format}, key...)...))
+	}
+	hidden(t, f.keelson(append([]string{"apply", "prod", "--yes"}, key...)...)).says(t, "Invalid value", "***")
 }
