@@ -3,15 +3,18 @@ package delivery_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -26,6 +29,7 @@ import (
 	"github.com/keelson-io/keelson/applier/apiservertest"
 	"github.com/keelson-io/keelson/controllers/delivery"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/sops"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -36,7 +40,11 @@ func TestMain(m *testing.M) {
 	os.Exit(apiservertest.Main(m, func(config *rest.Config) { server = config }))
 }
 
-const patience = 30 * time.Second
+const (
+	patience = 30 * time.Second
+	// ageKey is that of testdata/sealed.yaml, which sops encrypted.
+	ageKey = "../../registry/sops/testdata/keys.txt"
+)
 
 // fleet is a repository with a controller that follows it.
 type fleet struct {
@@ -45,6 +53,25 @@ type fleet struct {
 	name    string // of the cluster, and prefix of everything in it
 	dynamic dynamic.Interface
 	hub     client.Client
+	log     log
+}
+
+// log is what the controller logs. It is safe for concurrent use.
+type log struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *log) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p) //nolint:wrapcheck // it never fails
+}
+
+func (l *log) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
 }
 
 // newFleet makes a repository of one cluster and one component, web v1.0.0,
@@ -58,8 +85,10 @@ func newFleet(t *testing.T) *fleet {
 		t.Fatal(err)
 	}
 	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		t.Fatal(err)
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
 	}
 	hub, err := client.New(server, client.Options{Scheme: scheme})
 	if err != nil {
@@ -134,8 +163,9 @@ func (f *fleet) start(connect func(context.Context, v1alpha1.Connection) (*rest.
 	}
 	c, err := delivery.New(delivery.Options{
 		Repo: repo, Interval: 200 * time.Millisecond, Hub: server, Connect: connect,
-		Renderer: renderer.NewCache(renderer.New(), 1<<20), Log: slog.New(slog.NewTextHandler(f.t.Output(), nil)),
-		Now: time.Now, Registry: prometheus.NewRegistry(),
+		Renderer: renderer.NewCache(renderer.NewUnsealing(renderer.New(), sops.Keys{File: ageKey}), 1<<20),
+		Log:      slog.New(slog.NewTextHandler(io.MultiWriter(f.t.Output(), &f.log), nil)),
+		Now:      time.Now, Registry: prometheus.NewRegistry(),
 	})
 	if err != nil {
 		f.t.Fatal(err)
@@ -330,4 +360,56 @@ func TestForbidden(t *testing.T) {
 	f.sync(v1alpha1.SyncFailed, `User "nobody" cannot get resource "secrets"`)
 	close(allowed)
 	f.sync(v1alpha1.SyncSynced, "")
+}
+
+// A decrypted value reaches the cluster, and no log, status or event.
+func TestEncryptedValues(t *testing.T) {
+	f := newFleet(t)
+	sealed, err := os.ReadFile("testdata/sealed.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.write("clusters/CLUSTER/CLUSTER-web.yaml", string(sealed))
+	f.commit("encrypted")
+	f.start(nil)
+	f.sync(v1alpha1.SyncSynced, "")
+	if got, want := f.text(), "SENTINEL is no label"; got != want {
+		t.Errorf("the text is %q, want %q", got, want)
+	}
+	if want := "is encrypted, and the chart puts it in clear text into ConfigMap"; !strings.Contains(f.log.String(), want) {
+		t.Errorf("the log does not say %q", want)
+	}
+
+	t.Log("an API server that refuses a value quotes it")
+	f.write("components/CLUSTER-web/template/templates/more.yaml",
+		"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: more, labels: {x: {{ .Values.text | quote }}}}\n")
+	f.write("clusters/CLUSTER/CLUSTER-web.yaml", strings.Replace(string(sealed), "v1.0.0", "v1.0.1", 1))
+	f.commit("a label that is none")
+	f.git("tag", f.name+"-web/v1.0.1")
+	f.sync(v1alpha1.SyncFailed, `Invalid value: "***"`)
+
+	t.Log("as a chart that fails does")
+	f.write("components/CLUSTER-web/template/templates/more.yaml", `{{ fail (printf "not %s" .Values.text) }}`)
+	f.write("clusters/CLUSTER/CLUSTER-web.yaml", strings.Replace(string(sealed), "v1.0.0", "v1.0.2", 1))
+	f.commit("a chart that fails")
+	f.git("tag", f.name+"-web/v1.0.2")
+	f.sync(v1alpha1.SyncBlocked, "not ***")
+
+	t.Log("a file that was tampered with")
+	f.write("clusters/CLUSTER/CLUSTER-web.yaml", strings.Replace(string(sealed), "mac: ENC", "mac: ENX", 1))
+	f.commit("tampered")
+	f.sync(v1alpha1.SyncBlocked, "MAC does not match")
+	if got, want := f.text(), "SENTINEL is no label"; got != want {
+		t.Errorf("the text is %q, want %q: a file that can't be trusted changed the cluster", got, want)
+	}
+
+	var events corev1.EventList
+	if err := f.hub.List(t.Context(), &events); err != nil {
+		t.Fatal(err)
+	}
+	for what, seen := range map[string]string{"log": f.log.String(), "status": fmt.Sprint(f.status()), "event": fmt.Sprint(events)} {
+		if strings.Contains(seen, "SENTINEL") {
+			t.Errorf("a %s tells the value:\n%s", what, seen)
+		}
+	}
 }
