@@ -1,6 +1,7 @@
 package sops_test
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -172,6 +173,42 @@ func TestTampered(t *testing.T) {
 	}
 }
 
+// TestEveryByte changes each byte of each encrypted value, of the MAC and of
+// what the MAC is over.
+func TestEveryByte(t *testing.T) {
+	t.Parallel()
+	ids := identities(t, "keys.txt")
+	data := read(t, "testdata/encrypted-regex.yaml")
+	want := encryptedOf(t, data, ids)
+	spans := regexp.MustCompile(`ENC\[[^\]]+\]|version: v1\.0\.0|replicas: 3|hunter2`).FindAllIndex(data, -1)
+	tried := 0
+	for _, span := range spans {
+		for at := span[0]; at < span[1]; at++ {
+			for _, bit := range []byte{0x01, 0x04, 0x20} {
+				changed := slices.Clone(data)
+				changed[at] ^= bit
+				leaves, err := open(changed, ids)
+				tried++
+				if err != nil {
+					continue
+				}
+				// A byte of a comment is bound to nothing.
+				for _, l := range leaves {
+					if want[strings.Join(l.Path, "/")] != l.Value {
+						t.Fatalf("byte %d changed by %#x: %v is %v", at, bit, l.Path, l.Value)
+					}
+				}
+				if !bytes.Contains(data[max(0, span[0]-2):span[1]], []byte("type:comment")) && len(leaves) != len(want) {
+					t.Fatalf("byte %d changed by %#x: %d values, want %d", at, bit, len(leaves), len(want))
+				}
+			}
+		}
+	}
+	if tried < 2000 {
+		t.Errorf("%d changes, want at least 2000", tried)
+	}
+}
+
 // TestRefused are files that no key can help.
 func TestRefused(t *testing.T) {
 	t.Parallel()
@@ -327,8 +364,15 @@ func encryptedOf(t testing.TB, data []byte, ids []age.Identity) map[string]any {
 	return out
 }
 
+// failer is a test, or a check of rapid.
+type failer interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+}
+
 // decrypted puts what was decrypted into what Helm reads of the file.
-func decrypted(t testing.TB, data []byte, ids []age.Identity) map[string]any {
+func decrypted(t failer, data []byte, ids []age.Identity) map[string]any {
 	t.Helper()
 	leaves, err := open(data, ids)
 	if err != nil {
@@ -365,7 +409,7 @@ func withoutComments(v any) any {
 	return v
 }
 
-func put(t testing.TB, in any, path []string, value any) any {
+func put(t failer, in any, path []string, value any) any {
 	t.Helper()
 	if len(path) == 0 {
 		return value
