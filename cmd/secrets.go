@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"sync"
 
 	"github.com/keelson-io/keelson/registry/sops"
@@ -55,7 +56,7 @@ func (r *remembering) Render(ctx context.Context, request renderer.Request) (*re
 	if err == nil && t.Secrets != nil {
 		r.veil.add(t.Secrets)
 	}
-	return t, err //nolint:wrapcheck // it is the same operation
+	return t, err
 }
 
 // veil takes decrypted values out of all that a command prints. It is safe for
@@ -85,7 +86,7 @@ func (v *veil) known() []*renderer.Secrets {
 	if v.lifted {
 		return nil
 	}
-	return v.secrets[:len(v.secrets):len(v.secrets)]
+	return slices.Clip(v.secrets)
 }
 
 // mask is for what is encoded afterwards: a number that is hidden in the text

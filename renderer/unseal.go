@@ -61,7 +61,7 @@ var _ Renderer = (*Unsealing)(nil)
 // Render implements [Renderer].
 func (u *Unsealing) Render(ctx context.Context, r Request) (*Target, error) {
 	if r.Version == nil || len(r.Values.Seals()) == 0 {
-		return u.next.Render(ctx, r) //nolint:wrapcheck // it is the same operation
+		return u.next.Render(ctx, r)
 	}
 	var salts []byte
 	values, secrets, err := r.Values.Open(func(s registry.Seal) ([]sops.Leaf, error) {

@@ -65,7 +65,7 @@ type log struct {
 func (l *log) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.text.Write(p) //nolint:wrapcheck // it never fails
+	return l.text.Write(p)
 }
 
 func (l *log) String() string {

@@ -383,7 +383,7 @@ func decrypted(t failer, data []byte, ids []age.Identity) map[string]any {
 		t.Fatal(err)
 	}
 	delete(top, sops.Key)
-	var out any = withoutComments(top)
+	out := withoutComments(top)
 	for _, l := range leaves {
 		out = put(t, out, l.Path, l.Value)
 	}
