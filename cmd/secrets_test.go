@@ -122,7 +122,7 @@ func TestLeaks(t *testing.T) {
 		"Name": {
 			why:      "Names are in each line of each log.",
 			template: "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x-{{ .Values.secrets.password | lower }}-{{ .Values.secrets.password }}}\n",
-			code:     1, says: []string{"the name of an object of kind ConfigMap holds the value of .secrets.password, which is encrypted at clusters/prod/leaky.yaml:7:19", "can't be kept secret"},
+			code:     1, says: []string{"the name of an object of kind ConfigMap holds the value of .secrets.password, which is encrypted at clusters/prod/leaky.yaml:7:9", "can't be kept secret"},
 		},
 		"Twice": {template: strings.Repeat("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: \"{{ .Values.secrets.password }}\"}\n---\n", 2), code: 1, says: []string{"stands twice"}},
 		"Hook":  {template: object + "  annotations: {helm.sh/hook: {{ .Values.secrets.password }}}\n", code: 1},
@@ -132,12 +132,12 @@ func TestLeaks(t *testing.T) {
 		},
 		"Label": {
 			template: "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: leaky\n  labels: {x: {{ .Values.secrets.password }}}\n",
-			code:     0, says: []string{"clusters/prod/leaky.yaml:7:19: .secrets.password is encrypted, and the chart puts it in clear text into ConfigMap leaky/leaky at .metadata.labels.x"},
+			code:     0, says: []string{"clusters/prod/leaky.yaml:7:9: .secrets.password is encrypted, and the chart puts it in clear text into ConfigMap leaky/leaky at .metadata.labels.x"},
 		},
 		"ConfigMap": {
 			why:      "The chart may do it. It is said, for other tools would not hide it, and not shown.",
 			template: object + "data: {a: \"{{ .Values.secrets.password }}\", b: \"user:{{ .Values.secrets.password }}@db\", c: {{ toJson .Values.secrets.multiline }}}\n",
-			code:     0, says: []string{"clusters/prod/leaky.yaml:7:19: .secrets.password is encrypted", "ConfigMap leaky/leaky at .data.a and at 1 more: only the data of a Secret is kept from view", ".secrets.multiline is encrypted"},
+			code:     0, says: []string{"clusters/prod/leaky.yaml:7:9: .secrets.password is encrypted", "ConfigMap leaky/leaky at .data.a and at 1 more: only the data of a Secret is kept from view", ".secrets.multiline is encrypted"},
 		},
 		"Env": {
 			template: "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: leaky}\nspec: {template: {spec: {containers: [{name: x, image: x, args: [\"--pin={{ int64 .Values.secrets.pin }}\"], ports: [{containerPort: {{ int64 .Values.secrets.pin }}}]}]}}}\n",

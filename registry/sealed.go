@@ -74,7 +74,7 @@ func (v *Values) Open(open func(Seal) ([]sops.Leaf, error)) (*Values, []Secret, 
 			if !ok {
 				continue // of another component, in a layer
 			}
-			at := point{leaf.Line, leaf.Column}.in(v.source.file, v.source.revision)
+			at, _ := (&Values{source: v.source}).Origin(path...)
 			secrets = append(secrets, Secret{Path: path, Value: leaf.Value, At: at})
 			put, _ := putValue(opened.values, path, leaf.Value).(map[string]any)
 			opened.values = put

@@ -60,10 +60,12 @@ type Target struct {
 	// Scopes are the kinds of the objects whose scope the cluster was asked
 	// for. On a cluster that answers otherwise, the same render is another target.
 	Scopes []Scope
+	// Exposed are encrypted values that the chart shows in clear text.
+	Exposed []Exposed `cbor:"-"` // of the parent alone, as Secrets are
 	// Secrets are the decrypted values that the objects were made of; nil: none
 	// were. With them the objects must not be shown or written to a disk as
 	// they are.
-	Secrets *Secrets `cbor:"-"` // of the parent alone
+	Secrets *Secrets `cbor:"-"`
 }
 
 // Scope is what a cluster said about a kind.

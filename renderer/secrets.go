@@ -204,16 +204,24 @@ func (s *Secrets) checkName(content map[string]any) string {
 	return ""
 }
 
+// Exposed is an encrypted value that stands in an object where everybody who
+// may read the object sees it: the reason to encrypt it is gone.
+type Exposed struct {
+	Path []string // below .Values
+	// Where is the first object and field, and how many more there are.
+	Where string
+}
+
 // exposures are the places in objects where decrypted values are in clear text.
 type exposures struct {
 	secrets *Secrets
-	found   map[string]exposure // by the place of the value
+	found   map[string]*exposure // by the path of the value
 }
 
 type exposure struct {
-	secret registry.Secret
-	first  string // object and path
-	more   int
+	path  []string
+	first string // object and field
+	more  int
 }
 
 // look goes through an object. The data of a Secret is where secrets belong.
@@ -230,8 +238,9 @@ func (e *exposures) look(o *Object) {
 				if isSecret && path == "" && (key == "data" || key == "stringData") {
 					continue
 				}
-				e.add(o, path+" (a key)", key)
-				walk(v[key], path+registry.FormatPath([]string{key}))
+				below := path + registry.FormatPath([]string{key})
+				e.add(o, below, key)
+				walk(v[key], below)
 			}
 		case []any:
 			for i, item := range v {
@@ -246,35 +255,35 @@ func (e *exposures) look(o *Object) {
 
 func (e *exposures) add(o *Object, path, text string) {
 	for _, secret := range e.secrets.find(text) {
-		at := secret.At.String()
-		x, known := e.found[at]
-		if !known {
-			metadata, _ := o.Content["metadata"].(map[string]any)
-			name := stringAt(metadata, "name")
-			if namespace := stringAt(metadata, "namespace"); namespace != "" {
-				name = namespace + "/" + name
-			}
-			x = exposure{secret: secret, first: e.secrets.Redact(fmt.Sprintf("%s %s at %s", stringAt(o.Content, "kind"), name, path))}
-		} else {
+		key := registry.FormatPath(secret.Path)
+		if x := e.found[key]; x != nil {
 			x.more++
+			continue
+		}
+		metadata, _ := o.Content["metadata"].(map[string]any)
+		name := stringAt(metadata, "name")
+		if namespace := stringAt(metadata, "namespace"); namespace != "" {
+			name = namespace + "/" + name
 		}
 		if e.found == nil {
-			e.found = map[string]exposure{}
+			e.found = map[string]*exposure{}
 		}
-		e.found[at] = x
+		e.found[key] = &exposure{
+			path: secret.Path, first: e.secrets.Redact(stringAt(o.Content, "kind") + " " + name + " at " + path),
+		}
 	}
 }
 
-// warnings are one for each value, however often it is shown.
-func (e *exposures) warnings() []string {
-	var out []string
-	for _, x := range e.found {
-		more := ""
+// list has one for each value, however often it is shown.
+func (e *exposures) list() []Exposed {
+	var out []Exposed
+	for _, key := range slices.Sorted(maps.Keys(e.found)) {
+		x := e.found[key]
+		where := x.first
 		if x.more > 0 {
-			more = fmt.Sprintf(" and at %d more", x.more)
+			where += fmt.Sprintf(" and at %d more", x.more)
 		}
-		out = append(out, fmt.Sprintf("%s: %s is encrypted, and the chart puts it in clear text into %s%s: only the data of a Secret is kept from view",
-			x.secret.At, registry.FormatPath(x.secret.Path), x.first, more))
+		out = append(out, Exposed{Path: x.path, Where: where})
 	}
 	return out
 }

@@ -19,6 +19,7 @@ type seen struct {
 // seenBy narrows a request's capabilities to what its chart can see.
 func seenBy(r Request) seen {
 	u := newUse()
+	u.all = len(r.Values.Seals()) > 0 // nobody can look into what is encrypted
 	for _, f := range r.Version.Chart {
 		// A subchart's files can't be read before they are unpacked.
 		if u.all = u.all || strings.HasSuffix(f.Name, ".tgz"); u.all {

@@ -154,6 +154,10 @@ func (s *Secrets) redactError(v *registry.Version, err error) error {
 	}
 	out := *e
 	out.Message, out.Err = s.Redact(e.Message), nil
+	out.violations = slices.Clone(e.violations)
+	for i := range out.violations { // a cache makes the message anew for each cluster
+		out.violations[i].Message = s.Redact(out.violations[i].Message)
+	}
 	for _, ended := range []error{context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, ended) {
 			out.Err = ended
@@ -177,9 +181,7 @@ func (s *Secrets) guard(v *registry.Version, t *Target, salts []byte) (*Target, 
 		}
 		shown.look(o)
 	}
-	out.Warnings = append(out.Warnings, shown.warnings()...)
-	slices.Sort(out.Warnings)
-	out.Warnings = slices.Compact(out.Warnings)
+	out.Exposed = shown.list()
 	mac := hmac.New(sha256.New, salts)
 	mac.Write([]byte(t.Hash))
 	out.Hash = hex.EncodeToString(mac.Sum(nil))

@@ -21,7 +21,7 @@ type Unused struct {
 }
 
 // WarningsFor are the target's warnings, with the places in the given
-// meta-config of the values that are not used. A target is shared by clusters
+// meta-config of the values that they are about. A target is shared by clusters
 // whose values are the same and stand in different files.
 func (t *Target) WarningsFor(v *registry.Values) []string {
 	out := slices.Clone(t.Warnings)
@@ -32,6 +32,14 @@ func (t *Target) WarningsFor(v *registry.Values) []string {
 		}
 		if u.Hint != "" {
 			text += " (" + u.Hint + ")"
+		}
+		out = append(out, text)
+	}
+	for _, e := range t.Exposed {
+		text := registry.FormatPath(e.Path) + " is encrypted, and the chart puts it in clear text into " + e.Where +
+			": only the data of a Secret is kept from view"
+		if at, ok := v.Origin(e.Path...); ok {
+			text = at.String() + ": " + text
 		}
 		out = append(out, text)
 	}
