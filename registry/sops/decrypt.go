@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -63,6 +62,10 @@ func (f *File) Decrypt(identities []age.Identity) (*Opened, error) {
 	if err != nil {
 		return nil, &Error{Message: "the data key is of a wrong size"}
 	}
+	c, err := cipher.NewGCMWithNonceSize(block, ivBytes)
+	if err != nil {
+		return nil, &Error{Message: "the data key can't be used"}
+	}
 	out := &Opened{Salt: sha256.Sum256(append([]byte("keelson salt "), key...))}
 	mac := sha512.New()
 	if f.macOnly {
@@ -71,7 +74,7 @@ func (f *File) Decrypt(identities []age.Identity) (*Opened, error) {
 	for _, l := range f.leaves {
 		value := l.value
 		if l.encrypted {
-			if value, err = open(block, l.value, l.bound); err != nil {
+			if value, err = open(c, l.value, l.bound); err != nil {
 				return nil, &Error{
 					Line: l.line, Column: l.column, Message: "this value can't be decrypted: " + err.Error(),
 					Hint: "it was changed or moved after it was encrypted",
@@ -91,7 +94,7 @@ func (f *File) Decrypt(identities []age.Identity) (*Opened, error) {
 			mac.Write(text)
 		}
 	}
-	want, err := open(block, f.mac, f.modified)
+	want, err := open(c, f.mac, f.modified)
 	text, ok := want.(string)
 	if err != nil || !ok || subtle.ConstantTimeCompare([]byte(text), fmt.Appendf(nil, "%X", mac.Sum(nil))) != 1 {
 		return nil, &Error{
@@ -127,9 +130,9 @@ func (f *File) dataKey(identities []age.Identity) ([]byte, error) {
 	return nil, &Error{NoKey: true, Message: "there is no key for it: it is encrypted for " + strings.Join(f.Recipients(), ", ")}
 }
 
-// open decrypts one value that is bound to a place. The errors of the ciphers
+// open decrypts one value that is bound to a place. The errors of the cipher
 // say no more than that it failed.
-func open(block cipher.Block, value any, bound string) (any, error) {
+func open(c cipher.AEAD, value any, bound string) (any, error) {
 	text, ok := value.(string)
 	switch {
 	case !ok:
@@ -137,30 +140,42 @@ func open(block cipher.Block, value any, bound string) (any, error) {
 	case text == "":
 		return "", nil // SOPS leaves it as it is
 	}
-	parts := regexp.MustCompile(`^ENC\[AES256_GCM,data:([^,]+),iv:([^,]+),tag:([^,]+),type:([a-z]+)\]$`).FindStringSubmatch(text)
-	if parts == nil {
+	e, ok := encryptedValue(text)
+	if !ok || len(e.iv) != ivBytes || len(e.tag) != aes.BlockSize {
 		return nil, errors.New("it is not as SOPS writes it")
 	}
-	var raw [3][]byte
-	for i, part := range parts[1:4] {
-		var err error
-		if raw[i], err = base64.StdEncoding.Strict().DecodeString(part); err != nil {
-			return nil, errors.New("it is not as SOPS writes it")
-		}
-	}
-	data, iv, tag := raw[0], raw[1], raw[2]
-	if len(iv) != ivBytes || len(tag) != aes.BlockSize {
-		return nil, errors.New("it is not as SOPS writes it")
-	}
-	gcm, err := cipher.NewGCMWithNonceSize(block, len(iv))
-	if err != nil {
-		return nil, errors.New("it is not as SOPS writes it")
-	}
-	plain, err := gcm.Open(nil, iv, append(data, tag...), []byte(bound))
+	plain, err := c.Open(nil, e.iv, append(e.data, e.tag...), []byte(bound))
 	if err != nil {
 		return nil, errors.New("it is not authentic")
 	}
-	return typed(plain, parts[4])
+	return typed(plain, e.kind)
+}
+
+// encrypted is ENC[AES256_GCM,data:…,iv:…,tag:…,type:…].
+type encrypted struct {
+	data, iv, tag []byte
+	kind          string
+}
+
+func encryptedValue(text string) (encrypted, bool) {
+	inner, ok := strings.CutPrefix(text, prefix)
+	inner, closed := strings.CutSuffix(inner, "]")
+	fields := strings.Split(inner, ",")
+	names := []string{"data:", "iv:", "tag:", "type:"}
+	if !ok || !closed || len(fields) != len(names) {
+		return encrypted{}, false
+	}
+	var e encrypted
+	for i, into := range []*[]byte{&e.data, &e.iv, &e.tag} {
+		encoded, ok := strings.CutPrefix(fields[i], names[i])
+		raw, err := base64.StdEncoding.Strict().DecodeString(encoded)
+		if !ok || err != nil {
+			return encrypted{}, false
+		}
+		*into = raw
+	}
+	e.kind, ok = strings.CutPrefix(fields[3], names[3])
+	return e, ok
 }
 
 // typed reads what was encrypted as the type that it had.
@@ -186,7 +201,7 @@ func typed(plain []byte, kind string) (any, error) {
 		err = t.UnmarshalText(plain)
 		value = t
 	default:
-		return nil, errors.New("its type is unknown: " + kind)
+		return nil, errors.New("its type is unknown")
 	}
 	if err != nil {
 		return nil, errors.New("it is no " + kind) // without the cause, which quotes it
