@@ -37,6 +37,7 @@ Exit codes: 0 rendered, 2 it can't be.`,
 		Example: `  keelson render prod-hz-01
   keelson render prod-hz-01 coredns --revision my-branch
   keelson render prod-hz-01 coredns --kube-version v1.34.0
+  keelson render prod-hz-01 grafana --age-key-file ~/keys/prod.txt
   keelson render prod-hz-01 coredns --live | kubectl diff -f -`,
 		Args:              args("CLUSTER [COMPONENT]", 1, 2),
 		ValidArgsFunction: a.completeNames(1),
