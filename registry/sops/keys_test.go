@@ -20,6 +20,13 @@ func TestKeys(t *testing.T) {
 	if err := os.WriteFile(pq, read(t, "testdata/pq-keys.txt"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	broken := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(broken, "sops", "age"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(broken, "sops", "age", "keys.txt"), []byte("x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	two := strings.Join(strings.Fields(string(read(t, "testdata/keys.txt"))+" "+string(read(t, "testdata/other-keys.txt"))), " ")
 	var secrets []string
 	for word := range strings.FieldsSeq(two) {
@@ -51,8 +58,9 @@ func TestKeys(t *testing.T) {
 		"MissingInEnvironment": {
 			env: map[string]string{sops.EnvKeyFile: filepath.Join(config, "nothing")}, err: "no such file",
 		},
-		"Folder":  {keys: sops.Keys{File: config}, err: "is a directory"},
-		"Command": {why: "Keelson runs no programs, and says so.", env: map[string]string{"SOPS_AGE_KEY_CMD": "cat"}, wheres: []string{"SOPS_AGE_KEY_CMD is not used"}},
+		"BrokenDefault": {why: "What can't be read is not what is not there.", keys: sops.Keys{ConfigDir: broken}, err: "line 1 is no age identity"},
+		"Folder":        {keys: sops.Keys{File: config}, err: "is a directory"},
+		"Command":       {why: "Keelson runs no programs, and says so.", env: map[string]string{"SOPS_AGE_KEY_CMD": "cat"}, wheres: []string{"SOPS_AGE_KEY_CMD is not used"}},
 		"Broken": {
 			why: "A key that was cut must not be told, nor what it lacks.",
 			env: map[string]string{sops.EnvKey: secrets[0][:40]}, err: "SOPS_AGE_KEY: line 1 is no age identity",
@@ -73,6 +81,9 @@ func TestKeys(t *testing.T) {
 				t.Errorf("the error holds a key: %v", err)
 			case len(ids) != tc.want:
 				t.Errorf("%d keys, want %d\n%s", len(ids), tc.want, tc.why)
+			}
+			if name == "None" && tc.keys.Where() != "give --age-key-file" {
+				t.Errorf("Where is %q", tc.keys.Where())
 			}
 			for _, where := range tc.wheres {
 				if !strings.Contains(tc.keys.Where(), where) {

@@ -3,6 +3,7 @@ package sops_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -166,8 +167,9 @@ func TestTampered(t *testing.T) {
 				t.Fatalf("error %v; want %q\n%s", err, tc.want, tc.why)
 			case failed.NoKey:
 				t.Errorf("%v: it is taken for a missing key", err)
-			case tc.wantLine != (failed.Line > 0):
-				t.Errorf("error at line %d of %q", failed.Line, failed)
+			case tc.wantLine != (failed.Line > 0), tc.wantLine != (failed.Column > 0),
+				tc.wantLine && !strings.HasPrefix(failed.Error(), fmt.Sprintf("%d:%d: ", failed.Line, failed.Column)):
+				t.Errorf("error at %d:%d of %q", failed.Line, failed.Column, failed)
 			}
 		})
 	}
