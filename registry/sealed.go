@@ -51,6 +51,12 @@ func (v *Values) Seals() []Seal {
 	return out
 }
 
+// Confidential says whether any of the values is, or was before [Values.Open],
+// in an encrypted file: then what is made of them must not be written down.
+func (v *Values) Confidential() bool {
+	return v != nil && (v.source.sealed != nil || v.source.opened || v.base.Confidential())
+}
+
 // Open decrypts the values. The function gets each of [Values.Seals] and
 // returns its leaves, or an error, which Open returns. Values without a Seal
 // are returned as they are, and else values of the same origins with all that
@@ -83,7 +89,7 @@ func (v *Values) Open(open func(Seal) ([]sops.Leaf, error)) (*Values, []Secret, 
 	if at, found := v.source.encryptedValue(opened.values); found {
 		return nil, nil, Problem{At: at, Message: "this value is encrypted, and was not decrypted"}
 	}
-	opened.sealed = nil
+	opened.sealed, opened.opened = nil, opened.sealed != nil
 	return &Values{base: base, source: &opened}, secrets, nil
 }
 

@@ -31,6 +31,7 @@ type source struct {
 	// it these values are.
 	sealed   *sealed
 	sealedAt []string
+	opened   bool // it was sealed, and is in clear text now
 }
 
 // ValuesFrom returns Values that hold the given map and know no origins. It is

@@ -62,7 +62,7 @@ func (d *Disk) Close() error { return d.root.Close() } //nolint:wrapcheck // say
 // Render implements [Renderer]. Nothing that happens on the disk is an error of
 // a render.
 func (d *Disk) Render(ctx context.Context, r Request) (*Target, error) {
-	if r.Version == nil {
+	if r.Version == nil || r.Values.Confidential() {
 		return d.next.Render(ctx, r)
 	}
 	inputs, err := hashInputs(r)

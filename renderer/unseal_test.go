@@ -292,3 +292,43 @@ type failing struct{ err error }
 func (f failing) Render(context.Context, renderer.Request) (*renderer.Target, error) {
 	return nil, f.err
 }
+
+// TestUnsealingAndDisk: on whichever side of the decryption a disk is put, it
+// holds nothing that was decrypted.
+func TestUnsealingAndDisk(t *testing.T) {
+	t.Parallel()
+	f := sealedFleet(t, map[string]string{"clusters/a/app.yaml": sealed(t, "meta.yaml")})
+	disk := func(next renderer.Renderer, folder string) renderer.Renderer {
+		return openDisk(t, next, folder, "v1", 1<<20)
+	}
+	unsealing := func(next renderer.Renderer) renderer.Renderer {
+		return renderer.NewUnsealing(next, newKeyring(t, testKey))
+	}
+	for name, order := range map[string]func(folder string) renderer.Renderer{
+		"Before": func(folder string) renderer.Renderer { return disk(unsealing(renderer.New()), folder) },
+		"Behind": func(folder string) renderer.Renderer { return unsealing(disk(renderer.New(), folder)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			folder := t.TempDir()
+			r := order(folder)
+			for cluster, want := range map[string]string{"a": "own-password", "b": "none"} {
+				target, err := r.Render(t.Context(), requestOf(f, cluster))
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := secretData(t, target)["password"]; got != want {
+					t.Errorf("%s: password %v, want %s", cluster, got, want)
+				}
+			}
+			files, err := filepath.Glob(filepath.Join(folder, "*"))
+			if err != nil || len(files) != 1 {
+				t.Fatalf("%d files, %v; want that of the cluster without secrets alone", len(files), err)
+			}
+			data, err := os.ReadFile(files[0])
+			if err != nil || strings.Contains(string(data), "own-password") {
+				t.Errorf("the file holds the password, or can't be read: %v", err)
+			}
+		})
+	}
+}
