@@ -72,26 +72,16 @@ func (f *File) Decrypt(identities []age.Identity) (*Opened, error) {
 		io.WriteString(mac, macOnlyEncrypted) //nolint:errcheck // a hash takes everything
 	}
 	for _, l := range f.leaves {
-		value := l.value
-		if l.encrypted {
-			if value, err = open(c, l.value, l.bound); err != nil {
-				return nil, &Error{
-					Line: l.line, Column: l.column, Message: "this value can't be decrypted: " + err.Error(),
-					Hint: "it was changed or moved after it was encrypted",
-				}
-			}
-			plain, err := asHelmReads(value)
-			if err != nil {
-				return nil, &Error{Line: l.line, Column: l.column, Message: err.Error()}
-			}
-			out.Leaves = append(out.Leaves, Leaf{Path: l.path, Line: l.line, Column: l.column, Value: plain})
+		if !l.encrypted && f.macOnly {
+			continue
 		}
-		if l.encrypted || !f.macOnly {
-			text, err := macText(value)
-			if err != nil {
-				return nil, &Error{Line: l.line, Column: l.column, Message: err.Error()}
-			}
-			mac.Write(text)
+		leaf, text, err := l.open(c)
+		if err != nil {
+			return nil, err
+		}
+		mac.Write(text)
+		if l.encrypted {
+			out.Leaves = append(out.Leaves, leaf)
 		}
 	}
 	want, err := open(c, f.mac, f.modified)
@@ -104,6 +94,29 @@ func (f *File) Decrypt(identities []age.Identity) (*Opened, error) {
 		}
 	}
 	return out, nil
+}
+
+// open returns a leaf's value, and the form in which it is part of the MAC.
+func (l leaf) open(c cipher.AEAD) (Leaf, []byte, error) {
+	fail := func(message, hint string) error {
+		return &Error{Line: l.line, Column: l.column, Message: message, Hint: hint}
+	}
+	value := l.value
+	if l.encrypted {
+		var err error
+		if value, err = open(c, l.value, l.bound); err != nil {
+			return Leaf{}, nil, fail("this value can't be decrypted: "+err.Error(), "it was changed or moved after it was encrypted")
+		}
+	}
+	text, err := macText(value)
+	if err != nil {
+		return Leaf{}, nil, fail(err.Error(), "")
+	}
+	plain, err := asHelmReads(value)
+	if err != nil && l.encrypted {
+		return Leaf{}, nil, fail(err.Error(), "")
+	}
+	return Leaf{Path: l.path, Line: l.line, Column: l.column, Value: plain}, text, nil
 }
 
 // dataKey decrypts the key of the values.
