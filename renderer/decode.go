@@ -38,9 +38,6 @@ func decodeDocument(doc string) (content any, warnings []docError, failed *docEr
 	if err != nil {
 		return nil, nil, syntaxError(err)
 	}
-	if deep(raw, maxDepth) {
-		return nil, nil, &docError{message: fmt.Sprintf("nested deeper than %d levels", maxDepth)}
-	}
 	content, failed = jsonValue(raw, doc)
 	if failed != nil {
 		return nil, nil, failed
@@ -61,12 +58,6 @@ func deep(v any, levels int) bool {
 	case []any:
 		return slices.ContainsFunc(v, func(e any) bool { return deep(e, levels-1) })
 	case map[string]any:
-		for _, e := range v {
-			if deep(e, levels-1) {
-				return true
-			}
-		}
-	case map[any]any:
 		for _, e := range v {
 			if deep(e, levels-1) {
 				return true

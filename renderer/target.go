@@ -117,6 +117,9 @@ func (c *loadedChart) documents(src templateSource, text string, t *Target) ([]d
 		case !isMap:
 			line := lines.failedLine(split[k], 1, rendered{index: i, count: len(keys)})
 			return nil, c.fail(src.file, line, "a document is not a map, so it is no Kubernetes object", nil)
+		case deep(m, maxDepth):
+			line := lines.failedLine(split[k], 1, rendered{index: i, count: len(keys)})
+			return nil, c.fail(src.file, line, fmt.Sprintf("a document is nested deeper than %d levels", maxDepth), nil)
 		}
 		docs = append(docs, document{file: src.file, content: m, at: chartPosition(c.version, src.file, 0)})
 		for _, w := range warnings {
