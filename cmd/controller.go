@@ -87,9 +87,10 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 	}
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	metrics.MustRegister(a.rendering.metrics()...)
 	c, err := delivery.New(delivery.Options{
 		Repo: repo, Revision: a.revision, Interval: o.interval, Hub: hub, Connect: source.Config,
-		Renderer: renderer.NewCache(renderer.NewUnsealing(workers, a.ageKeys()), o.renderCache), Log: log, Now: a.env.Now, Registry: metrics,
+		Renderer: renderer.NewCache(workers, o.renderCache), Log: log, Now: a.env.Now, Registry: metrics,
 	})
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -18,6 +19,7 @@ func TestValidate(t *testing.T) {
 		args     []string
 		wantCode int
 		wantOut  string
+		wantErr  string
 	}{
 		"NoProblems": {
 			why:     "The counts show what was looked at; both clusters share a render of gadgets.",
@@ -46,6 +48,37 @@ fleet.yaml:3:1: unknown key "title"
 			},
 			wantCode: 1,
 			wantOut:  "components/web/template/templates/web.yaml:8:16: no replicas (on prod, test)\n",
+		},
+		"ChartWithoutEnd": {
+			why: "A chart that never ends is ended, and the others are rendered all the same.",
+			change: func(f *fleet) {
+				f.edit("components/web/template/templates/web.yaml", "{{ .Values.replicas }}", "{{ range 1000000000000 }}{{ end }}")
+				f.edit("layers/10-base.yaml", "web:\n    version: v1.0.0", "web:\n    version: HEAD")
+				f.commit()
+			},
+			args:     []string{"--render-timeout", "1s"},
+			wantCode: 1,
+			wantOut: "components/web/template/Chart.yaml: rendering took longer than 1s and was ended: does a template loop without end? " +
+				"(look at components/web/template/templates/web.yaml:8) (on prod, test)\n2 components × 2 clusters: 4 deliveries, 3 distinct renders, 1 problem\n",
+		},
+		"ChartByChance": {
+			why: "A chart that renders to something else each time would change its clusters each time.",
+			change: func(f *fleet) {
+				f.edit("components/web/template/templates/web.yaml", "{{ .Values.replicas }}", "{{ randNumeric 9 }}")
+				f.edit("layers/10-base.yaml", "web:\n    version: v1.0.0", "web:\n    version: HEAD")
+				f.commit()
+			},
+			wantCode: 1,
+			wantOut:  "components/web/template/templates/web.yaml:8: the chart renders to something else each time, by randNumeric and would change",
+		},
+		"UnusedValue": {
+			why: "A typing error in meta-config would be a silent one.",
+			change: func(f *fleet) {
+				f.edit("clusters/prod/web.yaml", "values:", "values:\n  replcas: 3")
+				f.commit()
+			},
+			wantOut: "no problems\n",
+			wantErr: "warning: clusters/prod/web.yaml:4:3: the chart has no use for the value replcas (did you mean \"replicas\"?)\n",
 		},
 		"DependencyBroken": {
 			why: "Without the kinds of its dependency, what is said of web could be wrong: gadgets is repaired first.",
@@ -105,8 +138,39 @@ fleet.yaml:3:1: unknown key "title"
 			t.Parallel()
 			f := newFleet(t, "")
 			c.change(f)
-			f.keelson(append([]string{"validate"}, c.args...)...).want(t, c.wantCode).says(t, c.wantOut)
+			f.keelson(append([]string{"validate"}, c.args...)...).want(t, c.wantCode).says(t, c.wantOut, c.wantErr)
 		})
+	}
+}
+
+// TestRenderCacheDir: the second run renders nothing, or it would write its
+// targets anew, and prints the same.
+func TestRenderCacheDir(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "")
+	dir := filepath.Join(t.TempDir(), "rendered")
+	written := func() map[string]time.Time {
+		entries, err := os.ReadDir(dir)
+		if err != nil || len(entries) == 0 {
+			t.Fatalf("%d files are kept, %v", len(entries), err)
+		}
+		out := map[string]time.Time{}
+		for _, e := range entries {
+			info, err := e.Info()
+			if err != nil {
+				t.Fatal(err)
+			}
+			out[e.Name()] = info.ModTime()
+		}
+		return out
+	}
+	first := f.keelson("render", "prod", "--render-cache-dir", dir).want(t, 0)
+	kept := written()
+	if second := f.keelson("render", "prod", "--render-cache-dir", dir).want(t, 0); second.out != first.out {
+		t.Errorf("first\n%s\nthen\n%s", first.out, second.out)
+	}
+	if d := cmp.Diff(kept, written()); d != "" {
+		t.Errorf("files (-first +second):\n%s", d)
 	}
 }
 
@@ -309,6 +373,7 @@ func TestUsage(t *testing.T) {
 		"Format":          {[]string{"version", "-o", "xml"}, 2, "keelson: -o takes text, json or yaml, and not \"xml\"\nSee 'keelson version --help'.\n"},
 		"Color":           {[]string{"version", "--color", "red"}, 2, "keelson: --color takes auto, always or never, and not \"red\"\nSee 'keelson version --help'.\n"},
 		"ApplyJSON":       {[]string{"apply", "a", "-o", "json"}, 2, "keelson: -o json is for --dry-run: what was done is told as text\nSee 'keelson apply --help'.\n"},
+		"RenderTimeout":   {[]string{"validate", "--repo", "testdata", "--render-timeout", "1ms"}, 2, "keelson: "},
 		"NoRepository":    {[]string{"validate", "--repo", "/nowhere/at/all"}, 2, "keelson: "},
 		"NoHub":           {[]string{"status"}, 2, "keelson: there is no kubeconfig to reach the hub with: give --kubeconfig, or set KUBECONFIG\n"},
 	}

@@ -90,11 +90,11 @@ func (a *app) render(ctx context.Context, o renderOptions, cluster string, compo
 			return nil, err
 		}
 	}
-	workers, err := a.renderer()
+	workers, err := a.veiled()
 	if err != nil {
 		return nil, err
 	}
-	t := newTargets(a.decrypting(workers), c, served)
+	t := newTargets(workers, c, served)
 	var (
 		rendered []renderedDelivery
 		failed   []error

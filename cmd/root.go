@@ -17,8 +17,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-
-	"github.com/keelson-io/keelson/renderer"
 )
 
 // Env is what commands have of the world.
@@ -64,9 +62,7 @@ func Run(ctx context.Context, env Env, args []string) int {
 	root, a := build(env) //nolint:contextcheck // commands take their context from cobra
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
-	if a.pool != nil {
-		a.pool.Close()
-	}
+	a.rendering.close()
 	if err != nil && !a.started && !errors.As(err, new(*usageError)) {
 		err = &usageError{err: err} // cobra's own: an unknown command, a bad flag
 	}
@@ -109,8 +105,7 @@ type app struct {
 	// veil is over what was decrypted.
 	veil *veil
 
-	rendering renderFlags
-	pool      *renderer.Pool // nil: nothing was rendered
+	rendering rendering
 }
 
 func build(env Env) (*cobra.Command, *app) {

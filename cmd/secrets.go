@@ -38,12 +38,6 @@ func (a *app) checkAgeKeys() error {
 	return nil
 }
 
-// decrypting puts the decryption of meta-config in front of a renderer.
-// Whatever it decrypts, the command prints as ***.
-func (a *app) decrypting(next renderer.Renderer) renderer.Renderer {
-	return &remembering{next: renderer.NewUnsealing(next, a.ageKeys()), veil: a.veil}
-}
-
 // remembering tells a veil of the secrets of targets.
 type remembering struct {
 	next renderer.Renderer

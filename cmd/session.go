@@ -57,7 +57,7 @@ func (a *app) openSession(ctx context.Context, cluster string, progress func(app
 	if err != nil {
 		return nil, err
 	}
-	workers, err := a.renderer()
+	workers, err := a.veiled()
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (a *app) openSession(ctx context.Context, cluster string, progress func(app
 	if err != nil {
 		return nil, err
 	}
-	s := &session{fleet: f, cluster: c, live: live, workers: a.decrypting(workers)}
+	s := &session{fleet: f, cluster: c, live: live, workers: workers}
 	return s, s.learn(ctx)
 }
 

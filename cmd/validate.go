@@ -57,11 +57,11 @@ Exit codes: 0 no problems, 1 problems, 2 the repository can't be read.`,
 			if err != nil {
 				return err
 			}
-			workers, err := a.renderer()
+			workers, err := a.veiled()
 			if err != nil {
 				return err
 			}
-			v := &validation{fleet: f, cache: renderer.NewCache(a.decrypting(workers), renderCacheBytes), caps: caps.capabilities(), keys: a.ageKeys()}
+			v := &validation{fleet: f, cache: renderer.NewCache(workers, renderCacheBytes), caps: caps.capabilities(), keys: a.ageKeys()}
 			if err := v.run(cmd.Context()); err != nil {
 				return err
 			}

@@ -1,10 +1,11 @@
 package cmd
 
 import (
+	"fmt"
 	"os"
-	"runtime"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -29,53 +30,108 @@ func newWorker(a *app) *cobra.Command {
 	}
 }
 
-// renderFlags bound what rendering may take.
-type renderFlags struct {
-	workers int
-	timeout time.Duration
-	memory  resource.QuantityValue
+// rendering is what a command renders with.
+type rendering struct {
+	workers       int
+	timeout       time.Duration
+	memory        resource.QuantityValue
+	cacheDir      string
+	cacheDirBytes resource.QuantityValue
+
+	pool *renderer.Pool // nil: nothing was rendered
+	disk *renderer.Disk // nil: nothing is kept
 }
 
 func (a *app) renderFlags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.IntVar(&a.rendering.workers, "render-workers", 0, "processes that render at once (default: the processors)")
-	f.DurationVar(&a.rendering.timeout, "render-timeout", 30*time.Second, "time that one chart may take to render")
-	a.rendering.memory = resource.QuantityValue{Quantity: resource.MustParse("512Mi")}
-	f.Var(&a.rendering.memory, "render-memory", "`BYTES` of memory that one chart may take to render")
+	f, r := cmd.Flags(), &a.rendering
+	r.memory = resource.QuantityValue{Quantity: resource.MustParse("512Mi")}
+	r.cacheDirBytes = resource.QuantityValue{Quantity: resource.MustParse("1Gi")}
+	f.IntVar(&r.workers, "render-workers", 0, "`PROCESSES` that render at once (default: the processors)")
+	f.DurationVar(&r.timeout, "render-timeout", 30*time.Second, "`TIME` that one chart may take to render")
+	f.Var(&r.memory, "render-memory", "`BYTES` of memory that one chart may take to render")
+	f.StringVar(&r.cacheDir, "render-cache-dir", "", "`FOLDER` to keep rendered objects in, for the next run\n(default: none; nothing that was encrypted gets there)")
+	f.Var(&r.cacheDirBytes, "render-cache-dir-size", "`BYTES` that the folder may take")
 }
 
-// checkRendering reports settings that nothing could be rendered with.
-func (a *app) checkRendering() error {
-	o := a.rendering
-	switch least := resource.MustParse("64Mi"); {
-	case o.workers < 0:
-		return usagef("--render-workers takes at least 1, and not %d", o.workers)
-	case o.timeout < time.Second:
-		return usagef("--render-timeout takes at least 1s, and not %s", o.timeout)
-	case o.memory.Cmp(least) < 0:
-		return usagef("--render-memory takes at least %s, and not %s", least.String(), o.memory.String())
+// check reports settings that nothing could be rendered with.
+func (r *rendering) check() error {
+	least := resource.MustParse("64Mi")
+	switch {
+	case r.workers < 0:
+		return usagef("--render-workers takes at least 1, and not %d", r.workers)
+	case r.timeout < time.Second:
+		return usagef("--render-timeout takes at least 1s, and not %s", r.timeout)
+	case r.memory.Cmp(least) < 0:
+		return usagef("--render-memory takes at least %s, and not %s", least.String(), r.memory.String())
+	case r.cacheDirBytes.Cmp(least) < 0:
+		return usagef("--render-cache-dir-size takes at least %s, and not %s", least.String(), r.cacheDirBytes.String())
 	}
 	return nil
 }
 
-// renderer are the workers of this process, started when there is something to
-// render.
-func (a *app) renderer() (*renderer.Pool, error) {
-	if a.pool != nil {
-		return a.pool, nil
-	}
-	if err := a.checkRendering(); err != nil {
+// renderer renders in workers, which are started when there is something to
+// render: what SOPS encrypted is decrypted before them, and never kept on disk.
+func (a *app) renderer() (renderer.Renderer, error) {
+	r := &a.rendering
+	if err := r.check(); err != nil {
 		return nil, err
 	}
-	workers := a.rendering.workers
-	if workers == 0 {
-		workers = runtime.GOMAXPROCS(0)
-	}
-	a.pool = renderer.NewPool(renderer.PoolOptions{
+	r.pool = renderer.NewPool(renderer.PoolOptions{
 		Args:    []string{workerCommand},
-		Workers: workers,
-		Timeout: a.rendering.timeout,
-		Memory:  a.rendering.memory.Value(),
+		Workers: r.workers,
+		Timeout: r.timeout,
+		Memory:  r.memory.Value(),
 	})
-	return a.pool, nil
+	var chain renderer.Renderer = renderer.NewUnsealing(r.pool, a.ageKeys())
+	if r.cacheDir == "" {
+		return chain, nil
+	}
+	var err error
+	r.disk, err = renderer.OpenDisk(chain, r.cacheDir, a.program(), r.cacheDirBytes.Value())
+	return r.disk, err
+}
+
+// program tells this build apart from others, also from one of the same version
+// that a developer made.
+func (a *app) program() string {
+	id := a.env.Version
+	if path, err := os.Executable(); err == nil {
+		if info, err := os.Stat(path); err == nil {
+			id += fmt.Sprintf(" %d %s", info.Size(), info.ModTime().UTC().Format(time.RFC3339Nano))
+		}
+	}
+	return id
+}
+
+// veiled is [app.renderer] for a command that prints: whatever it decrypts is
+// printed as ***.
+func (a *app) veiled() (renderer.Renderer, error) {
+	next, err := a.renderer()
+	if err != nil {
+		return nil, err
+	}
+	return &remembering{next: next, veil: a.veil}, nil
+}
+
+// metrics count the worker processes.
+func (r *rendering) metrics() []prometheus.Collector {
+	count := func(name, help string, value func(renderer.PoolStats) int64) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
+			func() float64 { return float64(value(r.pool.Stats())) })
+	}
+	return []prometheus.Collector{
+		count("keelson_render_workers_started_total", "Processes that were started to render charts.",
+			func(s renderer.PoolStats) int64 { return s.Started }),
+		count("keelson_render_workers_killed_total", "Processes that a chart made overstep a limit, or that died.",
+			func(s renderer.PoolStats) int64 { return s.Killed }),
+	}
+}
+
+func (r *rendering) close() {
+	if r.pool != nil {
+		r.pool.Close()
+	}
+	if r.disk != nil {
+		_ = r.disk.Close() // nothing is written by it
+	}
 }
