@@ -9,6 +9,7 @@ import (
 	"strings"
 	"unicode"
 
+	"github.com/Masterminds/semver/v3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -184,6 +185,39 @@ func (c checker) into(path []string, into v1alpha1.ImagePaths) {
 		case keys[0] == "images":
 			c.value(below(path, part.name), "the value images is set for every chart already", "")
 		}
+	}
+}
+
+// chartSource checks chart.yaml.
+func (c checker) chartSource(s v1alpha1.ChartSource) {
+	c.chartOrigin(nil, v1alpha1.ChartDependency{URL: s.URL, Name: s.Name, Version: s.Version, Digest: s.Digest})
+	if _, err := semver.NewConstraint(s.Constraint); err != nil && s.Constraint != "" {
+		c.value([]string{"constraint"}, fmt.Sprintf("constraint %q is no range of versions: %v", s.Constraint, err), "for example ^1.45")
+	}
+	if wrong := checkDigest(s.Files); wrong != "" && s.Files != "" {
+		c.value([]string{"files"}, wrong, "")
+	}
+	if s.Digest == "" && s.Files == "" && !c.doc.wrong("digest") && !c.doc.wrong("files") {
+		c.key(nil, "neither digest nor files is set, so nothing says which chart is meant", "let keelson vendor write this file")
+	}
+	for i, d := range s.Dependencies {
+		c.chartOrigin([]string{"dependencies", strconv.Itoa(i)}, d)
+	}
+}
+
+// chartOrigin checks where one chart is from.
+func (c checker) chartOrigin(path []string, d v1alpha1.ChartDependency) {
+	if wrong := CheckChartURL(d.URL); wrong != "" && d.URL != "" {
+		c.value(below(path, "url"), wrong, "oci://HOST/PATH/CHART, https://HOST/PATH or file:PATH")
+	}
+	if wrong := CheckChartName(d.Name); wrong != "" && d.Name != "" {
+		c.value(below(path, "name"), wrong, "")
+	}
+	if _, err := semver.NewVersion(d.Version); err != nil && d.Version != "" {
+		c.value(below(path, "version"), fmt.Sprintf("version %q is not X.Y.Z: %v", d.Version, err), "")
+	}
+	if wrong := checkDigest(d.Digest); wrong != "" && d.Digest != "" {
+		c.value(below(path, "digest"), wrong, "")
 	}
 }
 

@@ -8,9 +8,9 @@
 // since it was first seen is a mistake, not an update.
 //
 // Limits: files of the fleet are at most 1 MiB, files of a component 5 MiB, a
-// version 10,000 files and 50 MiB. Symlinks, submodules, YAML anchors, aliases
-// and merge keys are refused. Nothing is checked out, and no hook, filter or
-// git binary runs.
+// version 10,000 files and 50 MiB, with a packed chart (.tgz) unpacked. Symlinks,
+// submodules, YAML anchors, aliases and merge keys are refused. Nothing is checked
+// out, and no hook, filter or git binary runs.
 //
 // Cost: files are decoded once and found again by their git hash, so a [Repo.Load]
 // after a small commit reads and decodes what that commit changed; the rest is

@@ -74,7 +74,7 @@ func (v *Version) chartValues() (view, bool) {
 	if err := helmyaml.Unmarshal(v.Chart[i].Data, &values); err != nil || len(values) == 0 {
 		return view{}, false // the renderer reports it
 	}
-	src := &source{file: join(v.folder, "template/values.yaml"), revision: v.revision, values: values}
+	src := &source{file: v.ChartFile("values.yaml"), revision: v.revision, values: values}
 	var node yaml.Node
 	if err := yaml.Load(v.Chart[i].Data, &node); err == nil {
 		// Aliases are not followed: below one, values have the place of the alias.

@@ -234,3 +234,19 @@ func decodeImages(data []byte) *imagesFile {
 	f.mistakes = doc.mistakes
 	return f
 }
+
+// chartSourceFile is chart.yaml.
+type chartSourceFile struct {
+	spec     v1alpha1.ChartSource
+	mistakes []mistake
+}
+
+func decodeChartSource(data []byte) *chartSourceFile {
+	f := &chartSourceFile{}
+	doc := decodeFile(data, v1alpha1.KindChartSource, &f.spec)
+	if !doc.broken {
+		checker{doc}.chartSource(f.spec)
+	}
+	f.mistakes = doc.mistakes
+	return f
+}

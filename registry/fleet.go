@@ -64,8 +64,14 @@ type Version struct {
 	Spec   v1alpha1.Component
 	// Images by name; nil without images.yaml.
 	Images map[string]v1alpha1.Image
-	// Chart holds the files below template/, paths relative to it, in path order.
+	// Chart holds the chart's files, paths relative to its folder, in path order:
+	// those below template/, or those packed in Archive.
 	Chart []File
+	// Archive is the name under template/ of the .tgz that holds the chart; ""
+	// where template/ is the chart's folder.
+	Archive string
+	// Source says where a chart of somebody else's is from; nil without chart.yaml.
+	Source *v1alpha1.ChartSource
 
 	// Where things stand, for problems and explanations; zero in a Version that
 	// was not read from a repository.
@@ -76,9 +82,19 @@ type Version struct {
 
 // File is one file of a component.
 type File struct {
-	// Name is relative to template/ and uses slashes.
+	// Name is relative to the chart's folder and uses slashes.
 	Name string
 	Data []byte
+}
+
+// ChartFile is the path of one of the chart's files from the repository's root.
+// A file in an archive lies below it: components/NAME/template/CHART.tgz/values.yaml.
+func (v *Version) ChartFile(name string) string {
+	folder := v.folder
+	if folder == "" {
+		folder = "components/" + v.Component
+	}
+	return join(join(folder, "template"), join(v.Archive, name))
 }
 
 // Cluster returns the cluster with the given name, or nil.

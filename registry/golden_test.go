@@ -1,13 +1,23 @@
 package registry_test
 
 import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
+	"io"
+	"maps"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/go-git/go-git/v5/plumbing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
@@ -26,6 +36,7 @@ var update = flag.Bool("update", false, "rewrite the expected results of the gol
 //	annotate NAME          the same with an annotated tag
 //	branch NAME, untag NAME, rm PATH, symlink PATH TARGET, submodule PATH
 //	latin1 PATH, big PATH  a file that is not UTF-8, one of 2 MiB
+//	pack FILE              pack all files beside it, and put FILE in their place
 //	load                   commit, fetch and load, as an earlier run did
 //
 // What it expects comes last, rewritten by -update:
@@ -116,6 +127,8 @@ func (g *golden) step(name, data string) {
 		g.write(words[1], "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: v1.0.0\nvalues:\n  name: caf\xe9\n")
 	case "big":
 		g.write(words[1], strings.Repeat("# twelve chars\n", 2<<20/15))
+	case "pack":
+		g.pack(words[1])
 	case "load":
 		g.load()
 	default:
@@ -124,6 +137,40 @@ func (g *golden) step(name, data string) {
 		}
 		g.write(name, data)
 	}
+}
+
+// pack makes a chart's .tgz of the files in its folder.
+func (g *golden) pack(file string) {
+	g.t.Helper()
+	var b bytes.Buffer
+	zipped := gzip.NewWriter(&b)
+	w := tar.NewWriter(zipped)
+	folder := path.Dir(file)
+	for _, name := range slices.Sorted(maps.Keys(g.files)) {
+		rest, inside := strings.CutPrefix(name, folder+"/")
+		if !inside {
+			continue
+		}
+		raw, err := g.storage.EncodedObject(plumbing.BlobObject, g.files[name].hash)
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		r, err := raw.Reader()
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		if err := w.WriteHeader(&tar.Header{Name: "chart/" + rest, Mode: 0o644, Size: raw.Size()}); err != nil {
+			g.t.Fatal(err)
+		}
+		if _, err := io.Copy(w, r); err != nil {
+			g.t.Fatal(err)
+		}
+	}
+	if err := errors.Join(w.Close(), zipped.Close()); err != nil {
+		g.t.Fatal(err)
+	}
+	g.remove(folder)
+	g.write(file, b.String())
 }
 
 // load commits, fetches and loads, unless nothing happened since.

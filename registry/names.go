@@ -2,6 +2,7 @@ package registry
 
 import (
 	"fmt"
+	"net/url"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -124,4 +125,47 @@ func checkDigest(digest string) string {
 		return ""
 	}
 	return fmt.Sprintf("digest %q is not sha256: and 64 hex digits", digest)
+}
+
+// CheckChartName says what is wrong with the name of a chart; "" is nothing. It
+// becomes the name of a file and of a folder.
+func CheckChartName(name string) string {
+	bad := strings.ContainsFunc(name, func(r rune) bool {
+		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
+	})
+	switch {
+	case name == "" || len(name) > 250: // as Helm has it
+		return fmt.Sprintf("a chart's name has 1 to 250 characters, and not %d", len(name))
+	case bad || name[0] == '.' || name[0] == '-':
+		return fmt.Sprintf("%q is no name for a chart: it holds letters, digits, dashes, dots and underscores, and starts with none of the signs", name)
+	}
+	return ""
+}
+
+// CheckChartURL says what is wrong with the place that a chart is from; "" is
+// nothing.
+func CheckChartURL(place string) string {
+	u, err := url.Parse(place)
+	if err != nil {
+		return fmt.Sprintf("%q is no URL", place)
+	}
+	switch u.Scheme {
+	case "oci", "https", "http":
+		switch {
+		case u.Host == "" || u.Opaque != "":
+			return fmt.Sprintf("url %q names no host", place)
+		case u.User != nil:
+			return "a url must not hold credentials: what stands in git can be read by many"
+		case u.RawQuery != "" || u.Fragment != "":
+			return fmt.Sprintf("url %q must end with its path", place)
+		}
+		return ""
+	case "file":
+		if u.Host != "" || u.Opaque == "" || strings.HasPrefix(u.Opaque, "/") {
+			return fmt.Sprintf("url %q must be file: and a path from the root of the repository", place)
+		}
+		return ""
+	default:
+		return fmt.Sprintf("url %q starts with neither oci:, https: nor file:", place)
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
@@ -57,6 +56,9 @@ func (r *versionReader) read(ctx context.Context, name, commit, hash string) (*v
 		return nil, err
 	}
 	if err := r.readImages(ctx, v); err != nil {
+		return nil, err
+	}
+	if err := r.readSource(ctx, v); err != nil {
 		return nil, err
 	}
 	if err := r.readChart(ctx, v); err != nil {
@@ -211,31 +213,5 @@ func (r *versionReader) readImages(ctx context.Context, v *Version) error {
 	}
 	v.imagesAt = f.places
 	v.imagesFile, v.revision = path, r.revision
-	return nil
-}
-
-func (r *versionReader) readChart(ctx context.Context, v *Version) error {
-	v.folder, v.revision = r.folder, r.revision
-	top := join(r.folder, "template") + "/"
-	found := false
-	for _, e := range r.entries {
-		name, inside := strings.CutPrefix(e.path, top)
-		if !inside {
-			continue
-		}
-		data, err := r.tree.read(ctx, e, maxComponentFile)
-		if err != nil {
-			if err := r.trouble(ctx, e.path, err); err != nil {
-				return err
-			}
-			continue
-		}
-		found = found || name == "Chart.yaml"
-		v.Chart = append(v.Chart, File{Name: name, Data: data})
-	}
-	if !found {
-		r.missing(top+"Chart.yaml", "template/Chart.yml")
-	}
-	slices.SortFunc(v.Chart, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
 	return nil
 }

@@ -57,11 +57,12 @@ func loadChart(j *job) (*loadedChart, *Error) {
 }
 
 // chartFiles are the version's files without those that .helmignore names, in
-// the order in which Helm walks a folder.
+// the order in which Helm walks a folder. Of a packed chart they are all files:
+// helm package has left the others out.
 func (c *loadedChart) chartFiles() ([]*loader.BufferedFile, *Error) {
 	rules := ignore.Empty()
 	for _, f := range c.version.Chart {
-		if f.Name != ignore.HelmIgnore {
+		if f.Name != ignore.HelmIgnore || c.version.Archive != "" {
 			continue
 		}
 		parsed, err := ignore.Parse(bytes.NewReader(f.Data))
@@ -70,7 +71,9 @@ func (c *loadedChart) chartFiles() ([]*loader.BufferedFile, *Error) {
 		}
 		rules = parsed
 	}
-	rules.AddDefaults()
+	if c.version.Archive == "" {
+		rules.AddDefaults()
+	}
 
 	var files []*loader.BufferedFile
 	for _, f := range c.version.Chart {

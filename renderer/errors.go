@@ -13,14 +13,18 @@ func newError(v *registry.Version, at registry.Position, message string, cause e
 	return &Error{Component: v.Component, Version: v.Name, At: at, Message: message, Err: cause}
 }
 
-// chartPosition is a place in one of the version's files under template/.
+// chartPosition is a place in one of the chart's files.
 func chartPosition(v *registry.Version, file string, line int) registry.Position {
-	return componentPosition(v, "template/"+file, line)
+	return position(v, v.ChartFile(file), line)
 }
 
 // componentPosition is a place in one of the version's files.
 func componentPosition(v *registry.Version, file string, line int) registry.Position {
-	p := registry.Position{File: "components/" + v.Component + "/" + file, Line: line}
+	return position(v, "components/"+v.Component+"/"+file, line)
+}
+
+func position(v *registry.Version, file string, line int) registry.Position {
+	p := registry.Position{File: file, Line: line}
 	if v.Name != v1alpha1.VersionHead {
 		p.Revision = v.Component + "/" + v.Name
 	}

@@ -58,6 +58,7 @@ func hashInputs(r Request) (inputHash, error) {
 
 func hashFiles(r Request) string {
 	h := sha256.New()
+	fmt.Fprintf(h, "%q ", r.Version.Archive) // positions name it
 	for _, f := range r.Version.Chart {
 		fmt.Fprintf(h, "%d %s %d ", len(f.Name), f.Name, len(f.Data))
 		h.Write(f.Data)

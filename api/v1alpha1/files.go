@@ -6,13 +6,14 @@ import (
 
 // The kinds of files in a fleet repository.
 const (
-	KindFleet      = "Fleet"      // fleet.yaml
-	KindComponent  = "Component"  // components/NAME/component.yaml
-	KindImages     = "Images"     // components/NAME/images.yaml
-	KindLayer      = "Layer"      // layers/NN-name.yaml
-	KindCluster    = "Cluster"    // clusters/NAME/cluster.yaml
-	KindMetaConfig = "MetaConfig" // clusters/NAME/COMPONENT.yaml
-	KindApprovals  = "Approvals"  // approvals/NAME.yaml
+	KindFleet       = "Fleet"       // fleet.yaml
+	KindComponent   = "Component"   // components/NAME/component.yaml
+	KindImages      = "Images"      // components/NAME/images.yaml
+	KindChartSource = "ChartSource" // components/NAME/chart.yaml
+	KindLayer       = "Layer"       // layers/NN-name.yaml
+	KindCluster     = "Cluster"     // clusters/NAME/cluster.yaml
+	KindMetaConfig  = "MetaConfig"  // clusters/NAME/COMPONENT.yaml
+	KindApprovals   = "Approvals"   // approvals/NAME.yaml
 )
 
 // VersionHead is the version that follows the branch instead of a tag, for
@@ -120,6 +121,45 @@ type ImagePaths struct {
 	Repository string `json:"repository,omitempty"`
 	Tag        string `json:"tag,omitempty"`
 	Digest     string `json:"digest,omitempty"`
+}
+
+// ChartSource is components/NAME/chart.yaml: where the chart in template/ is from,
+// when somebody else publishes it. keelson vendor writes and checks it; what is
+// delivered are the files in template/, and nothing is downloaded for that.
+//
+// +kubebuilder:object:generate=false
+type ChartSource struct {
+	Header `json:",inline"`
+	// URL is that of an OCI repository, with the chart's name at its end
+	// (oci://registry.example/charts/coredns), that of a chart repository
+	// (https://charts.example/stable), or file:PATH from the root of the fleet
+	// repository, for a chart that was on a disk.
+	URL string `json:"url"`
+	// Name and Version of the chart, as in its Chart.yaml.
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	// Constraint is what an upgrade may choose from: ^1.45. Default: any
+	// version that is no pre-release.
+	Constraint string `json:"constraint,omitempty"`
+	// Digest of the .tgz, sha256:HEX. Left out for a folder on a disk.
+	Digest string `json:"digest,omitempty"`
+	// Files is the digest of the files in template/, as sha256sum makes it of
+	// what sha256sum prints for each of them. Left out where the .tgz is kept.
+	Files string `json:"files,omitempty"`
+	// Dependencies that the chart names and did not bring along.
+	Dependencies []ChartDependency `json:"dependencies,omitempty"`
+}
+
+// ChartDependency is a chart in charts/ that was brought from elsewhere.
+//
+// +kubebuilder:object:generate=false
+type ChartDependency struct {
+	// URL as in [ChartSource].
+	URL     string `json:"url"`
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	// Digest of the .tgz; of a folder on a disk, that of its files.
+	Digest string `json:"digest"`
 }
 
 // Layer is layers/NN-name.yaml: versions and meta-config for the clusters that

@@ -1,0 +1,160 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/archive"
+)
+
+// ChartSourceFile is the file of a component that says where its chart is from.
+const ChartSourceFile = "chart.yaml"
+
+// ChartLimits are those of the chart of a component, packed or not.
+func ChartLimits() archive.Limits {
+	return archive.Limits{Files: maxComponentFiles, Bytes: maxComponentBytes, FileBytes: maxComponentFile}
+}
+
+// DecodeChartSource reads a chart.yaml that stands at the given path.
+func DecodeChartSource(path string, data []byte) (v1alpha1.ChartSource, Problems) {
+	f := decodeChartSource(data)
+	var problems Problems
+	for _, m := range f.mistakes {
+		problems = append(problems, m.in(path, ""))
+	}
+	return f.spec, problems
+}
+
+// readChart reads template/: the folder of a chart, or a packed one.
+func (r *versionReader) readChart(ctx context.Context, v *Version) error {
+	v.folder, v.revision = r.folder, r.revision
+	top := join(r.folder, "template") + "/"
+	var files, packed []entry
+	for _, e := range r.entries {
+		if name, inside := strings.CutPrefix(e.path, top); inside {
+			files = append(files, e)
+			if path.Ext(name) == ".tgz" && !strings.Contains(name, "/") {
+				packed = append(packed, e)
+			}
+		}
+	}
+	if len(packed) > 0 {
+		return r.readArchive(ctx, v, files, packed)
+	}
+	for _, e := range files {
+		data, ok, err := r.chartFile(ctx, e)
+		if err != nil {
+			return err
+		}
+		if ok {
+			v.Chart = append(v.Chart, File{Name: strings.TrimPrefix(e.path, top), Data: data})
+		}
+	}
+	if !r.has("template/Chart.yaml") {
+		r.missing(top+"Chart.yaml", "template/Chart.yml")
+	}
+	slices.SortFunc(v.Chart, func(a, b File) int { return strings.Compare(a.Name, b.Name) })
+	return nil
+}
+
+// chartFile reads one file; not ok when it can't be read.
+func (r *versionReader) chartFile(ctx context.Context, e entry) (data []byte, ok bool, err error) {
+	data, err = r.tree.read(ctx, e, maxComponentFile)
+	if err != nil {
+		return nil, false, r.trouble(ctx, e.path, err)
+	}
+	return data, true, nil
+}
+
+// readArchive reads a chart that is packed in one .tgz.
+func (r *versionReader) readArchive(ctx context.Context, v *Version, files, packed []entry) error {
+	if r.has("template/Chart.yaml") {
+		r.hint(packed[0].path, "template/ holds a chart's folder and a packed chart, and one of them is the component's",
+			"remove this file, or all others")
+		return nil
+	}
+	if len(packed) > 1 {
+		r.hint(packed[1].path, "template/ holds more than one packed chart: "+packed[0].name+" and "+packed[1].name,
+			"keep one; a component that needs two charts is two components, or a chart with two subcharts")
+		return nil
+	}
+	for _, e := range files {
+		if e.path != packed[0].path && !isChartNote(strings.TrimPrefix(e.path, path.Dir(packed[0].path)+"/")) {
+			r.hint(e.path, "beside "+packed[0].name+" this file has no effect: the chart's files are those that are packed",
+				"remove it, or unpack the chart")
+			return nil
+		}
+	}
+	data, ok, err := r.chartFile(ctx, packed[0])
+	if err != nil || !ok {
+		return err
+	}
+	v.Archive = packed[0].name
+	r.unpack(v, packed[0].path, data)
+	return nil
+}
+
+func (r *versionReader) unpack(v *Version, at string, data []byte) {
+	if v.Source != nil && v.Source.Digest != "" && v.Source.Digest != archive.Digest(data) {
+		r.hint(at, fmt.Sprintf("the file is %s, and chart.yaml pins %s", archive.Digest(data), v.Source.Digest),
+			"keelson vendor "+r.component+" brings the pinned file back")
+		return
+	}
+	limits := ChartLimits()
+	limits.Files -= r.files
+	limits.Bytes -= r.bytes
+	_, files, err := archive.Unpack(data, limits)
+	if err != nil {
+		r.hint(at, "the packed chart can't be read: "+err.Error(), "pack it with helm package")
+		return
+	}
+	for _, f := range files {
+		v.Chart = append(v.Chart, File(f))
+	}
+	if !slices.ContainsFunc(v.Chart, func(f File) bool { return f.Name == "Chart.yaml" }) {
+		r.hint(at, "there is no Chart.yaml in the packed chart", "pack the chart's folder with helm package")
+	}
+}
+
+// isChartNote tells whether a file beside a packed chart is for people.
+func isChartNote(name string) bool {
+	if strings.Contains(name, "/") {
+		return false
+	}
+	upper := strings.ToUpper(name)
+	switch path.Ext(upper) {
+	case ".MD", ".TXT":
+		return true
+	}
+	return name[0] == '.' || upper == "LICENSE" || upper == "NOTICE" || upper == "README"
+}
+
+// readSource reads chart.yaml, which a component without a chart of somebody
+// else's doesn't have.
+func (r *versionReader) readSource(ctx context.Context, v *Version) error {
+	data, path, err := r.file(ctx, ChartSourceFile)
+	if err != nil {
+		return err
+	}
+	if data == nil {
+		if r.has("chart.yml") {
+			r.missing(path, "chart.yml")
+		}
+		return nil
+	}
+	f := decodeChartSource(data)
+	r.mistakes(path, f.mistakes)
+	if len(f.mistakes) == 0 {
+		v.Source = &f.spec
+	}
+	return nil
+}
+
+// hint reports a problem with a file, and what to do about it.
+func (r *versionReader) hint(path, message, hint string) {
+	r.problems = append(r.problems, Problem{At: Position{File: path, Revision: r.revision}, Message: message, Hint: hint})
+}
