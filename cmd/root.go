@@ -156,7 +156,7 @@ password, set KEELSON_GIT_USERNAME and KEELSON_GIT_PASSWORD.`,
 		&cobra.Group{ID: groupLoops, Title: "Keep clusters as git says:"},
 	)
 	root.AddCommand(
-		newValidate(a), newRender(a), newExplain(a), newPolicy(a),
+		newValidate(a), newRender(a), newExplain(a), newPolicy(a), newVendor(a),
 		newDiff(a), newApply(a), newStatus(a), newHistory(a),
 		newController(a),
 		newVersion(a), newWorker(a),

@@ -83,7 +83,7 @@ func (r *versionReader) readArchive(ctx context.Context, v *Version, files, pack
 		return nil
 	}
 	for _, e := range files {
-		if e.path != packed[0].path && !isChartNote(strings.TrimPrefix(e.path, path.Dir(packed[0].path)+"/")) {
+		if e.path != packed[0].path && !IsChartNote(strings.TrimPrefix(e.path, path.Dir(packed[0].path)+"/")) {
 			r.hint(e.path, "beside "+packed[0].name+" this file has no effect: the chart's files are those that are packed",
 				"remove it, or unpack the chart")
 			return nil
@@ -120,8 +120,9 @@ func (r *versionReader) unpack(v *Version, at string, data []byte) {
 	}
 }
 
-// isChartNote tells whether a file beside a packed chart is for people.
-func isChartNote(name string) bool {
+// IsChartNote tells whether a file beside a packed chart, by its name under
+// template/, is for people.
+func IsChartNote(name string) bool {
 	if strings.Contains(name, "/") {
 		return false
 	}

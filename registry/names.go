@@ -127,6 +127,10 @@ func checkDigest(digest string) string {
 	return fmt.Sprintf("digest %q is not sha256: and 64 hex digits", digest)
 }
 
+// CheckComponentName says what is wrong with the name of a component; "" is
+// nothing.
+func CheckComponentName(name string) string { return checkName(name) }
+
 // CheckChartName says what is wrong with the name of a chart; "" is nothing. It
 // becomes the name of a file and of a folder.
 func CheckChartName(name string) string {

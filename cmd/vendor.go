@@ -1,0 +1,435 @@
+package cmd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keelson-io/keelson/registry/chartsource"
+)
+
+// vendorTimeout bounds what is done for one component: a large chart over a slow line.
+const vendorTimeout = 10 * time.Minute
+
+type vendorOptions struct {
+	wanted                        chartsource.Wanted
+	plainHTTP                     []string
+	check, upgrade, packed, force bool
+}
+
+func newVendor(a *app) *cobra.Command {
+	var o vendorOptions
+	cmd := &cobra.Command{
+		Use:     "vendor [COMPONENT...]",
+		GroupID: groupGit,
+		Short:   "Keep the charts of others in git, pinned by digest",
+		Long: `Vendor brings a chart that somebody else publishes into components/COMPONENT/
+template/, with the charts that it depends on, and writes beside it chart.yaml:
+where the chart is from, its version, and its digest. What is delivered are the
+files in git; nothing is downloaded for that. Commit them, and tag the version.
+
+  vendor COMPONENT --chart …     brings a chart, or another one
+  vendor COMPONENT --version …   moves to another version
+  vendor --upgrade [COMPONENT…]  moves to the newest version that chart.yaml allows
+  vendor [COMPONENT…]            makes template/ what chart.yaml pins
+  vendor --check [COMPONENT…]    changes nothing, and tells what differs
+
+Files that somebody changed are not overwritten, and a version that was
+published again with another content is not taken, unless --force is given.
+With --packed the .tgz is kept as it is; else files stand in git one by one,
+where a pull request shows what an upgrade changes.
+
+Credentials are those of helm registry login, docker login and helm repo add.
+They are sent to the very host that they are for.
+
+Exit codes: 0 done, 1 with --check: files differ, 2 it can't be done or known.`,
+		Example: `  keelson vendor coredns --chart oci://registry.example/charts/coredns --version 1.45.0
+  keelson vendor coredns --chart coredns --chart-repo https://charts.example/stable --version ^1.45
+  keelson vendor web --chart ../charts/web
+  keelson vendor --upgrade coredns
+  keelson vendor --check -o json`,
+		Args:              args("COMPONENT...", 0, -1),
+		ValidArgsFunction: a.completeVendored,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+				return err
+			}
+			if err := o.validate(args); err != nil {
+				return err
+			}
+			return a.vendor(cmd.Context(), o, args)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.wanted.Chart, "chart", "", "the `CHART`: oci://HOST/PATH/NAME, a .tgz or a folder,\nor with --chart-repo its name")
+	f.StringVar(&o.wanted.Repository, "chart-repo", "", "`URL` of the chart repository")
+	f.StringVar(&o.wanted.Version, "version", "", "`VERSION` of the chart, or a range as ^1.45\n(default the newest)")
+	f.BoolVar(&o.upgrade, "upgrade", false, "move to the newest version that chart.yaml allows")
+	f.BoolVar(&o.check, "check", false, "change nothing, and tell what differs")
+	f.BoolVar(&o.packed, "packed", false, "keep the .tgz instead of its files")
+	f.BoolVar(&o.force, "force", false, "overwrite local changes, and take what was\npublished again")
+	f.StringSliceVar(&o.plainHTTP, "plain-http", nil, "`HOST:PORT`s to talk to without TLS")
+	for _, name := range []string{"chart-repo", "version", "plain-http"} {
+		// Only fails for a flag that does not exist.
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
+	}
+	return cmd
+}
+
+func (o *vendorOptions) validate(components []string) error {
+	brings := o.wanted.Chart != "" || o.wanted.Version != ""
+	switch {
+	case o.wanted.Repository != "" && o.wanted.Chart == "":
+		return usagef("--chart-repo needs the chart's name with --chart")
+	case brings && len(components) != 1:
+		return usagef("--chart and --version are for one component: name it")
+	case brings && o.check, o.upgrade && o.check:
+		return usagef("--check changes nothing: leave --chart, --version and --upgrade out")
+	case brings && o.upgrade:
+		return usagef("--upgrade takes the newest version that chart.yaml allows: leave --chart and --version out")
+	case o.packed && o.wanted.Chart == "":
+		return usagef("--packed is decided with --chart; chart.yaml remembers it")
+	}
+	return nil
+}
+
+// vendored is what became of one component.
+type vendored struct {
+	Component string `json:"component"`
+	Chart     string `json:"chart,omitempty"`
+	Version   string `json:"version,omitempty"`
+	// Was is the version before, where it was another.
+	Was    string `json:"was,omitempty"`
+	URL    string `json:"url,omitempty"`
+	Digest string `json:"digest,omitempty"`
+	// State is "pinned" (as chart.yaml says, nothing was changed), "written",
+	// "differs" (and was not changed) or "failed".
+	State       string                   `json:"state"`
+	Differences []chartsource.Difference `json:"differences,omitempty"`
+	Warnings    []string                 `json:"warnings,omitempty"`
+	Error       string                   `json:"error,omitempty"`
+
+	err error
+}
+
+// The states of [vendored].
+const (
+	vendorPinned  = "pinned"
+	vendorWritten = "written"
+	vendorDiffers = "differs"
+	vendorFailed  = "failed"
+)
+
+func (a *app) vendor(ctx context.Context, o vendorOptions, components []string) (err error) {
+	if a.revision != "" {
+		return usagef("vendor works on the files in the work tree: leave --revision out")
+	}
+	tree, err := chartsource.OpenTree(a.repo)
+	if err != nil {
+		return fmt.Errorf("vendor needs a work tree, in the folder of --repo: %w", err)
+	}
+	defer func() { err = errors.Join(err, tree.Close()) }()
+	if len(components) == 0 {
+		if components, err = tree.Components(); err != nil {
+			return err
+		}
+	}
+	p := newProgress(a)
+	client, err := chartsource.New(chartsource.Options{
+		RegistryConfigs: registryConfigs(), RepositoryConfig: cmp.Or(os.Getenv("HELM_REPOSITORY_CONFIG"), helmConfig("repositories.yaml")),
+		PlainHTTP: o.plainHTTP, UserAgent: "keelson/" + cmp.Or(a.env.Version, "dev"), Root: a.repo,
+		Progress: func(what string) { p.say(what) },
+	})
+	if err != nil {
+		return err
+	}
+	v := &vendoring{options: o, tree: tree, client: client}
+	list := []*vendored{}
+	for _, name := range slices.Compact(slices.Sorted(slices.Values(components))) {
+		list = append(list, v.component(ctx, name))
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	p.clear()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return a.showVendored(list)
+}
+
+// registryConfigs are the files with credentials for registries, as helm reads them.
+func registryConfigs() []string {
+	files := []string{cmp.Or(os.Getenv("HELM_REGISTRY_CONFIG"), helmConfig(filepath.Join("registry", "config.json")))}
+	if dir := os.Getenv("DOCKER_CONFIG"); dir != "" {
+		files = append(files, filepath.Join(dir, "config.json"))
+	} else if home, err := os.UserHomeDir(); err == nil {
+		files = append(files, filepath.Join(home, ".docker", "config.json"))
+	}
+	return slices.DeleteFunc(files, func(f string) bool { return f == "" })
+}
+
+// helmConfig is a file of helm's settings, or "" when nobody is at home.
+func helmConfig(name string) string {
+	if dir := os.Getenv("HELM_CONFIG_HOME"); dir != "" {
+		return filepath.Join(dir, name)
+	}
+	dir, err := os.UserConfigDir()
+	if home, homeErr := os.UserHomeDir(); runtime.GOOS == "darwin" && homeErr == nil {
+		dir, err = filepath.Join(home, "Library", "Preferences"), nil
+	}
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(dir, "helm", name)
+}
+
+// vendoring works on the components of one work tree.
+type vendoring struct {
+	options vendorOptions
+	tree    *chartsource.Tree
+	client  *chartsource.Client
+}
+
+func (v *vendoring) component(ctx context.Context, name string) *vendored {
+	ctx, cancel := context.WithTimeout(ctx, vendorTimeout)
+	defer cancel()
+	out := &vendored{Component: name}
+	if err := v.one(ctx, out); err != nil {
+		out.State, out.err, out.Error = vendorFailed, err, err.Error()
+	}
+	return out
+}
+
+func (v *vendoring) one(ctx context.Context, out *vendored) error {
+	c, err := v.tree.Component(out.Component)
+	if err != nil {
+		return err
+	}
+	if c.Source == nil && v.options.wanted.Chart == "" {
+		return fmt.Errorf("components/%s has no chart.yaml: its chart is its own, or comes with --chart", c.Name)
+	}
+	if c.Source != nil {
+		out.describe(c.Source.Name, c.Source.Version, c.Source.URL, c.Source.Digest)
+		if v.ownFiles(c, out) {
+			return nil
+		}
+	}
+	chart, err := v.chart(ctx, c)
+	if err != nil {
+		return err
+	}
+	out.describe(chart.Source.Name, chart.Source.Version, chart.Source.URL, chart.Source.Digest)
+	out.Warnings = chart.Warnings
+	if c.Source != nil && c.Source.Version != chart.Source.Version {
+		out.Was = c.Source.Version
+	}
+	packed := v.options.packed || v.options.wanted.Chart == "" && c.Packed()
+	out.Differences = c.Compare(chart, packed)
+	switch {
+	case len(out.Differences) == 0:
+		out.State = vendorPinned
+		return nil
+	case v.options.check:
+		out.State = vendorDiffers
+		return nil
+	}
+	if err := v.mayWrite(ctx, c, chart); err != nil {
+		return err
+	}
+	if packed {
+		if err := chart.CanPack(); err != nil {
+			return err
+		}
+	}
+	if err := v.tree.Write(c, chart, packed); err != nil {
+		return err
+	}
+	out.State, out.Differences = vendorWritten, nil
+	return v.look(out)
+}
+
+func (out *vendored) describe(chart, version, url, digest string) {
+	out.Chart, out.Version, out.URL, out.Digest = chart, version, url, digest
+}
+
+// ownFiles judges a chart from a disk: where it was is of no use to others, so it is
+// compared with its own sums.
+func (v *vendoring) ownFiles(c *chartsource.Component, out *vendored) bool {
+	if !strings.HasPrefix(c.Source.URL, "file:") || v.options.wanted != (chartsource.Wanted{}) {
+		return false
+	}
+	out.State = vendorPinned
+	if len(c.Files) == 0 || c.Touched() {
+		out.State = vendorDiffers
+		out.Differences = []chartsource.Difference{{File: "template/", State: "changed"}}
+		if !v.options.check {
+			out.State, out.err = vendorFailed, fmt.Errorf("template/ is not as it was brought from a disk (%s): bring it again with --chart", c.Source.URL)
+			out.Error = out.err.Error()
+		}
+	}
+	return true
+}
+
+// chart reads the chart that is asked for.
+func (v *vendoring) chart(ctx context.Context, c *chartsource.Component) (*chartsource.Chart, error) {
+	want := v.options.wanted
+	if want.Chart == "" && want.Version == "" && !v.options.upgrade {
+		return v.client.Fetch(ctx, *c.Source)
+	}
+	if want.Chart == "" {
+		if strings.HasPrefix(c.Source.URL, "file:") {
+			return nil, fmt.Errorf("the chart is from a disk (%s), where there are no versions: bring another with --chart", c.Source.URL)
+		}
+		want = chartsource.From(*c.Source)
+		want.Version = cmp.Or(v.options.wanted.Version, c.Source.Constraint)
+	}
+	return v.client.Resolve(ctx, want)
+}
+
+// mayWrite says why template/ must not be replaced.
+func (v *vendoring) mayWrite(ctx context.Context, c *chartsource.Component, chart *chartsource.Chart) error {
+	if v.options.force {
+		return nil
+	}
+	was, is := c.Source, chart.Source
+	if was != nil && was.URL == is.URL && was.Name == is.Name && was.Version == is.Version && was.Digest != is.Digest && was.Digest != "" {
+		return fmt.Errorf("%w: %s %s was %s, and is %s now; --force takes it",
+			chartsource.ErrMoved, is.Name, is.Version, was.Digest, is.Digest)
+	}
+	if !c.Touched() {
+		return nil
+	}
+	return fmt.Errorf("template/ holds what keelson vendor did not write there: %s; --force overwrites it", v.touched(ctx, c))
+}
+
+// touched names the files that somebody changed.
+func (v *vendoring) touched(ctx context.Context, c *chartsource.Component) string {
+	var names []string
+	if c.Source == nil {
+		for _, f := range c.Files {
+			names = append(names, path.Join("template", f.Name))
+		}
+		return few(names)
+	}
+	chart, err := v.client.Fetch(ctx, *c.Source)
+	if err != nil {
+		return "its sums are not those in chart.yaml (which files differ is not known: " + err.Error() + ")"
+	}
+	for _, d := range c.Compare(chart, c.Packed()) {
+		names = append(names, d.File+" ("+d.State+")")
+	}
+	return few(names)
+}
+
+// look warns of what will keep a chart that was written from being delivered.
+func (v *vendoring) look(out *vendored) error {
+	c, err := v.tree.Component(out.Component)
+	if err != nil {
+		return err
+	}
+	ignored, err := v.tree.Ignored(c)
+	if err != nil {
+		return err
+	}
+	if len(ignored) > 0 {
+		out.Warnings = append(out.Warnings, "a .gitignore keeps files of the chart out of git: "+few(ignored)+"; add them with git add -f")
+	}
+	if !v.tree.HasSpec(out.Component) {
+		out.Warnings = append(out.Warnings, fmt.Sprintf("components/%s/component.yaml is missing: it says into which namespace the chart goes", out.Component))
+	}
+	return nil
+}
+
+func (a *app) showVendored(list []*vendored) error {
+	failed, differs := 0, 0
+	for _, v := range list {
+		switch v.State {
+		case vendorFailed:
+			failed++
+		case vendorDiffers:
+			differs++
+		}
+	}
+	if failed == 1 && len(list) == 1 && a.output == outputText {
+		return fmt.Errorf("component %s: %w", list[0].Component, list[0].err)
+	}
+	if a.output != outputText {
+		if err := a.encode(list); err != nil {
+			return err
+		}
+	} else if err := a.write([]byte(a.vendoredText(list))); err != nil {
+		return err
+	}
+	switch {
+	case failed > 0:
+		return fmt.Errorf("%s of %d failed", plural(failed, "component", "components"), len(list))
+	case differs > 0:
+		return errFound
+	}
+	return nil
+}
+
+func (a *app) vendoredText(list []*vendored) string {
+	if len(list) == 0 {
+		return "no component has a chart.yaml: bring a chart with --chart\n"
+	}
+	t := &table{
+		columns: []column{{title: "COMPONENT"}, {title: "CHART"}, {title: "VERSION"}, {title: "STATE"}, {title: "FROM", least: 24, tail: true}},
+		paint:   a.colored(a.env.Out), width: a.env.Columns(a.env.Out),
+	}
+	looks := map[string]style{vendorPinned: green, vendorWritten: green, vendorDiffers: yellow, vendorFailed: red}
+	for _, v := range list {
+		version := oneLine(v.Version)
+		if v.Was != "" {
+			version = oneLine(v.Was + " → " + v.Version)
+		}
+		r := row{cells: []cell{
+			{text: oneLine(v.Component)}, {text: oneLine(v.Chart)}, {text: version}, {text: v.State, style: looks[v.State]}, {text: oneLine(v.URL)},
+		}}
+		if v.err != nil {
+			r.notes = append(r.notes, cell{text: oneLine(v.Error), style: red})
+		}
+		for _, d := range v.Differences {
+			r.notes = append(r.notes, cell{text: oneLine(d.State + " " + path.Join("components", v.Component, d.File)), style: yellow})
+		}
+		for _, w := range v.Warnings {
+			r.notes = append(r.notes, cell{text: oneLine("warning: " + w), style: yellow})
+		}
+		t.rows = append(t.rows, r)
+	}
+	return t.String()
+}
+
+// completeVendored completes the components with a chart.yaml; with --chart, all.
+func (a *app) completeVendored(cmd *cobra.Command, taken []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	const nothing = cobra.ShellCompDirectiveNoFileComp
+	if a.configure(cmd) != nil {
+		return nil, nothing
+	}
+	tree, err := chartsource.OpenTree(a.repo)
+	if err != nil {
+		return nil, nothing
+	}
+	defer func() { _ = tree.Close() }() // nothing was written
+	var names []string
+	if chart, err := cmd.Flags().GetString("chart"); err == nil && chart != "" {
+		names, err = tree.Folders()
+		if err != nil {
+			return nil, nothing
+		}
+	} else if names, err = tree.Components(); err != nil {
+		return nil, nothing
+	}
+	return without(names, taken), nothing
+}
