@@ -103,32 +103,55 @@ func TestRefused(t *testing.T) {
 		want  chartsource.Wanted
 		fails string
 	}{
-		"OtherName":     {why: "The index promises web.", files: map[string][]byte{"/stable/index.yaml": index("web", "1.0.0", "x.tgz"), "/stable/x.tgz": pack(t, "evil", "1.0.0")}, fails: `another chart: "evil"`},
-		"OtherVersion":  {why: "And 1.0.0.", files: map[string][]byte{"/stable/index.yaml": index("web", "1.0.0", "x.tgz"), "/stable/x.tgz": pack(t, "web", "0.9.0")}, fails: `version "0.9.0"`},
-		"NoTgz":         {why: "A page that says sorry.", files: map[string][]byte{"/stable/index.yaml": index("web", "1.0.0", "x.tgz"), "/stable/x.tgz": []byte("<html>sorry")}, fails: "not a gzipped tar"},
-		"WrongDigest":   {why: "The file is not the one of the index.", files: map[string][]byte{"/stable/index.yaml": []byte("entries: {web: [{version: 1.0.0, urls: [x.tgz], digest: '" + strings.Repeat("0", 64) + "'}]}"), "/stable/x.tgz": good}, fails: "the index says sha256:0000"},
-		"NoFile":        {why: "The index is older than the files.", files: map[string][]byte{"/stable/index.yaml": index("web", "1.0.0", "x.tgz")}, fails: "404"},
-		"NoURL":         {why: "Nowhere.", files: map[string][]byte{"/stable/index.yaml": []byte("entries: {web: [{version: 1.0.0}]}")}, fails: "has no URL"},
-		"FileURL":       {why: "An index must not read this machine's files.", files: map[string][]byte{"/stable/index.yaml": index("web", "1.0.0", "file:///etc/passwd")}, fails: `starts with "file"`},
-		"URLPassword":   {why: "Nor bring credentials along.", files: map[string][]byte{"/stable/index.yaml": index("web", "1.0.0", "https://a:b@127.0.0.1/x")}, fails: "credentials in it"},
-		"PlainURL":      {why: "Nor lead away from TLS.", files: map[string][]byte{"/stable/index.yaml": index("web", "1.0.0", "http://127.0.0.1:1/x.tgz")}, fails: "without TLS"},
-		"NoChart":       {why: "Another name.", files: map[string][]byte{"/stable/index.yaml": index("other", "1.0.0", "x.tgz")}, fails: `has no chart "web"`},
-		"NullEntry":     {why: "An index by hand.", files: map[string][]byte{"/stable/index.yaml": []byte("entries: {web: [null]}")}, fails: `has no chart "web"`},
-		"NoIndex":       {why: "No chart repository.", files: map[string][]byte{}, fails: "404"},
-		"BrokenIndex":   {why: "No YAML.", files: map[string][]byte{"/stable/index.yaml": []byte("entries: [")}, fails: "read the index"},
-		"AliasBomb":     {why: "YAML that unfolds for ever.", files: map[string][]byte{"/stable/index.yaml": aliasBomb()}, fails: "read the index"},
-		"NamePath":      {why: "A name that climbs.", want: chartsource.Wanted{Chart: "../web", Repository: "https://127.0.0.1:1"}, fails: "is no name for a chart"},
-		"NameHidden":    {why: "A name that hides.", want: chartsource.Wanted{Chart: ".git", Repository: "https://127.0.0.1:1"}, fails: "is no name for a chart"},
-		"URLUser":       {why: "It would stand in git.", want: chartsource.Wanted{Chart: "web", Repository: "https://user:hunter2@127.0.0.1:1"}, fails: "must not hold credentials"},
-		"Scheme":        {why: "Neither of the two.", want: chartsource.Wanted{Chart: "web", Repository: "ftp://127.0.0.1"}, fails: "starts with neither"},
-		"ChartURL":      {why: "helm pull takes this; here it could not be upgraded.", want: chartsource.Wanted{Chart: "https://127.0.0.1:1/web-1.0.0.tgz"}, fails: "a chart repository is given apart"},
-		"Tag":           {why: "Two places for a version.", want: chartsource.Wanted{Chart: "oci://127.0.0.1:1/web:1.0.0"}, fails: "--version"},
-		"Image":         {why: "A registry holds more than charts.", push: func(t testing.TB, s *server) { t.Helper(); s.pushManifest(t, "web", "1.0.0", map[string]any{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": s.blob(t, "web", "application/vnd.oci.image.config.v1+json", []byte(`{}`)), "layers": []any{s.blob(t, "web", "application/vnd.oci.image.layer.v1.tar+gzip", good)}}) }, fails: "is no chart"},
-		"TwoCharts":     {why: "Which one?", push: func(t testing.TB, s *server) { t.Helper(); l := s.blob(t, "web", "application/vnd.cncf.helm.chart.content.v1.tar+gzip", good); s.pushManifest(t, "web", "1.0.0", map[string]any{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": l, "layers": []any{l, l}}) }, fails: "it has 2 layers"},
-		"WrongBlob":     {why: "A registry that gives another blob.", push: func(t testing.TB, s *server) { t.Helper(); s.push(t, "web", "1.0.0", good); s.tamper(answerBlobs(pack(t, "web", "1.0.0", "x", "y"))) }, fails: "what came is sha256:"},
-		"HugeBlob":      {why: "Or never stops.", push: func(t testing.TB, s *server) { t.Helper(); s.push(t, "web", "1.0.0", good); s.tamper(endless("/blobs/", "", 0)) }, fails: "larger than 50 MiB"},
-		"LyingBlob":     {why: "Or says that it will.", push: func(t testing.TB, s *server) { t.Helper(); s.push(t, "web", "1.0.0", good); s.tamper(endless("/blobs/", "", 1<<40)) }, fails: "larger than 50 MiB"},
-		"HugeManifest":  {why: "Or has one of a gigabyte.", push: func(t testing.TB, s *server) { t.Helper(); s.push(t, "web", "1.0.0", good); s.tamper(endless("/manifests/", "application/vnd.oci.image.manifest.v1+json", 1<<30)) }, fails: "larger than 4 MiB"},
+		"OtherName":    {why: "The index promises web.", files: map[string][]byte{"/stable/index.yaml": index("web", "1.0.0", "x.tgz"), "/stable/x.tgz": pack(t, "evil", "1.0.0")}, fails: `another chart: "evil"`},
+		"OtherVersion": {why: "And 1.0.0.", files: map[string][]byte{"/stable/index.yaml": index("web", "1.0.0", "x.tgz"), "/stable/x.tgz": pack(t, "web", "0.9.0")}, fails: `version "0.9.0"`},
+		"NoTgz":        {why: "A page that says sorry.", files: map[string][]byte{"/stable/index.yaml": index("web", "1.0.0", "x.tgz"), "/stable/x.tgz": []byte("<html>sorry")}, fails: "not a gzipped tar"},
+		"WrongDigest":  {why: "The file is not the one of the index.", files: map[string][]byte{"/stable/index.yaml": []byte("entries: {web: [{version: 1.0.0, urls: [x.tgz], digest: '" + strings.Repeat("0", 64) + "'}]}"), "/stable/x.tgz": good}, fails: "the index says sha256:0000"},
+		"NoFile":       {why: "The index is older than the files.", files: map[string][]byte{"/stable/index.yaml": index("web", "1.0.0", "x.tgz")}, fails: "404"},
+		"NoURL":        {why: "Nowhere.", files: map[string][]byte{"/stable/index.yaml": []byte("entries: {web: [{version: 1.0.0}]}")}, fails: "has no URL"},
+		"FileURL":      {why: "An index must not read this machine's files.", files: map[string][]byte{"/stable/index.yaml": index("web", "1.0.0", "file:///etc/passwd")}, fails: `starts with "file"`},
+		"URLPassword":  {why: "Nor bring credentials along.", files: map[string][]byte{"/stable/index.yaml": index("web", "1.0.0", "https://a:b@127.0.0.1/x")}, fails: "credentials in it"},
+		"PlainURL":     {why: "Nor lead away from TLS.", files: map[string][]byte{"/stable/index.yaml": index("web", "1.0.0", "http://127.0.0.1:1/x.tgz")}, fails: "without TLS"},
+		"NoChart":      {why: "Another name.", files: map[string][]byte{"/stable/index.yaml": index("other", "1.0.0", "x.tgz")}, fails: `has no chart "web"`},
+		"NullEntry":    {why: "An index by hand.", files: map[string][]byte{"/stable/index.yaml": []byte("entries: {web: [null]}")}, fails: `has no chart "web"`},
+		"NoIndex":      {why: "No chart repository.", files: map[string][]byte{}, fails: "404"},
+		"BrokenIndex":  {why: "No YAML.", files: map[string][]byte{"/stable/index.yaml": []byte("entries: [")}, fails: "read the index"},
+		"AliasBomb":    {why: "YAML that unfolds for ever.", files: map[string][]byte{"/stable/index.yaml": aliasBomb()}, fails: "read the index"},
+		"NamePath":     {why: "A name that climbs.", want: chartsource.Wanted{Chart: "../web", Repository: "https://127.0.0.1:1"}, fails: "is no name for a chart"},
+		"NameHidden":   {why: "A name that hides.", want: chartsource.Wanted{Chart: ".git", Repository: "https://127.0.0.1:1"}, fails: "is no name for a chart"},
+		"URLUser":      {why: "It would stand in git.", want: chartsource.Wanted{Chart: "web", Repository: "https://user:hunter2@127.0.0.1:1"}, fails: "must not hold credentials"},
+		"Scheme":       {why: "Neither of the two.", want: chartsource.Wanted{Chart: "web", Repository: "ftp://127.0.0.1"}, fails: "starts with neither"},
+		"ChartURL":     {why: "helm pull takes this; here it could not be upgraded.", want: chartsource.Wanted{Chart: "https://127.0.0.1:1/web-1.0.0.tgz"}, fails: "a chart repository is given apart"},
+		"Tag":          {why: "Two places for a version.", want: chartsource.Wanted{Chart: "oci://127.0.0.1:1/web:1.0.0"}, fails: "--version"},
+		"Image": {why: "A registry holds more than charts.", push: func(t testing.TB, s *server) {
+			t.Helper()
+			s.pushManifest(t, "web", "1.0.0", map[string]any{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": s.blob(t, "web", "application/vnd.oci.image.config.v1+json", []byte(`{}`)), "layers": []any{s.blob(t, "web", "application/vnd.oci.image.layer.v1.tar+gzip", good)}})
+		}, fails: "is no chart"},
+		"TwoCharts": {why: "Which one?", push: func(t testing.TB, s *server) {
+			t.Helper()
+			l := s.blob(t, "web", "application/vnd.cncf.helm.chart.content.v1.tar+gzip", good)
+			s.pushManifest(t, "web", "1.0.0", map[string]any{"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "config": l, "layers": []any{l, l}})
+		}, fails: "it has 2 layers"},
+		"WrongBlob": {why: "A registry that gives another blob.", push: func(t testing.TB, s *server) {
+			t.Helper()
+			s.push(t, "web", "1.0.0", good)
+			s.tamper(answerBlobs(pack(t, "web", "1.0.0", "x", "y")))
+		}, fails: "what came is sha256:"},
+		"HugeBlob": {why: "Or never stops.", push: func(t testing.TB, s *server) {
+			t.Helper()
+			s.push(t, "web", "1.0.0", good)
+			s.tamper(endless("/blobs/", "", 0))
+		}, fails: "larger than 50 MiB"},
+		"LyingBlob": {why: "Or says that it will.", push: func(t testing.TB, s *server) {
+			t.Helper()
+			s.push(t, "web", "1.0.0", good)
+			s.tamper(endless("/blobs/", "", 1<<40))
+		}, fails: "larger than 50 MiB"},
+		"HugeManifest": {why: "Or has one of a gigabyte.", push: func(t testing.TB, s *server) {
+			t.Helper()
+			s.push(t, "web", "1.0.0", good)
+			s.tamper(endless("/manifests/", "application/vnd.oci.image.manifest.v1+json", 1<<30))
+		}, fails: "larger than 4 MiB"},
 		"EndlessTags":   {why: "Or has page after page of nothing.", push: func(t testing.TB, s *server) { t.Helper(); s.tamper(endlessTags) }, want: chartsource.Wanted{Version: "^1"}, fails: "more than 20000 tags"},
 		"Unknown":       {why: "Nothing there.", push: func(testing.TB, *server) {}, fails: "not found"},
 		"MissingFolder": {why: "A folder that is not there.", want: chartsource.Wanted{Chart: "/no/such/chart"}, fails: "no such file"},

@@ -226,3 +226,13 @@ func basic(w http.ResponseWriter, r *http.Request) bool {
 	http.Error(w, "who is it?", http.StatusUnauthorized)
 	return true
 }
+
+// refuse is a network that is down, and to which only TLS is spoken.
+type refuse struct{ t *testing.T }
+
+func (r refuse) RoundTrip(q *http.Request) (*http.Response, error) {
+	if q.URL.Scheme != "https" {
+		r.t.Errorf("a request for %s", q.URL)
+	}
+	return nil, errors.New("the network is down")
+}

@@ -343,11 +343,32 @@ func formatSource(s v1alpha1.ChartSource) ([]byte, error) {
 // Ignored returns the files in a component's folder that git add would leave
 // out, by the .gitignore of the repository and of the chart itself.
 func (t *Tree) Ignored(c *Component) ([]string, error) {
+	patterns, err := t.ignores(c)
+	if err != nil {
+		return nil, err
+	}
+	matcher := gitignore.NewMatcher(patterns)
+	var out []string
+	for _, f := range c.Files {
+		full := append([]string{"components", c.Name, "template"}, strings.Split(f.Name, "/")...)
+		for i := range full {
+			if matcher.Match(full[:i+1], i+1 < len(full)) {
+				out = append(out, path.Join(full...))
+				break
+			}
+		}
+	}
+	return out, nil
+}
+
+// ignores are the patterns that hold for the component's files, those of the
+// folders above first.
+func (t *Tree) ignores(c *Component) ([]gitignore.Pattern, error) {
 	var patterns []gitignore.Pattern
-	add := func(domain []string, data []byte) {
+	add := func(folder []string, data []byte) {
 		for line := range strings.SplitSeq(string(data), "\n") {
 			if line = strings.TrimRight(line, "\r"); line != "" && !strings.HasPrefix(line, "#") {
-				patterns = append(patterns, gitignore.ParsePattern(line, domain))
+				patterns = append(patterns, gitignore.ParsePattern(line, folder))
 			}
 		}
 	}
@@ -359,30 +380,14 @@ func (t *Tree) Ignored(c *Component) ([]string, error) {
 		}
 		add(above[:i], data)
 	}
-	template := append(above, "template")
 	inside := map[string][]byte{}
 	for _, f := range c.Files {
 		if path.Base(f.Name) == ".gitignore" {
-			inside[path.Dir(f.Name)] = f.Data
+			inside[path.Join("components", c.Name, "template", path.Dir(f.Name))] = f.Data
 		}
 	}
-	for _, dir := range slices.Sorted(maps.Keys(inside)) { // those above come first
-		domain := slices.Clone(template)
-		if dir != "." {
-			domain = append(domain, strings.Split(dir, "/")...)
-		}
-		add(domain, inside[dir])
+	for _, folder := range slices.Sorted(maps.Keys(inside)) {
+		add(strings.Split(folder, "/"), inside[folder])
 	}
-	matcher := gitignore.NewMatcher(patterns)
-	var out []string
-	for _, f := range c.Files {
-		full := append(slices.Clone(template), strings.Split(f.Name, "/")...)
-		for i := range full {
-			if matcher.Match(full[:i+1], i+1 < len(full)) {
-				out = append(out, path.Join(full...))
-				break
-			}
-		}
-	}
-	return out, nil
+	return patterns, nil
 }
