@@ -157,9 +157,18 @@ func stringAt(m map[string]any, key string) string {
 }
 
 func annotation(content map[string]any, name string) string {
+	return stringAt(annotations(content), name)
+}
+
+func hasAnnotation(content map[string]any, name string) bool {
+	_, ok := annotations(content)[name]
+	return ok
+}
+
+func annotations(content map[string]any) map[string]any {
 	meta, _ := content["metadata"].(map[string]any)
-	annotations, _ := meta["annotations"].(map[string]any)
-	return stringAt(annotations, name)
+	all, _ := meta["annotations"].(map[string]any)
+	return all
 }
 
 // scopes tells cluster-scoped kinds: by the definitions in the target itself,

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/release"
 	"helm.sh/helm/v3/pkg/releaseutil"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -74,7 +75,12 @@ func (c *loadedChart) target(files map[string]string, scoped map[schema.GroupKin
 // crdDocuments are the objects of crds/, which Helm does not treat as templates.
 func (c *loadedChart) crdDocuments(t *Target) ([]document, *Error) {
 	var docs []document
+	seen := map[*chart.File]bool{}
 	for _, crd := range c.chart.CRDObjects() {
+		if seen[crd.File] { // of a subchart under two aliases: Helm installs it once
+			continue
+		}
+		seen[crd.File] = true
 		src := templateSource{file: c.fileName(crd.File, crd.Filename), text: string(crd.File.Data)}
 		d, err := c.documents(src, src.text, t)
 		if err != nil {
@@ -168,8 +174,8 @@ func (c *loadedChart) sortDocuments(docs []document, t *Target) (objects, hooks 
 	heads := map[string]string{}
 	for i, d := range docs {
 		annotations := map[string]string{}
-		if v := annotation(d.content, release.HookAnnotation); v != "" {
-			annotations[release.HookAnnotation] = v
+		if hasAnnotation(d.content, release.HookAnnotation) { // an empty one is unknown to Helm
+			annotations[release.HookAnnotation] = annotation(d.content, release.HookAnnotation)
 		}
 		head, cause := json.Marshal(map[string]any{
 			"apiVersion": "v1",
