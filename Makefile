@@ -98,6 +98,10 @@ test-unit: ## run the tests that need no API server (go test -short): the quick 
 		(set -x; go test -C $${p%%:*} -short -shuffle=on $${p#*:})
 	done
 
+.PHONY: fidelity
+fidelity: bin/helm ## compare what is rendered with helm template, the command, on every chart and set of values
+	(set -x; KEELSON_HELM='$(CURDIR)/bin/helm' go test -count=1 -run='^(TestFidelity|TestVendoredIsHelms)$$' ./renderer)
+
 .PHONY: oracle
 oracle: lab bin/sops ## check TRIPLES (20000) random plans against a real API server, and decryption against the real sops
 	@assets=$$(bin/lab assets)
@@ -177,6 +181,11 @@ bin/controller-gen: tool := sigs.k8s.io/controller-tools/cmd/controller-gen
 bin/gofumpt:        tool := mvdan.cc/gofumpt
 bin/goimports:      tool := golang.org/x/tools/cmd/goimports
 bin/golangci-lint:  tool := github.com/golangci/golangci-lint/v2/cmd/golangci-lint
+
+# Of the version whose library is built in, with what that was released with.
+bin/helm: go.mod
+	GOBIN='$(CURDIR)/bin' go install "helm.sh/helm/v3/cmd/helm@$$(go list -m -f '{{.Version}}' helm.sh/helm/v3)"
+	@touch $@
 
 bin/controller-gen bin/gofumpt bin/goimports bin/golangci-lint: tools/go.mod tools/go.sum
 	go build -C tools -trimpath -o ../$@ $(tool)

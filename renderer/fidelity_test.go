@@ -4,18 +4,23 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"log"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
 	"helm.sh/helm/v3/pkg/action"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/release"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
@@ -25,108 +30,248 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// TestFidelity compares with Helm's own install action, as helm template runs
-// it, on public charts: what users know of their charts must stay true.
+// TestFidelity compares with helm template, object for object: what users know of
+// their charts must stay true. The oracle is Helm's install action, as the helm
+// command runs it, and with KEELSON_HELM that command itself (make fidelity).
+//
+// testdata/fidelity/*.txtar start with a sentence that says why, then hold
+//
+//	PATH, crlf PATH, bom PATH   a file of the chart, with these line ends or this mark
+//	pack FILE.tgz FOLDER        packs a folder of the chart, and removes it
+//	from FOLDER                 the chart instead, and an images.yaml beside it
+//	api VERSION                 that the cluster serves, besides Helm's defaults
+//	values NAME                 a set of values; where NAME starts with fails, both must fail
+//
+// The chart's own values are one more set.
 func TestFidelity(t *testing.T) {
 	t.Parallel()
-	charts := filepath.Join("..", "..", "shared", "charts")
-	if _, err := os.Stat(charts); err != nil {
-		t.Skip("no public charts here")
+	cases, err := filepath.Glob("testdata/fidelity/*.txtar")
+	if err != nil || len(cases) < 25 {
+		t.Fatalf("%d cases, %v; want at least 25", len(cases), err)
 	}
-	cases := []struct{ chart, name, values string }{
-		{"alertmanager", "defaults", ``},
-		{"alertmanager", "everything", `
-replicaCount: 3
-ingress: {enabled: true, hosts: [{host: a.example, paths: [{path: /, pathType: Prefix}]}]}
-podDisruptionBudget: {maxUnavailable: 1}
-autoscaling: {enabled: true}
-persistence: {enabled: false}
-config: {global: {resolve_timeout: 5m}, templates: null}
-configmapReload: {enabled: true}
-extraObjects: []
-`},
-		{"coredns", "defaults", ``},
-		{"coredns", "autoscaled", `
-replicaCount: 2
-isClusterService: true
-service: {clusterIP: 10.0.0.10}
-autoscaler: {enabled: true, coresPerReplica: 128}
-prometheus: {service: {enabled: true}, monitor: {enabled: true}}
-podDisruptionBudget: {maxUnavailable: 1}
-tolerations: [{key: a, operator: Exists}]
-livenessProbe: {enabled: false}
-deployment: {skipConfig: false}
-resources: null
-`},
-		{"kube-state-metrics", "defaults", ``},
-		{"kube-state-metrics", "sharded", `
-replicas: 3
-autosharding: {enabled: true}
-rbac: {useClusterRole: true}
-prometheus: {monitor: {enabled: true}}
-podDisruptionBudget: {minAvailable: 1}
-networkPolicy: {enabled: true}
-collectors: [pods, nodes, services]
-`},
-		{"metrics-server", "defaults", ``},
-		{"metrics-server", "production", `
-replicas: 2
-podDisruptionBudget: {enabled: true, minAvailable: 1}
-serviceMonitor: {enabled: true}
-addonResizer: {enabled: true}
-tls: {type: helm}
-apiService: {insecureSkipTLSVerify: false}
-`},
-		{"prometheus-node-exporter", "defaults", ``},
-		{"prometheus-node-exporter", "monitored", `
-prometheus: {monitor: {enabled: true}}
-networkPolicy: {enabled: true}
-kubeRBACProxy: {enabled: true}
-hostNetwork: false
-extraArgs: ["--collector.diskstats"]
-tolerations: []
-`},
-	}
-	for _, tc := range cases {
-		t.Run(tc.chart+"/"+tc.name, func(t *testing.T) {
+	for _, file := range cases {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			t.Parallel()
-			dir := filepath.Join(charts, tc.chart)
-			var values map[string]any
-			if err := yaml.Unmarshal([]byte(tc.values), &values); err != nil {
-				t.Fatal(err)
-			}
-			caps := renderer.DefaultCapabilities()
-			// Helm always offers its defaults and more on top; Keelson offers
-			// what the cluster serves. Offer the same to both.
-			caps.APIVersions = append(caps.APIVersions, chartutil.DefaultVersionSet...)
-			caps.APIVersions = append(caps.APIVersions, "monitoring.coreos.com/v1")
-
-			got, err := renderer.New().Render(t.Context(), renderer.Request{
-				Version:      readVersion(t, dir, tc.chart),
-				Values:       registry.ValuesFrom(values),
-				Capabilities: caps,
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			want, hooks := helmTemplate(t, dir, tc.chart, values, caps)
-			// Certificates that a chart makes up can't be the same twice.
-			opts := cmp.Options{cmp.FilterPath(func(p cmp.Path) bool {
-				return strings.Contains(tc.values, "type: helm") && generated(p)
-			}, cmp.Ignore())}
-			if d := cmp.Diff(want, plain(got.Objects), opts); d != "" {
-				t.Errorf("objects differ from helm template (-helm +keelson):\n%s", d)
-			}
-			if d := cmp.Diff(hooks, plain(got.Hooks), opts); d != "" {
-				t.Errorf("hooks differ from helm template (-helm +keelson):\n%s", d)
-			}
-			for _, o := range got.Objects {
-				if o.Source.Line == 0 {
-					t.Logf("no line: %s %s", o.Source, o.Content["kind"])
-				}
+			c := readFidelityCase(t, file)
+			for name, values := range c.values {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					c.compare(t, name, values)
+				})
 			}
 		})
 	}
+}
+
+// fidelityCase is a chart with sets of values.
+type fidelityCase struct {
+	dir    string
+	images map[string]v1alpha1.Image
+	api    []string
+	values map[string]string
+}
+
+func readFidelityCase(t *testing.T, file string) *fidelityCase {
+	t.Helper()
+	a, err := txtar.ParseFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.TrimSpace(string(a.Comment)) == "" {
+		t.Error("the case does not say why it is there")
+	}
+	c := &fidelityCase{dir: filepath.Join(t.TempDir(), "web"), values: map[string]string{"defaults": ""}}
+	for _, f := range a.Files {
+		verb, rest, _ := strings.Cut(f.Name, " ")
+		switch verb {
+		case "from":
+			c.from(t, rest)
+		case "api":
+			c.api = append(c.api, rest)
+		case "values":
+			c.values[rest] = string(f.Data)
+		case "pack":
+			tgz, folder, _ := strings.Cut(rest, " ")
+			packFolder(t, filepath.Join(c.dir, folder), filepath.Join(c.dir, tgz))
+		case "crlf":
+			writeChartFile(t, c.dir, rest, strings.ReplaceAll(string(f.Data), "\n", "\r\n"))
+		case "bom":
+			writeChartFile(t, c.dir, rest, "\xEF\xBB\xBF"+string(f.Data))
+		default:
+			writeChartFile(t, c.dir, f.Name, string(f.Data))
+		}
+	}
+	if len(c.values) < 5 && strings.Contains(c.dir, "..") {
+		t.Errorf("%d sets of values for a chart that others use; want the defaults and four more", len(c.values))
+	}
+	return c
+}
+
+// from takes a chart's folder, or a component's.
+func (c *fidelityCase) from(t *testing.T, dir string) {
+	t.Helper()
+	if strings.Contains(dir, "/shared/") {
+		if _, err := os.Stat(dir); err != nil {
+			t.Skip("no public charts here")
+		}
+	}
+	c.dir = dir
+	data, err := os.ReadFile(filepath.Join(dir, "images.yaml"))
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(dir, "template")); err == nil {
+			c.dir = filepath.Join(dir, "template")
+		}
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	var images v1alpha1.Images
+	if err := yaml.UnmarshalStrict(data, &images); err != nil {
+		t.Fatal(err)
+	}
+	c.dir, c.images = filepath.Join(dir, "template"), images.Images
+}
+
+func writeChartFile(t *testing.T, dir, name, data string) {
+	t.Helper()
+	file := filepath.Join(dir, filepath.FromSlash(name))
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(data), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// packFolder packs a subchart as helm package does.
+func packFolder(t *testing.T, folder, tgz string) {
+	t.Helper()
+	c, err := loader.LoadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := chartutil.Save(c, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeChartFile(t, filepath.Dir(tgz), filepath.Base(tgz), string(data))
+	if err := os.RemoveAll(folder); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// compare renders the chart's folder, and the chart as helm package packs it.
+func (c *fidelityCase) compare(t *testing.T, name, text string) {
+	t.Helper()
+	var values map[string]any
+	if err := yaml.Unmarshal([]byte(text), &values); err != nil {
+		t.Fatal(err)
+	}
+	caps := renderer.DefaultCapabilities()
+	// Helm always offers its defaults and more on top; Keelson offers
+	// what the cluster serves. Offer the same to both.
+	caps.APIVersions = append(caps.APIVersions, chartutil.DefaultVersionSet...)
+	caps.APIVersions = append(caps.APIVersions, "monitoring.coreos.com/v1")
+	caps.APIVersions = append(caps.APIVersions, c.api...)
+
+	folder := readVersion(t, c.dir, "web")
+	folder.Images = c.images
+	forms := map[string]*registry.Version{c.dir: folder}
+	if loaded, err := loader.LoadDir(c.dir); err == nil {
+		if tgz, err := chartutil.Save(loaded, t.TempDir()); err == nil { // Helm packs no broken chart
+			packed := unpackedVersion(t, "web", filepath.Base(tgz), packedChart(t, tgz))
+			packed.Images = c.images
+			forms[tgz] = packed
+		}
+	}
+	for form, v := range forms {
+		withImages := copyValues(t, values)
+		if images := v.ImageValues(nil); len(images) > 0 {
+			withImages = chartutil.MergeTables(images, withImages)
+		}
+		oracles := map[string]oracle{"the install action": helmAction}
+		if helm := os.Getenv("KEELSON_HELM"); helm != "" {
+			oracles[helm] = helmCommand(helm)
+		}
+		for who, ask := range oracles {
+			objects, hooks, helmErr := ask(t, form, "web", withImages, caps)
+			got, err := renderer.New().Render(t.Context(), renderer.Request{Version: v, Values: registry.ValuesFrom(values), Capabilities: caps})
+			if wantErr := strings.HasPrefix(name, "fails"); (helmErr != nil) != wantErr || (err != nil) != wantErr {
+				t.Errorf("%s of %s: error %v; Keelson: %v; want one of both: %t", who, form, helmErr, err, wantErr)
+				continue
+			}
+			if err != nil {
+				continue
+			}
+			opts := cmp.Options{cmp.FilterPath(func(p cmp.Path) bool {
+				// Certificates that a chart makes up can't be the same twice.
+				return strings.Contains(text, "type: helm") && generated(p)
+			}, cmp.Ignore())}
+			if d := cmp.Diff(objects, plain(got.Objects), opts); d != "" {
+				t.Errorf("objects differ from %s of %s (-helm +keelson):\n%s", who, filepath.Base(form), d)
+			}
+			if d := cmp.Diff(hooks, plain(got.Hooks), opts); d != "" {
+				t.Errorf("hooks differ from %s of %s (-helm +keelson):\n%s", who, filepath.Base(form), d)
+			}
+		}
+	}
+}
+
+// oracle gives the objects and hooks of a chart's folder or .tgz.
+type oracle func(t *testing.T, chart, name string, values map[string]any, caps renderer.Capabilities) (objects, hooks []map[string]any, err error)
+
+// helmCommand is the command helm template in a process.
+func helmCommand(helm string) oracle {
+	return func(t *testing.T, chart, name string, values map[string]any, caps renderer.Capabilities) (objects, hooks []map[string]any, err error) {
+		t.Helper()
+		data, err := yaml.Marshal(values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		file := filepath.Join(t.TempDir(), "values.yaml")
+		if err := os.WriteFile(file, data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.CommandContext(t.Context(), helm, "template", name, chart, "--namespace", "test", "--include-crds",
+			"--kube-version", caps.KubeVersion, "--api-versions", strings.Join(caps.APIVersions, ","), "--values", file)
+		if _, ok := values["images"]; ok {
+			cmd.Args = append(cmd.Args, "--skip-schema-validation") // no schema of a chart knows them
+		}
+		cmd.Env = []string{"HOME=" + t.TempDir()}
+		var stderr bytes.Buffer
+		cmd.Stderr = &stderr
+		out, err := cmd.Output()
+		if err != nil {
+			return nil, nil, fmt.Errorf("%w: %s", err, stderr.Bytes())
+		}
+		for _, o := range parse(t, string(out)) {
+			events, ok, err := unstructured.NestedString(o, "metadata", "annotations", "helm.sh/hook")
+			switch {
+			case !ok || err != nil:
+				objects = append(objects, o)
+			case events != "test" && events != "test-success":
+				hooks = append(hooks, o)
+			}
+		}
+		return once(objects), hooks, nil
+	}
+}
+
+// once leaves out definitions that stand there a second time: helm template prints
+// the crds/ of a subchart for each of its aliases, and helm install passes over them.
+func once(objects []map[string]any) []map[string]any {
+	var out []map[string]any
+	for _, o := range objects {
+		if o["kind"] != "CustomResourceDefinition" || !slices.ContainsFunc(out, func(other map[string]any) bool { return cmp.Equal(o, other) }) {
+			out = append(out, o)
+		}
+	}
+	return out
 }
 
 func generated(p cmp.Path) bool {
@@ -159,11 +304,21 @@ func plain(objects []*renderer.Object) []map[string]any {
 }
 
 // helmTemplate is what `helm template --include-crds` gives.
-func helmTemplate(t *testing.T, dir, name string, values map[string]any, caps renderer.Capabilities) (objects, hooks []map[string]any) {
+func helmTemplate(t *testing.T, chart, name string, values map[string]any, caps renderer.Capabilities) (objects, hooks []map[string]any) {
 	t.Helper()
-	c, err := loader.Load(dir)
+	objects, hooks, err := helmAction(t, chart, name, values, caps)
 	if err != nil {
 		t.Fatal(err)
+	}
+	return objects, hooks
+}
+
+// helmAction is what the command helm template runs.
+func helmAction(t *testing.T, chart, name string, values map[string]any, caps renderer.Capabilities) (objects, hooks []map[string]any, err error) {
+	t.Helper()
+	c, err := loader.Load(chart)
+	if err != nil {
+		return nil, nil, err
 	}
 	kube, err := chartutil.ParseKubeVersion(caps.KubeVersion)
 	if err != nil {
@@ -174,17 +329,18 @@ func helmTemplate(t *testing.T, dir, name string, values map[string]any, caps re
 	install.Replace, install.IncludeCRDs = true, true
 	install.ReleaseName, install.Namespace = name, "test"
 	install.KubeVersion, install.APIVersions = kube, caps.APIVersions
+	_, install.SkipSchemaValidation = values["images"] // which no schema of a chart knows
 	rel, err := install.RunWithContext(t.Context(), c, copyValues(t, values))
 	if err != nil {
-		t.Fatal(err)
+		return nil, nil, err
 	}
-	objects = parse(t, rel.Manifest)
+	objects = once(parse(t, rel.Manifest))
 	for _, h := range rel.Hooks {
-		if !strings.Contains(h.Manifest, "helm.sh/hook: test") && !strings.Contains(h.Manifest, `"helm.sh/hook": test`) {
+		if slices.ContainsFunc(h.Events, func(e release.HookEvent) bool { return e != release.HookTest }) {
 			hooks = append(hooks, parse(t, h.Manifest)...)
 		}
 	}
-	return objects, hooks
+	return objects, hooks, nil
 }
 
 // parse reads manifests as the Kubernetes clients do.
@@ -193,28 +349,43 @@ func parse(t *testing.T, manifest string) []map[string]any {
 	var out []map[string]any
 	d := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader([]byte(manifest)), 4096)
 	for {
-		var u unstructured.Unstructured
-		switch err := d.Decode(&u.Object); {
+		var (
+			raw json.RawMessage
+			u   unstructured.Unstructured
+		)
+		switch err := d.Decode(&raw); {
 		case errors.Is(err, io.EOF):
 			return out
 		case err != nil:
 			t.Fatal(err)
-		case len(u.Object) == 0:
+		case len(raw) == 0 || string(raw) == "null":
 			continue
 		}
-		data, err := json.Marshal(u.Object)
+		if err := u.UnmarshalJSON(raw); err != nil { // with whole numbers as such
+			t.Fatal(err)
+		}
+		if !u.IsList() {
+			out = append(out, normal(&u))
+			continue
+		}
+		// A List is its items, for kubectl and Helm's client, too.
+		list, err := u.ToList()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := u.UnmarshalJSON(data); err != nil { // numbers
-			t.Fatal(err)
+		for i := range list.Items {
+			out = append(out, normal(&list.Items[i]))
 		}
-		u.SetNamespace("")
-		if labels := u.GetLabels(); len(labels) == 0 {
-			u.SetLabels(nil)
-		}
-		out = append(out, u.Object)
 	}
+}
+
+// normal is an object without what Keelson fills in.
+func normal(u *unstructured.Unstructured) map[string]any {
+	u.SetNamespace("")
+	if labels := u.GetLabels(); len(labels) == 0 {
+		u.SetLabels(nil)
+	}
+	return u.Object
 }
 
 func copyValues(t *testing.T, values map[string]any) map[string]any {
