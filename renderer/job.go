@@ -17,6 +17,8 @@ type job struct {
 	Component, Version, Namespace string
 	Determinism                   v1alpha1.Determinism
 	Chart                         []registry.File
+	// Archive is the .tgz that the chart came in; "": a folder.
+	Archive string
 	// Values are meta-config with the images laid over it, in the form in
 	// which Helm hands values files to charts: every number is a float64.
 	Values map[string]any
@@ -42,6 +44,7 @@ func newJob(r Request, maxOutput int64) (*job, *Error) {
 		Namespace:   r.Version.Spec.Namespace,
 		Determinism: r.Version.Spec.Determinism,
 		Chart:       r.Version.Chart,
+		Archive:     r.Version.Archive,
 		Values:      values,
 		Images:      r.Version.ImageValues(r.ImageMirrors),
 		KubeVersion: sees.kubeVersion,
@@ -59,7 +62,7 @@ func newJob(r Request, maxOutput int64) (*job, *Error) {
 // version is the job's version, as far as a render looks at it.
 func (j *job) version() *registry.Version {
 	return &registry.Version{
-		Component: j.Component, Name: j.Version, Chart: j.Chart,
+		Component: j.Component, Name: j.Version, Chart: j.Chart, Archive: j.Archive,
 		Spec: v1alpha1.Component{Namespace: j.Namespace},
 	}
 }
