@@ -49,10 +49,12 @@ func TestFidelity(t *testing.T) {
 	if err != nil || len(cases) < 25 {
 		t.Fatalf("%d cases, %v; want at least 25", len(cases), err)
 	}
+	pool := newPool(t, renderer.PoolOptions{})
 	for _, file := range cases {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			t.Parallel()
 			c := readFidelityCase(t, file)
+			c.pool = pool
 			for name, values := range c.values {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
@@ -65,6 +67,7 @@ func TestFidelity(t *testing.T) {
 
 // fidelityCase is a chart with sets of values.
 type fidelityCase struct {
+	pool   *renderer.Pool
 	dir    string
 	images map[string]v1alpha1.Image
 	api    []string
@@ -202,7 +205,7 @@ func (c *fidelityCase) compare(t *testing.T, name, text string) {
 		}
 		for who, ask := range oracles {
 			objects, hooks, helmErr := ask(t, form, "web", withImages, caps)
-			got, err := renderer.New().Render(t.Context(), renderer.Request{Version: v, Values: registry.ValuesFrom(values), Capabilities: caps})
+			got, err := c.pool.Render(t.Context(), renderer.Request{Version: v, Values: registry.ValuesFrom(values), Capabilities: caps})
 			if wantErr := strings.HasPrefix(name, "fails"); (helmErr != nil) != wantErr || (err != nil) != wantErr {
 				t.Errorf("%s of %s: error %v; Keelson: %v; want one of both: %t", who, form, helmErr, err, wantErr)
 				continue
