@@ -43,6 +43,10 @@ func (c checker) drift(got v1alpha1.Drift) {
 	c.oneOf([]string{"drift"}, string(got), string(v1alpha1.DriftRestore), string(v1alpha1.DriftReport))
 }
 
+func (c checker) verify(got v1alpha1.Verify) {
+	c.oneOf([]string{"verify"}, string(got), string(v1alpha1.VerifySigned), string(v1alpha1.VerifySignedTags))
+}
+
 func (c checker) danger(rules []v1alpha1.DangerRule) {
 	seen := map[string]bool{}
 	for i, rule := range rules {

@@ -26,6 +26,7 @@ func decodeFleet(data []byte) *fleetFile {
 		c := checker{doc}
 		c.drift(f.spec.Drift)
 		c.danger(f.spec.Danger)
+		c.verify(f.spec.Verify)
 	}
 	f.mistakes, f.broken = doc.mistakes, doc.broken
 	return f

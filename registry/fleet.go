@@ -16,6 +16,9 @@ type Fleet struct {
 	// Problems are all mistakes of the repository at this revision, in file
 	// order, also those listed again at the cluster or delivery they block.
 	Problems Problems
+	// Signer of the commit; nil when no trusted keys were given, and of a work
+	// tree.
+	Signer *Signer
 }
 
 // Cluster is one folder under clusters/.

@@ -9,11 +9,8 @@ import (
 	"sync"
 
 	"github.com/go-git/go-billy/v5/osfs"
-	"github.com/go-git/go-git/v5"
-	"github.com/go-git/go-git/v5/config"
 	"github.com/go-git/go-git/v5/plumbing"
 	gitcache "github.com/go-git/go-git/v5/plumbing/cache"
-	"github.com/go-git/go-git/v5/plumbing/transport"
 	"github.com/go-git/go-git/v5/storage/filesystem"
 	"github.com/rogpeppe/go-internal/lockedfile"
 )
@@ -32,9 +29,22 @@ type Options struct {
 	// deletes it forgets which tags moved. Default: keelson/git in the user's
 	// cache folder.
 	CacheDir string
-	// Username and Password for http and https. SSH asks the agent and
-	// known_hosts.
+	// Username and Password for http and https, at the address of URL and
+	// nowhere else.
 	Username, Password string
+	// Credentials is a file of logins by exact address; see docs/decisions/009.
+	// It is read at each Fetch.
+	Credentials string
+	// Limits of what a server can make a Fetch do.
+	Limits Limits
+	// TrustedKeys are files outside of the repository: lines as ssh-keygen reads
+	// them in allowed_signers, and armored OpenPGP public keys. With any, the
+	// commits of branches and the tags of versions have to be signed by them,
+	// whatever fleet.yaml says, and a branch has to descend from what it was.
+	TrustedKeys []string
+	// AcceptRewind is the full hash of a commit that a branch may go to though
+	// it does not descend from what was accepted before. Once.
+	AcceptRewind string
 	// WorkTree reads the files of a local repository as they are in its
 	// folder, committed or not. Versions still come from tags.
 	WorkTree bool
@@ -46,14 +56,19 @@ type Repo struct {
 	location location
 	workTree bool
 	folder   string // of ours, in the cache
-	cache    *cache
-	fetching chan struct{} // holds one token while a fetch runs
+	// Of the Options.
+	trustedFiles []string
+	acceptRewind string
+	limits       Limits
+	cache        *cache
+	fetching     chan struct{} // holds one token while a fetch runs
 
 	mu   sync.RWMutex
 	refs *refs // what the last Fetch saw
 	// last is what the last Load returned, with the tags of that time.
 	last       *Fleet
 	lastTags   map[string]plumbing.Hash
+	lastKeys   string // the digest of the trusted keys
 	lastChains map[chainKey]*Values
 }
 
@@ -68,6 +83,12 @@ func Open(ctx context.Context, opts Options) (*Repo, error) {
 	if opts.WorkTree && l.path == "" {
 		return nil, fmt.Errorf("open %s: only a repository on this machine has a work tree", l.shown())
 	}
+	if _, err := readCredentials(opts.Credentials); err != nil {
+		return nil, err
+	}
+	if opts.AcceptRewind != "" && !isHash(opts.AcceptRewind) {
+		return nil, fmt.Errorf("open %s: a rewind is accepted to a full commit hash, and not to %q", l.shown(), opts.AcceptRewind)
+	}
 	if opts.CacheDir == "" {
 		user, err := os.UserCacheDir()
 		if err != nil {
@@ -80,6 +101,11 @@ func Open(ctx context.Context, opts Options) (*Repo, error) {
 		workTree: opts.WorkTree,
 		folder:   filepath.Join(opts.CacheDir, l.folder()),
 		cache:    newCache(),
+
+		trustedFiles: opts.TrustedKeys,
+		acceptRewind: opts.AcceptRewind,
+		limits:       opts.Limits.withDefaults(),
+
 		fetching: make(chan struct{}, 1),
 	}
 	if err := os.MkdirAll(r.folder, 0o700); err != nil {
@@ -187,85 +213,6 @@ func (r *Repo) lock(ctx context.Context) (unlock func(), err error) {
 		}()
 		return nil, fmt.Errorf("another process holds the cache: %w", ctx.Err())
 	}
-}
-
-// fetchClone brings the bare clone up to date. It asks for the list of refs
-// first, so that a poll that finds nothing new costs one request.
-func (r *Repo) fetchClone(ctx context.Context) (changed bool, err error) {
-	storage := openStorage(r.clonePath())
-	repo, err := git.Open(storage, nil)
-	if errors.Is(err, git.ErrRepositoryNotExists) {
-		repo, err = git.Init(storage, nil)
-	}
-	if err != nil {
-		return false, fmt.Errorf("open the clone: %w", err)
-	}
-	remote := git.NewRemote(storage, &config.RemoteConfig{Name: "origin", URLs: []string{r.location.url}})
-	listed, err := remote.ListContext(ctx, &git.ListOptions{Auth: r.location.auth})
-	if err != nil && !errors.Is(err, transport.ErrEmptyRemoteRepository) {
-		return false, fmt.Errorf("list its branches and tags: %w", err)
-	}
-	same, err := sameRefs(repo, listed)
-	if err != nil || same {
-		return false, err
-	}
-	err = remote.FetchContext(ctx, &git.FetchOptions{
-		RefSpecs: []config.RefSpec{"+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"},
-		Tags:     git.NoTags,
-		Auth:     r.location.auth,
-		Force:    true,
-		Prune:    true,
-	})
-	if err != nil && !errors.Is(err, git.NoErrAlreadyUpToDate) && !errors.Is(err, transport.ErrEmptyRemoteRepository) {
-		return false, fmt.Errorf("fetch its branches and tags: %w", err)
-	}
-	return true, setHead(storage, listed)
-}
-
-// setHead lets the clone's HEAD follow the remote's.
-func setHead(s *filesystem.Storage, listed []*plumbing.Reference) error {
-	for _, ref := range listed {
-		if ref.Name() == plumbing.HEAD {
-			if err := s.SetReference(ref); err != nil {
-				return fmt.Errorf("write HEAD: %w", err)
-			}
-		}
-	}
-	return nil
-}
-
-// sameRefs says whether the clone has what the remote listed, and no more.
-func sameRefs(repo *git.Repository, listed []*plumbing.Reference) (bool, error) {
-	have := map[plumbing.ReferenceName]string{}
-	iter, err := repo.References()
-	if err != nil {
-		return false, fmt.Errorf("list the clone's refs: %w", err)
-	}
-	err = iter.ForEach(func(ref *plumbing.Reference) error {
-		if mirrored(ref.Name()) {
-			have[ref.Name()] = ref.String()
-		}
-		return nil
-	})
-	if err != nil {
-		return false, fmt.Errorf("list the clone's refs: %w", err)
-	}
-	n := 0
-	for _, ref := range listed {
-		if !mirrored(ref.Name()) {
-			continue
-		}
-		n++
-		if have[ref.Name()] != ref.String() {
-			return false, nil
-		}
-	}
-	return n == len(have) && n > 0, nil
-}
-
-// mirrored says whether the clone follows a ref of the remote.
-func mirrored(name plumbing.ReferenceName) bool {
-	return name == plumbing.HEAD || name.IsBranch() || name.IsTag()
 }
 
 func openStorage(path string) *filesystem.Storage {

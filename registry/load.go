@@ -42,10 +42,15 @@ func (r *Repo) load(ctx context.Context, rev string) (*Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	if fleet := r.unchanged(commit.String(), now); fleet != nil {
+	trust, err := r.trust(now.objects)
+	if err != nil {
+		return nil, err
+	}
+	if fleet := r.unchanged(commit.String(), now, trust.digest()); fleet != nil {
 		return fleet, nil
 	}
 	l := &loader{
+		trust:    trust,
 		repo:     r,
 		refs:     now,
 		fleet:    &Fleet{Revision: commit.String()},
@@ -54,6 +59,13 @@ func (r *Repo) load(ctx context.Context, rev string) (*Fleet, error) {
 		checked:  map[overrideKey]Problems{},
 		absent:   map[Problem][]string{},
 		before:   r.chainsBefore(),
+	}
+	// A work tree is the caller's own, and not signed: it is looked at, never applied.
+	rewind := false
+	if trust != nil && !r.workTree {
+		if rewind, err = r.admit(ctx, l, rev, commit); err != nil {
+			return nil, err
+		}
 	}
 	done, err := l.openTree(commit, rev)
 	if err != nil {
@@ -64,11 +76,16 @@ func (r *Repo) load(ctx context.Context, rev string) (*Fleet, error) {
 	if err := l.load(ctx); err != nil {
 		return nil, fmt.Errorf("commit %s: %w", commit.String()[:12], err)
 	}
+	if l.fleet.Signer != nil {
+		if err := r.accept(now, rev, commit, rewind); err != nil {
+			return nil, err
+		}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lastChains = l.chains
 	if !l.unreadable && !r.workTree {
-		r.last, r.lastTags = l.fleet, now.tags
+		r.last, r.lastTags, r.lastKeys = l.fleet, now.tags, trust.digest()
 	}
 	return l.fleet, nil
 }
@@ -95,10 +112,10 @@ func (l *loader) openTree(commit plumbing.Hash, rev string) (done func(), err er
 }
 
 // unchanged returns the Fleet of the last Load if it would be the same again.
-func (r *Repo) unchanged(commit string, now *refs) *Fleet {
+func (r *Repo) unchanged(commit string, now *refs, keys string) *Fleet {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if r.last != nil && r.last.Revision == commit && maps.Equal(r.lastTags, now.tags) {
+	if r.last != nil && r.last.Revision == commit && r.lastKeys == keys && maps.Equal(r.lastTags, now.tags) {
 		return r.last
 	}
 	return nil
@@ -114,6 +131,7 @@ func (r *Repo) chainsBefore() map[chainKey]*Values {
 type loader struct {
 	repo   *Repo
 	refs   *refs
+	trust  *trust
 	tree   tree
 	fleet  *Fleet
 	layers []*layer
@@ -199,6 +217,10 @@ func (l *loader) readFleet(ctx context.Context) error {
 		return problems.Err()
 	}
 	l.fleet.Spec = f.spec
+	if f.spec.Verify != "" && l.trust == nil && !l.repo.workTree {
+		return errors.New("fleet.yaml says that this repository is signed (verify), and no trusted keys were given to check it with: " +
+			"give --trusted-keys FILE")
+	}
 	l.block(problems...)
 	return nil
 }
@@ -434,7 +456,10 @@ func (l *loader) unpublished(component, version string, at Position) *Problem {
 		}
 		return &Problem{At: at, Message: "there is no tag " + tag, Hint: hint}
 	}
-	return l.moved(tag, raw, at)
+	if problem := l.moved(tag, raw, at); problem != nil {
+		return problem
+	}
+	return l.distrusted(tag, raw, at)
 }
 
 // moved reports a tag that no longer points to the commit it was first seen at.

@@ -8,9 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"github.com/go-git/go-git/v5/plumbing/transport"
-	"github.com/go-git/go-git/v5/plumbing/transport/http"
 )
 
 // location says where a repository is.
@@ -18,8 +15,11 @@ type location struct {
 	// path of a repository on this machine; empty for a remote one.
 	path string
 	// url of a remote repository, without a password.
-	url  string
-	auth transport.AuthMethod
+	url string
+	// username and password that were given for this URL; they win over the
+	// credentials file.
+	username, password string
+	credentials        string // a file; may be empty
 }
 
 // shown is the location as errors may show it.
@@ -53,7 +53,7 @@ func locate(opts Options) (location, error) {
 	case strings.HasPrefix(raw, "-"):
 		return location{}, fmt.Errorf("a repository must not start with a dash")
 	case isSCP(raw):
-		return location{url: raw}, nil
+		return location{url: raw, credentials: opts.Credentials}, nil
 	case !strings.Contains(raw, "://"):
 		return localPath(raw)
 	}
@@ -74,7 +74,7 @@ func locate(opts Options) (location, error) {
 		if u.User != nil {
 			u.User = url.User(u.User.Username())
 		}
-		return location{url: u.String()}, nil
+		return location{url: u.String(), credentials: opts.Credentials}, nil
 	default:
 		return location{}, fmt.Errorf("the scheme %s:// is not supported: give a path, or a file, http, https or ssh URL", u.Scheme)
 	}
@@ -89,11 +89,7 @@ func httpLocation(u *url.URL, opts Options) location {
 		password, _ = u.User.Password()
 	}
 	u.User = nil
-	l := location{url: u.String()}
-	if user != "" || password != "" {
-		l.auth = &http.BasicAuth{Username: user, Password: password}
-	}
-	return l
+	return location{url: u.String(), username: user, password: password, credentials: opts.Credentials}
 }
 
 func localPath(path string) (location, error) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/storage/filesystem"
 )
 
 // refs is what a repository's branches and tags were at one moment, with the
@@ -27,6 +28,15 @@ type refs struct {
 	peeled map[string]plumbing.Hash // commits, by tag
 }
 
+// openObjects reads the objects of a repository.
+func openObjects(repo *git.Repository) *objects {
+	o := &objects{s: repo.Storer}
+	if s, ok := repo.Storer.(*filesystem.Storage); ok {
+		o.fs = s.Filesystem()
+	}
+	return o
+}
+
 // snapshot reads the refs of the repository at path, and remembers the tags
 // that it sees for the first time.
 func (r *Repo) snapshot(path string) (*refs, error) {
@@ -35,7 +45,7 @@ func (r *Repo) snapshot(path string) (*refs, error) {
 		return nil, fmt.Errorf("open %s: %w", r.location.shown(), err)
 	}
 	out := &refs{
-		objects:  &objects{s: repo.Storer},
+		objects:  openObjects(repo),
 		branches: map[string]plumbing.Hash{},
 		tags:     map[string]plumbing.Hash{},
 		versions: map[string][]string{},

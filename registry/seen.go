@@ -26,7 +26,14 @@ type firstSeen struct {
 // writes down those that are new. It is a file and not refs of our own, since
 // ten thousand refs would be as many files, to be read at each start; and it
 // is not in the repository, which is read in place when it is local.
+//
+// Of a signed repository only tags with a good signature are remembered: who
+// may push but not sign must not get to take a version's name.
 func (r *Repo) remember(now *refs) error {
+	t, err := r.trust(now.objects)
+	if err != nil {
+		return err
+	}
 	file := filepath.Join(r.folder, "first-seen")
 	seen, err := readSeen(file)
 	if err != nil {
@@ -43,9 +50,14 @@ func (r *Repo) remember(now *refs) error {
 			}
 			continue
 		}
+		if t != nil {
+			if _, _, err := t.tag(tag, raw); err != nil {
+				continue // reported where the tag is used
+			}
+		}
 		commit, err := now.objects.peel(raw)
 		if err != nil {
-			continue // reported where the tag is used
+			continue // as above
 		}
 		now.peeled[tag] = commit
 		seen[tag] = firstSeen{commit: commit, raw: raw}
@@ -82,29 +94,34 @@ func readSeen(file string) (map[string]firstSeen, error) {
 	return seen, nil
 }
 
-// writeSeen replaces the file in one step, so that a killed process leaves the
-// old one or the new one.
-func writeSeen(file string, seen map[string]firstSeen) (err error) {
+// writeSeen writes what readSeen reads.
+func writeSeen(file string, seen map[string]firstSeen) error {
 	var b bytes.Buffer
 	b.WriteString("# COMMIT TAG-OBJECT TAG of each component's version when Keelson first saw it.\n")
 	for _, tag := range slices.Sorted(maps.Keys(seen)) {
 		fmt.Fprintf(&b, "%s %s %s\n", seen[tag].commit, seen[tag].raw, tag)
 	}
-	f, err := os.CreateTemp(filepath.Dir(file), "first-seen-*")
+	return replaceFile(file, b.Bytes())
+}
+
+// replaceFile replaces a file in one step, so that a killed process leaves the
+// old one or the new one.
+func replaceFile(file string, data []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+"-*")
 	if err != nil {
-		return fmt.Errorf("write the tags that were seen: %w", err)
+		return fmt.Errorf("write %s: %w", file, err)
 	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, os.Remove(f.Name()))
 		}
 	}()
-	_, err = f.Write(b.Bytes())
+	_, err = f.Write(data)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	if err := os.Rename(f.Name(), file); err != nil {
-		return fmt.Errorf("write the tags that were seen: %w", err)
+		return fmt.Errorf("write %s: %w", file, err)
 	}
 	return nil
 }

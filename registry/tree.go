@@ -5,18 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
-	"sync"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/filemode"
-	"github.com/go-git/go-git/v5/plumbing/object"
-	"github.com/go-git/go-git/v5/plumbing/storer"
 )
-
-// errTooLarge is a blob above the limit that a reader set.
-var errTooLarge = errors.New("file is too large")
 
 // tree is a folder with all below it, at one moment: a git tree, or a work tree.
 type tree interface {
@@ -63,118 +56,6 @@ type entry struct {
 	path string // from the repository's root
 	kind entryKind
 	hash string // of the blob or tree
-}
-
-// objects reads git objects. go-git's storage is not safe for concurrent use,
-// so every read happens whole, under the lock.
-type objects struct {
-	mu sync.Mutex
-	s  storer.EncodedObjectStorer
-}
-
-// commitTree returns the root tree of a commit.
-func (o *objects) commitTree(commit plumbing.Hash) (plumbing.Hash, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	c, err := object.GetCommit(o.s, commit)
-	if err != nil {
-		return plumbing.ZeroHash, fmt.Errorf("read commit %s: %w", commit, err)
-	}
-	return c.TreeHash, nil
-}
-
-// peel follows annotated tags to the commit.
-func (o *objects) peel(h plumbing.Hash) (plumbing.Hash, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	const maxTags = 8 // a tag of a tag of a tag …
-	for range maxTags {
-		raw, err := o.s.EncodedObject(plumbing.AnyObject, h)
-		if err != nil {
-			return plumbing.ZeroHash, fmt.Errorf("read object %s: %w", h, err)
-		}
-		switch raw.Type() {
-		case plumbing.CommitObject:
-			return h, nil
-		case plumbing.TagObject:
-			tag, err := object.DecodeTag(o.s, raw)
-			if err != nil {
-				return plumbing.ZeroHash, fmt.Errorf("read tag %s: %w", h, err)
-			}
-			h = tag.Target
-		default:
-			return plumbing.ZeroHash, fmt.Errorf("object %s is a %s, not a commit", h, raw.Type())
-		}
-	}
-	return plumbing.ZeroHash, fmt.Errorf("object %s is a chain of more than %d tags", h, maxTags)
-}
-
-// tree returns the entries of one tree object.
-func (o *objects) tree(h plumbing.Hash) ([]object.TreeEntry, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	t, err := object.GetTree(o.s, h)
-	if err != nil {
-		return nil, fmt.Errorf("read tree %s: %w", h, err)
-	}
-	return t.Entries, nil
-}
-
-// blob returns a blob of at most limit bytes.
-func (o *objects) blob(h plumbing.Hash, limit int64) (data []byte, err error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	raw, err := o.s.EncodedObject(plumbing.BlobObject, h)
-	if err != nil {
-		return nil, fmt.Errorf("read blob %s: %w", h, err)
-	}
-	if raw.Size() > limit {
-		return nil, errTooLarge
-	}
-	r, err := raw.Reader()
-	if err != nil {
-		return nil, fmt.Errorf("read blob %s: %w", h, err)
-	}
-	defer func() { err = errors.Join(err, r.Close()) }()
-	data, err = io.ReadAll(io.LimitReader(r, limit+1))
-	if err != nil {
-		return nil, fmt.Errorf("read blob %s: %w", h, err)
-	}
-	if int64(len(data)) > limit {
-		return nil, errTooLarge
-	}
-	return data, nil
-}
-
-// blobSize returns a blob's size without reading it.
-func (o *objects) blobSize(h plumbing.Hash) (int64, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	size, err := o.s.EncodedObjectSize(h)
-	if err != nil {
-		return 0, fmt.Errorf("read the size of blob %s: %w", h, err)
-	}
-	return size, nil
-}
-
-// prefixed returns the commits whose hash starts with the given bytes.
-func (o *objects) prefixed(prefix []byte) ([]plumbing.Hash, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	s, ok := o.s.(interface {
-		HashesWithPrefix(prefix []byte) ([]plumbing.Hash, error)
-	})
-	if !ok {
-		return nil, nil
-	}
-	hashes, err := s.HashesWithPrefix(prefix)
-	if err != nil {
-		return nil, fmt.Errorf("look for a commit: %w", err)
-	}
-	return slices.DeleteFunc(hashes, func(h plumbing.Hash) bool {
-		_, err := o.s.EncodedObject(plumbing.CommitObject, h)
-		return err != nil
-	}), nil
 }
 
 // gitTree is the tree of one commit.

@@ -38,7 +38,22 @@ type Fleet struct {
 	Drift Drift `json:"drift,omitempty"`
 	// Danger rules are read before the built-in ones; the first match decides.
 	Danger []DangerRule `json:"danger,omitempty"`
+	// Verify says that the repository is signed: a Keelson that was not given
+	// trusted keys refuses to read it. One that was verifies in any case.
+	Verify Verify `json:"verify,omitempty"`
 }
+
+// Verify says what of a fleet repository is signed.
+type Verify string
+
+// The values of [Verify].
+const (
+	// VerifySigned: the commits of branches, and the tags of versions; a
+	// lightweight tag is judged by its commit.
+	VerifySigned Verify = "signed"
+	// VerifySignedTags: the same, and a lightweight tag is refused.
+	VerifySignedTags Verify = "signed-tags"
+)
 
 // Drift says what to do about a field that a person changed in a cluster.
 type Drift string

@@ -1,0 +1,169 @@
+package registry
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
+)
+
+// server is a git server, during one fetch.
+type server interface {
+	// refs asks for the list of refs.
+	refs(ctx context.Context) (*packp.AdvRefs, error)
+	// pack asks for objects.
+	pack(ctx context.Context, req *packp.UploadPackRequest) (io.ReadCloser, error)
+	close() error
+}
+
+// connectTimeout bounds dialing, and the handshakes that follow.
+const connectTimeout = 30 * time.Second
+
+// connect reaches the server of a remote repository. What it sends feeds the
+// watchdog. Credentials are read now, so that those that change need no restart.
+func (l location) connect(ctx context.Context, w *watchdog) (server, error) {
+	u, err := url.Parse(l.url)
+	if err != nil || isSCP(l.url) {
+		u = nil
+	}
+	endpoint, err := transport.NewEndpoint(l.url)
+	if err != nil {
+		return nil, errors.New("the repository's URL can't be read")
+	}
+	if u == nil {
+		u = &url.URL{Scheme: "ssh", Host: endpoint.Host}
+	}
+	all, err := readCredentials(l.credentials)
+	if err != nil {
+		return nil, err
+	}
+	address, err := addressOf(u)
+	if err != nil {
+		return nil, err
+	}
+	if u.Scheme == "ssh" {
+		return dialSSH(ctx, endpoint, all[address], w)
+	}
+	return l.openHTTP(endpoint, u, all[address], w)
+}
+
+// httpServer speaks go-git's HTTP.
+type httpServer struct {
+	session transport.UploadPackSession
+	client  *http.Transport
+}
+
+func (l location) openHTTP(endpoint *transport.Endpoint, u *url.URL, login login, w *watchdog) (server, error) {
+	auth, err := l.httpAuth(u, login)
+	if err != nil {
+		return nil, err
+	}
+	t := &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            (&net.Dialer{Timeout: connectTimeout}).DialContext,
+		TLSHandshakeTimeout:    connectTimeout,
+		ResponseHeaderTimeout:  w.silence,
+		MaxResponseHeaderBytes: 1 << 20,
+		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
+		ForceAttemptHTTP2:      true,
+	}
+	if login.CAFile != "" {
+		pem, err := readSmall(login.CAFile, maxCredentialsFile)
+		if err != nil {
+			return nil, fmt.Errorf("read the certificates for %s: %w", u.Host, err)
+		}
+		pool := x509.NewCertPool()
+		if !pool.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("%s holds no certificate", login.CAFile)
+		}
+		t.TLSClientConfig.RootCAs = pool
+	}
+	client := &http.Client{Transport: &watchedTransport{t, w}, CheckRedirect: sameServer}
+	session, err := githttp.NewClientWithOptions(client, &githttp.ClientOptions{RedirectPolicy: githttp.FollowInitialRedirects}).
+		NewUploadPackSession(endpoint, auth)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	return &httpServer{session, t}, nil
+}
+
+// httpAuth returns how to log in; nil to try without.
+func (l location) httpAuth(u *url.URL, login login) (transport.AuthMethod, error) {
+	auth := transport.AuthMethod(nil)
+	switch {
+	case l.username != "" || l.password != "":
+		auth = &githttp.BasicAuth{Username: l.username, Password: l.password}
+	case login.Token != "" || login.TokenFile != "":
+		token, err := secret(login.Token, login.TokenFile)
+		if err != nil {
+			return nil, err
+		}
+		auth = &githttp.TokenAuth{Token: token}
+	case login.Username != "" || login.Password != "" || login.PasswordFile != "":
+		password, err := secret(login.Password, login.PasswordFile)
+		if err != nil {
+			return nil, err
+		}
+		auth = &githttp.BasicAuth{Username: login.Username, Password: password}
+	}
+	if auth != nil && u.Scheme == "http" && !loopback(u.Hostname()) && !login.PlainHTTP {
+		return nil, fmt.Errorf("it would send credentials to %s without encryption: use https, or allow it with plainHTTP in the credentials file", u.Host)
+	}
+	return auth, nil
+}
+
+// sameServer follows a redirect only to the same scheme, host and port.
+func sameServer(req *http.Request, via []*http.Request) error {
+	const most = 5
+	from := via[0].URL
+	switch {
+	case len(via) > most:
+		return fmt.Errorf("the server redirects more than %d times", most)
+	case req.URL.User != nil || req.URL.Scheme != from.Scheme || req.URL.Host != from.Host:
+		return fmt.Errorf("the server redirects to %s://%s, and a repository is only read from where it is said to be: if that is right, give that URL",
+			req.URL.Scheme, req.URL.Host)
+	}
+	return nil
+}
+
+// watchedTransport lets each answer feed the watchdog.
+type watchedTransport struct {
+	next http.RoundTripper
+	w    *watchdog
+}
+
+func (t *watchedTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	res, err := t.next.RoundTrip(req)
+	t.w.timer.Reset(t.w.silence)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // a round tripper's errors are its caller's
+	}
+	res.Body = struct {
+		io.Reader
+		io.Closer
+	}{t.w.reader(res.Body), res.Body}
+	return res, nil
+}
+
+func (s *httpServer) refs(ctx context.Context) (*packp.AdvRefs, error) {
+	return s.session.AdvertisedReferencesContext(ctx) //nolint:wrapcheck // the caller says of what
+}
+
+func (s *httpServer) pack(ctx context.Context, req *packp.UploadPackRequest) (io.ReadCloser, error) {
+	return s.session.UploadPack(ctx, req) //nolint:wrapcheck // as above
+}
+
+func (s *httpServer) close() error {
+	s.client.CloseIdleConnections()
+	return s.session.Close() //nolint:wrapcheck // as above
+}

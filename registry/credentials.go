@@ -1,0 +1,175 @@
+package registry
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// credentials are how to log in where, by scheme://host[:port].
+type credentials map[string]login
+
+// login is how to log in at one address, and how to know that it is the right
+// one.
+type login struct {
+	Username string `json:"username,omitempty"`
+	// Password, or a file that holds it and nothing else; an access token is
+	// the password of any user name.
+	Password     string `json:"password,omitempty"`
+	PasswordFile string `json:"passwordFile,omitempty"`
+	// Token, or a file that holds it, is sent as "Authorization: Bearer".
+	Token     string `json:"token,omitempty"`
+	TokenFile string `json:"tokenFile,omitempty"`
+	// PlainHTTP allows to send the password over http.
+	PlainHTTP bool `json:"plainHTTP,omitempty"`
+	// CAFile holds the certificates that count for this address, instead of
+	// those of the system.
+	CAFile string `json:"caFile,omitempty"`
+	// KeyFile is an SSH private key, and PassphraseFile what opens it. Without
+	// it, the SSH agent is asked.
+	KeyFile        string `json:"keyFile,omitempty"`
+	PassphraseFile string `json:"passphraseFile,omitempty"`
+	// KnownHostsFile names the SSH host keys; default: the user's and the
+	// system's.
+	KnownHostsFile string `json:"knownHostsFile,omitempty"`
+}
+
+const maxCredentialsFile = 1 << 20
+
+// readCredentials reads a credentials file; "" is none. Its errors do not show
+// what it holds.
+func readCredentials(file string) (credentials, error) {
+	if file == "" {
+		return nil, nil
+	}
+	data, err := readSmall(file, maxCredentialsFile)
+	if err != nil {
+		return nil, fmt.Errorf("read credentials: %w", err)
+	}
+	return parseCredentials(file, data)
+}
+
+func parseCredentials(file string, data []byte) (credentials, error) {
+	// The one reader of YAML here that bounds aliases and depth, and says where
+	// a mistake is without the value that it found.
+	doc := parseDocument(data)
+	if doc.broken || len(doc.mistakes) > 0 {
+		return nil, inFile(file, doc.mistakes).Err()
+	}
+	raw := map[string]login{}
+	if err := yaml.UnmarshalStrict(data, &raw); err != nil {
+		// Not err itself: it may show a secret that stands in the wrong place.
+		return nil, fmt.Errorf("%s: each address takes username, password or passwordFile, token or tokenFile, plainHTTP, caFile, "+
+			"keyFile, passphraseFile and knownHostsFile, as strings (plainHTTP: true or false), and nothing else", file)
+	}
+	out := credentials{}
+	for address, l := range raw {
+		normal, err := normalAddress(address)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		if _, ok := out[normal]; ok {
+			return nil, fmt.Errorf("%s: %s stands there twice", file, normal)
+		}
+		if err := l.check(normal); err != nil {
+			return nil, fmt.Errorf("%s: %s: %w", file, normal, err)
+		}
+		out[normal] = l
+	}
+	return out, nil
+}
+
+// check refuses what contradicts itself or would be overlooked.
+func (l login) check(address string) error {
+	ssh := strings.HasPrefix(address, "ssh:")
+	password := l.Password != "" || l.PasswordFile != ""
+	token := l.Token != "" || l.TokenFile != ""
+	switch {
+	case l.Password != "" && l.PasswordFile != "", l.Token != "" && l.TokenFile != "":
+		return fmt.Errorf("give the secret, or the file that holds it, and not both")
+	case password && token:
+		return fmt.Errorf("give a password or a token, and not both")
+	case ssh && (password || token || l.Username != "" || l.CAFile != "" || l.PlainHTTP):
+		return fmt.Errorf("ssh takes keyFile, passphraseFile and knownHostsFile; the user stands in the repository's URL")
+	case !ssh && (l.KeyFile != "" || l.PassphraseFile != "" || l.KnownHostsFile != ""):
+		return fmt.Errorf("keyFile, passphraseFile and knownHostsFile are for ssh")
+	case l.PlainHTTP && !strings.HasPrefix(address, "http:"):
+		return fmt.Errorf("plainHTTP is for http")
+	case l.PassphraseFile != "" && l.KeyFile == "":
+		return fmt.Errorf("passphraseFile is for a keyFile")
+	}
+	return nil
+}
+
+// normalAddress is scheme://host[:port] in the one form that addresses are
+// compared in. Nothing is a pattern: credentials are for one host.
+func normalAddress(address string) (string, error) {
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+		return "", fmt.Errorf("an address is scheme://host or scheme://host:port, and nothing else")
+	}
+	return addressOf(u)
+}
+
+// addressOf is where a URL leads, without user and path.
+func addressOf(u *url.URL) (string, error) {
+	defaults := map[string]string{"http": "80", "https": "443", "ssh": "22"}
+	port, ok := defaults[u.Scheme]
+	if !ok {
+		return "", fmt.Errorf("an address begins with http://, https:// or ssh://")
+	}
+	if u.Port() != "" {
+		port = u.Port()
+	}
+	host := u.Hostname()
+	for _, r := range host {
+		if r <= ' ' || r >= 0x7f || strings.ContainsRune(`*?\"'`, r) {
+			return "", fmt.Errorf("an address names one host, in ASCII")
+		}
+	}
+	if host == "" {
+		return "", fmt.Errorf("an address names a host")
+	}
+	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(host), port), nil
+}
+
+// secret returns a secret that stands in the file itself or in one of its own.
+func secret(value, file string) (string, error) {
+	if file == "" {
+		return value, nil
+	}
+	data, err := readSmall(file, maxCredentialsFile)
+	if err != nil {
+		return "", fmt.Errorf("read a secret: %w", err)
+	}
+	s := strings.TrimRight(string(data), "\r\n")
+	if s == "" {
+		return "", fmt.Errorf("%s is empty", file)
+	}
+	return s, nil
+}
+
+// loopback says whether an address leads to this machine.
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// userKnownHosts are the files that ssh reads, as far as they exist.
+func userKnownHosts() []string {
+	var out []string
+	files := []string{"/etc/ssh/ssh_known_hosts"}
+	if home, err := os.UserHomeDir(); err == nil {
+		files = append([]string{home + "/.ssh/known_hosts"}, files...)
+	}
+	for _, file := range files {
+		if _, err := os.Stat(file); err == nil {
+			out = append(out, file)
+		}
+	}
+	return out
+}

@@ -1,0 +1,276 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/go-git/go-git/v5"
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/format/packfile"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/sideband"
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	"github.com/go-git/go-git/v5/storage/filesystem"
+)
+
+// fetchClone brings the bare clone up to date. It asks for the list of refs
+// first, so that a poll that finds nothing new costs one request.
+//
+// It is not go-git's Remote.Fetch: that one finds its transport in a global,
+// reads a pack into memory to index it before anything has looked at what is in
+// there, and writes a file for each ref.
+func (r *Repo) fetchClone(ctx context.Context) (changed bool, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, r.limits.Time, fmt.Errorf("it takes longer than %s", r.limits.Time))
+	defer cancel()
+	ctx, dog, stop := watch(ctx, r.limits.Silence)
+	defer stop()
+	defer func() {
+		if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+			err = fmt.Errorf("%w (%w)", cause, err)
+		}
+	}()
+
+	if err := r.sweep(); err != nil {
+		return false, err
+	}
+	storage := openStorage(r.clonePath())
+	repo, err := git.Open(storage, nil)
+	if errors.Is(err, git.ErrRepositoryNotExists) {
+		repo, err = git.Init(storage, nil)
+	}
+	if err != nil {
+		return false, fmt.Errorf("open the clone: %w", err)
+	}
+	server, err := r.location.connect(ctx, dog)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		if cerr := server.close(); err == nil && cerr != nil {
+			err = fmt.Errorf("end the connection: %w", cerr)
+		}
+	}()
+	dog.allow(r.limits.RefBytes)
+	offered, err := server.refs(ctx)
+	if err != nil && !errors.Is(err, transport.ErrEmptyRemoteRepository) {
+		return false, fmt.Errorf("list its branches and tags: %w", err)
+	}
+	listed, err := r.listed(offered)
+	if err != nil {
+		return false, fmt.Errorf("list its branches and tags: %w", err)
+	}
+	same, err := sameRefs(repo, listed)
+	if err != nil || same {
+		return false, err
+	}
+	dog.allow(r.limits.PackBytes)
+	if err := r.fetchObjects(ctx, server, storage, request(openObjects(repo), offered, listed)); err != nil {
+		return false, fmt.Errorf("fetch its branches and tags: %w", err)
+	}
+	return true, r.writeRefs(storage, listed)
+}
+
+// sweep removes what killed fetches left.
+func (r *Repo) sweep() error {
+	for _, pattern := range []string{"incoming-*", "objects/pack/tmp_*", "packed-refs-*"} {
+		files, err := filepath.Glob(filepath.Join(r.clonePath(), filepath.FromSlash(pattern)))
+		if err != nil {
+			return fmt.Errorf("look for remains: %w", err)
+		}
+		for _, file := range files {
+			if err := os.Remove(file); err != nil {
+				return fmt.Errorf("remove remains: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// listed returns the refs to follow, of those that the server offers.
+func (r *Repo) listed(offered *packp.AdvRefs) (map[plumbing.ReferenceName]*plumbing.Reference, error) {
+	out := map[plumbing.ReferenceName]*plumbing.Reference{}
+	if offered == nil {
+		return out, nil
+	}
+	all, err := offered.AllReferences()
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the caller says of what
+	}
+	for name, ref := range all {
+		if mirrored(name) {
+			out[name] = ref
+		}
+	}
+	if len(out) > r.limits.Refs {
+		return nil, fmt.Errorf("there are %d, and at most %d are read", len(out), r.limits.Refs)
+	}
+	return out, nil
+}
+
+// mirrored says whether the clone follows a ref of the remote. One with a name
+// that git would not let be made is not followed, and so never found.
+func mirrored(name plumbing.ReferenceName) bool {
+	return name == plumbing.HEAD || (name.IsBranch() || name.IsTag()) && checkRef(name.Short()) == ""
+}
+
+// sameRefs says whether the clone has what the remote listed, and no more.
+func sameRefs(repo *git.Repository, listed map[plumbing.ReferenceName]*plumbing.Reference) (bool, error) {
+	have := map[plumbing.ReferenceName]string{}
+	iter, err := repo.References()
+	if err != nil {
+		return false, fmt.Errorf("list the clone's refs: %w", err)
+	}
+	err = iter.ForEach(func(ref *plumbing.Reference) error {
+		have[ref.Name()] = ref.String()
+		return nil
+	})
+	if err != nil {
+		return false, fmt.Errorf("list the clone's refs: %w", err)
+	}
+	for name, ref := range listed {
+		if have[name] != ref.String() {
+			return false, nil
+		}
+	}
+	return len(listed) == len(have) && len(listed) > 0, nil
+}
+
+// request asks for what the clone does not have; nil when it has all.
+func request(have *objects, offered *packp.AdvRefs, listed map[plumbing.ReferenceName]*plumbing.Reference) *packp.UploadPackRequest {
+	if offered == nil {
+		return nil
+	}
+	req := packp.NewUploadPackRequestFromCapabilities(offered.Capabilities)
+	asked := map[plumbing.Hash]bool{}
+	for _, ref := range listed {
+		if h := ref.Hash(); ref.Type() == plumbing.HashReference && !asked[h] && !have.has(h) {
+			asked[h] = true
+			req.Wants = append(req.Wants, h)
+		}
+	}
+	if len(req.Wants) == 0 {
+		return nil
+	}
+	if offered.Capabilities.Supports(capability.Filter) {
+		// Nobody could use a larger one.
+		_ = req.Capabilities.Set(capability.Filter) // it takes no value, so it can't be wrong
+		req.Filter = packp.FilterBlobLimit(maxComponentFile+1, packp.BlobLimitPrefixNone)
+	}
+	return req
+}
+
+// haves names commits of the clone, for the server to leave out what it has
+// sent before: the branches, and some of what the first of them were at before,
+// since a branch may have been rewound.
+func haves(repo *refs) []plumbing.Hash {
+	const most, depth = 256, 32
+	seen := map[plumbing.Hash]bool{}
+	for _, name := range slices.Sorted(maps.Keys(repo.branches)) {
+		h := repo.branches[name]
+		for range depth {
+			if len(seen) == most || seen[h] {
+				break
+			}
+			c, err := repo.objects.commit(h)
+			if err != nil {
+				break // a clone that is damaged is asked to be sent more
+			}
+			seen[h] = true
+			if len(c.parents) == 0 {
+				break
+			}
+			h = c.parents[0]
+		}
+	}
+	return slices.Collect(maps.Keys(seen))
+}
+
+// fetchObjects receives a pack and puts it into the clone, once it is known
+// what is in it.
+func (r *Repo) fetchObjects(ctx context.Context, server server, storage *filesystem.Storage, req *packp.UploadPackRequest) (err error) {
+	if req == nil {
+		return nil
+	}
+	if now := r.current(); now != nil {
+		req.Haves = haves(now)
+	}
+	body, err := server.pack(ctx, req)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, body.Close()) }()
+	f, err := os.CreateTemp(r.clonePath(), "incoming-*")
+	if err != nil {
+		return fmt.Errorf("write the pack: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
+
+	_, err = io.Copy(f, demultiplex(req.Capabilities, body))
+	switch {
+	case errors.Is(err, errTooMuch):
+		return fmt.Errorf("%w: the pack is larger than %d MiB", errTooMuch, r.limits.PackBytes>>20)
+	case err != nil:
+		return fmt.Errorf("receive the pack: %w", err)
+	}
+	if err := checkPack(ctx, f, r.limits); err != nil {
+		return fmt.Errorf("refuse the pack: %w", err)
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return fmt.Errorf("read the pack: %w", err)
+	}
+	if err := packfile.WritePackfileToObjectStorage(storage, f); err != nil {
+		return fmt.Errorf("index the pack: %w", err)
+	}
+	for _, want := range req.Wants {
+		if storage.HasEncodedObject(want) != nil {
+			return fmt.Errorf("the server did not send %s, which it offers", want)
+		}
+	}
+	return nil
+}
+
+// demultiplex takes the pack out of what the server sends.
+func demultiplex(c *capability.List, body io.Reader) io.Reader {
+	switch {
+	case c.Supports(capability.Sideband64k):
+		return sideband.NewDemuxer(sideband.Sideband64k, body)
+	case c.Supports(capability.Sideband):
+		return sideband.NewDemuxer(sideband.Sideband, body)
+	default:
+		return body
+	}
+}
+
+// writeRefs lets the clone's refs be the listed ones, all in one step.
+func (r *Repo) writeRefs(storage *filesystem.Storage, listed map[plumbing.ReferenceName]*plumbing.Reference) error {
+	var b bytes.Buffer
+	b.WriteString("# pack-refs with:\n")
+	for _, name := range slices.Sorted(maps.Keys(listed)) {
+		if ref := listed[name]; name != plumbing.HEAD && ref.Type() == plumbing.HashReference {
+			fmt.Fprintf(&b, "%s %s\n", ref.Hash(), name)
+		}
+	}
+	if err := replaceFile(filepath.Join(r.clonePath(), "packed-refs"), b.Bytes()); err != nil {
+		return err
+	}
+	// Clones of earlier versions have a file for each ref, which would win.
+	for _, folder := range []string{"heads", "tags"} {
+		if err := os.RemoveAll(filepath.Join(r.clonePath(), "refs", folder)); err != nil {
+			return fmt.Errorf("remove old refs: %w", err)
+		}
+	}
+	if head := listed[plumbing.HEAD]; head != nil {
+		if err := storage.SetReference(head); err != nil {
+			return fmt.Errorf("write HEAD: %w", err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,320 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/rogpeppe/go-internal/lockedfile"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// trust judges the signatures of one repository at one moment. A nil trust
+// judges nothing: no keys were given.
+type trust struct {
+	keys    *trustedKeys
+	objects *objects
+	cache   *cache
+}
+
+// verdict is what became of one object's signature.
+type verdict struct {
+	signer Signer
+	wrong  string // empty: it is good
+}
+
+// trust reads the trusted keys again: a key that is taken out of its file
+// counts no longer, without a restart. Nil without keys.
+func (r *Repo) trust(o *objects) (*trust, error) {
+	if len(r.trustedFiles) == 0 {
+		return nil, nil //nolint:nilnil // a nil trust is one
+	}
+	keys, err := readTrusted(r.trustedFiles)
+	if err != nil {
+		return nil, err
+	}
+	return &trust{keys: keys, objects: o, cache: r.cache}, nil
+}
+
+// digest names the keys; "" without any.
+func (t *trust) digest() string {
+	if t == nil {
+		return ""
+	}
+	return t.keys.digest
+}
+
+// commit says who signed a commit.
+func (t *trust) commit(h plumbing.Hash) (Signer, error) {
+	v, err := cached(t.cache, cacheKey{job: "signer", hash: h.String(), name: t.keys.digest}, func() (verdict, error) {
+		raw, err := t.objects.readTyped(plumbing.CommitObject, h, maxCommitBytes)
+		if err != nil {
+			return verdict{}, err
+		}
+		return t.keys.judgeCommit(raw), nil
+	})
+	return v.result(err, "commit "+h.String()[:12])
+}
+
+func (v verdict) result(err error, what string) (Signer, error) {
+	switch {
+	case err != nil:
+		return Signer{}, fmt.Errorf("%s can't be verified: %w", what, err)
+	case v.wrong != "":
+		return Signer{}, fmt.Errorf("%s is not to be trusted: %s", what, v.wrong)
+	}
+	return v.signer, nil
+}
+
+// judgeCommit judges the bytes of a commit.
+func (k *trustedKeys) judgeCommit(raw []byte) verdict {
+	c, err := parseCommit(raw)
+	if err != nil {
+		return verdict{wrong: "it is malformed: " + err.Error()}
+	}
+	payload, signature, err := cutCommit(raw)
+	if err != nil {
+		return verdict{wrong: err.Error()}
+	}
+	signer, err := k.verify(payload, signature, c.committed)
+	if err != nil {
+		return verdict{wrong: err.Error()}
+	}
+	return verdict{signer: signer}
+}
+
+// judgeTag judges the bytes of an annotated tag that stands under a name: one
+// that was signed under another name publishes something else.
+func (k *trustedKeys) judgeTag(raw []byte, name string) verdict {
+	t, err := parseTag(raw)
+	if err != nil {
+		return verdict{wrong: "it is malformed: " + err.Error()}
+	}
+	if t.name != name {
+		return verdict{wrong: fmt.Sprintf("it was made as tag %q", t.name)}
+	}
+	payload, signature, err := cutTag(raw)
+	if err != nil {
+		return verdict{wrong: err.Error()}
+	}
+	signer, err := k.verify(payload, signature, t.tagged)
+	if err != nil {
+		return verdict{wrong: err.Error()}
+	}
+	return verdict{signer: signer}
+}
+
+// tag says who signed a tag: its object, or the commit where it is only a name.
+func (t *trust) tag(name string, raw plumbing.Hash) (signer Signer, lightweight bool, err error) {
+	type judged struct {
+		verdict
+		lightweight bool
+	}
+	v, err := cached(t.cache, cacheKey{job: "signer", hash: raw.String(), name: t.keys.digest + " " + name}, func() (judged, error) {
+		kind, data, err := t.objects.read(raw, maxCommitBytes)
+		switch {
+		case err != nil:
+			return judged{}, err
+		case kind == plumbing.CommitObject:
+			return judged{t.keys.judgeCommit(data), true}, nil
+		case kind != plumbing.TagObject:
+			return judged{}, fmt.Errorf("object %s is a %s, not a commit", raw, kind)
+		}
+		return judged{t.keys.judgeTag(data, name), false}, nil
+	})
+	what := "tag " + name
+	if v.lightweight {
+		what = fmt.Sprintf("commit %s of the lightweight tag %s", raw.String()[:12], name)
+	}
+	signer, err = v.result(err, what)
+	return signer, v.lightweight, err
+}
+
+// distrusted says why a version's tag may not be used.
+func (l *loader) distrusted(tag string, raw plumbing.Hash, at Position) *Problem {
+	if l.trust == nil {
+		return nil
+	}
+	_, lightweight, err := l.trust.tag(tag, raw)
+	if err == nil && lightweight && l.fleet.Spec.Verify == v1alpha1.VerifySignedTags {
+		err = fmt.Errorf("tag %s is lightweight, and fleet.yaml wants tags that are signed themselves", tag)
+	}
+	if err == nil {
+		return nil
+	}
+	return &Problem{
+		At: at, Message: err.Error(),
+		Hint: fmt.Sprintf("have somebody whose key is trusted look at it and sign it with: git tag -s -f %s %s^{} && git push -f origin %s",
+			tag, tag, tag),
+	}
+}
+
+// admit says who signed the commit that a revision names, if its branch may
+// move there: the commit has to be signed, and to descend from the one that was
+// accepted before.
+//
+// rewind: it does not, and the caller allowed it.
+func (r *Repo) admit(ctx context.Context, l *loader, rev string, commit plumbing.Hash) (rewind bool, err error) {
+	signer, err := l.trust.commit(commit)
+	if err != nil {
+		return false, fmt.Errorf("%w; nothing is changed until the branch is at a commit that a trusted key signed "+
+			"(git commit -S), or the key is added to the trusted keys", err)
+	}
+	l.fleet.Signer = &signer
+	branch := l.refs.branchOf(rev)
+	if branch == "" {
+		return false, nil // a commit or tag that the caller chose
+	}
+	seen, err := readAccepted(r.acceptedFile())
+	if err != nil {
+		return false, err
+	}
+	before, known := seen.heads[branch]
+	if !known || before == commit {
+		return false, nil
+	}
+	ok, err := l.refs.objects.descends(ctx, commit, before)
+	if err != nil {
+		return false, fmt.Errorf("can't tell whether commit %s descends from %s, which was accepted before: %w",
+			commit.String()[:12], before.String()[:12], err)
+	}
+	if ok {
+		return false, nil
+	}
+	// A rewind that happened already is no permission: a replay is another one.
+	if to := plumbing.NewHash(r.acceptRewind); r.acceptRewind != "" && !seen.rewound[to] {
+		if ok, err := l.refs.objects.descends(ctx, commit, to); ok || err != nil {
+			return ok, err
+		}
+	}
+	return false, fmt.Errorf("branch %s was rewound: commit %s, signed by %s, does not descend from %s, which was accepted before; "+
+		"nothing is changed; if the branch was meant to go there, start once with --accept-rewind %s",
+		branch, commit.String()[:12], signer, before.String()[:12], commit)
+}
+
+// accept remembers the head of a branch that was loaded.
+func (r *Repo) accept(now *refs, rev string, commit plumbing.Hash, rewind bool) (err error) {
+	branch := now.branchOf(rev)
+	if branch == "" {
+		return nil
+	}
+	unlock, err := lockedfile.MutexAt(r.acceptedFile() + ".lock").Lock()
+	if err != nil {
+		return fmt.Errorf("lock the accepted heads: %w", err)
+	}
+	defer unlock()
+	seen, err := readAccepted(r.acceptedFile())
+	if err != nil {
+		return err
+	}
+	used := plumbing.NewHash(r.acceptRewind)
+	spent := (rewind || commit == used) && !seen.rewound[used]
+	if seen.heads[branch] == commit && !spent {
+		return nil
+	}
+	if spent {
+		seen.rewound[used] = true
+	}
+	seen.heads[branch] = commit
+	return replaceFile(r.acceptedFile(), seen.encode())
+}
+
+func (r *Repo) acceptedFile() string { return filepath.Join(r.folder, "accepted") }
+
+// branchOf returns the branch that a revision follows; "" for one that does not
+// move by itself.
+func (r *refs) branchOf(rev string) string {
+	if rev == "" || rev == "HEAD" {
+		return "HEAD"
+	}
+	if _, ok := r.branches[rev]; ok && !plumbing.IsHash(rev) {
+		return rev
+	}
+	return ""
+}
+
+// maxAncestors bounds the walk through a branch's history.
+const maxAncestors = 1_000_000
+
+// descends says whether a commit is another or has it as an ancestor.
+func (o *objects) descends(ctx context.Context, commit, ancestor plumbing.Hash) (bool, error) {
+	if commit == ancestor {
+		return true, nil
+	}
+	seen := map[plumbing.Hash]bool{commit: true}
+	for todo := []plumbing.Hash{commit}; len(todo) > 0; {
+		if err := ctx.Err(); err != nil {
+			return false, err
+		}
+		c, err := o.commit(todo[0])
+		if err != nil {
+			return false, err
+		}
+		todo = todo[1:]
+		for _, parent := range c.parents {
+			if parent == ancestor {
+				return true, nil
+			}
+			if !seen[parent] {
+				seen[parent] = true
+				todo = append(todo, parent)
+			}
+		}
+		if len(seen) > maxAncestors {
+			return false, fmt.Errorf("it has more than %d ancestors", maxAncestors)
+		}
+	}
+	return false, nil
+}
+
+// accepted is what a repository's branches were when they were last loaded with
+// a good signature.
+type accepted struct {
+	heads   map[string]plumbing.Hash
+	rewound map[plumbing.Hash]bool // rewinds that were allowed and have happened
+}
+
+func (a accepted) encode() []byte {
+	var b bytes.Buffer
+	b.WriteString("# The signed heads that Keelson last accepted, and the rewinds that were allowed.\n")
+	for _, branch := range slices.Sorted(maps.Keys(a.heads)) {
+		fmt.Fprintf(&b, "head %s %s\n", a.heads[branch], branch)
+	}
+	for commit := range a.rewound {
+		fmt.Fprintf(&b, "rewound %s\n", commit)
+	}
+	return b.Bytes()
+}
+
+func readAccepted(file string) (accepted, error) {
+	a := accepted{map[string]plumbing.Hash{}, map[plumbing.Hash]bool{}}
+	data, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		return a, nil
+	}
+	if err != nil {
+		return a, fmt.Errorf("read the heads that were accepted before: %w", err)
+	}
+	for line := range strings.Lines(string(data)) {
+		line = strings.TrimSuffix(line, "\n")
+		fields := strings.Split(line, " ")
+		switch {
+		case strings.HasPrefix(line, "#"):
+		case len(fields) == 3 && fields[0] == "head" && isHash(fields[1]):
+			a.heads[fields[2]] = plumbing.NewHash(fields[1])
+		case len(fields) == 2 && fields[0] == "rewound" && isHash(fields[1]):
+			a.rewound[plumbing.NewHash(fields[1])] = true
+		default:
+			return a, fmt.Errorf("%s is damaged: %q is not a line of it", file, line)
+		}
+	}
+	return a, nil
+}
