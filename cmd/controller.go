@@ -42,11 +42,14 @@ apply, watch, and set back drift. Status goes into the hub as Deliveries
 (kubectl get deliveries -A, or keelson status), which is the cluster that
 --kubeconfig and --context name; inside a pod it is that pod's own.
 
-A repository that can't be read leaves every cluster as it is. An interrupt
+A repository that can't be read, or with --trusted-keys a branch that is not
+signed or was rewound, leaves every cluster as it is. An interrupt
 (SIGINT, SIGTERM) lets what was begun finish; a kill loses nothing either.
 
 The HTTP server answers /metrics, /healthz and /readyz.`,
 		Example: `  keelson controller --repo https://git.example/fleet.git --kubeconfig hub.yaml
+  keelson controller --trusted-keys /etc/keelson/allowed_signers \
+    --git-credentials /etc/keelson/logins.yaml
   KEELSON_REPO=/srv/fleet.git KEELSON_INTERVAL=5s keelson controller`,
 		Args: args("", 0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.controller(cmd.Context(), o) },

@@ -26,6 +26,7 @@ func (a *app) openRepo(ctx context.Context, cacheDir string) (*registry.Repo, er
 func (a *app) repoOptions(cacheDir string) registry.Options {
 	return registry.Options{
 		URL: a.repo, CacheDir: cacheDir,
+		TrustedKeys: a.trustedKeys, AcceptRewind: a.acceptRewind, Credentials: a.gitCredentials,
 		Username: os.Getenv("KEELSON_GIT_USERNAME"), Password: os.Getenv("KEELSON_GIT_PASSWORD"),
 	}
 }
@@ -60,6 +61,9 @@ func (a *app) loadFleet(ctx context.Context, workTree bool) (*registry.Fleet, er
 	f, err := repo.Load(ctx, a.revision)
 	if err != nil {
 		return nil, err
+	}
+	if f.Signer != nil {
+		a.log.Debug("the commit is signed", "revision", f.Revision, "by", f.Signer.Name, "key", f.Signer.Fingerprint)
 	}
 	a.log.Debug("loaded the fleet", "revision", f.Revision, "clusters", len(f.Clusters), "problems", len(f.Problems))
 	return f, nil

@@ -101,6 +101,9 @@ type app struct {
 	kubeconfig, context string
 	color, config       string
 	ageKeyFile          string
+	trustedKeys         []string
+	acceptRewind        string
+	gitCredentials      string
 	verbose             bool
 	// veil is over what was decrypted.
 	veil *veil
@@ -127,8 +130,15 @@ what runs, and applied without the dangerous part.
 
 Settings come from flags, then from the environment (--kube-version is
 KEELSON_KUBE_VERSION), then from keelson.yaml in the current folder (or
---config), where they bear the names of the flags. For a repository behind a
-password, set KEELSON_GIT_USERNAME and KEELSON_GIT_PASSWORD.`,
+--config), where they bear the names of the flags.
+
+For a repository behind a password, set KEELSON_GIT_USERNAME and
+KEELSON_GIT_PASSWORD, or name the hosts that get one in --git-credentials. Of a
+server behind SSH the host key has to be known. With --trusted-keys, commits of
+branches and tags of versions have to be signed, and branches never go back.`,
+		Example: `  keelson validate --trusted-keys allowed_signers
+  keelson diff prod-us-01 --repo ssh://git@git.example/fleet.git \
+    --git-credentials logins.yaml`,
 		Version:       cmp.Or(env.Version, "dev"),
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -175,6 +185,9 @@ func (a *app) globalFlags(root *cobra.Command) {
 	f := root.PersistentFlags()
 	f.StringVar(&a.repo, "repo", ".", "fleet repository: a `PATH|URL`")
 	f.StringVar(&a.revision, "revision", "", "branch, tag or commit `REV` of it (default its HEAD)")
+	f.StringSliceVar(&a.trustedKeys, "trusted-keys", nil, "`FILE` of keys that have to sign the repository: SSH\nallowed_signers, armored OpenPGP; may be repeated")
+	f.StringVar(&a.acceptRewind, "accept-rewind", "", "let a signed branch go back, or aside, to `COMMIT`, once")
+	f.StringVar(&a.gitCredentials, "git-credentials", "", "`FILE` of logins for git servers, by exact address")
 	f.StringVarP(&a.output, "output", "o", outputText, "`FORMAT` of the output: text, json or yaml;\ndiff has patch and markdown, too")
 	f.StringVar(&a.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: KUBECONFIG, as kubectl)")
 	f.StringVar(&a.context, "context", "", "`CONTEXT` of the hub in the kubeconfig")

@@ -58,7 +58,7 @@ func (a *app) configure(cmd *cobra.Command) error {
 // configurable says whether a setting may come from anywhere but a flag. What
 // a person confirms, they confirm each time.
 func configurable(name string) bool {
-	return !slices.Contains([]string{"config", "force", "help", "version", "yes"}, name)
+	return !slices.Contains([]string{"accept-rewind", "config", "force", "help", "version", "yes"}, name)
 }
 
 func setFlag(f *pflag.Flag, value any) error {
@@ -105,11 +105,12 @@ func readConfig(v *viper.Viper, file string, root *cobra.Command) (string, error
 		case !v.InConfig(key):
 		case !known[key]:
 			return "", usagef("%s: there is no setting %q: settings bear the names of flags", file, key)
-		case (key == "kubeconfig" || key == "plain-http") && !given:
-			// A kubeconfig may name programs to run, and without TLS passwords can be
-			// read. A folder that somebody only looks into must not get to choose.
-			return "", usagef("%s: %s is not taken from a file that was not asked for: "+
-				"give --%s or --config %s, or set KEELSON_%s", file, key, key, file, strings.ToUpper(strings.ReplaceAll(key, "-", "_")))
+		case !given && slices.Contains([]string{"git-credentials", "kubeconfig", "plain-http", "trusted-keys"}, key):
+			// A kubeconfig may name programs to run, without TLS passwords can be
+			// read, and keys and logins say whom to trust. A folder that somebody
+			// only looks into must not get to choose.
+			return "", usagef("%s: %s is not taken from a file that was not asked for: give --%s or --config %s, or set KEELSON_%s",
+				file, key, key, file, strings.ToUpper(strings.ReplaceAll(key, "-", "_")))
 		}
 	}
 	return file, nil

@@ -78,7 +78,7 @@ func (l location) openHTTP(endpoint *transport.Endpoint, u *url.URL, login login
 		ForceAttemptHTTP2:      true,
 	}
 	if login.CAFile != "" {
-		pem, err := readSmall(login.CAFile, maxCredentialsFile)
+		pem, err := readSmall(login.CAFile)
 		if err != nil {
 			return nil, fmt.Errorf("read the certificates for %s: %w", u.Host, err)
 		}

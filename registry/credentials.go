@@ -38,15 +38,13 @@ type login struct {
 	KnownHostsFile string `json:"knownHostsFile,omitempty"`
 }
 
-const maxCredentialsFile = 1 << 20
-
 // readCredentials reads a credentials file; "" is none. Its errors do not show
 // what it holds.
 func readCredentials(file string) (credentials, error) {
 	if file == "" {
 		return nil, nil
 	}
-	data, err := readSmall(file, maxCredentialsFile)
+	data, err := readSmall(file)
 	if err != nil {
 		return nil, fmt.Errorf("read credentials: %w", err)
 	}
@@ -142,7 +140,7 @@ func secret(value, file string) (string, error) {
 	if file == "" {
 		return value, nil
 	}
-	data, err := readSmall(file, maxCredentialsFile)
+	data, err := readSmall(file)
 	if err != nil {
 		return "", fmt.Errorf("read a secret: %w", err)
 	}

@@ -83,6 +83,9 @@ func Open(ctx context.Context, opts Options) (*Repo, error) {
 	if opts.WorkTree && l.path == "" {
 		return nil, fmt.Errorf("open %s: only a repository on this machine has a work tree", l.shown())
 	}
+	if err := outside(l, opts.TrustedKeys); err != nil {
+		return nil, err
+	}
 	if _, err := readCredentials(opts.Credentials); err != nil {
 		return nil, err
 	}

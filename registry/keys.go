@@ -59,8 +59,8 @@ type sshKey struct {
 const sshNamespace = "git"
 
 const (
-	maxKeysFile = 1 << 20
-	minRSABits  = 2048
+	maxSmallFile = 1 << 20
+	minRSABits   = 2048
 )
 
 // readTrusted reads all files of trusted keys.
@@ -68,7 +68,7 @@ func readTrusted(files []string) (*trustedKeys, error) {
 	keys := &trustedKeys{}
 	digest := sha256.New()
 	for _, file := range files {
-		data, err := readSmall(file, maxKeysFile)
+		data, err := readSmall(file)
 		if err != nil {
 			return nil, fmt.Errorf("read trusted keys: %w", err)
 		}
@@ -87,18 +87,18 @@ func readTrusted(files []string) (*trustedKeys, error) {
 }
 
 // readSmall reads a file that a person wrote.
-func readSmall(file string, limit int64) (data []byte, err error) {
+func readSmall(file string) (data []byte, err error) {
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it names the file
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	data, err = io.ReadAll(io.LimitReader(f, limit+1))
+	data, err = io.ReadAll(io.LimitReader(f, maxSmallFile+1))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", file, err)
 	}
-	if int64(len(data)) > limit {
-		return nil, fmt.Errorf("%s is larger than %d KiB", file, limit>>10)
+	if int64(len(data)) > maxSmallFile {
+		return nil, fmt.Errorf("%s is larger than %d KiB", file, maxSmallFile>>10)
 	}
 	return data, nil
 }

@@ -165,7 +165,7 @@ func (o *objects) readPacked(h plumbing.Hash, limit int64) (t plumbing.ObjectTyp
 	if int64(len(data)) > limit {
 		return 0, nil, errTooLarge
 	}
-	return raw.Type(), data, err //nolint:wrapcheck // as above
+	return raw.Type(), data, err
 }
 
 // has says whether an object is there, without reading it.

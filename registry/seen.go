@@ -51,7 +51,7 @@ func (r *Repo) remember(now *refs) error {
 			continue
 		}
 		if t != nil {
-			if _, _, err := t.tag(tag, raw); err != nil {
+			if _, err := t.tag(tag, raw); err != nil {
 				continue // reported where the tag is used
 			}
 		}

@@ -139,7 +139,7 @@ func sshAuth(ctx context.Context, login login) ([]ssh.AuthMethod, io.Closer, err
 		}
 		return []ssh.AuthMethod{ssh.PublicKeysCallback(agent.NewClient(conn).Signers)}, conn, nil
 	}
-	pem, err := readSmall(login.KeyFile, maxCredentialsFile)
+	pem, err := readSmall(login.KeyFile)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read the SSH key: %w", err)
 	}
@@ -211,5 +211,5 @@ func (s *sshServer) close() error {
 	if errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) {
 		return nil // it had ended before
 	}
-	return err //nolint:wrapcheck // as above
+	return err
 }

@@ -44,6 +44,20 @@ func (r *Repo) trust(o *objects) (*trust, error) {
 	return &trust{keys: keys, objects: o, cache: r.cache}, nil
 }
 
+// outside refuses trusted keys that whoever can push could change.
+func outside(l location, files []string) error {
+	for _, file := range files {
+		found, err := localPath(file)
+		if err != nil {
+			return err
+		}
+		if rest, ok := strings.CutPrefix(found.path, l.path+string(filepath.Separator)); ok && l.path != "" {
+			return fmt.Errorf("trusted keys must not come from the repository that they are for: move %s out of %s", rest, l.path)
+		}
+	}
+	return nil
+}
+
 // digest names the keys; "" without any.
 func (t *trust) digest() string {
 	if t == nil {
@@ -112,8 +126,9 @@ func (k *trustedKeys) judgeTag(raw []byte, name string) verdict {
 	return verdict{signer: signer}
 }
 
-// tag says who signed a tag: its object, or the commit where it is only a name.
-func (t *trust) tag(name string, raw plumbing.Hash) (signer Signer, lightweight bool, err error) {
+// tag says what is wrong with the signature of a tag: that of its object, or of
+// the commit where it is only a name.
+func (t *trust) tag(name string, raw plumbing.Hash) (lightweight bool, err error) {
 	type judged struct {
 		verdict
 		lightweight bool
@@ -134,8 +149,8 @@ func (t *trust) tag(name string, raw plumbing.Hash) (signer Signer, lightweight 
 	if v.lightweight {
 		what = fmt.Sprintf("commit %s of the lightweight tag %s", raw.String()[:12], name)
 	}
-	signer, err = v.result(err, what)
-	return signer, v.lightweight, err
+	_, err = v.result(err, what)
+	return v.lightweight, err
 }
 
 // distrusted says why a version's tag may not be used.
@@ -143,7 +158,7 @@ func (l *loader) distrusted(tag string, raw plumbing.Hash, at Position) *Problem
 	if l.trust == nil {
 		return nil
 	}
-	_, lightweight, err := l.trust.tag(tag, raw)
+	lightweight, err := l.trust.tag(tag, raw)
 	if err == nil && lightweight && l.fleet.Spec.Verify == v1alpha1.VerifySignedTags {
 		err = fmt.Errorf("tag %s is lightweight, and fleet.yaml wants tags that are signed themselves", tag)
 	}
