@@ -1,6 +1,11 @@
 package registry
 
-import "go.yaml.in/yaml/v4"
+import (
+	"maps"
+	"slices"
+
+	"go.yaml.in/yaml/v4"
+)
 
 // What the tests of decoding need and users don't.
 
@@ -32,4 +37,30 @@ var (
 func IsYAML(data []byte) bool {
 	var n yaml.Node
 	return yaml.Load(data, &n) == nil
+}
+
+// TrustedKeys are keys as they stand in a file of them.
+type TrustedKeys = trustedKeys
+
+// ParseTrusted reads a file of trusted keys.
+func ParseTrusted(data []byte) (*TrustedKeys, error) {
+	keys := &trustedKeys{}
+	return keys, keys.parse(data)
+}
+
+// JudgeCommit and JudgeTag judge the bytes of an object.
+func (t *trustedKeys) JudgeCommit(raw []byte) (Signer, string) {
+	v := t.judgeCommit(raw)
+	return v.signer, v.wrong
+}
+
+func (t *trustedKeys) JudgeTag(raw []byte, name string) (Signer, string) {
+	v := t.judgeTag(raw, name)
+	return v.signer, v.wrong
+}
+
+// ParseCredentials reads a credentials file, and returns its addresses.
+func ParseCredentials(data []byte) ([]string, error) {
+	c, err := parseCredentials("logins.yaml", data)
+	return slices.Sorted(maps.Keys(c)), err
 }

@@ -433,6 +433,9 @@ func parsePGPSignature(armored []byte) (raw []byte, sig *packet.Signature, err e
 	if sig.SigType != packet.SigTypeBinary {
 		return nil, nil, errors.New("it is not over bytes")
 	}
+	if sig.SigLifetimeSecs != nil && *sig.SigLifetimeSecs != 0 {
+		return nil, nil, errors.New("it is one that expires, and what runs must not depend on the day: sign without an expiry")
+	}
 	return raw, sig, nil
 }
 

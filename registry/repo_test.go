@@ -2,6 +2,7 @@ package registry_test
 
 import (
 	"fmt"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -30,6 +31,8 @@ type gitRepo struct {
 	files   map[string]gitFile
 	last    plumbing.Hash
 	commits int
+	// sign makes the armored signature of a payload; nil: objects are unsigned.
+	sign func(payload []byte) string
 }
 
 type gitFile struct {
@@ -65,23 +68,7 @@ func (g *gitRepo) store(o interface {
 
 func (g *gitRepo) blob(data []byte) plumbing.Hash {
 	g.t.Helper()
-	raw := g.storage.NewEncodedObject()
-	raw.SetType(plumbing.BlobObject)
-	w, err := raw.Writer()
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	if _, err := w.Write(data); err != nil {
-		g.t.Fatal(err)
-	}
-	if err := w.Close(); err != nil {
-		g.t.Fatal(err)
-	}
-	h, err := g.storage.SetEncodedObject(raw)
-	if err != nil {
-		g.t.Fatal(err)
-	}
-	return h
+	return g.raw(plumbing.BlobObject, data)
 }
 
 func (g *gitRepo) write(path, content string) {
@@ -157,7 +144,68 @@ func (g *gitRepo) object() plumbing.Hash {
 	if !g.last.IsZero() {
 		c.ParentHashes = []plumbing.Hash{g.last}
 	}
+	if g.sign != nil {
+		c.PGPSignature = g.sign(g.payload(c))
+	}
 	return g.store(c)
+}
+
+// payload is what is signed of a commit or tag.
+func (g *gitRepo) payload(o interface {
+	EncodeWithoutSignature(plumbing.EncodedObject) error
+},
+) []byte {
+	g.t.Helper()
+	raw := &plumbing.MemoryObject{}
+	if err := o.EncodeWithoutSignature(raw); err != nil {
+		g.t.Fatal(err)
+	}
+	r, err := raw.Reader()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	data, err := io.ReadAll(r)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return data
+}
+
+// raw stores an object whose bytes need not mean anything.
+func (g *gitRepo) raw(t plumbing.ObjectType, data []byte) plumbing.Hash {
+	g.t.Helper()
+	raw := g.storage.NewEncodedObject()
+	raw.SetType(t)
+	w, err := raw.Writer()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	if _, err := w.Write(data); err != nil {
+		g.t.Fatal(err)
+	}
+	h, err := g.storage.SetEncodedObject(raw)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return h
+}
+
+// bytesOf returns an object as it is stored.
+func (g *gitRepo) bytesOf(h plumbing.Hash) []byte {
+	g.t.Helper()
+	raw, err := g.storage.EncodedObject(plumbing.AnyObject, h)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	r, err := raw.Reader()
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	data, err := io.ReadAll(r)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	return data
 }
 
 func (g *gitRepo) ref(name string, h plumbing.Hash) {
@@ -171,10 +219,14 @@ func (g *gitRepo) tag(name string) { g.t.Helper(); g.ref("refs/tags/"+name, g.la
 
 func (g *gitRepo) annotate(name string, target plumbing.Hash) plumbing.Hash {
 	g.t.Helper()
-	h := g.store(&object.Tag{
+	tag := &object.Tag{
 		Name: name, Message: "a\n", Target: target, TargetType: plumbing.CommitObject,
 		Tagger: object.Signature{Name: "a", Email: "a@b", When: time.Unix(1700000000, 0).UTC()},
-	})
+	}
+	if g.sign != nil {
+		tag.PGPSignature = g.sign(g.payload(tag))
+	}
+	h := g.store(tag)
 	g.ref("refs/tags/"+name, h)
 	return h
 }
