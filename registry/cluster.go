@@ -82,6 +82,9 @@ func (l *loader) readCluster(ctx context.Context, folder entry) error {
 		r.block(Problem{At: Position{File: folder.path}, Message: "can't be read: " + err.Error()})
 		return nil
 	}
+	if err := l.budget.clusterFolder(len(entries) + 1); err != nil {
+		return err
+	}
 	known := false
 	for _, e := range entries {
 		ok, err := r.readFile(ctx, e)

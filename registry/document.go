@@ -196,8 +196,10 @@ func (w *walker) node(n *yaml.Node, path []string) {
 	defer func() { w.depth-- }()
 	switch n.Kind {
 	case yaml.MappingNode:
+		w.tag(n, path, "!!map")
 		w.mapping(n, path)
 	case yaml.SequenceNode:
+		w.tag(n, path, "!!seq")
 		for i, item := range n.Content {
 			w.node(item, below(path, strconv.Itoa(i)))
 		}
@@ -214,12 +216,13 @@ func (w *walker) scalar(n *yaml.Node, path []string) {
 		w.refuse(n, path, n.Value+" has no form in JSON", "")
 		return
 	}
-	if n.Style&yaml.TaggedStyle != 0 {
-		switch tag {
-		case "!!str", "!!int", "!!float", "!!bool", "!!null":
-		default:
-			w.refuse(n, path, "the YAML tag "+tag+" is not supported", "")
-		}
+	w.tag(n, path, "!!str", "!!int", "!!float", "!!bool", "!!null")
+}
+
+// tag refuses a tag that is written out and none of those that are known.
+func (w *walker) tag(n *yaml.Node, path []string, known ...string) {
+	if tag := n.ShortTag(); n.Style&yaml.TaggedStyle != 0 && !slices.Contains(known, tag) {
+		w.refuse(n, path, "the YAML tag "+tag+" is not supported", "")
 	}
 }
 

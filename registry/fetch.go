@@ -72,7 +72,7 @@ func (r *Repo) fetchClone(ctx context.Context) (changed bool, err error) {
 		return false, err
 	}
 	dog.allow(r.limits.PackBytes)
-	if err := r.fetchObjects(ctx, server, storage, request(openObjects(repo), offered, listed)); err != nil {
+	if err := r.fetchObjects(ctx, server, storage, request(r.openObjects(repo, r.clonePath()), offered, listed)); err != nil {
 		return false, fmt.Errorf("fetch its branches and tags: %w", err)
 	}
 	return true, r.writeRefs(storage, listed)

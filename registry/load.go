@@ -132,6 +132,7 @@ type loader struct {
 	repo   *Repo
 	refs   *refs
 	trust  *trust
+	budget budget
 	tree   tree
 	fleet  *Fleet
 	layers []*layer
@@ -360,7 +361,7 @@ func (l *loader) version(ctx context.Context, component, version string) (*versi
 }
 
 func (l *loader) readVersion(ctx context.Context, component, version string) (*versionResult, error) {
-	reader := versionReader{tree: l.tree, component: component, folder: join("components", component)}
+	reader := versionReader{budget: &l.budget, tree: l.tree, component: component, folder: join("components", component)}
 	commit := l.fleet.Revision
 	if version != v1alpha1.VersionHead {
 		reader.revision = component + "/" + version

@@ -108,12 +108,15 @@ func checkRef(name string) string {
 // checkEntry says what is wrong with a file's or folder's own name in git.
 func checkEntry(name string) string {
 	switch {
-	case name == "" || name == "." || name == ".." || strings.EqualFold(name, ".git"):
-		return fmt.Sprintf("%q is not a file name", name)
 	case !utf8.ValidString(name):
 		return fmt.Sprintf("file name %q is not UTF-8", name)
-	case strings.ContainsAny(name, `/\`) || strings.ContainsFunc(name, unicode.IsControl):
-		return fmt.Sprintf("file name %q holds a slash, backslash or control character", name)
+	case strings.ContainsAny(name, `/\`) || strings.ContainsFunc(name, func(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf) }):
+		return fmt.Sprintf("file name %q holds a slash, backslash, control or invisible character", name)
+	}
+	// Windows leaves out dots and spaces at the end, and calls .git git~1, too.
+	switch strings.ToLower(strings.TrimRight(name, ". ")) {
+	case "", ".git", "git~1":
+		return fmt.Sprintf("%q is not a file name", name)
 	}
 	return ""
 }

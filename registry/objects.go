@@ -37,8 +37,11 @@ type objects struct {
 	mu sync.Mutex
 	s  storer.EncodedObjectStorer
 	fs billy.Filesystem // of the repository; nil: it has no loose objects
-	// partial: the server was asked to leave large blobs out.
-	partial bool
+	// inflate is the reader of the last loose object, used again: each holds 40 KB.
+	inflate io.ReadCloser
+	// clone is the folder of the clone that they are of; empty: they are of a
+	// repository that is read in place.
+	clone string
 }
 
 // read returns an object of at most limit bytes; errTooLarge above.
@@ -52,10 +55,13 @@ func (o *objects) read(h plumbing.Hash, limit int64) (plumbing.ObjectType, []byt
 	switch {
 	case errors.Is(err, errTooLarge):
 		return t, nil, err
-	case errors.Is(err, plumbing.ErrObjectNotFound) && o.partial:
-		return t, nil, fmt.Errorf("object %s is missing: it is larger than %d MiB and was left out, or the clone is damaged", h, maxComponentFile>>20)
+	case errors.Is(err, plumbing.ErrObjectNotFound) && o.clone != "":
+		return t, nil, fmt.Errorf("object %s is missing: it is larger than %d MiB and was left out, or the clone is damaged: remove %s",
+			h, maxComponentFile>>20, o.clone)
 	case errors.Is(err, plumbing.ErrObjectNotFound):
 		return t, nil, fmt.Errorf("object %s is missing: the repository is damaged or was cloned in part", h)
+	case err != nil && o.clone != "":
+		return t, nil, fmt.Errorf("read object %s: %w; the clone is damaged: remove %s", h, err, o.clone)
 	case err != nil:
 		return t, nil, fmt.Errorf("read object %s: %w", h, err)
 	}
@@ -95,10 +101,16 @@ func (o *objects) openLoose(h plumbing.Hash) (t plumbing.ObjectType, size int64,
 			err = errors.Join(err, f.Close())
 		}
 	}()
-	z, err := zlib.NewReader(f)
+	if again, ok := o.inflate.(zlib.Resetter); ok {
+		err = again.Reset(f, nil)
+	} else {
+		o.inflate, err = zlib.NewReader(f)
+	}
 	if err != nil {
+		o.inflate = nil
 		return 0, 0, nil, nil, err //nolint:wrapcheck // as above
 	}
+	z := o.inflate
 	const longest = 32 // "commit 9223372036854775807\0" and some
 	var head []byte
 	for one := make([]byte, 1); len(head) == 0 || head[len(head)-1] != 0; head = append(head, one[0]) {

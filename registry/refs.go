@@ -28,9 +28,12 @@ type refs struct {
 	peeled map[string]plumbing.Hash // commits, by tag
 }
 
-// openObjects reads the objects of a repository.
-func openObjects(repo *git.Repository) *objects {
+// openObjects reads the objects of the repository at path.
+func (r *Repo) openObjects(repo *git.Repository, path string) *objects {
 	o := &objects{s: repo.Storer}
+	if r.location.path == "" {
+		o.clone = path
+	}
 	if s, ok := repo.Storer.(*filesystem.Storage); ok {
 		o.fs = s.Filesystem()
 	}
@@ -45,13 +48,13 @@ func (r *Repo) snapshot(path string) (*refs, error) {
 		return nil, fmt.Errorf("open %s: %w", r.location.shown(), err)
 	}
 	out := &refs{
-		objects:  openObjects(repo),
+		objects:  r.openObjects(repo, path),
 		branches: map[string]plumbing.Hash{},
 		tags:     map[string]plumbing.Hash{},
 		versions: map[string][]string{},
 		peeled:   map[string]plumbing.Hash{},
 	}
-	if err := out.read(repo); err != nil {
+	if err := out.read(repo, r.limits.Refs); err != nil {
 		return nil, fmt.Errorf("read the refs of %s: %w", r.location.shown(), err)
 	}
 	if err := r.remember(out); err != nil {
@@ -60,7 +63,7 @@ func (r *Repo) snapshot(path string) (*refs, error) {
 	return out, nil
 }
 
-func (r *refs) read(repo *git.Repository) error {
+func (r *refs) read(repo *git.Repository, most int) error {
 	iter, err := repo.References()
 	if err != nil {
 		return fmt.Errorf("list refs: %w", err)
@@ -81,6 +84,9 @@ func (r *refs) read(repo *git.Repository) error {
 			if component, version, ok := splitTag(name.Short()); ok {
 				r.versions[component] = append(r.versions[component], version)
 			}
+		}
+		if len(r.branches)+len(r.tags) > most {
+			return fmt.Errorf("there are more than %d branches and tags", most)
 		}
 		return nil
 	})

@@ -60,7 +60,7 @@ func dialSSH(ctx context.Context, endpoint *transport.Endpoint, login login, w *
 	s.stop = context.AfterFunc(ctx, func() { _ = conn.Close() })
 	c, channels, requests, err := ssh.NewClientConn(conn, address, config)
 	if err != nil {
-		return nil, errors.Join(err, conn.Close())
+		return nil, err //nolint:wrapcheck // the caller says of what
 	}
 	s.client = ssh.NewClient(c, channels, requests)
 	if err := s.start(endpoint.Path, w); err != nil {

@@ -36,11 +36,17 @@ var signedAt = time.Unix(1_700_000_000, 0).UTC()
 // sshKey makes a key, and a function that signs with it as git does.
 func sshKey(t testing.TB) (ssh.Signer, func([]byte) string) {
 	t.Helper()
-	_, private, err := ed25519.GenerateKey(rand.Reader)
+	_, private := newKey(t)
+	return sshSignerOf(t, private)
+}
+
+func newKey(t testing.TB) (ed25519.PublicKey, ed25519.PrivateKey) {
+	t.Helper()
+	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return sshSignerOf(t, private)
+	return public, private
 }
 
 func sshSignerOf(t testing.TB, private crypto.Signer) (ssh.Signer, func([]byte) string) {

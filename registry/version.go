@@ -16,7 +16,40 @@ const (
 	maxComponentFile  = 5 << 20
 	maxComponentBytes = 50 << 20
 	maxComponentFiles = 10_000
+	// maxFolderDepth of nesting, and maxComponentFolders: the same tree under
+	// many names, level by level, is a small repository of endless folders.
+	maxFolderDepth      = 64
+	maxComponentFolders = 10_000
 )
+
+// Limits of a fleet, for the same reason: a thousand names of one folder are a
+// thousand components or clusters.
+const (
+	maxVersionFiles = 500_000
+	maxVersionBytes = 1 << 30
+	maxClusterFiles = 250_000
+)
+
+// budget counts what one Load reads.
+type budget struct {
+	versionFiles, clusterFiles int
+	versionBytes               int64
+}
+
+// version counts what is read of one version. Not ok: that is too much.
+func (b *budget) version(files int, bytes int64) (ok bool) {
+	b.versionFiles += files
+	b.versionBytes += bytes
+	return b.versionFiles <= maxVersionFiles && b.versionBytes <= maxVersionBytes
+}
+
+// clusterFolder counts the files of one cluster.
+func (b *budget) clusterFolder(files int) error {
+	if b.clusterFiles += files; b.clusterFiles > maxClusterFiles {
+		return fmt.Errorf("clusters/ holds more than %d files", maxClusterFiles)
+	}
+	return nil
+}
 
 // versionResult is a version, or why it can't be had.
 type versionResult struct {
@@ -37,7 +70,9 @@ type versionReader struct {
 	problems Problems
 	// unreadable: something could not be read, and may be the next time.
 	unreadable bool
+	budget     *budget // of the Load
 	files      int
+	folders    int
 	bytes      int64
 	full       bool    // a limit was reached
 	entries    []entry // all files below the folder
@@ -47,6 +82,10 @@ type versionReader struct {
 func (r *versionReader) read(ctx context.Context, name, commit, hash string) (*versionResult, error) {
 	if err := r.walk(ctx, r.folder); err != nil {
 		return nil, err
+	}
+	if !r.full && !r.budget.version(r.files, r.bytes) {
+		r.add(r.folder, "the versions in use hold more than %d files or %d MiB in all", maxVersionFiles, maxVersionBytes>>20)
+		r.full = true
 	}
 	if r.full {
 		return &versionResult{problems: r.problems}, nil
@@ -79,6 +118,17 @@ func (r *versionReader) add(path string, format string, args ...any) {
 
 // walk lists the files below a folder and reports what a component can't hold.
 func (r *versionReader) walk(ctx context.Context, folder string) error {
+	r.folders++
+	switch {
+	case r.folders > maxComponentFolders:
+		r.add(r.folder, "the component holds more than %d folders", maxComponentFolders)
+		r.full = true
+		return nil
+	case strings.Count(folder, "/") > maxFolderDepth:
+		r.add(r.folder, "the component is nested deeper than %d folders", maxFolderDepth)
+		r.full = true
+		return nil
+	}
 	entries, err := r.tree.list(ctx, folder)
 	if err != nil {
 		return r.trouble(ctx, folder, err)
@@ -106,6 +156,10 @@ func (r *versionReader) take(ctx context.Context, e entry) error {
 		return r.trouble(ctx, e.path, err)
 	}
 	r.files++
+	if size > maxComponentFile {
+		r.add(e.path, "the file is larger than %d MiB", maxComponentFile>>20)
+		return nil
+	}
 	r.bytes += size
 	switch {
 	case r.files > maxComponentFiles:
@@ -114,8 +168,6 @@ func (r *versionReader) take(ctx context.Context, e entry) error {
 	case r.bytes > maxComponentBytes:
 		r.add(r.folder, "the component is larger than %d MiB", maxComponentBytes>>20)
 		r.full = true
-	case size > maxComponentFile:
-		r.add(e.path, "the file is larger than %d MiB", maxComponentFile>>20)
 	default:
 		r.entries = append(r.entries, e)
 	}
