@@ -1,7 +1,9 @@
 package registry
 
 import (
+	"context"
 	"maps"
+	"os"
 	"slices"
 
 	"go.yaml.in/yaml/v4"
@@ -57,6 +59,11 @@ func (t *trustedKeys) JudgeCommit(raw []byte) (Signer, string) {
 func (t *trustedKeys) JudgeTag(raw []byte, name string) (Signer, string) {
 	v := t.judgeTag(raw, name)
 	return v.signer, v.wrong
+}
+
+// CheckPack checks the bytes of a pack.
+func CheckPack(ctx context.Context, f *os.File, limits Limits) error {
+	return checkPack(ctx, f, limits.withDefaults())
 }
 
 // ParseCredentials reads a credentials file, and returns its addresses.

@@ -72,10 +72,46 @@ func (r *Repo) fetchClone(ctx context.Context) (changed bool, err error) {
 		return false, err
 	}
 	dog.allow(r.limits.PackBytes)
-	if err := r.fetchObjects(ctx, server, storage, request(r.openObjects(repo, r.clonePath()), offered, listed)); err != nil {
+	have := r.openObjects(repo, r.clonePath())
+	old, err := storage.ObjectPacks()
+	if err != nil {
+		return false, fmt.Errorf("list the clone's packs: %w", err)
+	}
+	anew := len(old) >= r.limits.Packs
+	if anew {
+		have = nil
+	}
+	if err := r.fetchObjects(ctx, server, storage, request(have, offered, listed), anew); err != nil {
 		return false, fmt.Errorf("fetch its branches and tags: %w", err)
 	}
-	return true, r.writeRefs(storage, listed)
+	if err := r.writeRefs(storage, listed); err != nil {
+		return false, err
+	}
+	if anew {
+		return true, r.dropPacks(storage, old)
+	}
+	return true, nil
+}
+
+// dropPacks removes the packs that were there before the clone was fetched
+// anew. A Load of before that is not done may fail, and is tried again.
+func (r *Repo) dropPacks(storage *filesystem.Storage, old []plumbing.Hash) error {
+	now, err := storage.ObjectPacks()
+	if err != nil {
+		return fmt.Errorf("list the clone's packs: %w", err)
+	}
+	if len(now) <= len(old) {
+		return nil // it was sent one that it had
+	}
+	for _, pack := range old {
+		for _, suffix := range []string{"idx", "pack"} {
+			file := filepath.Join(r.clonePath(), "objects", "pack", fmt.Sprintf("pack-%s.%s", pack, suffix))
+			if err := os.Remove(file); err != nil {
+				return fmt.Errorf("remove old packs: %w", err)
+			}
+		}
+	}
+	return nil
 }
 
 // sweep removes what killed fetches left.
@@ -143,7 +179,8 @@ func sameRefs(repo *git.Repository, listed map[plumbing.ReferenceName]*plumbing.
 	return len(listed) == len(have) && len(listed) > 0, nil
 }
 
-// request asks for what the clone does not have; nil when it has all.
+// request asks for what is not there yet, or for everything; nil when nothing
+// is missing.
 func request(have *objects, offered *packp.AdvRefs, listed map[plumbing.ReferenceName]*plumbing.Reference) *packp.UploadPackRequest {
 	if offered == nil {
 		return nil
@@ -151,7 +188,7 @@ func request(have *objects, offered *packp.AdvRefs, listed map[plumbing.Referenc
 	req := packp.NewUploadPackRequestFromCapabilities(offered.Capabilities)
 	asked := map[plumbing.Hash]bool{}
 	for _, ref := range listed {
-		if h := ref.Hash(); ref.Type() == plumbing.HashReference && !asked[h] && !have.has(h) {
+		if h := ref.Hash(); ref.Type() == plumbing.HashReference && !asked[h] && (have == nil || !have.has(h)) {
 			asked[h] = true
 			req.Wants = append(req.Wants, h)
 		}
@@ -195,11 +232,11 @@ func haves(repo *refs) []plumbing.Hash {
 
 // fetchObjects receives a pack and puts it into the clone, once it is known
 // what is in it.
-func (r *Repo) fetchObjects(ctx context.Context, server server, storage *filesystem.Storage, req *packp.UploadPackRequest) (err error) {
+func (r *Repo) fetchObjects(ctx context.Context, server server, storage *filesystem.Storage, req *packp.UploadPackRequest, anew bool) (err error) {
 	if req == nil {
 		return nil
 	}
-	if now := r.current(); now != nil {
+	if now := r.current(); now != nil && !anew {
 		req.Haves = haves(now)
 	}
 	body, err := server.pack(ctx, req)

@@ -185,9 +185,9 @@ func TestHostileRepository(t *testing.T) {
 			}
 			g.graft(evil, tree)
 		}, nil, "components/evil@evil/v1.0.0: the component holds more than 10000 files"},
-		"Deep": {"Folders in folders, 5,000 deep.", delivery, func(g *gitRepo) {
+		"Deep": {"Folders in folders, 500 deep.", delivery, func(g *gitRepo) {
 			tree := g.rawTree()
-			for range 5000 {
+			for range 500 {
 				tree = g.rawTree(treeEntry{"40000", "d", tree})
 			}
 			g.graft(evil, tree)
@@ -573,8 +573,8 @@ func TestHostileServer(t *testing.T) {
 			}
 			return p.done()
 		}, "a chain of more than 512 deltas"},
-		"ManyDeltas": {"Ten thousand deltas that make 30 MiB each.", func() []byte {
-			const n = 10_000
+		"ManyDeltas": {"A thousand deltas that make 30 MiB each.", func() []byte {
+			const n = 1000
 			p := newPack(n + 1)
 			base := p.object(packBlob, 30<<20, nil, io.LimitReader(endless(0), 30<<20))
 			d := delta(30<<20, 30<<20, 0x80|0x70, 0, 0, 0xff)

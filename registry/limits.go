@@ -27,6 +27,10 @@ type Limits struct {
 	Objects       int
 	ObjectBytes   int64
 	InflatedBytes int64
+	// Packs is how many packs a clone may have before it is fetched anew, as
+	// one (100): each fetch adds one, and a branch that is rewritten again and
+	// again would fill the disk.
+	Packs int
 }
 
 func (l Limits) withDefaults() Limits {
@@ -39,6 +43,7 @@ func (l Limits) withDefaults() Limits {
 		Objects:       cmp.Or(l.Objects, 1_000_000),
 		ObjectBytes:   cmp.Or(l.ObjectBytes, 32<<20),
 		InflatedBytes: cmp.Or(l.InflatedBytes, 8<<30),
+		Packs:         cmp.Or(l.Packs, 100),
 	}
 }
 

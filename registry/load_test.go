@@ -156,7 +156,7 @@ func TestLimits(t *testing.T) {
 		}, "components/coredns: the component holds more than 10000 files"},
 		"Name": {"A name with a control character.", func(g *gitRepo) {
 			g.write("components/coredns/template/a\x1bb", "x")
-		}, `components/coredns/template: can't be read: components/coredns/template: file name "a\x1bb" holds a slash, backslash or control character`},
+		}, `components/coredns/template: can't be read: components/coredns/template: file name "a\x1bb" holds a slash, backslash, control or invisible character`},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -85,6 +85,8 @@ func checkRef(name string) string {
 		return "the revision is longer than 255 characters"
 	case !utf8.ValidString(name):
 		return "the revision is not UTF-8"
+	case name == "@":
+		return "@ alone is no revision"
 	case strings.HasPrefix(name, "-"):
 		return "a revision must not start with a dash"
 	case strings.HasPrefix(name, "/"), strings.HasSuffix(name, "/"), strings.HasSuffix(name, "."):

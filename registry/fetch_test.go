@@ -1,0 +1,215 @@
+package registry_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/go-git/go-git/v5/plumbing"
+
+	"github.com/keelson-io/keelson/registry"
+)
+
+// cutter stands in front of a git server, and ends each pack after some bytes.
+func cutter(t *testing.T, s *gitServer) (address string, after *atomic.Int64) {
+	t.Helper()
+	after = &atomic.Int64{}
+	after.Store(-1)
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		to, err := url.Parse(s.URL + r.URL.String())
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		out := r.Clone(r.Context())
+		out.URL, out.RequestURI, out.Host = to, "", ""
+		res, err := http.DefaultTransport.RoundTrip(out)
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadGateway)
+			return
+		}
+		defer func() { _ = res.Body.Close() }()
+		w.Header().Set("Content-Type", res.Header.Get("Content-Type"))
+		w.WriteHeader(res.StatusCode)
+		if n := after.Load(); n >= 0 && r.Method == http.MethodPost {
+			_, _ = io.CopyN(w, res.Body, n)
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}
+		_, _ = io.Copy(w, res.Body)
+	}))
+	t.Cleanup(front.Close)
+	return front.URL + "/fleet.git", after
+}
+
+// A transfer that is cut off, wherever, changes nothing, and the next one
+// brings what is missing.
+func TestCutTransfer(t *testing.T) {
+	t.Parallel()
+	g := newGitRepo(t)
+	g.writeFleet()
+	address, after := cutter(t, serveGit(t, g))
+	cache := t.TempDir()
+	r, err := registry.Open(t.Context(), registry.Options{URL: address, CacheDir: cache})
+	fatal(t, err)
+	before := load(t, r, "")
+	g.write("clusters/a/coredns.yaml", strings.Replace(baseFleet(t)["clusters/a/coredns.yaml"], "v1.0.0", "v1.0.0 # changed", 1))
+	g.commit()
+	for _, n := range []int64{0, 4, 8, 12, 20, 40, 100, 200, 400} {
+		after.Store(n)
+		if err := r.Fetch(t.Context()); err == nil || !strings.Contains(err.Error(), address) {
+			t.Errorf("cut after %d bytes: %v; want an error that names the repository", n, err)
+		}
+		if got := load(t, r, ""); got != before {
+			t.Errorf("cut after %d bytes: the fleet is another", n)
+		}
+	}
+	after.Store(-1)
+	fatal(t, r.Fetch(t.Context()))
+	if load(t, r, "").Revision == before.Revision {
+		t.Error("after the line was repaired: nothing new")
+	}
+	left, err := filepath.Glob(filepath.Join(cache, "*", "clone.git", "incoming-*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("it left %v, %v", left, err)
+	}
+}
+
+// Without signatures a branch may be rewritten, as it may with git: what it is
+// now counts, also when the server has thrown the old commits away.
+func TestForcePush(t *testing.T) {
+	t.Parallel()
+	g := newGitRepo(t)
+	g.writeFleet()
+	g.commit()
+	s := serveGit(t, g)
+	r := open(t, s.url())
+	before := load(t, r, "")
+	other := newGitRepo(t)
+	other.writeFleet()
+	other.write("README.md", "another history")
+	other.commit()
+	fatal(t, os.RemoveAll(g.path))
+	fatal(t, os.Rename(other.path, g.path))
+	fatal(t, r.Fetch(t.Context()))
+	now := load(t, r, "")
+	if now.Revision == before.Revision || now.Problems.Err() != nil {
+		t.Errorf("loaded %s, problems %v; want the new history", now.Revision, now.Problems)
+	}
+	fatal(t, os.RemoveAll(filepath.Join(g.path, "objects"))) // under our feet
+	fatal(t, os.MkdirAll(filepath.Join(g.path, "objects"), 0o755))
+	if err := r.Fetch(t.Context()); err != nil && !strings.Contains(err.Error(), s.url()) {
+		t.Errorf("a server that lost its objects: %v", err)
+	}
+	if load(t, r, "") != now {
+		t.Error("the fleet is another after the server lost its objects")
+	}
+}
+
+// A clone that is damaged says so, and what to remove.
+func TestDamagedClone(t *testing.T) {
+	t.Parallel()
+	g := newGitRepo(t)
+	g.writeFleet()
+	cache := t.TempDir()
+	opts := registry.Options{URL: serveGit(t, g).url(), CacheDir: cache}
+	_, err := registry.Open(t.Context(), opts)
+	fatal(t, err)
+	packs, err := filepath.Glob(filepath.Join(cache, "*", "clone.git", "objects", "pack", "*.pack"))
+	if err != nil || len(packs) != 1 {
+		t.Fatalf("packs %v, %v", packs, err)
+	}
+	data := readFile(t, packs[0])
+	fatal(t, os.Chmod(packs[0], 0o600))
+	fatal(t, os.WriteFile(packs[0], data[:20], 0o600))
+	r, err := registry.Open(t.Context(), opts)
+	fatal(t, err)
+	_, err = r.Load(t.Context(), "")
+	if err == nil || !strings.Contains(err.Error(), "the clone is damaged: remove "+filepath.Dir(filepath.Dir(filepath.Dir(packs[0])))) {
+		t.Fatalf("error %v; want one that says what to remove", err)
+	}
+	fatal(t, os.RemoveAll(filepath.Dir(filepath.Dir(filepath.Dir(packs[0])))))
+	r, err = registry.Open(t.Context(), opts)
+	fatal(t, err)
+	if err := load(t, r, "").Problems.Err(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A server that can leave large files out is asked to: one of them then blocks
+// its component, and not the whole repository.
+func TestLargeFileIsLeftOut(t *testing.T) {
+	t.Parallel()
+	g := evilFleet(t)
+	g.write(evil, string(randomBytes(t, 6<<20)))
+	g.commit()
+	g.tag("evil/v1.0.0")
+	cmd := exec.CommandContext(t.Context(), "git", "config", "--file", filepath.Join(g.path, "config"), "uploadpack.allowFilter", "true")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Skipf("needs git: %v %s", err, out)
+	}
+	cache := t.TempDir()
+	r, err := registry.Open(t.Context(), registry.Options{URL: serveGit(t, g).url(), CacheDir: cache})
+	fatal(t, err)
+	f := load(t, r, "")
+	if got := f.Problems.Error(); !strings.Contains(got, "components/evil/template/evil@evil/v1.0.0: can't be read: object "+g.files[evil].hash.String()+
+		" is missing: it is larger than 5 MiB and was left out") {
+		t.Errorf("problems %s", got)
+	}
+	checkOthers(t, f, false)
+	packs, err := filepath.Glob(filepath.Join(cache, "*", "clone.git", "objects", "pack", "*.pack"))
+	fatal(t, err)
+	for _, p := range packs {
+		if info, err := os.Stat(p); err != nil || info.Size() > 1<<20 {
+			t.Errorf("%s has %d bytes: the large file was sent", p, info.Size())
+		}
+	}
+}
+
+func randomBytes(t *testing.T, n int) []byte {
+	t.Helper()
+	data := make([]byte, n)
+	state := uint64(1)
+	for i := range data {
+		state = state*6364136223846793005 + 1442695040888963407
+		data[i] = byte(state >> 33)
+	}
+	return data
+}
+
+// Ten thousand small fetches leave few packs: the clone is made anew in time.
+func TestPacksArePruned(t *testing.T) {
+	t.Parallel()
+	g := newGitRepo(t)
+	g.writeFleet()
+	cache := t.TempDir()
+	opts := registry.Options{URL: serveGit(t, g).url(), CacheDir: cache, Limits: registry.Limits{Packs: 5}}
+	r, err := registry.Open(t.Context(), opts)
+	fatal(t, err)
+	var last plumbing.Hash
+	for i := range 20 {
+		g.write("README.md", fmt.Sprint(i))
+		last = g.commit()
+		fatal(t, r.Fetch(t.Context()))
+		if f := load(t, r, ""); f.Revision != last.String() || f.Problems.Err() != nil {
+			t.Fatalf("after %d fetches: %s, %v", i, f.Revision, f.Problems)
+		}
+	}
+	packs, err := filepath.Glob(filepath.Join(cache, "*", "clone.git", "objects", "pack", "*.pack"))
+	if err != nil || len(packs) > 6 {
+		t.Errorf("%d packs, %v; want at most 6", len(packs), err)
+	}
+	again, err := registry.Open(t.Context(), opts)
+	fatal(t, err)
+	if f := load(t, again, ""); f.Revision != last.String() || f.Problems.Err() != nil {
+		t.Errorf("after a restart: %s, %v", f.Revision, f.Problems)
+	}
+}

@@ -1,0 +1,157 @@
+package registry_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-git/go-git/v5/plumbing"
+
+	"github.com/keelson-io/keelson/registry"
+)
+
+// A name that passes is one that nothing takes for an option, a path or an
+// expression.
+func FuzzRefName(f *testing.F) {
+	for _, seed := range []string{
+		"main", "coredns/v1.12.0", "-x", "a..b", "a@{0}", "a\nb", "refs/heads/x", "a/.b", "a.lock", "a//b", "a^{}", "\u202e", "@",
+	} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, name string) {
+		wrong := registry.CheckRef(name)
+		if component, version, ok := registry.SplitTag(name); ok {
+			if wrong != "" || component+"/"+version != name {
+				t.Errorf("%q is version %q of %q, and %q", name, version, component, wrong)
+			}
+		}
+		if wrong != "" {
+			return
+		}
+		if name == "" || name[0] == '-' || strings.ContainsAny(name, " ~^:?*[\\\x00\n\r\x1b\x7f") || strings.Contains(name, "..") ||
+			strings.Contains(name, "@{") || strings.HasPrefix(name, "/") || strings.HasSuffix(name, "/") {
+			t.Errorf("%q passes", name)
+		}
+		if err := plumbing.ReferenceName("refs/tags/" + name).Validate(); err != nil {
+			t.Errorf("%q passes, and go-git says: %v", name, err)
+		}
+	})
+}
+
+// Whatever a file of trusted keys holds, reading it ends, and an error names a
+// line.
+func FuzzTrustedKeys(f *testing.F) {
+	alice, _ := sshKey(f)
+	f.Add([]byte(allowed(alice, "")))
+	f.Add([]byte(allowed(alice, `namespaces="git,file",valid-after="20230101Z",valid-before="202401010000"`)))
+	f.Add([]byte(`"a b" cert-authority ` + allowed(alice, "")))
+	f.Add([]byte(pgpPublic(f, pgpKey(f, nil))))
+	f.Add([]byte("# x\n-----BEGIN PGP PUBLIC KEY BLOCK-----\n"))
+	p := payload()
+	f.Fuzz(func(t *testing.T, data []byte) {
+		keys, err := registry.ParseTrusted(data)
+		if err != nil {
+			if line, _, ok := strings.Cut(err.Error(), ":"); !ok || line == "" || strings.Trim(line, "0123456789") != "" {
+				t.Errorf("the error names no line: %v", err)
+			}
+			return
+		}
+		if _, wrong := keys.JudgeCommit(p); wrong == "" {
+			t.Error("an unsigned commit is signed")
+		}
+	})
+}
+
+// Whatever a credentials file holds, what comes out are exact addresses.
+func FuzzCredentials(f *testing.F) {
+	f.Add([]byte("https://git.example.com: {username: a, password: b}\n"))
+	f.Add([]byte("ssh://git.example.com:2222: {keyFile: /k}\nhttp://[::1]:80: {token: x}\n"))
+	f.Add([]byte("https://a: &x {token: b}\nhttps://b: *x\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		addresses, err := registry.ParseCredentials(data)
+		if err != nil {
+			return
+		}
+		for _, a := range addresses {
+			again, err := registry.ParseCredentials(fmt.Appendf(nil, "%q: {}\n", a))
+			if err != nil || len(again) != 1 || again[0] != a {
+				t.Errorf("%q is %v, %v when it is read again", a, again, err)
+			}
+		}
+	})
+}
+
+// Of a signed commit or tag, no other bytes are signed: not those of an edit,
+// and not those that somebody else puts around the signature.
+func FuzzSignature(f *testing.F) {
+	alice, aliceSigns := sshKey(f)
+	pgp := pgpKey(f, nil)
+	keys, err := registry.ParseTrusted([]byte(allowed(alice, "") + pgpPublic(f, pgp)))
+	fatal(f, err)
+	p := payload()
+	tag := []byte("object 1234567890123456789012345678901234567890\ntype commit\ntag web/v1.0.0\ntagger A <a@b> 1700000000 +0000\n\nm\n")
+	commits := map[string]bool{}
+	for _, signature := range []string{aliceSigns(p), pgpSign(f, pgp, p, nil)} {
+		raw := signedCommit(p, signature)
+		commits[string(raw)] = true
+		for _, seed := range [][]byte{raw, raw[:len(raw)-1], bytes.Replace(raw, []byte("tree"), []byte("tree x\ntree"), 1)} {
+			f.Add(seed, 0, []byte(nil))
+			f.Add(seed, 100, []byte("gpgsig x\n"))
+		}
+		f.Add(append(bytes.Clone(tag), signature...), 10, []byte("\n"))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte, at int, insert []byte) {
+		if at >= 0 && at <= len(raw) {
+			raw = append(append(bytes.Clone(raw[:at]), insert...), raw[at:]...)
+		}
+		if _, wrong := keys.JudgeCommit(raw); wrong == "" && !bytes.Equal(unsigned(raw), p) {
+			t.Errorf("a commit that nobody signed is signed:\n%s", raw)
+		}
+		if _, wrong := keys.JudgeTag(raw, "web/v1.0.0"); wrong == "" && !bytes.HasPrefix(raw, append(bytes.Clone(tag), "-----BEGIN "...)) {
+			t.Errorf("a tag that nobody signed is signed:\n%s", raw)
+		}
+	})
+}
+
+// Whatever a pack holds, looking at it ends, within its limits.
+func FuzzPack(f *testing.F) {
+	p := newPack(2)
+	base := p.object(packBlob, 5, nil, strings.NewReader("hello"))
+	d := delta(5, 5, 0x90, 5)
+	p.object(packOFS, uint64(len(d)), ofs(p.Len()-base), bytes.NewReader(d))
+	f.Add(p.done())
+	f.Add([]byte("PACK\x00\x00\x00\x02\xff\xff\xff\xff"))
+	limits := registry.Limits{Objects: 1000, ObjectBytes: 1 << 16, InflatedBytes: 1 << 20}
+	file, err := os.Create(filepath.Join(f.TempDir(), "pack"))
+	fatal(f, err)
+	f.Cleanup(func() { _ = file.Close() })
+	f.Fuzz(func(t *testing.T, data []byte) {
+		fatal(t, file.Truncate(0))
+		if _, err := file.WriteAt(data, 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := registry.CheckPack(t.Context(), file, limits); err == nil && !bytes.HasPrefix(data, []byte("PACK")) {
+			t.Error("it is no pack, and passes")
+		}
+	})
+}
+
+// unsigned is a commit without its gpgsig header, cut out in the plainest way.
+func unsigned(raw []byte) []byte {
+	head, message, ok := bytes.Cut(raw, []byte("\n\n"))
+	if !ok {
+		return nil
+	}
+	var lines []string
+	inside := false
+	for line := range strings.SplitSeq(string(head), "\n") {
+		inside = strings.HasPrefix(line, "gpgsig ") || inside && strings.HasPrefix(line, " ")
+		if !inside {
+			lines = append(lines, line)
+		}
+	}
+	return []byte(strings.Join(lines, "\n") + "\n\n" + string(message))
+}
