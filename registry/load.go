@@ -219,8 +219,8 @@ func (l *loader) readFleet(ctx context.Context) error {
 	}
 	l.fleet.Spec = f.spec
 	if f.spec.Verify != "" && l.trust == nil && !l.repo.workTree {
-		return errors.New("fleet.yaml says that this repository is signed (verify), and no trusted keys were given to check it with: " +
-			"give --trusted-keys FILE")
+		return errors.Join(errors.New("fleet.yaml says that this repository is signed (verify), and no trusted keys were given "+
+			"to check it with: give --trusted-keys FILE"), problems.Err())
 	}
 	l.block(problems...)
 	return nil

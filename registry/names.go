@@ -85,8 +85,6 @@ func checkRef(name string) string {
 		return "the revision is longer than 255 characters"
 	case !utf8.ValidString(name):
 		return "the revision is not UTF-8"
-	case name == "@":
-		return "@ alone is no revision"
 	case strings.HasPrefix(name, "-"):
 		return "a revision must not start with a dash"
 	case strings.HasPrefix(name, "/"), strings.HasSuffix(name, "/"), strings.HasSuffix(name, "."):
@@ -95,8 +93,8 @@ func checkRef(name string) string {
 		return `a revision must not contain "..", "//" or "@{"`
 	}
 	for part := range strings.SplitSeq(name, "/") {
-		if strings.HasPrefix(part, ".") || strings.HasSuffix(part, ".lock") {
-			return `no part of a revision may start with a dot or end with ".lock"`
+		if strings.HasPrefix(part, ".") || strings.HasSuffix(part, ".lock") || part == "@" {
+			return `no part of a revision may be "@", start with a dot or end with ".lock"`
 		}
 	}
 	if strings.ContainsFunc(name, func(r rune) bool {

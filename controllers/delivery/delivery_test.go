@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -54,6 +55,7 @@ type fleet struct {
 	dynamic dynamic.Interface
 	hub     client.Client
 	log     log
+	trusted []string // files of keys; none: nothing has to be signed
 }
 
 // log is what the controller logs. It is safe for concurrent use.
@@ -154,7 +156,7 @@ func (f *fleet) commit(message string) {
 // start runs a controller until the returned function is called.
 func (f *fleet) start(connect func(context.Context, v1alpha1.Connection) (*rest.Config, error)) (stop func()) {
 	f.t.Helper()
-	repo, err := registry.Open(f.t.Context(), registry.Options{URL: f.folder, CacheDir: f.t.TempDir()})
+	repo, err := registry.Open(f.t.Context(), registry.Options{URL: f.folder, CacheDir: f.t.TempDir(), TrustedKeys: f.trusted})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -276,6 +278,56 @@ func TestBrokenFileBlocks(t *testing.T) {
 	f.commit("mended")
 	f.eventually("the mended file is delivered", func() bool { return f.text() == "bye" })
 	f.sync(v1alpha1.SyncSynced, "")
+}
+
+// A push that nobody trusted signed changes nothing, and is told in the log and
+// in an event; the same change signed is delivered.
+func TestUnsignedPushChangesNothing(t *testing.T) {
+	f := newFleet(t)
+	keygen, err := exec.LookPath("ssh-keygen")
+	if err != nil {
+		t.Skip("needs ssh-keygen, for git to sign with")
+	}
+	key := filepath.Join(t.TempDir(), "id")
+	if out, err := exec.CommandContext(t.Context(), keygen, "-q", "-t", "ed25519", "-N", "", "-f", key).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	public, err := os.ReadFile(key + ".pub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.trusted = []string{filepath.Join(filepath.Dir(key), "trusted")}
+	if err := os.WriteFile(f.trusted[0], append([]byte("alice@example.com "), public...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sign := func(args ...string) {
+		f.git(append([]string{"-c", "gpg.format=ssh", "-c", "user.signingkey=" + key}, args...)...)
+	}
+	sign("commit", "-q", "--amend", "-S", "-m", "signed")
+	sign("tag", "-f", "-s", "-m", "a version", f.name+"-web/v1.0.0")
+	f.start(nil)
+	f.sync(v1alpha1.SyncSynced, "")
+
+	f.write("clusters/CLUSTER/CLUSTER-web.yaml", "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: v1.0.0\nvalues: {text: bye}\n")
+	f.commit("unsigned")
+	head, err := exec.CommandContext(t.Context(), "git", "-C", f.folder, "rev-parse", "--short=12", "HEAD").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := "commit " + strings.TrimSpace(string(head)) + " is not to be trusted: it is not signed"
+	f.eventually("an event says why", func() bool {
+		events, err := f.dynamic.Resource(schema.GroupVersionResource{Group: "events.k8s.io", Version: "v1", Resource: "events"}).
+			List(t.Context(), metav1.ListOptions{})
+		return err == nil && slices.ContainsFunc(events.Items, func(e unstructured.Unstructured) bool {
+			note, _, _ := unstructured.NestedString(e.Object, "note")
+			return strings.Contains(note, told)
+		})
+	})
+	if f.text() != "hello" {
+		t.Errorf("the text is %q: an unsigned push changed the cluster", f.text())
+	}
+	sign("commit", "-q", "--amend", "-S", "-m", "signed now")
+	f.eventually("the signed push is delivered", func() bool { return f.text() == "bye" })
 }
 
 // A tag that moves is an error, and nothing follows it.
