@@ -49,6 +49,9 @@ func (a *app) configure(cmd *cobra.Command) error {
 	if err := errors.Join(wrong...); err != nil {
 		return err
 	}
+	if cmd.Flags().Changed("trusted-keys") && len(a.trustedKeys) == 0 {
+		return usagef("--trusted-keys names no file: is a variable empty?") // it would turn verification off
+	}
 	if a.verbose {
 		a.log = slog.New(slog.NewTextHandler(a.env.Err, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
@@ -111,6 +114,8 @@ func readConfig(v *viper.Viper, file string, root *cobra.Command) (string, error
 			// only looks into must not get to choose.
 			return "", usagef("%s: %s is not taken from a file that was not asked for: give --%s or --config %s, or set KEELSON_%s",
 				file, key, key, file, strings.ToUpper(strings.ReplaceAll(key, "-", "_")))
+		case !given && key == "repo" && os.Getenv("KEELSON_GIT_PASSWORD") != "":
+			return "", usagef("%s: it would choose where KEELSON_GIT_PASSWORD is sent, and was not asked for: give --repo or --config %s", file, file)
 		}
 	}
 	return file, nil
