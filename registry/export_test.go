@@ -63,7 +63,8 @@ func (t *trustedKeys) JudgeTag(raw []byte, name string) (Signer, string) {
 
 // CheckPack checks the bytes of a pack.
 func CheckPack(ctx context.Context, f *os.File, limits Limits) error {
-	return checkPack(ctx, f, limits.withDefaults())
+	_, err := indexPack(ctx, f, limits.withDefaults())
+	return err
 }
 
 // ParseCredentials reads a credentials file, and returns its addresses.

@@ -13,7 +13,6 @@ import (
 
 	"github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/plumbing"
-	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
 	"github.com/go-git/go-git/v5/plumbing/protocol/packp/sideband"
@@ -248,7 +247,13 @@ func (r *Repo) fetchObjects(ctx context.Context, server server, storage *filesys
 	if err != nil {
 		return fmt.Errorf("write the pack: %w", err)
 	}
-	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
+	defer func() {
+		gone := os.Remove(f.Name())
+		if errors.Is(gone, os.ErrNotExist) {
+			gone = nil // it is where packs are
+		}
+		err = errors.Join(err, f.Close(), gone)
+	}()
 
 	_, err = io.Copy(f, demultiplex(req.Capabilities, body))
 	switch {
@@ -257,19 +262,38 @@ func (r *Repo) fetchObjects(ctx context.Context, server server, storage *filesys
 	case err != nil:
 		return fmt.Errorf("receive the pack: %w", err)
 	}
-	if err := checkPack(ctx, f, r.limits); err != nil {
+	pack, err := indexPack(ctx, f, r.limits)
+	if err != nil {
 		return fmt.Errorf("refuse the pack: %w", err)
 	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return fmt.Errorf("read the pack: %w", err)
+	if err := r.addPack(pack); err != nil {
+		return err
 	}
-	if err := packfile.WritePackfileToObjectStorage(storage, f); err != nil {
-		return fmt.Errorf("index the pack: %w", err)
-	}
+	storage.Reindex()
 	for _, want := range req.Wants {
 		if storage.HasEncodedObject(want) != nil {
 			return fmt.Errorf("the server did not send %s, which it offers", want)
 		}
+	}
+	return nil
+}
+
+// addPack gives a pack to the clone: its index first, since a pack without one
+// is in the way of every reader.
+func (r *Repo) addPack(pack *packIndexer) error {
+	folder := filepath.Join(r.clonePath(), "objects", "pack")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return fmt.Errorf("add the pack: %w", err)
+	}
+	name := filepath.Join(folder, "pack-"+pack.checksum.String())
+	if err := pack.writeIndex(name + ".idx"); err != nil {
+		return err
+	}
+	if err := pack.file.Sync(); err != nil {
+		return fmt.Errorf("add the pack: %w", err)
+	}
+	if err := os.Rename(pack.file.Name(), name+".pack"); err != nil {
+		return fmt.Errorf("add the pack: %w", err)
 	}
 	return nil
 }

@@ -213,3 +213,56 @@ func TestPacksArePruned(t *testing.T) {
 		t.Errorf("after a restart: %s, %v", f.Revision, f.Problems)
 	}
 }
+
+// What a fetch writes is a repository that git itself finds nothing wrong with:
+// packs with deltas, their index, and refs.
+func TestCloneIsGits(t *testing.T) {
+	t.Parallel()
+	g := newGitRepo(t)
+	g.writeFleet()
+	s := serveGit(t, g)
+	git := func(dir string, stdin string, args ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "git", append([]string{"-C", dir}, args...)...)
+		cmd.Env = append(os.Environ(), "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*")
+		cmd.Stdin = strings.NewReader(stdin)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("git %v: %v\n%s", args, err, out)
+		}
+		return string(out)
+	}
+	var b strings.Builder
+	for i := range 500 {
+		content := strings.Repeat(fmt.Sprintf("line %d\n", i%7), 50) + fmt.Sprint(i)
+		fmt.Fprintf(&b, "commit refs/heads/main\ncommitter a <a@b> %d +0000\ndata 1\nx\n", 1_800_000_000+i)
+		if i == 0 {
+			b.WriteString("from refs/heads/main^0\n")
+		}
+		fmt.Fprintf(&b, "M 100644 inline notes/n%d.md\ndata %d\n%s\n", i%20, len(content), content)
+	}
+	git(g.path, b.String(), "fast-import", "--quiet")
+	git(g.path, "", "gc", "-q")
+	git(g.path, "", "tag", "-f", "coredns/v1.0.0", "main")
+	cache := t.TempDir()
+	r, err := registry.Open(t.Context(), registry.Options{URL: s.url(), CacheDir: cache})
+	fatal(t, err)
+	if err := load(t, r, "").Problems.Err(); err != nil {
+		t.Error(err)
+	}
+	clones, err := filepath.Glob(filepath.Join(cache, "*", "clone.git"))
+	if err != nil || len(clones) != 1 {
+		t.Fatalf("clones %v, %v", clones, err)
+	}
+	if out := git(clones[0], "", "fsck", "--full", "--strict"); strings.Contains(out, "error") || strings.Contains(out, "dangling") {
+		t.Errorf("git fsck: %s", out)
+	}
+	if want, got := git(g.path, "", "rev-parse", "main", "coredns/v1.0.0"), git(clones[0], "", "rev-parse", "main", "coredns/v1.0.0"); got != want {
+		t.Errorf("refs are %s, want %s", got, want)
+	}
+	packs, err := filepath.Glob(filepath.Join(clones[0], "objects", "pack", "*.idx"))
+	fatal(t, err)
+	if out := git(clones[0], "", "verify-pack", "-v", packs[0]); !strings.Contains(out, "chain length = 5") {
+		t.Errorf("the pack has no chains of deltas, so that nothing was shown:\n%.500s", out)
+	}
+}

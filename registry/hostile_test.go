@@ -528,7 +528,7 @@ func TestHostileServer(t *testing.T) {
 		"Commit":       {"A commit of 2 MiB.", one(packCommit, 2<<20, io.LimitReader(endless(0), 2<<20)), "it has a commit of 2 MiB, and at most 1 MiB"},
 		"Tag":          {"A tag of 2 MiB.", one(packTag, 2<<20, io.LimitReader(endless(0), 2<<20)), "it has a tag of 2 MiB, and at most 1 MiB"},
 		"Type":         {"A type that git does not have.", one(5, 1, strings.NewReader("x")), "it is damaged: an object is of type 5"},
-		"Count":        {"Four billion objects, it says.", func() []byte { return newPack(1<<32 - 1).done() }, "it has 4294967295 objects, and at most 1000000"},
+		"Count":        {"Four billion objects, it says.", func() []byte { return newPack(1<<32 - 1).done() }, "it has 4294967295 objects, and at most 500000"},
 		"CountLies":    {"More objects than there are.", func() []byte { return newPack(1000).done() }, "it is damaged"},
 		"Empty":        {"Nothing.", func() []byte { return nil }, ""},
 		"Garbage":      {"No pack.", func() []byte { return bytes.Repeat([]byte("garbage"), 1000) }, "refuse the pack"},
@@ -550,7 +550,7 @@ func TestHostileServer(t *testing.T) {
 			d := delta(5, 3, 0x90, 5)
 			p.object(packOFS, uint64(len(d)), ofs(p.Len()-base), bytes.NewReader(d))
 			return p.done()
-		}, "index the pack"},
+		}, "it is damaged: a delta can't be applied"},
 		"DeltaOutside": {"A delta of what stands in front of the pack.", func() []byte {
 			p := newPack(1)
 			d := delta(5, 5, 0x90, 5)
@@ -563,7 +563,7 @@ func TestHostileServer(t *testing.T) {
 			d := delta(5, 5, 0x90, 5)
 			p.object(packOFS, uint64(len(d)), ofs(p.Len()-base-1), bytes.NewReader(d))
 			return p.done()
-		}, "index the pack"},
+		}, "it is damaged: a delta is made from what is no object"},
 		"DeltaChain": {"A delta of a delta of a delta …", func() []byte {
 			p := newPack(2001)
 			last := p.object(packBlob, 5, nil, strings.NewReader("hello"))
@@ -588,7 +588,7 @@ func TestHostileServer(t *testing.T) {
 			d := delta(5, 5, 0x90, 5)
 			p.object(packREF, uint64(len(d)), head[:], bytes.NewReader(d))
 			return p.done()
-		}, "index the pack"},
+		}, "it has a delta by the name of its base (REF_DELTA)"},
 		"DeltaWithoutSize": {"A delta that says nothing.", func() []byte {
 			p := newPack(2)
 			base := p.object(packBlob, 5, nil, strings.NewReader("hello"))

@@ -20,8 +20,8 @@ type Limits struct {
 	// RefBytes how long the server's list may be (32 MiB).
 	Refs     int
 	RefBytes int64
-	// PackBytes may be received in one fetch (1 GiB), with so many Objects (a
-	// million) that are so large when they are inflated: each (32 MiB; trees
+	// PackBytes may be received in one fetch (1 GiB), with so many Objects
+	// (500,000) that are so large when they are inflated: each (32 MiB; trees
 	// 4 MiB, commits and tags 1 MiB) and all together (8 GiB).
 	PackBytes     int64
 	Objects       int
@@ -40,7 +40,7 @@ func (l Limits) withDefaults() Limits {
 		Refs:          cmp.Or(l.Refs, 100_000),
 		RefBytes:      cmp.Or(l.RefBytes, 32<<20),
 		PackBytes:     cmp.Or(l.PackBytes, 1<<30),
-		Objects:       cmp.Or(l.Objects, 1_000_000),
+		Objects:       cmp.Or(l.Objects, 500_000),
 		ObjectBytes:   cmp.Or(l.ObjectBytes, 32<<20),
 		InflatedBytes: cmp.Or(l.InflatedBytes, 8<<30),
 		Packs:         cmp.Or(l.Packs, 100),

@@ -1,64 +1,114 @@
 package registry
 
 import (
+	"bufio"
+	"bytes"
+	"cmp"
 	"context"
+	"crypto"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/format/packfile"
+	"github.com/go-git/go-git/v5/plumbing/hash"
 )
 
-// maxDeltas is how long a chain of deltas may be. git makes none over 250 by
-// itself; go-git walks the whole chain for each of its objects.
-const maxDeltas = 512
+const (
+	// maxDeltas is how long a chain of deltas may be. git makes none over 250 by
+	// itself; go-git walks the whole chain for each of its objects.
+	maxDeltas = 512
+	// maxHeldBytes of bases may be in memory, in one walk down a tree of deltas.
+	maxHeldBytes = 128 << 20
+)
 
-// checkPack reads through a pack before go-git indexes it, which inflates each
-// object into memory. Of an object no more than a buffer is held here, and it is
-// left when it turns out larger than it says or may be.
-func checkPack(ctx context.Context, f *os.File, limits Limits) error {
+// packEntry is an object in a pack.
+type packEntry struct {
+	offset int64
+	crc    uint32
+	kind   plumbing.ObjectType // that of its base, once that is known
+	base   int32               // of a delta: an earlier entry; -1: none
+	child  int32               // a delta of this one, -1: none
+	next   int32               // another delta of the same base, -1: none
+	below  int32               // how many are made from it
+	depth  int32               // of the chain above
+	hash   plumbing.Hash
+}
+
+// packIndexer reads a pack: it knows what is in it before it inflates an object
+// into memory, and holds 64 bytes for each. go-git's own indexer holds whole
+// objects, large ones too, and needs 2.5 KB for each of a hundred thousand.
+type packIndexer struct {
+	file     *os.File
+	limits   Limits
+	scanner  *packfile.Scanner
+	entries  []packEntry
+	inflated int64
+	held     int64
+	checksum plumbing.Hash
+}
+
+// indexPack reads a pack and names its objects, or says why it is refused.
+func indexPack(ctx context.Context, f *os.File, limits Limits) (*packIndexer, error) {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return err //nolint:wrapcheck // the caller says of what
+		return nil, err //nolint:wrapcheck // the caller says of what
 	}
-	s := packfile.NewScanner(f)
-	_, count, err := s.Header()
+	p := &packIndexer{file: f, limits: limits, scanner: packfile.NewScanner(f)}
+	_, count, err := p.scanner.Header()
 	if err != nil {
-		return err //nolint:wrapcheck // as above
+		return nil, err //nolint:wrapcheck // as above
 	}
 	if int64(count) > int64(limits.Objects) {
-		return fmt.Errorf("it has %d objects, and at most %d are received at once", count, limits.Objects)
+		return nil, fmt.Errorf("it has %d objects, and at most %d are received at once", count, limits.Objects)
 	}
-	c := packChecker{limits: limits, depth: map[int64]int{}}
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err //nolint:wrapcheck // as above
+	}
+	const least = 9 // bytes that an object takes
+	p.entries = make([]packEntry, 0, min(int64(count), info.Size()/least))
 	for range count {
 		if err := ctx.Err(); err != nil {
-			return err
+			return nil, err
 		}
-		if err := c.next(s); err != nil {
-			return err
+		if err := p.scan(); err != nil {
+			return nil, err
 		}
 	}
-	if _, err := s.Checksum(); err != nil {
-		return fmt.Errorf("it is damaged: %w", err)
+	if p.checksum, err = p.scanner.Checksum(); err != nil {
+		return nil, fmt.Errorf("it is damaged: %w", err)
 	}
-	return nil
+	p.count()
+	for i := range p.entries {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if e := &p.entries[i]; e.base < 0 && e.child >= 0 {
+			base, err := p.inflate(e)
+			if err != nil {
+				return nil, err
+			}
+			if err := p.resolve(int32(i), base); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return p, nil
 }
 
-type packChecker struct {
-	limits   Limits
-	inflated int64
-	depth    map[int64]int // of the deltas, by offset
-
-}
-
-func (c *packChecker) next(s *packfile.Scanner) error {
-	h, err := s.NextObjectHeader()
+// scan reads the next object. Of what is no delta it learns the hash, as the
+// bytes pass by.
+func (p *packIndexer) scan() error {
+	h, err := p.scanner.NextObjectHeader()
 	if err != nil {
 		return fmt.Errorf("it is damaged: %w", err)
 	}
-	limit := c.limits.ObjectBytes
+	e := packEntry{offset: h.Offset, kind: h.Type, base: -1, child: -1, next: -1}
+	limit := p.limits.ObjectBytes
 	switch h.Type {
 	case plumbing.CommitObject, plumbing.TagObject:
 		limit = min(limit, maxCommitBytes)
@@ -66,49 +116,77 @@ func (c *packChecker) next(s *packfile.Scanner) error {
 		limit = min(limit, maxTreeBytes)
 	case plumbing.BlobObject:
 	case plumbing.OFSDeltaObject:
-		c.depth[h.Offset] = c.depth[h.OffsetReference] + 1
-		if c.depth[h.Offset] > maxDeltas {
-			return fmt.Errorf("it has a chain of more than %d deltas", maxDeltas)
+		if err := p.attach(&e, h.OffsetReference); err != nil {
+			return err
 		}
 	case plumbing.REFDeltaObject:
+		return errors.New("it has a delta by the name of its base (REF_DELTA), which the server was not asked for")
 	default:
 		return fmt.Errorf("it is damaged: an object is of type %d", h.Type)
 	}
-	if err := c.size(h.Type, h.Length, limit); err != nil {
+	if err := p.size(h.Type, h.Length, limit); err != nil {
 		return err
 	}
 	var head deltaHead
-	sink := io.Writer(io.Discard)
+	hasher := plumbing.NewHasher(h.Type, h.Length)
+	sink := io.Writer(hasher)
 	if h.Type.IsDelta() {
 		sink = &head
 	}
-	n, _, err := s.NextObject(sink)
+	n, crc, err := p.scanner.NextObject(sink)
 	if err != nil {
 		return fmt.Errorf("it is damaged: %w", err)
 	}
 	if n != h.Length {
 		return fmt.Errorf("it is damaged: an object has %d bytes instead of %d", n, h.Length)
 	}
+	e.crc = crc
 	if !h.Type.IsDelta() {
-		return nil
-	}
-	base, target, err := head.sizes()
-	if err != nil {
+		e.hash = hasher.Sum()
+	} else if err := p.deltaSize(&head); err != nil {
 		return err
 	}
-	return errors.Join(c.size(h.Type, base, c.limits.ObjectBytes), c.size(h.Type, target, c.limits.ObjectBytes))
+	p.entries = append(p.entries, e)
+	return nil
+}
+
+// attach makes an entry the child of the one at an offset.
+func (p *packIndexer) attach(e *packEntry, offset int64) error {
+	i, ok := slices.BinarySearchFunc(p.entries, offset, func(e packEntry, offset int64) int { return cmp.Compare(e.offset, offset) })
+	if !ok {
+		return errors.New("it is damaged: a delta is made from what is no object")
+	}
+	base := &p.entries[i]
+	e.base, e.next, e.depth = int32(i), base.child, base.depth+1
+	base.child = int32(len(p.entries))
+	if e.depth > maxDeltas {
+		return fmt.Errorf("it has a chain of more than %d deltas", maxDeltas)
+	}
+	return nil
 }
 
 // size counts what an object is when it is inflated.
-func (c *packChecker) size(t plumbing.ObjectType, size, limit int64) error {
+func (p *packIndexer) size(t plumbing.ObjectType, size, limit int64) error {
 	if size > limit {
 		return fmt.Errorf("it has a %s of %d MiB, and at most %d MiB are received: take it out of the history, "+
 			"or let the server offer filters (git config uploadpack.allowFilter true)", t, size>>20, limit>>20)
 	}
-	if c.inflated += size; c.inflated > c.limits.InflatedBytes {
-		return fmt.Errorf("its objects have more than %d MiB", c.limits.InflatedBytes>>20)
+	if p.inflated += size; p.inflated > p.limits.InflatedBytes {
+		return fmt.Errorf("its objects have more than %d MiB", p.limits.InflatedBytes>>20)
 	}
 	return nil
+}
+
+// deltaSize counts what a delta is made from and what it makes.
+func (p *packIndexer) deltaSize(head *deltaHead) error {
+	base, target, err := head.sizes()
+	if err != nil {
+		return err
+	}
+	if err := p.size(plumbing.OFSDeltaObject, base, p.limits.ObjectBytes); err != nil {
+		return err
+	}
+	return p.size(plumbing.OFSDeltaObject, target, p.limits.ObjectBytes)
 }
 
 // deltaHead keeps the first bytes of a delta, which say how large what it is
@@ -132,4 +210,124 @@ func (d *deltaHead) sizes() (base, target int64, err error) {
 		return 0, 0, errors.New("it is damaged: a delta has no size")
 	}
 	return int64(b), int64(t), nil
+}
+
+// count says of each entry how many are made from it. A base stands in front of
+// its deltas.
+func (p *packIndexer) count() {
+	for i := len(p.entries) - 1; i >= 0; i-- {
+		if e := p.entries[i]; e.base >= 0 {
+			p.entries[e.base].below += e.below + 1
+		}
+	}
+}
+
+// inflate returns the bytes of an entry: those of the delta, if it is one.
+func (p *packIndexer) inflate(e *packEntry) ([]byte, error) {
+	h, err := p.scanner.SeekObjectHeader(e.offset)
+	if err != nil {
+		return nil, fmt.Errorf("it is damaged: %w", err)
+	}
+	b := bytes.NewBuffer(make([]byte, 0, h.Length)) // at most limits.ObjectBytes: scan has seen it
+	if _, _, err := p.scanner.NextObject(b); err != nil {
+		return nil, fmt.Errorf("it is damaged: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// resolve names the deltas below an entry. The child with most below it comes
+// last, when its base is needed no more, so that few bases are held: as many as
+// the number of entries has binary digits.
+func (p *packIndexer) resolve(at int32, content []byte) error {
+	for {
+		largest := int32(-1)
+		for i := p.entries[at].child; i >= 0; i = p.entries[i].next {
+			if largest < 0 || p.entries[i].below > p.entries[largest].below {
+				largest = i
+			}
+		}
+		if largest < 0 {
+			return nil
+		}
+		if p.held += int64(len(content)); p.held > maxHeldBytes {
+			return fmt.Errorf("its deltas of large objects need more than %d MiB", maxHeldBytes>>20)
+		}
+		for i := p.entries[at].child; i >= 0; i = p.entries[i].next {
+			if i == largest {
+				continue
+			}
+			made, err := p.apply(at, i, content)
+			if err != nil {
+				return err
+			}
+			if err := p.resolve(i, made); err != nil {
+				return err
+			}
+		}
+		p.held -= int64(len(content))
+		made, err := p.apply(at, largest, content)
+		if err != nil {
+			return err
+		}
+		at, content = largest, made
+	}
+}
+
+// apply makes an entry from its base, and names it.
+func (p *packIndexer) apply(base, at int32, content []byte) ([]byte, error) {
+	e := &p.entries[at]
+	delta, err := p.inflate(e)
+	if err != nil {
+		return nil, err
+	}
+	made, err := packfile.PatchDelta(content, delta)
+	if err != nil {
+		return nil, fmt.Errorf("it is damaged: a delta can't be applied: %w", err)
+	}
+	e.kind = p.entries[base].kind
+	e.hash = plumbing.ComputeHash(e.kind, made)
+	return made, nil
+}
+
+// writeIndex writes what git calls a pack index, version 2.
+func (p *packIndexer) writeIndex(file string) (err error) {
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return fmt.Errorf("write the index: %w", err)
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	slices.SortFunc(p.entries, func(a, b packEntry) int { return bytes.Compare(a.hash[:], b.hash[:]) })
+	sum := hash.New(crypto.SHA1)
+	buffered := bufio.NewWriter(io.MultiWriter(f, sum))
+	put := func(b []byte) { _, _ = buffered.Write(b) } // Flush says what failed
+	number := func(n uint32) { put(binary.BigEndian.AppendUint32(nil, n)) }
+
+	put([]byte{0xff, 't', 'O', 'c', 0, 0, 0, 2})
+	n := uint32(0)
+	for first := range 256 {
+		for int(n) < len(p.entries) && int(p.entries[n].hash[0]) <= first {
+			n++
+		}
+		number(n)
+	}
+	for i := range p.entries {
+		put(p.entries[i].hash[:])
+	}
+	for i := range p.entries {
+		number(p.entries[i].crc)
+	}
+	for i := range p.entries {
+		if p.entries[i].offset >= 1<<31 {
+			return errors.New("it is larger than 2 GiB")
+		}
+		number(uint32(p.entries[i].offset))
+	}
+	put(p.checksum[:])
+	if err := buffered.Flush(); err != nil {
+		return fmt.Errorf("write the index: %w", err)
+	}
+	if _, err := f.Write(sum.Sum(nil)); err != nil {
+		return fmt.Errorf("write the index: %w", err)
+	}
+	return nil
 }
