@@ -230,14 +230,18 @@ func TestHostileRepository(t *testing.T) {
 		}, "there are more than 100000 branches and tags"},
 
 		// What a component can't hold.
-		"Symlink": {"It would lead out.", delivery, func(g *gitRepo) { g.symlink(evil, "../../../../etc/passwd") }, nil,
-			"components/evil/template/evil@evil/v1.0.0: this is a symbolic link; a component holds plain files only"},
+		"Symlink": {
+			"It would lead out.", delivery, func(g *gitRepo) { g.symlink(evil, "../../../../etc/passwd") }, nil,
+			"components/evil/template/evil@evil/v1.0.0: this is a symbolic link; a component holds plain files only",
+		},
 		"SymlinkFolder": {"In the place of the chart.", delivery, func(g *gitRepo) {
 			g.remove("components/evil/template")
 			g.symlink("components/evil/template", "/etc")
 		}, nil, "components/evil/template@evil/v1.0.0: this is a symbolic link"},
-		"Submodule": {"Another repository.", delivery, func(g *gitRepo) { g.submodule(evil) }, nil,
-			"components/evil/template/evil@evil/v1.0.0: this is a submodule; a component holds plain files only"},
+		"Submodule": {
+			"Another repository.", delivery, func(g *gitRepo) { g.submodule(evil) }, nil,
+			"components/evil/template/evil@evil/v1.0.0: this is a submodule; a component holds plain files only",
+		},
 		"DotDot":     {"A path that leads out.", delivery, entry("100644", ".."), nil, `".." is not a file name`},
 		"DotDotTree": {"As above.", delivery, entry("40000", ".."), nil, `".." is not a file name`},
 		"Dot":        {"A name for the folder itself.", delivery, entry("100644", "."), nil, `"." is not a file name`},
@@ -264,8 +268,10 @@ func TestHostileRepository(t *testing.T) {
 			g.graft(evil, g.raw(plumbing.TreeObject, []byte("100644 a\x0012345")))
 		}, nil, "is malformed"},
 		"BlobAsTree": {"A folder that is a file.", delivery, func(g *gitRepo) { g.graft(evil, g.blob([]byte("x"))) }, nil, "is a blob, not a tree"},
-		"ClusterSymlink": {"A cluster that leads to another.", nothing, func(g *gitRepo) { g.symlink("clusters/c", "a") }, nil,
-			"clusters/c: this is a symbolic link, not a folder"},
+		"ClusterSymlink": {
+			"A cluster that leads to another.", nothing, func(g *gitRepo) { g.symlink("clusters/c", "a") }, nil,
+			"clusters/c: this is a symbolic link, not a folder",
+		},
 
 		// What is missing or damaged.
 		"MissingBlob": {"Not knowing is not absence.", delivery, func(g *gitRepo) {
@@ -320,8 +326,10 @@ func TestHostileRepository(t *testing.T) {
 
 		// Files of the fleet.
 		"DuplicateKey": {"YAML would take the last.", delivery, file(header + "version: v1.0.0\nversion: v2.0.0\n"), nil, "clusters/a/evil.yaml:4:1: duplicate key"},
-		"Documents": {"50,000 documents in one file.", delivery, file(strings.Repeat("---\na: 1\n", 50_000)), nil,
-			"clusters/a/evil.yaml:3:1: the file holds more than one YAML document"},
+		"Documents": {
+			"50,000 documents in one file.", delivery, file(strings.Repeat("---\na: 1\n", 50_000)), nil,
+			"clusters/a/evil.yaml:3:1: the file holds more than one YAML document",
+		},
 		"AliasBomb": {"Each line is ten times the one above.", delivery, file(header + bomb(30)), nil, "clusters/a/evil.yaml:3"},
 		"DeepYAML":  {"Half a million brackets.", delivery, file(header + "values: " + strings.Repeat("[", 500_000)), nil, "clusters/a/evil.yaml:"},
 		"DeepBlock": {"Deeper with each line.", delivery, file(header + deepBlock(1000)), nil, "nested deeper than 100 levels"},

@@ -82,22 +82,29 @@ func indexPack(ctx context.Context, f *os.File, limits Limits) (*packIndexer, er
 	if p.checksum, err = p.scanner.Checksum(); err != nil {
 		return nil, fmt.Errorf("it is damaged: %w", err)
 	}
+	return p, p.resolveAll(ctx)
+}
+
+// resolveAll names all deltas.
+func (p *packIndexer) resolveAll(ctx context.Context) error {
 	p.count()
 	for i := range p.entries {
 		if err := ctx.Err(); err != nil {
-			return nil, err
+			return err
 		}
-		if e := &p.entries[i]; e.base < 0 && e.child >= 0 {
-			base, err := p.inflate(e)
-			if err != nil {
-				return nil, err
-			}
-			if err := p.resolve(int32(i), base); err != nil {
-				return nil, err
-			}
+		e := &p.entries[i]
+		if e.base >= 0 || e.child < 0 {
+			continue
+		}
+		base, err := p.inflate(e)
+		if err != nil {
+			return err
+		}
+		if err := p.resolve(int32(i), base); err != nil {
+			return err
 		}
 	}
-	return p, nil
+	return nil
 }
 
 // scan reads the next object. Of what is no delta it learns the hash, as the
@@ -215,8 +222,8 @@ func (d *deltaHead) sizes() (base, target int64, err error) {
 // count says of each entry how many are made from it. A base stands in front of
 // its deltas.
 func (p *packIndexer) count() {
-	for i := len(p.entries) - 1; i >= 0; i-- {
-		if e := p.entries[i]; e.base >= 0 {
+	for _, e := range slices.Backward(p.entries) {
+		if e.base >= 0 {
 			p.entries[e.base].below += e.below + 1
 		}
 	}
@@ -239,16 +246,8 @@ func (p *packIndexer) inflate(e *packEntry) ([]byte, error) {
 // last, when its base is needed no more, so that few bases are held: as many as
 // the number of entries has binary digits.
 func (p *packIndexer) resolve(at int32, content []byte) error {
-	for {
-		largest := int32(-1)
-		for i := p.entries[at].child; i >= 0; i = p.entries[i].next {
-			if largest < 0 || p.entries[i].below > p.entries[largest].below {
-				largest = i
-			}
-		}
-		if largest < 0 {
-			return nil
-		}
+	for p.entries[at].child >= 0 {
+		largest := p.largest(at)
 		if p.held += int64(len(content)); p.held > maxHeldBytes {
 			return fmt.Errorf("its deltas of large objects need more than %d MiB", maxHeldBytes>>20)
 		}
@@ -271,6 +270,18 @@ func (p *packIndexer) resolve(at int32, content []byte) error {
 		}
 		at, content = largest, made
 	}
+	return nil
+}
+
+// largest is the child of an entry with most below it.
+func (p *packIndexer) largest(at int32) int32 {
+	found := p.entries[at].child
+	for i := found; i >= 0; i = p.entries[i].next {
+		if p.entries[i].below > p.entries[found].below {
+			found = i
+		}
+	}
+	return found
 }
 
 // apply makes an entry from its base, and names it.

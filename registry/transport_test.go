@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"math/big"
 	"net"
 	"net/http"
@@ -172,9 +173,7 @@ func TestRedirects(t *testing.T) {
 			return
 		}
 		defer func() { _ = res.Body.Close() }()
-		for k, v := range res.Header {
-			w.Header()[k] = v
-		}
+		maps.Copy(w.Header(), res.Header)
 		w.WriteHeader(res.StatusCode)
 		_, _ = io.Copy(w, res.Body)
 	}
@@ -262,7 +261,7 @@ func serveSSH(t *testing.T, g *gitRepo) *sshGit {
 		return &ssh.Permissions{}, nil
 	}}
 	config.AddHostKey(host)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	fatal(t, err)
 	s.address = l.Addr().String()
 	var wg sync.WaitGroup
@@ -437,10 +436,10 @@ func TestSSHAgent(t *testing.T) {
 	s.user = signer
 	ring := agent.NewKeyring()
 	fatal(t, ring.Add(agent.AddedKey{PrivateKey: private}))
-	dir, err := os.MkdirTemp("", "agent") // a socket needs a short path
+	dir, err := os.MkdirTemp("", "agent") //nolint:usetesting // a socket needs a short path
 	fatal(t, err)
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	l, err := net.Listen("unix", filepath.Join(dir, "s"))
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(dir, "s"))
 	fatal(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
@@ -476,7 +475,7 @@ func TestServersThatDoNotEnd(t *testing.T) {
 	ssh := serveSSH(t, g)
 	mute := serveSSH(t, g)
 	mute.mute, ssh.endless = true, true
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // accepts, in the kernel, and never answers
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0") // accepts, in the kernel, and never answers
 	fatal(t, err)
 	t.Cleanup(func() { _ = listener.Close() })
 
