@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
@@ -156,15 +157,15 @@ func (r *versionReader) take(ctx context.Context, e entry) error {
 		return r.trouble(ctx, e.path, err)
 	}
 	r.files++
-	if size > maxComponentFile {
-		r.add(e.path, "the file is larger than %d MiB", maxComponentFile>>20)
-		return nil
+	if size <= maxComponentFile {
+		r.bytes += size
 	}
-	r.bytes += size
 	switch {
 	case r.files > maxComponentFiles:
 		r.add(r.folder, "the component holds more than %d files", maxComponentFiles)
 		r.full = true
+	case size > maxComponentFile:
+		r.add(e.path, "the file is larger than %d MiB", maxComponentFile>>20)
 	case r.bytes > maxComponentBytes:
 		r.add(r.folder, "the component is larger than %d MiB", maxComponentBytes>>20)
 		r.full = true
