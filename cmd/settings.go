@@ -108,10 +108,10 @@ func readConfig(v *viper.Viper, file string, root *cobra.Command) (string, error
 		case !v.InConfig(key):
 		case !known[key]:
 			return "", usagef("%s: there is no setting %q: settings bear the names of flags", file, key)
-		case !given && slices.Contains([]string{"git-credentials", "kubeconfig", "plain-http", "trusted-keys"}, key):
+		case !given && slices.Contains([]string{"git-credentials", "kubeconfig", "plain-http", "render-cache-dir", "trusted-keys"}, key):
 			// A kubeconfig may name programs to run, without TLS passwords can be
-			// read, and keys and logins say whom to trust. A folder that somebody
-			// only looks into must not get to choose.
+			// read, keys and logins say whom to trust, and what is kept rendered is
+			// delivered. A folder that somebody only looks into must not get to choose.
 			return "", usagef("%s: %s is not taken from a file that was not asked for: give --%s or --config %s, or set KEELSON_%s",
 				file, key, key, file, strings.ToUpper(strings.ReplaceAll(key, "-", "_")))
 		case !given && key == "repo" && os.Getenv("KEELSON_GIT_PASSWORD") != "":
