@@ -27,6 +27,7 @@ func allChecks() []check {
 		{name: "autoscaler", run: (*smoke).checkAutoscaler},
 		{name: "selector", run: (*smoke).checkSelector},
 		{name: "broken-template", run: (*smoke).checkBrokenTemplate},
+		{name: "endless-template", run: (*smoke).checkEndlessTemplate},
 		{name: "broken-values", run: (*smoke).checkSchema},
 		{name: "unknown-key", run: (*smoke).checkUnknownKey},
 		{name: "moved-tag", run: (*smoke).checkMovedTag},

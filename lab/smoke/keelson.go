@@ -28,7 +28,7 @@ func (c *controller) start() error {
 	}
 	defer func() { _ = log.Close() }()                                                                             // the process has its own
 	c.cmd = exec.Command(c.binary, "controller", "--repo", c.repo, "--kubeconfig", c.kubeconfig, "--context", hub, //nolint:noctx,gosec // ended by stop and kill
-		"--interval", "2s", "--listen", c.listen, "--cache-dir", c.cache)
+		"--interval", "2s", "--render-timeout", "5s", "--listen", c.listen, "--cache-dir", c.cache)
 	c.cmd.Stderr, c.cmd.Stdout = log, log
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
 	if err := c.cmd.Start(); err != nil {

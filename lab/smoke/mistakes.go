@@ -221,6 +221,21 @@ func (s *smoke) checkBrokenTemplate(ctx context.Context) (string, error) {
 	})
 }
 
+// checkEndlessTemplate publishes a version whose template never ends. The other
+// change arrives while it is still rendered.
+func (s *smoke) checkEndlessTemplate(ctx context.Context) (string, error) {
+	return s.blocked(ctx, "and was ended", func(ctx context.Context) error {
+		file, err := s.repo.templateWith(dns, "kind: Deployment")
+		if err != nil {
+			return err
+		}
+		if err := s.repo.replace(file, `(?m)^kind: Deployment$`, "kind: Deployment\n{{ range 1000000000000 }}{{ end }}"); err != nil {
+			return err
+		}
+		return s.publish(ctx, dns, "v1.13.3", testing)
+	})
+}
+
 // checkSchema sets a value that the chart's schema refuses.
 func (s *smoke) checkSchema(ctx context.Context) (string, error) {
 	return s.blocked(ctx, "clusters/"+testing+"/coredns.yaml:", func(ctx context.Context) error {
