@@ -8,8 +8,9 @@ SHELL := bash
 PKG ?=
 # FUZZTIME is how long each fuzz target runs.
 FUZZTIME ?= 10s
-# TRIPLES is how many plans make oracle checks.
+# TRIPLES is how many plans make oracle checks, and FILES how many encrypted files.
 TRIPLES ?= 20000
+FILES ?= 500
 # OLDER is the Kubernetes that some tests run on, too: lab/build/kubernetes-$(OLDER).
 OLDER := 1.33
 # BENCH, BENCHTIME and COUNT are which benchmarks make bench runs, how long one
@@ -103,10 +104,10 @@ fidelity: bin/helm ## compare what is rendered with helm template, the command, 
 	(set -x; KEELSON_HELM='$(CURDIR)/bin/helm' go test -count=1 -run='^(TestFidelity|TestVendoredIsHelms)$$' ./renderer)
 
 .PHONY: oracle
-oracle: lab bin/sops ## check TRIPLES (20000) random plans against a real API server, and decryption against the real sops
+oracle: lab bin/sops ## check TRIPLES (20000) random plans against a real API server, decryption of FILES (500) against sops
 	@assets=$$(bin/lab assets)
 	export KUBEBUILDER_ASSETS=$$assets KEELSON_TRIPLES=$(TRIPLES) KEELSON_SOPS='$(CURDIR)/bin/sops'
-	(set -x; go test -count=1 -v -run='^TestOracle$$' ./registry/sops -rapid.checks=500)
+	(set -x; go test -count=1 -v -run='^TestOracle$$' ./registry/sops -rapid.checks=$(FILES))
 	(set -x; go test -count=1 -timeout=60m -v -run='^TestOracle$$' ./applier)
 
 .PHONY: bench
