@@ -1,0 +1,279 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// cacheBytes is what the controller keeps of renders unless it is told otherwise.
+const cacheBytes = 256 << 20
+
+// Goals of the fleet of 200 components × 300 clusters with 2,000 distinct renders.
+const (
+	goalCold   = 60 * time.Second
+	goalLoad   = 10 * time.Second
+	goalCommit = 300 * time.Millisecond
+	goalPeak   = 1 << 30
+	goalHeap   = 250 << 20 // after the first load
+)
+
+// measurement measures one fleet.
+type measurement struct {
+	dir, cacheDir string
+	out           io.Writer
+	now           func() time.Time
+
+	repo  *registry.Repo
+	cache *renderer.Cache
+	fleet *registry.Fleet
+	caps  renderer.Capabilities
+}
+
+func (m *measurement) run(ctx context.Context, commits int, alone bool) error {
+	m.cache = renderer.NewCache(renderer.New(), cacheBytes)
+	m.caps = renderer.DefaultCapabilities()
+	if err := m.cold(ctx); err != nil {
+		return err
+	}
+	if err := m.again(ctx); err != nil {
+		return err
+	}
+	for _, k := range kinds() {
+		if err := m.commits(ctx, k, commits); err != nil {
+			return fmt.Errorf("%s: %w", k.name, err)
+		}
+	}
+	heap := heapAfterGC()
+	fmt.Fprintf(m.out, "  heap after all of it  %s, render cache %s of %s\n", size(heap), size(m.cache.Stats().Bytes), size(cacheBytes))
+	if alone {
+		return m.alone(ctx)
+	}
+	return nil
+}
+
+// cold reads and renders everything, which no cache has seen.
+func (m *measurement) cold(ctx context.Context) error {
+	start := m.now()
+	var err error
+	if m.repo, err = registry.Open(ctx, registry.Options{URL: m.dir, CacheDir: m.cacheDir}); err != nil {
+		return err
+	}
+	if m.fleet, err = m.repo.Load(ctx, ""); err != nil {
+		return err
+	}
+	loaded := m.now().Sub(start)
+	if err := m.fleet.Problems.Err(); err != nil {
+		return fmt.Errorf("the fleet has problems: %w", err)
+	}
+	deliveries := 0
+	for _, c := range m.fleet.Clusters {
+		deliveries += len(c.Deliveries)
+	}
+	loadPeak, err := peak()
+	if err != nil {
+		return err
+	}
+	heap := heapAfterGC()
+	start = m.now()
+	if err := m.render(ctx, m.fleet.Clusters); err != nil {
+		return err
+	}
+	rendered := m.now().Sub(start)
+	top, err := peak()
+	if err != nil {
+		return err
+	}
+	misses := m.cache.Stats().Misses
+	fmt.Fprintf(m.out, "%d clusters, %d deliveries, %d distinct renders, on %d cores\n\n", len(m.fleet.Clusters), deliveries, misses, runtime.GOMAXPROCS(0))
+	fmt.Fprintf(m.out, "  cold load             %s of %s; peak %s, heap %s of %s\n", loaded.Round(time.Millisecond), goalLoad, size(loadPeak), size(heap), size(goalHeap))
+	fmt.Fprintf(m.out, "  cold render           %s, %s each distinct one\n", rendered.Round(time.Millisecond), (rendered / time.Duration(max(misses, 1))).Round(time.Microsecond))
+	fmt.Fprintf(m.out, "  cold, in all          %s of %s; peak %s of %s\n", (loaded + rendered).Round(time.Millisecond), goalCold, size(top), size(goalPeak))
+	return nil
+}
+
+// again renders what was rendered: what it costs to find that nothing changed.
+func (m *measurement) again(ctx context.Context) error {
+	before := m.cache.Stats().Misses
+	start := m.now()
+	if err := m.render(ctx, m.fleet.Clusters); err != nil {
+		return err
+	}
+	took := m.now().Sub(start)
+	if got := m.cache.Stats().Misses; got != before {
+		return fmt.Errorf("%d renders where nothing changed", got-before)
+	}
+	fmt.Fprintf(m.out, "  the same once more    %s\n", took.Round(time.Microsecond))
+	return nil
+}
+
+// render renders all deliveries of the clusters.
+func (m *measurement) render(ctx context.Context, clusters []*registry.Cluster) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for _, c := range clusters {
+		g.Go(func() error {
+			for _, d := range c.Deliveries {
+				if _, err := m.cache.Render(ctx, m.request(c, d)); err != nil {
+					return fmt.Errorf("cluster %s: %w", c.Name, err)
+				}
+			}
+			return nil
+		})
+	}
+	return g.Wait() //nolint:wrapcheck // wrapped above
+}
+
+func (m *measurement) request(c *registry.Cluster, d *registry.Delivery) renderer.Request {
+	return renderer.Request{Version: d.Version, Values: d.Values, ImageMirrors: c.Spec.ImageMirrors, Capabilities: m.caps}
+}
+
+// sample is one commit, from the look at the repository to the last render.
+type sample struct {
+	fetch, load, render time.Duration
+	clusters, renders   int
+	allocated           uint64
+}
+
+func (s sample) total() time.Duration { return s.fetch + s.load + s.render }
+
+// commits measures n commits of a kind.
+func (m *measurement) commits(ctx context.Context, k kind, n int) error {
+	var samples []sample
+	for i := range n {
+		if err := k.push(ctx, m, i); err != nil {
+			return err
+		}
+		s, err := m.commit(ctx)
+		if err != nil {
+			return err
+		}
+		samples = append(samples, s)
+	}
+	slices.SortFunc(samples, func(a, b sample) int { return cmp.Compare(a.total(), b.total()) })
+	s := samples[len(samples)/2]
+	fmt.Fprintf(m.out, "  commit: %-13s %s of %s (fetch %s, load %s, render %s; slowest of %d %s); %d clusters, %d renders, %s allocated\n",
+		k.name, s.total().Round(10*time.Microsecond), goalCommit, s.fetch.Round(10*time.Microsecond), s.load.Round(10*time.Microsecond),
+		s.render.Round(10*time.Microsecond), n, samples[len(samples)-1].total().Round(10*time.Microsecond), s.clusters, s.renders, size(s.allocated))
+	return nil
+}
+
+func (m *measurement) commit(ctx context.Context) (sample, error) {
+	var s sample
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	misses := m.cache.Stats().Misses
+	start := m.now()
+	if err := m.repo.Fetch(ctx); err != nil {
+		return s, err
+	}
+	fetched := m.now()
+	f, err := m.repo.Load(ctx, "")
+	if err != nil {
+		return s, err
+	}
+	loaded := m.now()
+	// A cluster that is the same value has the same deliveries.
+	known := map[*registry.Cluster]bool{}
+	for _, c := range m.fleet.Clusters {
+		known[c] = true
+	}
+	touched := slices.DeleteFunc(slices.Clone(f.Clusters), func(c *registry.Cluster) bool { return known[c] })
+	if err := m.render(ctx, touched); err != nil {
+		return s, err
+	}
+	s.fetch, s.load, s.render = fetched.Sub(start), loaded.Sub(fetched), m.now().Sub(loaded)
+	runtime.ReadMemStats(&after)
+	s.clusters, s.renders, s.allocated = len(touched), int(m.cache.Stats().Misses-misses), after.TotalAlloc-before.TotalAlloc
+	switch err := f.Problems.Err(); {
+	case err != nil:
+		return s, fmt.Errorf("the fleet has problems: %w", err)
+	case f.Revision == m.fleet.Revision || s.renders == 0:
+		return s, fmt.Errorf("the commit changed nothing: %d renders at %s", s.renders, f.Revision)
+	}
+	m.fleet = f
+	return s, nil
+}
+
+// alone renders each distinct input once more, without a cache: the least that
+// a cold render can take.
+func (m *measurement) alone(ctx context.Context) error {
+	type distinct struct {
+		*registry.Cluster
+		*registry.Delivery
+	}
+	seen := map[*renderer.Target]bool{}
+	var all []distinct
+	for _, c := range m.fleet.Clusters {
+		for _, d := range c.Deliveries {
+			t, err := m.cache.Render(ctx, m.request(c, d))
+			if err != nil {
+				return err
+			}
+			if !seen[t] {
+				seen[t] = true
+				all = append(all, distinct{c, d})
+			}
+		}
+	}
+	engine := renderer.New()
+	start := m.now()
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for _, one := range all {
+		g.Go(func() error {
+			_, err := engine.Render(ctx, m.request(one.Cluster, one.Delivery))
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err //nolint:wrapcheck // of our own packages
+	}
+	took := m.now().Sub(start)
+	fmt.Fprintf(m.out, "  the engine alone      %s for %d renders: what a cold render takes at least\n", took.Round(time.Millisecond), len(all))
+	return nil
+}
+
+// peak is the most memory that this process has held.
+func peak() (uint64, error) {
+	f, err := os.Open("/proc/self/status")
+	if err != nil {
+		return 0, fmt.Errorf("look at this process: %w", err)
+	}
+	defer func() { _ = f.Close() }() // only read
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		if rest, ok := strings.CutPrefix(lines.Text(), "VmHWM:"); ok {
+			kb, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("look at this process: %w", err)
+			}
+			return kb << 10, nil
+		}
+	}
+	return 0, fmt.Errorf("look at this process: no VmHWM: %w", lines.Err())
+}
+
+func heapAfterGC() uint64 {
+	runtime.GC()
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return s.HeapAlloc
+}
+
+func size[T int64 | uint64 | int](bytes T) string {
+	return fmt.Sprintf("%.1f MB", float64(bytes)/(1<<20))
+}
