@@ -61,7 +61,7 @@ Exit codes: 0 explained, 2 it can't be.`,
 			if len(args) > 2 {
 				path = args[2]
 			}
-			e, err := explain(d[0], path)
+			e, err := explain(f, d[0], path)
 			if err != nil {
 				return err
 			}
@@ -123,13 +123,13 @@ type explainedImage struct {
 	At   registry.Position `json:"at"`
 }
 
-func explain(d *registry.Delivery, path string) (*explanation, error) {
+func explain(f *registry.Fleet, d *registry.Delivery, path string) (*explanation, error) {
 	if d.Version == nil {
 		return nil, checkDelivery(d)
 	}
 	e := &explanation{
 		Cluster: d.Cluster, Component: d.Component, Problems: d.Problems,
-		Version: explainedVersion{Name: d.VersionName, At: d.VersionAt, Commit: d.Version.Commit, Tree: d.Version.Tree},
+		Version: explainedVersion{Name: d.VersionName, At: d.VersionAt, Commit: cmp.Or(d.Version.Commit, f.Revision), Tree: d.Version.Tree},
 	}
 	keys, err := registry.ParsePath(path)
 	if err != nil {

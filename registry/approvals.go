@@ -12,7 +12,7 @@ import (
 
 // approval is one approval and where its cluster is named.
 type approval struct {
-	approvalEntry
+	*approvalEntry
 	file string
 }
 
@@ -49,23 +49,23 @@ func (l *loader) readApprovalsFile(ctx context.Context, e entry) error {
 		return nil
 	}
 	l.report(inFile(e.path, f.mistakes)...)
-	for _, a := range f.approvals {
-		l.approvals = append(l.approvals, approval{a, e.path})
+	for i := range f.approvals {
+		l.approvals = append(l.approvals, approval{&f.approvals[i], e.path})
 	}
 	return nil
 }
 
-// approvalsFor are those of a component on a cluster.
-func (l *loader) approvalsFor(c *Cluster, component string) []v1alpha1.Approval {
-	var out []v1alpha1.Approval
+// approvalsFor are those on a cluster.
+func (l *loader) approvalsFor(c *Cluster) []*approvalEntry {
+	var out []*approvalEntry
 	for i := range l.approvals {
-		a := &l.approvals[i]
+		a := l.approvals[i].approvalEntry
 		here := a.spec.Cluster == c.Name
 		if a.selector != nil {
 			here = a.selector.Matches(labels.Set(c.Spec.Labels))
 		}
-		if here && a.spec.Component == component {
-			out = append(out, a.spec)
+		if here {
+			out = append(out, a)
 		}
 	}
 	return out

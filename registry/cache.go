@@ -24,6 +24,8 @@ type cache struct {
 	mu      sync.Mutex
 	load    int
 	entries map[cacheKey]*cacheEntry
+	// produced counts by job what was not there.
+	produced map[string]int
 }
 
 type cacheEntry struct {
@@ -31,7 +33,9 @@ type cacheEntry struct {
 	used  int
 }
 
-func newCache() *cache { return &cache{entries: map[cacheKey]*cacheEntry{}} }
+func newCache() *cache {
+	return &cache{entries: map[cacheKey]*cacheEntry{}, produced: map[string]int{}}
+}
 
 // cached returns the value under the key, made by produce when it is not
 // there. Errors are not remembered.
@@ -54,6 +58,7 @@ func cached[T any](c *cache, key cacheKey, produce func() (T, error)) (T, error)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.entries[key] = &cacheEntry{value: v, used: c.load}
+	c.produced[key.job]++
 	return v, nil
 }
 

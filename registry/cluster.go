@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -38,22 +39,54 @@ func (l *loader) readClusters(ctx context.Context) error {
 	return nil
 }
 
+// making is what a Load leaves to the next one.
+type making struct {
+	// everywhere blocked every cluster.
+	everywhere Problems
+	clusters   map[string]*madeCluster
+}
+
+// madeCluster is a cluster with all that it was made from. As long as that is
+// the same, so is the cluster, and nothing of it is looked at again. When it is
+// made anew, what comes out the same keeps its pointer.
+type madeCluster struct {
+	cluster *Cluster
+	// folder is the hash of the cluster's folder; empty: always make it anew.
+	folder string
+	spec   *clusterFile // nil: it can't be read
+	// specHash is that of cluster.yaml.
+	specHash  string
+	own       []*ownFile // in component-name order
+	layers    []*layer
+	approvals []*approvalEntry
+	answers   []*answer
+
+	// reported are the problems of the fleet that were found here, and absent
+	// those of dependencies, without the name of the cluster.
+	reported, absent Problems
+}
+
 // clusterReader reads the folder of one cluster.
 type clusterReader struct {
 	*loader
 	cluster *Cluster
-	// own are the cluster's own files, by component.
-	own map[string]*ownFile
-	// layered is what the layers say, in their order, by component.
-	layered map[string][]*layerUse
+	was     *madeCluster // in the Load before; never nil
+	now     *madeCluster
 }
 
 // ownFile is clusters/CLUSTER/COMPONENT.yaml.
 type ownFile struct {
-	path     string
-	file     *metaFile // nil: it can't be read
-	source   *source   // nil: no values
-	problems Problems
+	component string
+	path      string
+	hash      string
+	file      *metaFile // nil: it can't be read
+	source    *source   // nil: no values
+	problems  Problems
+}
+
+// report adds problems of the fleet.
+func (r *clusterReader) report(problems ...Problem) {
+	r.now.reported = append(r.now.reported, problems...)
 }
 
 // block reports problems of the cluster.
@@ -62,18 +95,84 @@ func (r *clusterReader) block(problems ...Problem) {
 	r.cluster.Problems = append(r.cluster.Problems, problems...)
 }
 
+// readCluster takes over the cluster of the Load before, or makes it anew.
 func (l *loader) readCluster(ctx context.Context, folder entry) error {
+	was := l.before.clusters[folder.name]
+	if was == nil {
+		was = &madeCluster{}
+	}
+	same, err := l.unchangedCluster(ctx, was, folder)
+	if err != nil {
+		return err
+	}
+	now := was
+	if !same {
+		if now, err = l.makeCluster(ctx, was, folder); err != nil {
+			return err
+		}
+	}
+	l.made.clusters[folder.name] = now
+	l.fleet.Clusters = append(l.fleet.Clusters, now.cluster)
+	l.report(now.reported...)
+	for _, p := range now.absent {
+		l.absent[p] = append(l.absent[p], folder.name)
+	}
+	return nil
+}
+
+// unchangedCluster says whether all that a cluster was made from is the same.
+func (l *loader) unchangedCluster(ctx context.Context, was *madeCluster, folder entry) (bool, error) {
+	if was.folder == "" || was.folder != folder.hash || !slices.Equal(l.before.everywhere, l.everywhere) {
+		return false, nil
+	}
+	if was.spec != nil && !slices.Equal(was.layers, l.matching(was.cluster.Spec.Labels).layers) {
+		return false, nil
+	}
+	if !slices.Equal(was.approvals, l.approvalsFor(was.cluster)) {
+		return false, nil
+	}
+	for _, a := range was.answers {
+		if same, err := l.still(ctx, a); err != nil || !same {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+func (l *loader) makeCluster(ctx context.Context, was *madeCluster, folder entry) (*madeCluster, error) {
 	r := &clusterReader{
 		loader:  l,
 		cluster: &Cluster{Name: folder.name, Problems: slices.Clone(l.everywhere)},
-		own:     map[string]*ownFile{},
-		layered: map[string][]*layerUse{},
+		was:     was,
+		now:     &madeCluster{folder: folder.hash},
 	}
-	l.fleet.Clusters = append(l.fleet.Clusters, r.cluster)
+	r.now.cluster = r.cluster
+	before := l.unreadable
+	l.unreadable = false
+	if err := r.read(ctx, folder); err != nil {
+		return nil, err
+	}
+	if l.unreadable { // the next time it may be
+		r.now.folder = ""
+	}
+	l.unreadable = l.unreadable || before
+	if same := r.was.cluster; same != nil && r.sameCluster(same) {
+		r.now.cluster = same
+	}
+	return r.now, nil
+}
+
+// sameCluster says whether the cluster came out as it was.
+func (r *clusterReader) sameCluster(was *Cluster) bool {
+	return slices.Equal(was.Deliveries, r.cluster.Deliveries) && slices.Equal(was.Problems, r.cluster.Problems) &&
+		reflect.DeepEqual(was.Spec, r.cluster.Spec)
+}
+
+func (r *clusterReader) read(ctx context.Context, folder entry) error {
 	if wrong := checkName(folder.name); wrong != "" {
 		r.block(Problem{At: Position{File: folder.path}, Message: wrong})
 	}
-	entries, err := l.tree.list(ctx, folder.path)
+	entries, err := r.tree.list(ctx, folder.path)
 	if err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -82,34 +181,35 @@ func (l *loader) readCluster(ctx context.Context, folder entry) error {
 		r.block(Problem{At: Position{File: folder.path}, Message: "can't be read: " + err.Error()})
 		return nil
 	}
-	if err := l.budget.clusterFolder(len(entries) + 1); err != nil {
+	if err := r.budget.clusterFolder(len(entries) + 1); err != nil {
 		return err
 	}
-	known := false
 	for _, e := range entries {
-		ok, err := r.readFile(ctx, e)
-		if err != nil {
+		if err := r.readFile(ctx, e); err != nil {
 			return err
 		}
-		known = known || ok
 	}
+	slices.SortFunc(r.now.own, func(a, b *ownFile) int { return strings.Compare(a.component, b.component) })
 	if !slices.ContainsFunc(entries, func(e entry) bool { return e.name == "cluster.yaml" }) {
 		r.block(Problem{At: Position{File: join(folder.path, "cluster.yaml")}, Message: "cluster.yaml is missing"})
 	}
-	if known {
-		r.applyLayers()
+	var layered []*layered
+	if r.now.spec != nil {
+		layering := r.matching(r.cluster.Spec.Labels)
+		r.cluster.Problems = append(r.cluster.Problems, layering.vague...)
+		r.now.layers, layered = layering.layers, layering.put(&r.repo.sharing)
 	}
-	return r.deliver(ctx)
+	r.now.approvals = r.approvalsFor(r.cluster)
+	return r.deliver(ctx, layered)
 }
 
-// readFile reads one file of a cluster's folder. It says whether the cluster's
-// labels are known from it.
-func (r *clusterReader) readFile(ctx context.Context, e entry) (labelsKnown bool, err error) {
+// readFile reads one file of a cluster's folder.
+func (r *clusterReader) readFile(ctx context.Context, e entry) error {
 	switch {
 	case e.name == "cluster.yaml":
 		return r.readSpec(ctx, e)
 	case isYAML(e.name):
-		return false, r.readOwn(ctx, e)
+		return r.readOwn(ctx, e)
 	case isNote(e):
 	case isYML(e.name) && strings.EqualFold(e.name[:strings.LastIndex(e.name, ".")], "cluster"):
 		r.block(renameYML(e))
@@ -117,31 +217,47 @@ func (r *clusterReader) readFile(ctx context.Context, e entry) (labelsKnown bool
 		problem := renameYML(e)
 		r.report(problem)
 		name := e.name[:strings.LastIndex(e.name, ".")]
-		if r.own[name] == nil { // after NAME.yaml, which sorts before NAME.yml
-			r.own[name] = &ownFile{path: e.path}
+		own := ownFile{component: name, path: e.path}
+		i := slices.IndexFunc(r.now.own, func(f *ownFile) bool { return f.component == name })
+		if i >= 0 { // NAME.yaml sorts before NAME.yml
+			own = *r.now.own[i]
+			own.hash = "" // not to be taken over
+			r.now.own = slices.Delete(r.now.own, i, i+1)
 		}
-		r.own[name].problems = append(r.own[name].problems, problem)
+		own.problems = append(slices.Clip(own.problems), problem)
+		r.now.own = append(r.now.own, &own)
 	case e.kind != entryFile:
 		r.block(Problem{
 			At:      Position{File: e.path},
 			Message: fmt.Sprintf("this is %s; a cluster's files stand right below its folder", e.kind),
 		})
 	}
-	return false, nil
+	return nil
 }
 
-func (r *clusterReader) readSpec(ctx context.Context, e entry) (labelsKnown bool, err error) {
-	f, problem, err := readEntry(ctx, r.loader, e, v1alpha1.KindCluster, decodeCluster)
-	if err != nil {
-		return false, err
-	}
-	if f == nil {
-		r.block(problem)
-		return false, nil
+// readSpec reads cluster.yaml. The labels are known unless it is broken.
+func (r *clusterReader) readSpec(ctx context.Context, e entry) error {
+	f := r.was.spec
+	if f == nil || r.was.specHash != e.hash || e.kind != entryFile {
+		var (
+			problem Problem
+			err     error
+		)
+		f, problem, err = readEntry(ctx, r.loader, e, v1alpha1.KindCluster, decodeCluster)
+		if err != nil {
+			return err
+		}
+		if f == nil {
+			r.block(problem)
+			return nil
+		}
 	}
 	r.block(inFile(e.path, f.mistakes)...)
 	r.cluster.Spec = f.spec
-	return !f.broken, nil
+	if !f.broken {
+		r.now.spec, r.now.specHash = f, e.hash
+	}
+	return nil
 }
 
 func (r *clusterReader) readOwn(ctx context.Context, e entry) error {
@@ -150,12 +266,18 @@ func (r *clusterReader) readOwn(ctx context.Context, e entry) error {
 		r.block(Problem{At: Position{File: e.path}, Message: wrong, Hint: "the file is named after its component"})
 		return nil
 	}
+	i, ok := slices.BinarySearchFunc(r.was.own, name, func(f *ownFile, name string) int { return strings.Compare(f.component, name) })
+	if ok && r.was.own[i].file != nil && r.was.own[i].hash == e.hash && e.kind == entryFile {
+		r.now.own = append(r.now.own, r.was.own[i])
+		r.report(r.was.own[i].problems...)
+		return nil
+	}
 	f, problem, err := readEntry(ctx, r.loader, e, v1alpha1.KindMetaConfig, decodeMeta)
 	if err != nil {
 		return err
 	}
-	own := &ownFile{path: e.path}
-	r.own[name] = own
+	own := &ownFile{component: name, path: e.path, hash: e.hash}
+	r.now.own = append(r.now.own, own)
 	if f == nil {
 		own.problems = Problems{problem}
 		r.report(problem)
@@ -168,129 +290,133 @@ func (r *clusterReader) readOwn(ctx context.Context, e entry) error {
 	}
 	own.file = f
 	if len(f.spec.Values) > 0 || f.sealed != nil { // what is encrypted is verified as a whole
-		own.source, err = cached(r.repo.cache, cacheKey{job: "source", hash: e.hash, name: e.path}, func() (*source, error) {
-			return &source{file: e.path, values: f.spec.Values, places: f.places, sealed: f.sealed, sealedAt: []string{"values"}}, nil
+		own.source = r.repo.sharing.source(&source{
+			file: e.path, values: f.spec.Values, places: f.places, sealed: f.sealed, sealedAt: []string{"values"},
 		})
 	}
-	return err
+	return nil
 }
 
-// applyLayers collects what the layers say to this cluster.
-func (r *clusterReader) applyLayers() {
-	for _, layer := range r.layers {
-		if !layer.mayMatch(r.cluster.Spec.Labels) {
+// deliver decides what runs on the cluster: what it has a file for, and what
+// its layers give a version.
+func (r *clusterReader) deliver(ctx context.Context, layers []*layered) error {
+	made := r.scratch[:0]
+	own := r.now.own
+	for len(layers) > 0 || len(own) > 0 {
+		var (
+			mine *ownFile
+			base *layered
+		)
+		if len(own) > 0 && (len(layers) == 0 || own[0].component <= layers[0].component) {
+			mine, own = own[0], own[1:]
+		}
+		if len(layers) > 0 && (mine == nil || mine.component == layers[0].component) {
+			base, layers = layers[0], layers[1:]
+		}
+		if mine == nil && base.version == "" {
 			continue
 		}
-		r.cluster.Problems = append(r.cluster.Problems, layer.vague...)
-		for name, use := range layer.entries {
-			r.layered[name] = append(r.layered[name], use)
-		}
-	}
-}
-
-// deliver decides what runs on the cluster.
-func (r *clusterReader) deliver(ctx context.Context) error {
-	names := map[string]bool{}
-	for name := range r.own {
-		names[name] = true
-	}
-	for name, uses := range r.layered {
-		if slices.ContainsFunc(uses, func(u *layerUse) bool { return u.version != "" }) {
-			names[name] = true
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		d, err := r.delivery(ctx, name)
+		d, err := r.delivery(ctx, base, mine)
 		if err != nil {
 			return err
 		}
-		r.cluster.Deliveries = append(r.cluster.Deliveries, d)
+		made = append(made, d)
 	}
-	r.checkDependencies()
+	r.scratch = made
+	r.checkDependencies(made)
+	r.keep(made)
 	slices.SortFunc(r.cluster.Problems, compareProblems)
 	r.cluster.Problems = slices.Compact(r.cluster.Problems)
 	return nil
 }
 
-func (r *clusterReader) delivery(ctx context.Context, component string) (*Delivery, error) {
-	d := &Delivery{
-		Cluster:   r.cluster.Name,
-		Component: component,
-		Paused:    r.cluster.Spec.Paused,
-		Problems:  slices.Clone(r.everywhere),
-		mirrors:   r.cluster.Spec.ImageMirrors,
+// keep gives the cluster its deliveries: those that came out as they were, as
+// they were.
+func (r *clusterReader) keep(made []Delivery) {
+	if len(made) == 0 {
+		return
+	}
+	var was []*Delivery
+	if r.was.cluster != nil {
+		was = r.was.cluster.Deliveries
+	}
+	r.cluster.Deliveries = make([]*Delivery, len(made))
+	for i := range made {
+		d := &made[i]
+		for len(was) > 0 && was[0].Component < d.Component {
+			was = was[1:]
+		}
+		if len(was) > 0 && was[0].equal(d) {
+			r.cluster.Deliveries[i] = was[0]
+			continue
+		}
+		c := *d
+		r.cluster.Deliveries[i] = &c
+	}
+}
+
+// equal says whether two deliveries of one cluster say the same.
+func (d *Delivery) equal(e *Delivery) bool {
+	return d.Component == e.Component && d.VersionName == e.VersionName && d.VersionAt == e.VersionAt &&
+		d.Version == e.Version && d.Values == e.Values && d.Paused == e.Paused &&
+		slices.Equal(d.Approvals, e.Approvals) && slices.Equal(d.Problems, e.Problems) && maps.Equal(d.mirrors, e.mirrors)
+}
+
+func (r *clusterReader) delivery(ctx context.Context, base *layered, own *ownFile) (Delivery, error) {
+	d := Delivery{
+		Cluster:  r.cluster.Name,
+		Paused:   r.cluster.Spec.Paused,
+		Problems: slices.Clone(r.everywhere),
+		mirrors:  r.cluster.Spec.ImageMirrors,
 	}
 	var sources []*source
-	for _, use := range r.layered[component] {
-		d.Problems = append(d.Problems, use.problems...)
-		if use.version != "" {
-			d.VersionName, d.VersionAt = use.version, use.versionAt
-		}
-		sources = append(sources, use.source)
+	if base != nil {
+		d.Component, d.VersionName, d.VersionAt, d.Values = base.component, base.version, base.versionAt, base.values
+		d.Problems = append(d.Problems, base.problems...)
+		sources = base.sources
 	}
-	own := r.own[component]
 	if own != nil {
+		d.Component = own.component
 		d.Problems = append(d.Problems, own.problems...)
 		if own.file != nil && own.file.spec.Version != "" {
 			d.VersionName, d.VersionAt = own.file.spec.Version, own.file.versionAt.in(own.path, "")
 		}
 		d.Paused = d.Paused || own.file != nil && own.file.spec.Paused
-		sources = append(sources, own.source)
+		d.Values = r.repo.sharing.lay(d.Values, own.source)
 	}
-	for _, s := range sources {
-		d.Values = r.chain(d.Values, s)
+	for _, a := range r.now.approvals {
+		if a.spec.Component == d.Component {
+			d.Approvals = append(d.Approvals, a.spec)
+		}
 	}
-	d.Approvals = r.approvalsFor(r.cluster, component)
-	if err := r.findVersion(ctx, d, own); err != nil {
-		return nil, err
+	if err := r.findVersion(ctx, &d, own); err != nil {
+		return d, err
 	}
-	r.checkOverrides(d, sources)
+	r.checkOverrides(&d, sources)
+	if own != nil && own.source != nil {
+		r.checkOverrides(&d, []*source{own.source})
+	}
 	slices.SortFunc(d.Problems, compareProblems)
 	d.Problems = slices.Compact(d.Problems)
 	return d, nil
 }
 
-// chain lays a source over Values, and gives the same Values for the same.
-func (r *clusterReader) chain(base *Values, s *source) *Values {
-	if s == nil {
-		return base
-	}
-	key := chainKey{base, s}
-	if v, ok := r.chains[key]; ok {
-		return v
-	}
-	v, ok := r.before[key]
-	if !ok {
-		v = &Values{base: base, source: s}
-	}
-	r.chains[key] = v
-	return v
-}
-
 // findVersion sets a delivery's version, or the problem of having none.
 func (r *clusterReader) findVersion(ctx context.Context, d *Delivery, own *ownFile) error {
+	place := d.VersionAt
 	if d.VersionName == "" {
 		if own == nil || len(own.problems) > 0 {
 			return nil // what is wrong with the file says enough
 		}
-		at := Position{File: own.path}
-		problem := r.unpublished(d.Component, v1alpha1.VersionHead, at)
-		if problem == nil || len(r.refs.versions[d.Component]) > 0 {
-			problem = &Problem{
-				At:      at,
-				Message: "neither this file nor a layer names a version of " + d.Component + " for this cluster",
-				Hint:    "add version: vX.Y.Z",
-			}
-		}
-		d.Problems = append(d.Problems, *problem)
-		r.report(*problem)
-		return nil
+		place = Position{File: own.path}
 	}
-	version, problems, err := r.wanted(ctx, d.Component, d.VersionName, d.VersionAt)
+	a, err := r.ask(ctx, versionKey{d.Component, d.VersionName})
 	if err != nil {
 		return err
 	}
-	d.Version = version
+	r.now.answers = append(r.now.answers, a)
+	problems := a.at(place)
+	d.Version = a.version
 	d.Problems = append(d.Problems, problems...)
 	r.report(problems...)
 	return nil
@@ -302,16 +428,13 @@ func (r *clusterReader) checkOverrides(d *Delivery, sources []*source) {
 		return
 	}
 	for _, s := range sources {
-		if s == nil {
-			continue
-		}
 		key := overrideKey{s, d.Version}
 		problems, ok := r.checked[key]
 		if !ok {
 			problems = imageOverrides(s, d.Version)
 			r.checked[key] = problems
-			r.report(problems...)
 		}
 		d.Problems = append(d.Problems, problems...)
+		r.report(problems...)
 	}
 }

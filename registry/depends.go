@@ -3,33 +3,36 @@ package registry
 import (
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 )
 
 // checkDependencies reports dependencies that the cluster does not have, and
-// circles of them, in which nothing could ever go first.
-func (r *clusterReader) checkDependencies() {
+// circles of them, in which nothing could ever go first. The deliveries are in
+// component-name order.
+func (r *clusterReader) checkDependencies(deliveries []Delivery) {
 	if len(r.cluster.Problems) > 0 {
 		return // it may not be known what runs here
 	}
-	byName := map[string]*Delivery{}
-	for _, d := range r.cluster.Deliveries {
-		byName[d.Component] = d
+	for i := range deliveries {
+		r.checkAbsent(&deliveries[i], deliveries)
 	}
-	for _, d := range r.cluster.Deliveries {
-		r.checkAbsent(d, byName)
-	}
-	for _, circle := range circles(r.cluster.Deliveries, byName) {
+	for _, circle := range circles(deliveries) {
 		r.reportCircle(circle)
 	}
 }
 
-func (r *clusterReader) checkAbsent(d *Delivery, byName map[string]*Delivery) {
+// find returns the place of a component's delivery.
+func find(deliveries []Delivery, component string) (int, bool) {
+	return sort.Find(len(deliveries), func(i int) int { return strings.Compare(component, deliveries[i].Component) })
+}
+
+func (r *clusterReader) checkAbsent(d *Delivery, deliveries []Delivery) {
 	if d.Version == nil {
 		return
 	}
 	for i, name := range d.Version.Spec.DependsOn {
-		if byName[name] != nil {
+		if _, ok := find(deliveries, name); ok {
 			continue
 		}
 		problem := Problem{
@@ -37,7 +40,7 @@ func (r *clusterReader) checkAbsent(d *Delivery, byName map[string]*Delivery) {
 			Message: fmt.Sprintf("%s %s depends on %s, which is not delivered to", d.Component, d.Version.Name, name),
 			Hint:    "add " + name + " to a layer or to the cluster's folder",
 		}
-		r.absent[problem] = append(r.absent[problem], d.Cluster)
+		r.now.absent = append(r.now.absent, problem)
 		problem.Message += onClusters([]string{d.Cluster})
 		d.Problems = append(d.Problems, problem)
 	}
@@ -72,41 +75,55 @@ func (r *clusterReader) reportCircle(circle []*Delivery) {
 // circles returns the circles that a walk along dependsOn finds, each starting
 // with the component whose name is first, so that every cluster tells it alike.
 // Every circle has at least one dependency that is in a returned one.
-func circles(deliveries []*Delivery, byName map[string]*Delivery) [][]*Delivery {
-	w := circleWalk{byName: byName, state: map[string]int{}}
-	for _, d := range deliveries {
-		w.visit(d)
+func circles(deliveries []Delivery) [][]*Delivery {
+	w := circleWalk{deliveries: deliveries, state: make([]walked, len(deliveries))}
+	for i := range deliveries {
+		w.visit(i)
 	}
 	return w.found
 }
 
 type circleWalk struct {
-	byName map[string]*Delivery
-	state  map[string]int // 0 not seen, 1 on the path, 2 done
-	path   []*Delivery
-	found  [][]*Delivery
+	deliveries []Delivery
+	state      []walked
+	path       []int
+	found      [][]*Delivery
 }
 
-func (w *circleWalk) visit(d *Delivery) {
-	if d == nil || d.Version == nil || w.state[d.Component] == 2 {
+type walked uint8
+
+// Not yet visited is the zero walked.
+const (
+	onPath walked = iota + 1
+	done
+)
+
+func (w *circleWalk) visit(i int) {
+	d := &w.deliveries[i]
+	if d.Version == nil || w.state[i] == done {
 		return
 	}
-	if w.state[d.Component] == 1 {
-		circle := slices.Clone(w.path[slices.Index(w.path, d):])
-		first := 0
-		for i := range circle {
-			if circle[i].Component < circle[first].Component {
-				first = i
-			}
-		}
-		w.found = append(w.found, slices.Concat(circle[first:], circle[:first]))
+	if w.state[i] == onPath {
+		w.found = append(w.found, w.circle(w.path[slices.Index(w.path, i):]))
 		return
 	}
-	w.state[d.Component] = 1
-	w.path = append(w.path, d)
+	w.state[i] = onPath
+	w.path = append(w.path, i)
 	for _, name := range d.Version.Spec.DependsOn {
-		w.visit(w.byName[name])
+		if on, ok := find(w.deliveries, name); ok {
+			w.visit(on)
+		}
 	}
 	w.path = w.path[:len(w.path)-1]
-	w.state[d.Component] = 2
+	w.state[i] = done
+}
+
+// circle starts with the first name, which has the lowest number.
+func (w *circleWalk) circle(path []int) []*Delivery {
+	first := slices.Index(path, slices.Min(path))
+	out := make([]*Delivery, 0, len(path))
+	for _, i := range slices.Concat(path[first:], path[:first]) {
+		out = append(out, &w.deliveries[i])
+	}
+	return out
 }

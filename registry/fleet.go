@@ -1,11 +1,16 @@
 package registry
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
 // Fleet is what git says at one revision. It is immutable: a later revision
-// is another Fleet, which shares the [Version]s that did not change.
+// is another Fleet, which shares what did not change. So a [Cluster], [Delivery],
+// [Version] or [Values] with the same pointer says the same; one that says the
+// same has the same pointer in the next Fleet of a [Repo], as a rule.
 type Fleet struct {
 	// Revision is the full commit hash.
 	Revision string
@@ -60,8 +65,9 @@ type Version struct {
 	Component string
 	// Name is the tag without the component ("v1.12.0"), or "HEAD".
 	Name string
-	// Commit that the tag points to, and Tree, the git hash of the component's
-	// folder there: two versions with one Tree are the same.
+	// Commit that the tag points to; empty at HEAD, which is the fleet's own
+	// revision. Tree is the git hash of the component's folder there: two
+	// versions with one Tree are the same.
 	Commit string
 	Tree   string
 	Spec   v1alpha1.Component
@@ -102,20 +108,18 @@ func (v *Version) ChartFile(name string) string {
 
 // Cluster returns the cluster with the given name, or nil.
 func (f *Fleet) Cluster(name string) *Cluster {
-	for _, c := range f.Clusters {
-		if c.Name == name {
-			return c
-		}
+	i, ok := slices.BinarySearchFunc(f.Clusters, name, func(c *Cluster, name string) int { return cmp.Compare(c.Name, name) })
+	if !ok {
+		return nil
 	}
-	return nil
+	return f.Clusters[i]
 }
 
 // Delivery returns the delivery of the given component, or nil.
 func (c *Cluster) Delivery(component string) *Delivery {
-	for _, d := range c.Deliveries {
-		if d.Component == component {
-			return d
-		}
+	i, ok := slices.BinarySearchFunc(c.Deliveries, component, func(d *Delivery, name string) int { return cmp.Compare(d.Component, name) })
+	if !ok {
+		return nil
 	}
-	return nil
+	return c.Deliveries[i]
 }

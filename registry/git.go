@@ -66,10 +66,11 @@ type Repo struct {
 	mu   sync.RWMutex
 	refs *refs // what the last Fetch saw
 	// last is what the last Load returned, with the tags of that time.
-	last       *Fleet
-	lastTags   map[string]plumbing.Hash
-	lastKeys   string // the digest of the trusted keys
-	lastChains map[chainKey]*Values
+	last     *Fleet
+	lastTags map[string]plumbing.Hash
+	lastKeys string // the digest of the trusted keys
+	lastMade *making
+	sharing  sharing
 }
 
 // Open opens a repository. One on this machine is read where it is; of a

@@ -14,12 +14,22 @@ import (
 // layer is a layer's file at its path.
 type layer struct {
 	path string
-	file *layerFile
+	// selector is nil when it can't be known which clusters the layer is for.
+	selector labels.Selector
+	// problems of the file.
+	problems Problems
 	// entries by component, with what blocks it.
 	entries map[string]*layerUse
 	// vague blocks every cluster that the layer may be for, since it can't be
 	// known which components it speaks of.
 	vague Problems
+	// named are the components that get no version here, in order.
+	named []namedComponent
+}
+
+type namedComponent struct {
+	name string
+	at   Position
 }
 
 // layerUse is what a layer says about one component.
@@ -68,31 +78,32 @@ func (l *loader) readLayer(ctx context.Context, e entry) error {
 		l.block(problems...)
 		return nil
 	}
-	l.report(problems...)
 	layer, err := cached(l.repo.cache, cacheKey{job: "layer", hash: e.hash, name: e.path}, func() (*layer, error) {
-		return newLayer(e.path, f, problems), nil
+		return l.repo.newLayer(e.path, f, problems), nil
 	})
 	if err != nil {
 		return err
 	}
+	l.report(layer.problems...)
 	l.layers = append(l.layers, layer)
 	l.checkLayerNames(layer)
 	return nil
 }
 
 // newLayer sorts a layer's problems by the components that they touch.
-func newLayer(path string, f *layerFile, problems Problems) *layer {
-	out := &layer{path: path, file: f, entries: map[string]*layerUse{}}
+func (r *Repo) newLayer(path string, f *layerFile, problems Problems) *layer {
+	out := &layer{path: path, selector: f.selector, problems: problems, entries: map[string]*layerUse{}}
 	if f.vague {
 		out.vague = problems
 	}
-	for name, entry := range f.entries {
+	for _, name := range slices.Sorted(maps.Keys(f.entries)) {
+		entry := f.entries[name]
 		use := &layerUse{version: entry.spec.Version, versionAt: entry.versionAt.in(path, "")}
 		if len(entry.spec.Values) > 0 || f.sealed != nil { // what is encrypted is verified as a whole
-			use.source = &source{
+			use.source = r.sharing.source(&source{
 				file: path, values: entry.spec.Values, places: entry.places,
 				sealed: f.sealed, sealedAt: []string{"components", name, "values"},
-			}
+			})
 		}
 		for i, m := range f.mistakes {
 			if component := touches(m); component == "" || component == name {
@@ -100,6 +111,9 @@ func newLayer(path string, f *layerFile, problems Problems) *layer {
 			}
 		}
 		out.entries[name] = use
+		if use.version == "" && checkName(name) == "" {
+			out.named = append(out.named, namedComponent{name, entry.at.in(path, "")})
+		}
 	}
 	return out
 }
@@ -107,12 +121,8 @@ func newLayer(path string, f *layerFile, problems Problems) *layer {
 // checkLayerNames reports components that exist nowhere. Those with a version
 // are reported where the version is missed.
 func (l *loader) checkLayerNames(layer *layer) {
-	for _, name := range slices.Sorted(maps.Keys(layer.entries)) {
-		if layer.entries[name].version != "" || checkName(name) != "" {
-			continue
-		}
-		at := layer.file.entries[name].at.in(layer.path, "")
-		if p := l.unpublished(name, v1alpha1.VersionHead, at); p != nil && len(l.refs.versions[name]) == 0 {
+	for _, c := range layer.named {
+		if p := l.unpublished(c.name, v1alpha1.VersionHead, c.at); p != nil && len(l.refs.versions[c.name]) == 0 {
 			l.report(*p)
 		}
 	}
@@ -120,6 +130,78 @@ func (l *loader) checkLayerNames(layer *layer) {
 
 // mayMatch says whether a layer is for a cluster with the given labels, or may
 // be since its selector can't be known.
-func (l *layer) mayMatch(set map[string]string) bool {
-	return l.file.selector == nil || l.file.selector.Matches(labels.Set(set))
+func (l *layer) mayMatch(set labels.Set) bool {
+	return l.selector == nil || l.selector.Matches(set)
+}
+
+// layering is what the layers say that are for the same clusters, so that it
+// is put together once for all of these.
+type layering struct {
+	layers []*layer
+	// vague blocks these clusters.
+	vague Problems
+	// components in name order, also those that get no version.
+	components []*layered
+}
+
+// layered is what layers say about one component, the last word last.
+type layered struct {
+	component string
+	version   string
+	versionAt Position
+	sources   []*source
+	values    *Values
+	problems  Problems
+}
+
+// matching returns the layers that are for a cluster with the given labels.
+func (l *loader) matching(set map[string]string) *layering {
+	key := make([]byte, len(l.layers))
+	for i, layer := range l.layers {
+		if layer.mayMatch(set) {
+			key[i] = 1
+		}
+	}
+	if known := l.layerings[string(key)]; known != nil {
+		return known
+	}
+	out := &layering{}
+	for i, layer := range l.layers {
+		if key[i] == 1 {
+			out.layers = append(out.layers, layer)
+			out.vague = append(out.vague, layer.vague...)
+		}
+	}
+	l.layerings[string(key)] = out
+	return out
+}
+
+// put puts together what the layers say, when it is first asked for.
+func (g *layering) put(t *sharing) []*layered {
+	if g.components != nil {
+		return g.components
+	}
+	byName := map[string]*layered{}
+	for _, layer := range g.layers {
+		for name, use := range layer.entries {
+			c := byName[name]
+			if c == nil {
+				c = &layered{component: name}
+				byName[name] = c
+			}
+			if use.version != "" {
+				c.version, c.versionAt = use.version, use.versionAt
+			}
+			if use.source != nil {
+				c.sources = append(c.sources, use.source)
+				c.values = t.lay(c.values, use.source)
+			}
+			c.problems = append(c.problems, use.problems...)
+		}
+	}
+	g.components = make([]*layered, 0, len(byName))
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		g.components = append(g.components, byName[name])
+	}
+	return g.components
 }

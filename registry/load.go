@@ -50,15 +50,18 @@ func (r *Repo) load(ctx context.Context, rev string) (*Fleet, error) {
 		return fleet, nil
 	}
 	l := &loader{
-		trust:    trust,
-		repo:     r,
-		refs:     now,
-		fleet:    &Fleet{Revision: commit.String()},
-		versions: map[versionKey]*versionResult{},
-		chains:   map[chainKey]*Values{},
-		checked:  map[overrideKey]Problems{},
-		absent:   map[Problem][]string{},
-		before:   r.chainsBefore(),
+		trust:     trust,
+		repo:      r,
+		refs:      now,
+		fleet:     &Fleet{Revision: commit.String()},
+		versions:  map[versionKey]*versionResult{},
+		answers:   map[versionKey]*answer{},
+		same:      map[*answer]bool{},
+		layerings: map[string]*layering{},
+		checked:   map[overrideKey]Problems{},
+		absent:    map[Problem][]string{},
+		before:    r.madeBefore(),
+		made:      &making{clusters: map[string]*madeCluster{}},
 	}
 	// A work tree is the caller's own, and not signed: it is looked at, never applied.
 	rewind := false
@@ -83,7 +86,9 @@ func (r *Repo) load(ctx context.Context, rev string) (*Fleet, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.lastChains = l.chains
+	if !r.workTree {
+		r.lastMade = l.made
+	}
 	if !l.unreadable && !r.workTree {
 		r.last, r.lastTags, r.lastKeys = l.fleet, now.tags, trust.digest()
 	}
@@ -121,10 +126,10 @@ func (r *Repo) unchanged(commit string, now *refs, keys string) *Fleet {
 	return nil
 }
 
-func (r *Repo) chainsBefore() map[chainKey]*Values {
+func (r *Repo) madeBefore() *making {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.lastChains
+	return cmp.Or(r.lastMade, &making{})
 }
 
 // loader makes one Fleet.
@@ -143,23 +148,19 @@ type loader struct {
 	// everywhere blocks every cluster.
 	everywhere Problems
 
-	versions map[versionKey]*versionResult
-	chains   map[chainKey]*Values
-	before   map[chainKey]*Values // those of the Load before
-	checked  map[overrideKey]Problems
+	versions  map[versionKey]*versionResult
+	answers   map[versionKey]*answer
+	same      map[*answer]bool // of the Load before, whether they still hold
+	layerings map[string]*layering
+	before    *making // of the Load before
+	made      *making
+	scratch   []Delivery // of the cluster that is being made
+	checked   map[overrideKey]Problems
 	// unreadable: something could not be read, and may be the next time.
 	unreadable bool
 	// absent collects the clusters without a dependency, so that the fleet
 	// lists them in one Problem.
 	absent map[Problem][]string
-}
-
-type versionKey struct{ component, version string }
-
-// chainKey interns Values: deliveries with the same sources share them.
-type chainKey struct {
-	base   *Values
-	source *source
 }
 
 type overrideKey struct {
@@ -178,6 +179,7 @@ func (l *loader) load(ctx context.Context) error {
 			return err
 		}
 	}
+	l.made.everywhere = l.everywhere
 	l.finish()
 	return nil
 }
@@ -361,22 +363,24 @@ func (l *loader) version(ctx context.Context, component, version string) (*versi
 }
 
 func (l *loader) readVersion(ctx context.Context, component, version string) (*versionResult, error) {
-	reader := versionReader{budget: &l.budget, tree: l.tree, component: component, folder: join("components", component)}
-	commit := l.fleet.Revision
+	reader := versionReader{budget: &l.budget, tree: l.tree, cache: l.repo.cache, component: component, folder: join("components", component)}
+	commit := ""
 	if version != v1alpha1.VersionHead {
 		reader.revision = component + "/" + version
 		h, err := l.refs.commitOf(reader.revision)
 		if err != nil {
 			return l.noVersion(ctx, &reader, err)
 		}
-		root, err := l.refs.objects.commitTree(h)
+		commit = h.String()
+		root, err := cached(l.repo.cache, cacheKey{job: "root", hash: commit}, func() (plumbing.Hash, error) {
+			return l.refs.objects.commitTree(h)
+		})
 		if err != nil {
 			return l.noVersion(ctx, &reader, err)
 		}
 		reader.tree = &gitTree{objects: l.refs.objects, cache: l.repo.cache, root: root}
-		commit = h.String()
 	}
-	hash, err := reader.tree.hash(ctx, reader.folder)
+	hash, err := l.folderAt(ctx, reader.tree, commit, reader.folder)
 	if err != nil {
 		return l.noVersion(ctx, &reader, err)
 	}
@@ -385,7 +389,7 @@ func (l *loader) readVersion(ctx context.Context, component, version string) (*v
 		return &versionResult{problems: reader.problems}, nil
 	}
 	var fresh *versionResult
-	result, err := cached(l.repo.cache, cacheKey{job: "version", hash: hash, name: component + "/" + version},
+	result, err := cached(l.repo.cache, cacheKey{job: "version", hash: hash, name: component + "/" + version + "@" + commit},
 		func() (*versionResult, error) {
 			var err error
 			fresh, err = reader.read(ctx, version, commit, hash)
@@ -398,12 +402,18 @@ func (l *loader) readVersion(ctx context.Context, component, version string) (*v
 		l.unreadable = true
 		return fresh, nil
 	}
-	if err != nil || result.version == nil || result.version.Commit == commit {
-		return result, err
+	return result, err
+}
+
+// folderAt is the hash of a folder. What it is at a commit is remembered, so
+// that the trees above it need not be.
+func (l *loader) folderAt(ctx context.Context, t tree, commit, folder string) (string, error) {
+	if commit == "" {
+		return t.hash(ctx, folder)
 	}
-	same := *result.version // the folder at another commit
-	same.Commit = commit
-	return &versionResult{version: &same}, nil
+	return cached(l.repo.cache, cacheKey{job: "folder", hash: commit, name: folder}, func() (string, error) {
+		return t.hash(ctx, folder)
+	})
 }
 
 // noVersion is the result for a version of which nothing could be read.
@@ -413,21 +423,6 @@ func (l *loader) noVersion(ctx context.Context, r *versionReader, err error) (*v
 	}
 	l.unreadable = true
 	return &versionResult{problems: r.problems}, nil
-}
-
-// wanted returns the version that is written at a place, or why it can't be had.
-func (l *loader) wanted(ctx context.Context, component, version string, at Position) (*Version, Problems, error) {
-	if message, hint := checkVersion(version); message != "" {
-		return nil, Problems{{At: at, Message: message, Hint: hint}}, nil
-	}
-	if problem := l.unpublished(component, version, at); problem != nil {
-		return nil, Problems{*problem}, nil
-	}
-	result, err := l.version(ctx, component, version)
-	if err != nil {
-		return nil, nil, err
-	}
-	return result.version, result.problems, nil
 }
 
 // unpublished says why a version is not there to be read.

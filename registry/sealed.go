@@ -90,7 +90,7 @@ func (v *Values) Open(open func(Seal) ([]sops.Leaf, error)) (*Values, []Secret, 
 		return nil, nil, Problem{At: at, Message: "this value is encrypted, and was not decrypted"}
 	}
 	opened.sealed, opened.opened = nil, opened.sealed != nil
-	return &Values{base: base, source: &opened}, secrets, nil
+	return newValues(base, &opened), secrets, nil
 }
 
 func (s *source) seal() Seal {

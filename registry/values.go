@@ -17,9 +17,16 @@ type Values struct {
 	// base is what source is laid over; nil at the bottom.
 	base   *Values
 	source *source
+	merged *merged
+}
 
-	once   sync.Once
-	merged map[string]any
+// merged is what Values hold, without where it came from.
+type merged struct {
+	base *merged
+	over map[string]any
+
+	once sync.Once
+	all  map[string]any
 }
 
 // source is one place that sets values: a layer's entry, or a cluster's file.
@@ -32,13 +39,24 @@ type source struct {
 	sealed   *sealed
 	sealedAt []string
 	opened   bool // it was sealed, and is in clear text now
+	// sum is over the values, and the seal they are under; see sharing.
+	sum sum
 }
 
 // ValuesFrom returns Values that hold the given map and know no origins. It is
 // for tests and for values that don't come from a fleet repository. The caller
 // must not modify the map afterwards; nil stands for no values at all.
-func ValuesFrom(merged map[string]any) *Values {
-	return &Values{source: &source{values: merged}}
+func ValuesFrom(values map[string]any) *Values {
+	return newValues(nil, &source{values: values})
+}
+
+// newValues lays a source over Values; nobody shares what is merged.
+func newValues(base *Values, s *source) *Values {
+	m := &merged{over: s.values}
+	if base != nil {
+		m.base = base.merged
+	}
+	return &Values{base: base, source: s, merged: m}
 }
 
 // Map returns the merged values, never nil. A null is kept: it deletes the
@@ -48,9 +66,24 @@ func (v *Values) Map() map[string]any {
 	if v == nil {
 		return map[string]any{}
 	}
-	v.once.Do(func() {
-		v.merged = mergeMaps(v.base.Map(), v.source.values)
-	})
+	return v.merged.get()
+}
+
+func (m *merged) get() map[string]any {
+	if m == nil {
+		return map[string]any{}
+	}
+	m.once.Do(func() { m.all = mergeMaps(m.base.get(), m.over) })
+	return m.all
+}
+
+// Identity is the same (==) for Values of one [Repo] that hold the same,
+// wherever each value is set: of clusters whose files are alike, say. It may
+// differ where they hold the same by other layers. That of nil is nil.
+func (v *Values) Identity() any {
+	if v == nil {
+		return nil
+	}
 	return v.merged
 }
 

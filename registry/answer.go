@@ -1,0 +1,87 @@
+package registry
+
+import (
+	"context"
+	"slices"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+type versionKey struct{ component, version string }
+
+// answer is what there is under the name of a version, or why there is nothing.
+type answer struct {
+	key     versionKey
+	version *Version
+	// refused is wrong with the question itself: at the place that asks.
+	refused *Problem
+	// problems are those of the version, at places of their own.
+	problems Problems
+}
+
+// at returns all problems of the answer for who asks at a place.
+func (a *answer) at(place Position) Problems {
+	if a.refused == nil {
+		return a.problems
+	}
+	problem := *a.refused
+	problem.At = place
+	return Problems{problem}
+}
+
+func (a *answer) equal(b *answer) bool {
+	if (a.refused == nil) != (b.refused == nil) || a.refused != nil && *a.refused != *b.refused {
+		return false
+	}
+	return a.key == b.key && a.version == b.version && slices.Equal(a.problems, b.problems)
+}
+
+// ask finds a version by the name that a file gives it, once a Load; "" is that
+// of a file that gives none.
+func (l *loader) ask(ctx context.Context, key versionKey) (*answer, error) {
+	if a, ok := l.answers[key]; ok {
+		return a, nil
+	}
+	a := &answer{key: key, refused: l.refuse(key)}
+	if a.refused == nil {
+		result, err := l.version(ctx, key.component, key.version)
+		if err != nil {
+			return nil, err
+		}
+		a.version, a.problems = result.version, result.problems
+	}
+	l.answers[key] = a
+	return a, nil
+}
+
+// refuse says why a version can't be there.
+func (l *loader) refuse(key versionKey) *Problem {
+	if key.version == "" {
+		problem := l.unpublished(key.component, v1alpha1.VersionHead, Position{})
+		if problem == nil || len(l.refs.versions[key.component]) > 0 {
+			problem = &Problem{
+				Message: "neither this file nor a layer names a version of " + key.component + " for this cluster",
+				Hint:    "add version: vX.Y.Z",
+			}
+		}
+		return problem
+	}
+	if message, hint := checkVersion(key.version); message != "" {
+		return &Problem{Message: message, Hint: hint}
+	}
+	return l.unpublished(key.component, key.version, Position{})
+}
+
+// still says whether what was answered in a Load before is the answer today.
+func (l *loader) still(ctx context.Context, before *answer) (bool, error) {
+	if same, ok := l.same[before]; ok {
+		return same, nil
+	}
+	now, err := l.ask(ctx, before.key)
+	if err != nil {
+		return false, err
+	}
+	same := before.equal(now)
+	l.same[before] = same
+	return same, nil
+}
