@@ -72,3 +72,33 @@ func ParseCredentials(data []byte) ([]string, error) {
 	c, err := parseCredentials("logins.yaml", data)
 	return slices.Sorted(maps.Keys(c)), err
 }
+
+// Shown is all that Values say, to compare them by.
+type Shown struct {
+	Map     map[string]any
+	Sources []ShownSource
+}
+
+// ShownSource is one source, the strongest first.
+type ShownSource struct {
+	File, Revision string
+	Values         map[string]any
+	Places         *places
+}
+
+// Show returns all that Values say.
+func Show(v *Values) Shown {
+	out := Shown{Map: v.Map()}
+	for ; v != nil; v = v.base {
+		out.Sources = append(out.Sources, ShownSource{v.source.file, v.source.revision, v.source.values, v.source.places})
+	}
+	return out
+}
+
+// Produced counts what was read and decoded since the Repo was opened, by what
+// it is.
+func (r *Repo) Produced() map[string]int {
+	r.cache.mu.Lock()
+	defer r.cache.mu.Unlock()
+	return maps.Clone(r.cache.produced)
+}
