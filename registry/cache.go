@@ -62,6 +62,13 @@ func cached[T any](c *cache, key cacheKey, produce func() (T, error)) (T, error)
 	return v, nil
 }
 
+// count counts something that was not there.
+func (c *cache) count(job string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.produced[job]++
+}
+
 // nextLoad forgets what the last Loads did not use.
 func (c *cache) nextLoad() {
 	c.mu.Lock()

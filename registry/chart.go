@@ -46,7 +46,7 @@ func (r *versionReader) readChart(ctx context.Context, v *Version) error {
 		return r.readArchive(ctx, v, files, packed)
 	}
 	for _, e := range files {
-		data, ok, err := r.chartFile(ctx, e)
+		data, ok, err := r.chartFile(ctx, v, e)
 		if err != nil {
 			return err
 		}
@@ -61,13 +61,20 @@ func (r *versionReader) readChart(ctx context.Context, v *Version) error {
 	return nil
 }
 
-// chartFile reads one file; not ok when it can't be read.
-func (r *versionReader) chartFile(ctx context.Context, e entry) (data []byte, ok bool, err error) {
-	data, err = r.tree.read(ctx, e, maxComponentFile)
-	if err != nil {
-		return nil, false, r.trouble(ctx, e.path, err)
+// chartFile reads one file, unless another version holds it; not ok when it
+// can't be read.
+func (r *versionReader) chartFile(ctx context.Context, v *Version, e entry) (data []byte, ok bool, err error) {
+	file := r.repo.sharing.files.held(e.hash)
+	if file == nil {
+		data, err := r.tree.read(ctx, e, maxComponentFile)
+		if err != nil {
+			return nil, false, r.trouble(ctx, e.path, err)
+		}
+		r.repo.cache.count("chart file")
+		file = r.repo.sharing.files.get(e.hash, func() *fileData { return &fileData{data} })
 	}
-	return data, true, nil
+	v.files = append(v.files, file)
+	return file.data, true, nil
 }
 
 // readArchive reads a chart that is packed in one .tgz.
@@ -89,7 +96,7 @@ func (r *versionReader) readArchive(ctx context.Context, v *Version, files, pack
 			return nil
 		}
 	}
-	data, ok, err := r.chartFile(ctx, packed[0])
+	data, ok, err := r.chartFile(ctx, v, packed[0])
 	if err != nil || !ok {
 		return err
 	}

@@ -52,8 +52,9 @@ type making struct {
 type madeCluster struct {
 	cluster *Cluster
 	// folder is the hash of the cluster's folder; empty: always make it anew.
-	folder string
-	spec   *clusterFile // nil: it can't be read
+	folder  string
+	entries []entry      // of the folder
+	spec    *clusterFile // nil: it can't be read
 	// specHash is that of cluster.yaml.
 	specHash  string
 	own       []*ownFile // in component-name order
@@ -106,10 +107,13 @@ func (l *loader) readCluster(ctx context.Context, folder entry) error {
 		return err
 	}
 	now := was
-	if !same {
-		if now, err = l.makeCluster(ctx, was, folder); err != nil {
-			return err
-		}
+	if same { // a limit is one whether or not the files are looked at
+		err = l.budget.clusterFolder(len(was.entries) + 1)
+	} else {
+		now, err = l.makeCluster(ctx, was, folder)
+	}
+	if err != nil {
+		return err
 	}
 	l.made.clusters[folder.name] = now
 	l.fleet.Clusters = append(l.fleet.Clusters, now.cluster)
@@ -172,7 +176,7 @@ func (r *clusterReader) read(ctx context.Context, folder entry) error {
 	if wrong := checkName(folder.name); wrong != "" {
 		r.block(Problem{At: Position{File: folder.path}, Message: wrong})
 	}
-	entries, err := r.tree.list(ctx, folder.path)
+	entries, err := r.list(ctx, folder)
 	if err != nil {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -184,6 +188,7 @@ func (r *clusterReader) read(ctx context.Context, folder entry) error {
 	if err := r.budget.clusterFolder(len(entries) + 1); err != nil {
 		return err
 	}
+	r.now.entries = entries
 	for _, e := range entries {
 		if err := r.readFile(ctx, e); err != nil {
 			return err
@@ -201,6 +206,14 @@ func (r *clusterReader) read(ctx context.Context, folder entry) error {
 	}
 	r.now.approvals = r.approvalsFor(r.cluster)
 	return r.deliver(ctx, layered)
+}
+
+// list returns what is in the cluster's folder.
+func (r *clusterReader) list(ctx context.Context, folder entry) ([]entry, error) {
+	if r.was.folder != "" && r.was.folder == folder.hash {
+		return r.was.entries, nil
+	}
+	return r.tree.list(ctx, folder.path)
 }
 
 // readFile reads one file of a cluster's folder.

@@ -87,6 +87,7 @@ type Version struct {
 	folder, imagesFile, revision string
 	dependsAt                    []Position // of Spec.DependsOn's items
 	imagesAt                     *places    // of the images by name
+	files                        []*fileData
 }
 
 // File is one file of a component.

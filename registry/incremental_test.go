@@ -201,7 +201,7 @@ func (m *mutator) layer(selector string) string {
 		if m.one(6) {
 			text += "    # a line more\n"
 		}
-		text += "    values: " + m.values() + "\n"
+		text += "    values:" + m.pick(" ", "   ") + m.values() + "\n"
 	}
 	return text
 }
@@ -237,10 +237,17 @@ func (m *mutator) step() []string {
 
 // odd puts something at a path that does not belong there.
 func (m *mutator) odd(path string) string {
-	switch m.random.IntN(6) {
+	switch m.random.IntN(7) {
 	case 0:
 		m.symlink(path, "elsewhere")
 		return "symlink " + path
+	case 6:
+		if f, ok := m.files[path]; ok {
+			f.mode = filemode.Symlink
+			m.files[path] = f
+			return "symlink of the same content " + path
+		}
+		return "nothing"
 	case 1:
 		m.submodule(path)
 		return "submodule " + path

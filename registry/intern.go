@@ -31,6 +31,13 @@ func (t *interned[K, V]) get(key K, produce func() *V) *V {
 	return v
 }
 
+// held returns the value of the key, or nil where nobody holds one.
+func (t *interned[K, V]) held(key K) *V {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.at[key].Value()
+}
+
 // forget drops a key whose value is gone, unless there is a new one.
 func (t *interned[K, V]) forget(key K) {
 	t.mu.Lock()

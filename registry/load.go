@@ -363,7 +363,7 @@ func (l *loader) version(ctx context.Context, component, version string) (*versi
 }
 
 func (l *loader) readVersion(ctx context.Context, component, version string) (*versionResult, error) {
-	reader := versionReader{budget: &l.budget, tree: l.tree, cache: l.repo.cache, component: component, folder: join("components", component)}
+	reader := versionReader{budget: &l.budget, tree: l.tree, repo: l.repo, component: component, folder: join("components", component)}
 	commit := ""
 	if version != v1alpha1.VersionHead {
 		reader.revision = component + "/" + version

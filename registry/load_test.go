@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
@@ -243,19 +244,171 @@ func TestNothingKnown(t *testing.T) {
 // that whoever computed something of it need not do it again.
 func TestShared(t *testing.T) {
 	t.Parallel()
+	const header = "apiVersion: keelson.io/v1alpha1\nkind: "
+	layer := func(comment, dns, web string) string {
+		return header + "Layer\nclusterSelector: {matchLabels: {stage: testing}}\n" + comment +
+			"components:\n  dns:\n    values: {replicas: " + dns + "}\n  web:\n    values: {replicas: " + web + "}\n"
+	}
+	own := func(body string) string { return header + "MetaConfig\nversion: v1.0.0\n" + body }
+	cases := map[string]struct {
+		why  string
+		path string
+		data string // empty: only the tag
+		tag  string
+		// changed are the deliveries that are others: CLUSTER/COMPONENT.
+		changed []string
+		// produced is what was read and decoded.
+		produced map[string]int
+	}{
+		"Note": {
+			why:  "Nobody is told anything by a README.",
+			path: "README.md", data: "x", produced: map[string]int{"tree": 1},
+		},
+		"NoteInACluster": {
+			why:  "Nor by one in a cluster's folder, which has another hash now.",
+			path: "clusters/a/README.md", data: "x", produced: map[string]int{"tree": 3},
+		},
+		"Own": {
+			why:  "One file, one delivery.",
+			path: "clusters/a/dns.yaml", data: own("values: {x: 2}\n"),
+			changed: []string{"a/dns"}, produced: map[string]int{"tree": 3, "MetaConfig": 1},
+		},
+		"Layer": {
+			why:  "One line of a layer is for one component, on the clusters that it selects.",
+			path: "layers/10.yaml", data: layer("", "1", "7"),
+			changed: []string{"a/web"}, produced: map[string]int{"tree": 2, "Layer": 1, "layer": 1},
+		},
+		"LayerOfOthers": {
+			why:  "A layer that no cluster matches changes none.",
+			path: "layers/20.yaml", data: header + "Layer\nclusterSelector: {matchLabels: {stage: none}}\ncomponents:\n  dns:\n    values: {a: 1}\n",
+			produced: map[string]int{"tree": 2, "Layer": 1, "layer": 1},
+		},
+		"Head": {
+			why:  "A component's folder is read for who follows the branch, and for nobody else.",
+			path: "components/web/template/values.yaml", data: "a: 1\n",
+			changed: []string{"c/web"}, produced: map[string]int{"tree": 4, "version": 1, "chart file": 1},
+		},
+		"Tag": {
+			why: "A version that nobody names is not read.",
+			tag: "web/v1.1.0",
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGitRepo(t)
+			base := baseFleet(t)
+			for path, content := range base {
+				if strings.HasPrefix(path, "components/coredns/") {
+					g.write(strings.Replace(path, "coredns", "dns", 1), content)
+					g.write(strings.Replace(path, "coredns", "web", 1), content)
+				}
+			}
+			g.write("fleet.yaml", base["fleet.yaml"])
+			g.write("layers/10.yaml", layer("", "1", "2"))
+			for _, name := range []string{"a", "b", "c"} {
+				g.write("clusters/"+name+"/cluster.yaml", base["clusters/a/cluster.yaml"])
+				g.write("clusters/"+name+"/dns.yaml", own("values: {x: 1}\n"))
+				g.write("clusters/"+name+"/web.yaml", own(""))
+			}
+			g.write("clusters/b/cluster.yaml", base["clusters/b/cluster.yaml"])
+			g.write("clusters/c/cluster.yaml", base["clusters/b/cluster.yaml"])
+			g.write("clusters/c/web.yaml", header+"MetaConfig\nversion: HEAD\n")
+			g.commit()
+			g.tag("dns/v1.0.0")
+			g.tag("web/v1.0.0")
+			r := open(t, g.path)
+			// What is held is kept, however many Loads ago it was read.
+			for range 10 {
+				load(t, r, "")
+				g.commit()
+				if err := r.Fetch(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := load(t, r, "")
+			if err := before.Problems.Err(); err != nil {
+				t.Fatal(err)
+			}
+			was := r.Produced()
+			if c.data != "" {
+				g.write(c.path, c.data)
+				g.commit()
+			}
+			if c.tag != "" {
+				g.tag(c.tag)
+			}
+			if err := r.Fetch(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			after := load(t, r, "")
+			if after == before || len(after.Clusters) != 3 {
+				t.Fatalf("%s It was not loaded anew", c.why)
+			}
+			if d := cmp.Diff(c.changed, changed(before, after)); d != "" {
+				t.Errorf("%s Deliveries that changed (-want +got):\n%s", c.why, d)
+			}
+			produced := r.Produced()
+			for job, n := range was {
+				if produced[job] -= n; produced[job] == 0 {
+					delete(produced, job)
+				}
+			}
+			if d := cmp.Diff(c.produced, produced, cmpopts.EquateEmpty()); d != "" {
+				t.Errorf("%s What was read and decoded (-want +got):\n%s", c.why, d)
+			}
+		})
+	}
+}
+
+// changed lists the deliveries that are other values. The cluster of one is
+// another, too, and that of none is the same.
+func changed(before, after *registry.Fleet) []string {
+	var out []string
+	for i, c := range after.Clusters {
+		n := len(out)
+		for j, d := range c.Deliveries {
+			if d != before.Clusters[i].Deliveries[j] {
+				out = append(out, c.Name+"/"+d.Component)
+			}
+		}
+		if (c == before.Clusters[i]) != (len(out) == n) {
+			out = append(out, c.Name)
+		}
+	}
+	return out
+}
+
+// TestIdentity: clusters whose files say the same share what is merged, so that
+// it is there, and hashed, once.
+func TestIdentity(t *testing.T) {
+	t.Parallel()
 	g := newGitRepo(t)
 	g.writeFleet()
+	const header = "apiVersion: keelson.io/v1alpha1\nkind: "
+	g.write("layers/10.yaml", header+"Layer\nclusterSelector: {}\ncomponents:\n  coredns:\n    values: {a: 1}\n")
+	g.write("clusters/a/coredns.yaml", header+"MetaConfig\nversion: v1.0.0\nvalues: {b: 1, c: 2}\n")
+	g.write("clusters/b/coredns.yaml", header+"MetaConfig\nvalues: # in other words\n  c: 2\n  b: 1\nversion: v1.0.0\n")
+	g.commit()
 	r := open(t, g.path)
-	before := load(t, r, "")
-	g.write("README.md", "x")
+	f := load(t, r, "")
+	a, b := f.Cluster("a").Delivery("coredns").Values, f.Cluster("b").Delivery("coredns").Values
+	if a == b || a.Identity() == nil || a.Identity() != b.Identity() {
+		t.Errorf("Values %p and %p, identities %v and %v; want two Values with one", a, b, a.Identity(), b.Identity())
+	}
+	if at, _ := b.Origin("b"); at.File != "clusters/b/coredns.yaml" || at.Line != 5 {
+		t.Errorf("b of cluster b is set at %s", at)
+	}
+	g.write("clusters/b/coredns.yaml", header+"MetaConfig\nversion: v1.0.0\nvalues: {b: 1, c: 3}\n")
 	g.commit()
 	if err := r.Fetch(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	after := load(t, r, "")
-	for _, name := range []string{"a", "b"} {
-		if x, y := before.Cluster(name), after.Cluster(name); x == nil || x != y {
-			t.Errorf("%s: %p → %p", name, x, y)
-		}
+	c := load(t, r, "").Cluster("b").Delivery("coredns").Values
+	if c.Identity() == a.Identity() {
+		t.Error("other values have the same identity")
+	}
+	if (*registry.Values)(nil).Identity() != nil || registry.ValuesFrom(nil).Identity() == registry.ValuesFrom(nil).Identity() {
+		t.Error("values of no repository must equal no others")
 	}
 }

@@ -21,7 +21,13 @@ type sharing struct {
 	sources interned[sourceKey, source]
 	merged  interned[mergedKey, merged]
 	values  interned[valuesKey, Values]
+	// files of charts, by the hash of their content: a version shares with the
+	// one before what did not change.
+	files interned[string, fileData]
 }
+
+// fileData is what a file holds. Who shares it holds this, too.
+type fileData struct{ data []byte }
 
 type sourceKey struct {
 	file           string

@@ -64,7 +64,7 @@ var errUnreadable = errors.New("something could not be read")
 // versionReader reads one version of a component from a tree.
 type versionReader struct {
 	tree      tree
-	cache     *cache
+	repo      *Repo
 	component string
 	folder    string
 	revision  string // for positions: the tag, or "" at the fleet's own revision
