@@ -437,7 +437,7 @@ func (r *clusterReader) findVersion(ctx context.Context, d *Delivery, own *ownFi
 
 // checkOverrides reports meta-config that sets what the version's images set.
 func (r *clusterReader) checkOverrides(d *Delivery, sources []*source) {
-	if d.Version == nil {
+	if d.Version == nil || !d.Version.into {
 		return
 	}
 	for _, s := range sources {

@@ -87,6 +87,7 @@ type Version struct {
 	folder, imagesFile, revision string
 	dependsAt                    []Position // of Spec.DependsOn's items
 	imagesAt                     *places    // of the images by name
+	into                         bool       // an image goes into values of the chart's own
 	files                        []*fileData
 }
 

@@ -265,6 +265,9 @@ func (r *versionReader) readImages(ctx context.Context, v *Version) error {
 	if v.Images == nil {
 		v.Images = map[string]v1alpha1.Image{}
 	}
+	for _, image := range v.Images {
+		v.into = v.into || image.Into != nil
+	}
 	v.imagesAt = f.places
 	v.imagesFile, v.revision = path, r.revision
 	return nil

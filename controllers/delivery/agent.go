@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -87,13 +88,16 @@ func newAgent(name string, c *Controller) *agent {
 	return a
 }
 
-// update takes in a new revision and looks at every component again: a hit in
-// the render cache makes that cheap.
+// update takes in a new revision and looks at every component again, unless it
+// says the same as the one before: fleets share what did not change.
 func (a *agent) update(f *registry.Fleet, desired *registry.Cluster) {
 	a.mu.Lock()
+	same := a.desired == desired && a.fleet != nil && reflect.DeepEqual(a.fleet.Spec, f.Spec)
 	a.fleet, a.desired = f, desired
 	a.mu.Unlock()
-	a.all()
+	if !same {
+		a.all()
+	}
 }
 
 // all queues every component that is wanted, was wanted, or has a record.

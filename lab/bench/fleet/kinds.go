@@ -2,8 +2,11 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/keelson-io/keelson/lab/fleet"
@@ -19,7 +22,8 @@ type kind struct {
 func kinds() []kind {
 	return []kind{
 		{"cluster file", pushClusterFile},
-		{"layer", pushLayer},
+		{"layer, few", func(ctx context.Context, m *measurement, i int) error { return pushLayer(ctx, m, i, false) }},
+		{"layer, many", func(ctx context.Context, m *measurement, i int) error { return pushLayer(ctx, m, i, true) }},
 		{"new version", pushVersion},
 	}
 }
@@ -32,21 +36,58 @@ func pushClusterFile(ctx context.Context, m *measurement, i int) error {
 	return fleet.Push(ctx, m.dir, fleet.Commit{Files: map[string][]byte{path: []byte(content)}})
 }
 
-// pushLayer changes one line for all clusters of a stage.
-func pushLayer(ctx context.Context, m *measurement, i int) error {
-	const path = "layers/40-stage-production.yaml"
-	return edit(ctx, m, path, "replicas:", fmt.Sprintf("replicas: %d", 50+i), "")
+// pushLayer changes one line for all clusters, of a component that differs as
+// much as most do, or of the one that differs the most.
+func pushLayer(ctx context.Context, m *measurement, i int, most bool) error {
+	component := m.varied(most)
+	line := fmt.Sprintf("  %s:\n    version:", component)
+	data, err := fleet.Read(ctx, m.dir, allLayer)
+	if err != nil {
+		return err
+	}
+	_, entry, ok := bytes.Cut(data, []byte(line))
+	if !ok {
+		return fmt.Errorf("%s has no %s", allLayer, component)
+	}
+	version, _, _ := bytes.Cut(entry, []byte("\n"))
+	with := fmt.Sprintf("%s%s\n    values:\n      commonLabels: {fleet: made-up, team: other-%d}\n", line, version, i)
+	return edit(ctx, m, allLayer, line+string(version)+"\n    values:\n      commonLabels:", strings.TrimSuffix(with, "\n"), "")
+}
+
+// allLayer is for all clusters.
+const allLayer = "layers/10-all.yaml"
+
+// varied is the component that is rendered from the most inputs, or that in the
+// middle.
+func (m *measurement) varied(most bool) string {
+	inputs := map[string]map[any]bool{}
+	for _, c := range m.fleet.Clusters {
+		for _, d := range c.Deliveries {
+			if inputs[d.Component] == nil {
+				inputs[d.Component] = map[any]bool{}
+			}
+			inputs[d.Component][d.Values.Identity()] = true
+		}
+	}
+	names := slices.SortedFunc(maps.Keys(inputs), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(inputs[a]), len(inputs[b])), cmp.Compare(a, b))
+	})
+	if most {
+		return names[len(names)-1]
+	}
+	return names[len(names)/2]
 }
 
 // pushVersion publishes a version and lets all clusters run it, as a layer says.
 func pushVersion(ctx context.Context, m *measurement, i int) error {
-	component := m.fleet.Clusters[0].Deliveries[0].Component
+	component := m.varied(false)
 	version := fmt.Sprintf("v2.0.%d", i)
 	values := "components/" + component + "/template/values.yaml"
 	if err := edit(ctx, m, values, "release:", fmt.Sprintf("release: %d", 100+i), component+"/"+version); err != nil {
 		return err
 	}
-	return edit(ctx, m, "layers/10-all.yaml", "  "+component+":\n    version:", "  "+component+":\n    version: "+version, "")
+	start := "  " + component + ":\n    version:"
+	return edit(ctx, m, allLayer, start, start+" "+version, "")
 }
 
 // edit replaces the first line that starts as given, blanks aside.

@@ -89,7 +89,7 @@ func (m *measurement) cold(ctx context.Context) error {
 	}
 	heap := heapAfterGC()
 	start = m.now()
-	if err := m.render(ctx, m.fleet.Clusters); err != nil {
+	if err := m.render(ctx, m.fleet.Clusters, nil); err != nil {
 		return err
 	}
 	rendered := m.now().Sub(start)
@@ -109,7 +109,7 @@ func (m *measurement) cold(ctx context.Context) error {
 func (m *measurement) again(ctx context.Context) error {
 	before := m.cache.Stats().Misses
 	start := m.now()
-	if err := m.render(ctx, m.fleet.Clusters); err != nil {
+	if err := m.render(ctx, m.fleet.Clusters, nil); err != nil {
 		return err
 	}
 	took := m.now().Sub(start)
@@ -120,13 +120,16 @@ func (m *measurement) again(ctx context.Context) error {
 	return nil
 }
 
-// render renders all deliveries of the clusters.
-func (m *measurement) render(ctx context.Context, clusters []*registry.Cluster) error {
+// render renders the deliveries of the clusters that are not in known.
+func (m *measurement) render(ctx context.Context, clusters []*registry.Cluster, known map[*registry.Delivery]bool) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for _, c := range clusters {
 		g.Go(func() error {
 			for _, d := range c.Deliveries {
+				if known[d] {
+					continue
+				}
 				if _, err := m.cache.Render(ctx, m.request(c, d)); err != nil {
 					return fmt.Errorf("cluster %s: %w", c.Name, err)
 				}
@@ -144,7 +147,7 @@ func (m *measurement) request(c *registry.Cluster, d *registry.Delivery) rendere
 // sample is one commit, from the look at the repository to the last render.
 type sample struct {
 	fetch, load, render time.Duration
-	clusters, renders   int
+	deliveries, renders int
 	allocated           uint64
 }
 
@@ -165,9 +168,9 @@ func (m *measurement) commits(ctx context.Context, k kind, n int) error {
 	}
 	slices.SortFunc(samples, func(a, b sample) int { return cmp.Compare(a.total(), b.total()) })
 	s := samples[len(samples)/2]
-	fmt.Fprintf(m.out, "  commit: %-13s %s of %s (fetch %s, load %s, render %s; slowest of %d %s); %d clusters, %d renders, %s allocated\n",
+	fmt.Fprintf(m.out, "  commit: %-16s %s of %s (fetch %s, load %s, render %s; slowest of %d %s); %d deliveries, %d renders, %s allocated\n",
 		k.name, s.total().Round(10*time.Microsecond), goalCommit, s.fetch.Round(10*time.Microsecond), s.load.Round(10*time.Microsecond),
-		s.render.Round(10*time.Microsecond), n, samples[len(samples)-1].total().Round(10*time.Microsecond), s.clusters, s.renders, size(s.allocated))
+		s.render.Round(10*time.Microsecond), n, samples[len(samples)-1].total().Round(10*time.Microsecond), s.deliveries, s.renders, size(s.allocated))
 	return nil
 }
 
@@ -186,18 +189,18 @@ func (m *measurement) commit(ctx context.Context) (sample, error) {
 		return s, err
 	}
 	loaded := m.now()
-	// A cluster that is the same value has the same deliveries.
-	known := map[*registry.Cluster]bool{}
-	for _, c := range m.fleet.Clusters {
-		known[c] = true
-	}
-	touched := slices.DeleteFunc(slices.Clone(f.Clusters), func(c *registry.Cluster) bool { return known[c] })
-	if err := m.render(ctx, touched); err != nil {
+	// What is the same value need not be looked at.
+	touched, known := m.touched(f)
+	if err := m.render(ctx, touched, known); err != nil {
 		return s, err
 	}
 	s.fetch, s.load, s.render = fetched.Sub(start), loaded.Sub(fetched), m.now().Sub(loaded)
 	runtime.ReadMemStats(&after)
-	s.clusters, s.renders, s.allocated = len(touched), int(m.cache.Stats().Misses-misses), after.TotalAlloc-before.TotalAlloc
+	for _, c := range touched {
+		s.deliveries += len(c.Deliveries)
+	}
+	s.deliveries -= len(known)
+	s.renders, s.allocated = int(m.cache.Stats().Misses-misses), after.TotalAlloc-before.TotalAlloc
 	switch err := f.Problems.Err(); {
 	case err != nil:
 		return s, fmt.Errorf("the fleet has problems: %w", err)
@@ -206,6 +209,26 @@ func (m *measurement) commit(ctx context.Context) (sample, error) {
 	}
 	m.fleet = f
 	return s, nil
+}
+
+// touched are the clusters that are other values than before, and of their
+// deliveries those that are not.
+func (m *measurement) touched(f *registry.Fleet) ([]*registry.Cluster, map[*registry.Delivery]bool) {
+	var touched []*registry.Cluster
+	known := map[*registry.Delivery]bool{}
+	for _, c := range f.Clusters {
+		was := m.fleet.Cluster(c.Name)
+		if was == c {
+			continue
+		}
+		touched = append(touched, c)
+		for _, d := range c.Deliveries {
+			if was != nil && was.Delivery(d.Component) == d {
+				known[d] = true
+			}
+		}
+	}
+	return touched, known
 }
 
 // alone renders each distinct input once more, without a cache: the least that
