@@ -19,6 +19,10 @@ BENCH ?= .
 BENCHTIME ?= 200ms
 COUNT ?= 6
 BENCHFILE ?= bin/bench.txt
+# FLEET is the size of the fleet that make bench reads and renders, as
+# COMPONENTS CLUSTERS DISTINCT-RENDERS, and COMMITS how many of each kind follow.
+FLEET ?= 200 300 2000
+COMMITS ?= 10
 # MUTANTS faults are made one at a time by make mutate, drawn by MUTATE_SEED;
 # MUTATE_THRESHOLD percent of them must be caught.
 MUTANTS ?= 100
@@ -33,13 +37,13 @@ VERSION ?= $(shell git describe --tags --always --dirty --match='v*' 2>/dev/null
 nested := lab/bench lab tools
 module = $(firstword $(foreach m,$(nested),$(if $(filter $m $m/%,$1),$m)))
 package = $(if $(call module,$1),$(call module,$1):.$(1:$(call module,$1)%=%),.:./$1)
-packages := $(if $(PKG),$(foreach p,$(PKG:./%=%),$(call package,$p)),.:./... lab:./... tools:./... lab/bench:.)
+packages := $(if $(PKG),$(foreach p,$(PKG:./%=%),$(call package,$p)),.:./... lab:./... tools:./... lab/bench:. lab/bench:./fleet)
 # Every module, those too that are only built by a tool.
 modules := git ls-files -co --exclude-standard -- go.mod '*/go.mod' | grep -v /testdata/ | xargs -n1 dirname
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
 	@echo
 	@echo '  PKG="./differ/... ./lab/cluster" limits lint, test and test-unit to these packages.'
 
@@ -118,6 +122,18 @@ bench: lab ## time Keelson beside Argo CD, Flux and Helm (BENCHTIME=200ms COUNT=
 	(set -x; go test -C lab/bench -run='^$$' -bench='$(BENCH)' -benchtime=$(BENCHTIME) -count=$(COUNT) -benchmem -timeout=60m ./engines ./render) | tee $(BENCHFILE)
 	echo
 	go run -C lab/bench . '$(abspath $(BENCHFILE))'
+	echo
+	$(MAKE) --no-print-directory bench-fleet
+
+.PHONY: bench-fleet
+bench-fleet: ## time a cold start and small commits on a fleet of 60,000 deliveries (FLEET="200 300 2000")
+	@go build -C lab -trimpath -o ../bin/lab .
+	go build -C lab/bench -trimpath -o ../../bin/bench-fleet ./fleet
+	dir=$$(mktemp -d)
+	trap 'rm -rf "$$dir"' EXIT
+	set -- $(FLEET)
+	bin/lab fleet --components "$$1" --clusters "$$2" --distinct "$$3" "$$dir/fleet.git"
+	bin/bench-fleet --commits $(COMMITS) "$$dir/fleet.git"
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (10s)

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
+	"sync"
 
 	"github.com/spf13/cobra"
 
@@ -43,14 +45,50 @@ func (f *capabilityFlags) capabilities() renderer.Capabilities {
 type targets struct {
 	renderer renderer.Renderer
 	cluster  *registry.Cluster
-	caps     renderer.Capabilities
+	caps     *extensions
 	done     map[*registry.Delivery]*targetResult
+}
+
+// extensions are what clusters can do once custom resource definitions are in
+// them: the same value for the same definitions, so that a cache of renders
+// knows it again.
+type extensions struct {
+	base renderer.Capabilities
+
+	mu    sync.Mutex
+	known map[string]renderer.Capabilities // by the hashes of the targets
+}
+
+func newExtensions(base renderer.Capabilities) *extensions {
+	return &extensions{base: base, known: map[string]renderer.Capabilities{}}
+}
+
+// including adds the kinds that targets define.
+func (e *extensions) including(targets map[*registry.Delivery]*renderer.Target) renderer.Capabilities {
+	if len(targets) == 0 {
+		return e.base
+	}
+	key := make([]string, 0, len(targets))
+	for _, t := range targets {
+		key = append(key, t.Hash)
+	}
+	slices.Sort(key)
+	name := strings.Join(slices.Compact(key), " ")
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	caps, ok := e.known[name]
+	if !ok {
+		caps = e.base.Including(slices.Collect(maps.Values(targets))...)
+		e.known[name] = caps
+	}
+	return caps
 }
 
 type targetResult struct {
 	target *renderer.Target
 	err    error
-	// below are the targets of all that the delivery depends on.
+	// below are the targets of all that the delivery depends on, and that
+	// define kinds.
 	below map[*registry.Delivery]*renderer.Target
 }
 
@@ -68,6 +106,10 @@ func (e *dependencyError) Error() string {
 func (e *dependencyError) Unwrap() error { return e.err }
 
 func newTargets(r renderer.Renderer, c *registry.Cluster, caps renderer.Capabilities) *targets {
+	return newTargetsWith(r, c, newExtensions(caps))
+}
+
+func newTargetsWith(r renderer.Renderer, c *registry.Cluster, caps *extensions) *targets {
 	return &targets{renderer: r, cluster: c, caps: caps, done: map[*registry.Delivery]*targetResult{}}
 }
 
@@ -98,14 +140,16 @@ func (t *targets) result(ctx context.Context, d *registry.Delivery) *targetResul
 			return r
 		}
 		maps.Copy(r.below, dependency.below)
-		r.below[on] = dependency.target
-	}
-	caps := t.caps
-	if len(r.below) > 0 {
-		caps = caps.Including(slices.Collect(maps.Values(r.below))...)
+		if definesSome(dependency.target) {
+			r.below[on] = dependency.target
+		}
 	}
 	r.target, r.err = t.renderer.Render(ctx, renderer.Request{
-		Version: d.Version, Values: d.Values, ImageMirrors: t.cluster.Spec.ImageMirrors, Capabilities: caps,
+		Version: d.Version, Values: d.Values, ImageMirrors: t.cluster.Spec.ImageMirrors, Capabilities: t.caps.including(r.below),
 	})
 	return r
+}
+
+func definesSome(t *renderer.Target) bool {
+	return slices.ContainsFunc(t.Objects, func(o *renderer.Object) bool { return o.Content["kind"] == "CustomResourceDefinition" })
 }

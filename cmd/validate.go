@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -61,8 +62,14 @@ Exit codes: 0 no problems, 1 problems, 2 the repository can't be read.`,
 			if err != nil {
 				return err
 			}
-			v := &validation{fleet: f, cache: renderer.NewCache(workers, renderCacheBytes), caps: caps.capabilities(), keys: a.ageKeys()}
-			if err := v.run(cmd.Context()); err != nil {
+			v := &validation{
+				fleet: f, cache: renderer.NewCache(workers, renderCacheBytes), caps: newExtensions(caps.capabilities()),
+				workers: cmp.Or(a.rendering.workers, runtime.GOMAXPROCS(0)), progress: newProgress(a),
+				keys: a.ageKeys(),
+			}
+			err = v.run(cmd.Context())
+			v.progress.clear()
+			if err != nil {
 				return err
 			}
 			return a.showValidation(v)
@@ -106,12 +113,16 @@ func few(names []string) string {
 
 // validation finds the problems of a fleet.
 type validation struct {
-	fleet *registry.Fleet
-	cache *renderer.Cache
-	caps  renderer.Capabilities
-	keys  renderer.Keys
+	fleet    *registry.Fleet
+	cache    *renderer.Cache
+	caps     *extensions
+	keys     renderer.Keys
+	workers  int
+	progress *progress
 
 	mu       sync.Mutex
+	looked   int // clusters that were looked at
+	rules    map[*registry.Version]error
 	broken   map[registry.Problem][]string // clusters by problem
 	warnings map[string]bool
 	locked   map[string]bool // encrypted files that nobody gave a key for
@@ -120,10 +131,21 @@ type validation struct {
 
 func (v *validation) run(ctx context.Context) error {
 	v.broken, v.warnings, v.locked = map[registry.Problem][]string{}, map[string]bool{}, map[string]bool{}
+	v.rules = map[*registry.Version]error{}
+	known := slices.ContainsFunc(v.fleet.Problems, func(p registry.Problem) bool { return p.At.File == "fleet.yaml" })
+	if _, err := differ.NewRules(v.fleet.Spec.Danger); err != nil && !known {
+		v.broken[registry.Problem{At: registry.Position{File: "fleet.yaml"}, Message: err.Error()}] = clusterNames(v.fleet)
+	}
 	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(2)
-	for _, c := range v.fleet.Clusters {
-		g.Go(func() error { return v.cluster(ctx, c) })
+	g.SetLimit(v.workers)
+	for i, c := range v.fleet.Clusters {
+		g.Go(func() error {
+			if err := v.cluster(ctx, c, i%v.workers); err != nil {
+				return err
+			}
+			v.tell()
+			return nil
+		})
 	}
 	if err := g.Wait(); err != nil {
 		return err //nolint:wrapcheck // of our own packages
@@ -152,10 +174,13 @@ func (v *validation) run(ctx context.Context) error {
 
 // cluster renders what a cluster gets. What the registry blocks has its
 // problems already; what depends on a broken component is looked at once that
-// is repaired.
-func (v *validation) cluster(ctx context.Context, c *registry.Cluster) error {
-	t := newTargets(v.cache, c, v.caps)
-	for _, d := range c.Deliveries {
+// is repaired. Neighbours begin at other places: what they share, one of them
+// renders, and the other would wait for it.
+func (v *validation) cluster(ctx context.Context, c *registry.Cluster, neighbour int) error {
+	t := newTargetsWith(v.cache, c, v.caps)
+	first := neighbour * len(c.Deliveries) / v.workers
+	for i := range c.Deliveries {
+		d := c.Deliveries[(first+i)%len(c.Deliveries)]
 		if checkDelivery(d) != nil {
 			continue
 		}
@@ -182,20 +207,39 @@ func (v *validation) cluster(ctx context.Context, c *registry.Cluster) error {
 	return nil
 }
 
-// danger compiles the danger rules of a component, and those of the fleet. What
-// the registry found wrong with them is a problem of the delivery already; here
-// come paths and conditions.
+// tell says how far it is, where somebody looks on.
+func (v *validation) tell() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.looked++
+	if v.progress.columns > 0 {
+		v.progress.say(fmt.Sprintf("rendered %d of %d clusters", v.looked, len(v.fleet.Clusters)))
+	}
+}
+
+// danger compiles the danger rules of a component. What the registry found wrong
+// with them is a problem of the delivery already; here come paths and conditions.
 func (v *validation) danger(d *registry.Delivery) {
+	if len(d.Version.Spec.Danger) == 0 {
+		return
+	}
+	v.mu.Lock()
+	err, known := v.rules[d.Version]
+	v.mu.Unlock()
+	if !known { // two at once find the same
+		_, err = differ.NewRules(d.Version.Spec.Danger)
+		v.mu.Lock()
+		v.rules[d.Version] = err
+		v.mu.Unlock()
+	}
+	if err == nil {
+		return
+	}
 	at := registry.Position{File: "components/" + d.Component + "/component.yaml"}
 	if d.VersionName != v1alpha1.VersionHead {
 		at.Revision = d.Component + "/" + d.VersionName
 	}
-	if _, err := differ.NewRules(d.Version.Spec.Danger); err != nil {
-		v.add(registry.Problem{At: at, Message: err.Error()}, d.Cluster)
-	}
-	if _, err := differ.NewRules(v.fleet.Spec.Danger); err != nil {
-		v.add(registry.Problem{At: registry.Position{File: "fleet.yaml"}, Message: err.Error()}, d.Cluster)
-	}
+	v.add(registry.Problem{At: at, Message: err.Error()}, d.Cluster)
 }
 
 // undecrypted is about a file that none of the keys is for. Without any key, as

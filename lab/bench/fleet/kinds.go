@@ -50,7 +50,7 @@ func pushLayer(ctx context.Context, m *measurement, i int, most bool) error {
 		return fmt.Errorf("%s has no %s", allLayer, component)
 	}
 	version, _, _ := bytes.Cut(entry, []byte("\n"))
-	with := fmt.Sprintf("%s%s\n    values:\n      commonLabels: {fleet: made-up, team: other-%d}\n", line, version, i)
+	with := fmt.Sprintf("%s%s\n    values:\n      commonLabels: {fleet: made-up, team: other-%d-%t}\n", line, version, i, most)
 	return edit(ctx, m, allLayer, line+string(version)+"\n    values:\n      commonLabels:", strings.TrimSuffix(with, "\n"), "")
 }
 

@@ -10,12 +10,29 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log"
+	"log/slog"
 	"os"
 	"os/signal"
 	"time"
+
+	"github.com/keelson-io/keelson/renderer"
 )
 
+// workerArg makes this program a worker that renders.
+const workerArg = "render-worker"
+
 func main() {
+	// Helm warns there, of what the charts are not to blame for here.
+	log.SetOutput(io.Discard)
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	if len(os.Args) > 1 && os.Args[1] == workerArg {
+		if err := renderer.Work(os.Stdin, os.NewFile(3, "answers")); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, os.Args[1:], os.Stdout)
 	stop()
@@ -27,7 +44,9 @@ func main() {
 
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("fleet", flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // the error says it
 	commits := flags.Int("commits", 10, "commits of each kind to measure; the medians are shown")
+	workers := flags.Bool("workers", true, "render in worker processes, as keelson does, and not in this one")
 	alone := flags.Bool("alone", true, "also time the distinct renders without a cache in front")
 	if err := flags.Parse(args); err != nil {
 		return fmt.Errorf("usage: %w", err)
@@ -40,6 +59,12 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return fmt.Errorf("make a folder: %w", err)
 	}
 	m := &measurement{dir: flags.Arg(0), cacheDir: cache, out: out, now: time.Now} //nolint:forbidigo // what is measured is time
+	m.engine = renderer.New()
+	if *workers {
+		pool := renderer.NewPool(renderer.PoolOptions{Args: []string{workerArg}})
+		defer pool.Close()
+		m.engine = pool
+	}
 	err = m.run(ctx, *commits, *alone)
 	return errors.Join(err, os.RemoveAll(cache))
 }

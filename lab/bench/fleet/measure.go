@@ -1,12 +1,12 @@
 package main
 
 import (
-	"bufio"
 	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -36,6 +36,7 @@ type measurement struct {
 	dir, cacheDir string
 	out           io.Writer
 	now           func() time.Time
+	engine        renderer.Renderer
 
 	repo  *registry.Repo
 	cache *renderer.Cache
@@ -44,7 +45,7 @@ type measurement struct {
 }
 
 func (m *measurement) run(ctx context.Context, commits int, alone bool) error {
-	m.cache = renderer.NewCache(renderer.New(), cacheBytes)
+	m.cache = renderer.NewCache(m.engine, cacheBytes)
 	m.caps = renderer.DefaultCapabilities()
 	if err := m.cold(ctx); err != nil {
 		return err
@@ -252,13 +253,12 @@ func (m *measurement) alone(ctx context.Context) error {
 			}
 		}
 	}
-	engine := renderer.New()
 	start := m.now()
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for _, one := range all {
 		g.Go(func() error {
-			_, err := engine.Render(ctx, m.request(one.Cluster, one.Delivery))
+			_, err := m.engine.Render(ctx, m.request(one.Cluster, one.Delivery))
 			return err
 		})
 	}
@@ -266,28 +266,51 @@ func (m *measurement) alone(ctx context.Context) error {
 		return err //nolint:wrapcheck // of our own packages
 	}
 	took := m.now().Sub(start)
-	fmt.Fprintf(m.out, "  the engine alone      %s for %d renders: what a cold render takes at least\n", took.Round(time.Millisecond), len(all))
+	fmt.Fprintf(m.out, "  renders alone         %s for %d of them, without a cache: what a cold render takes at least\n", took.Round(time.Millisecond), len(all))
 	return nil
 }
 
-// peak is the most memory that this process has held.
+// peak is the most memory that this process and its workers have held, each at
+// its own time.
 func peak() (uint64, error) {
-	f, err := os.Open("/proc/self/status")
+	processes := []string{"self"}
+	lists, err := filepath.Glob("/proc/self/task/*/children")
 	if err != nil {
-		return 0, fmt.Errorf("look at this process: %w", err)
+		return 0, fmt.Errorf("look for workers: %w", err)
 	}
-	defer func() { _ = f.Close() }() // only read
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		if rest, ok := strings.CutPrefix(lines.Text(), "VmHWM:"); ok {
-			kb, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
-			if err != nil {
-				return 0, fmt.Errorf("look at this process: %w", err)
-			}
-			return kb << 10, nil
+	for _, list := range lists {
+		pids, err := os.ReadFile(list)
+		if err != nil {
+			continue // a thread that ended
 		}
+		processes = append(processes, strings.Fields(string(pids))...)
 	}
-	return 0, fmt.Errorf("look at this process: no VmHWM: %w", lines.Err())
+	var sum uint64
+	for _, pid := range processes {
+		n, err := peakOf(pid)
+		if err != nil {
+			return 0, err
+		}
+		sum += n
+	}
+	return sum, nil
+}
+
+func peakOf(pid string) (uint64, error) {
+	data, err := os.ReadFile("/proc/" + pid + "/status")
+	if err != nil {
+		return 0, fmt.Errorf("look at a process: %w", err)
+	}
+	_, rest, ok := strings.Cut(string(data), "\nVmHWM:")
+	if !ok {
+		return 0, nil // it has ended, and holds nothing
+	}
+	line, _, _ := strings.Cut(rest, "\n")
+	kb, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(line), " kB"), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("look at a process: %w", err)
+	}
+	return kb << 10, nil
 }
 
 func heapAfterGC() uint64 {
