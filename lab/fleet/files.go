@@ -32,45 +32,58 @@ func (p *plan) layers() map[string][]byte {
 			c.name, versionName(c.stable()), i%12))
 	}
 	put("10-all", "{}", all)
-	for i, axis := range []struct {
-		label  string
-		values []string
-		entry  func(c *component, value string, i int) string
-	}{
-		{"provider", providers(), func(_ *component, value string, i int) string {
-			return fmt.Sprintf("      nodeSelector: {fleet.example/provider: %s}\n      env: {PROVIDER: %s, DISK_CLASS: %s-%d}\n", value, value, value, i)
+	for i, label := range labels() {
+		for n, value := range label.values {
+			var entries []string
+			for _, c := range p.components {
+				if c.axis.has(label.name) {
+					entries = append(entries, label.layered(c, value, n))
+				}
+			}
+			selector := fmt.Sprintf("{matchLabels: {%s: %s}}", label.name, value)
+			if n%2 == 1 {
+				selector = fmt.Sprintf("{matchExpressions: [{key: %s, operator: In, values: [%s]}]}", label.name, value)
+			}
+			put(fmt.Sprintf("%d0-%s-%s", i+2, label.name, value), selector, entries)
+		}
+	}
+	return out
+}
+
+// label is a label of clusters, with what layers set by it.
+type label struct {
+	name   string
+	values []string
+	// set are the values for a component; n is the number of the label's value.
+	set func(c *component, value string, n int) string
+}
+
+// labels in the order of their layers.
+func labels() []label {
+	return []label{
+		{"provider", providers(), func(_ *component, value string, n int) string {
+			return fmt.Sprintf("      nodeSelector: {fleet.example/provider: %s}\n      env: {PROVIDER: %s, DISK_CLASS: %s-%d}\n", value, value, value, n)
 		}},
 		{"region", regions(), func(c *component, value string, _ int) string {
 			return fmt.Sprintf("      settings:\n        region: %s\n        endpoint: https://%s.%s.fleet.example\n", value, c.name, value)
 		}},
-		{"stage", stages(), func(_ *component, value string, i int) string {
-			text := fmt.Sprintf("      replicas: %d\n      podAnnotations: {fleet.example/stage: %s}\n", 1+i, value)
+		{"stage", stages(), func(_ *component, value string, n int) string {
+			text := fmt.Sprintf("      replicas: %d\n      podAnnotations: {fleet.example/stage: %s}\n", 1+n, value)
 			if value == "testing" {
 				return text + "      logLevel: debug\n"
 			}
-			return text + fmt.Sprintf("      resources:\n        requests: {cpu: %dm, memory: %dMi}\n        limits: {memory: %dMi}\n", 200*i, 256*i, 512*i)
+			return text + fmt.Sprintf("      resources:\n        requests: {cpu: %dm, memory: %dMi}\n        limits: {memory: %dMi}\n", 200*n, 256*n, 512*n)
 		}},
-	} {
-		for n, value := range axis.values {
-			var entries []string
-			for _, c := range p.components {
-				if !c.axis.has(axis.label) {
-					continue
-				}
-				entry := fmt.Sprintf("  %s:\n", c.name)
-				if axis.label == "stage" && value == "testing" {
-					entry += "    version: " + versionName(c.versions-1) + "\n" // the newest
-				}
-				entries = append(entries, entry+"    values:\n"+axis.entry(c, value, n))
-			}
-			selector := fmt.Sprintf("{matchLabels: {%s: %s}}", axis.label, value)
-			if n%2 == 1 {
-				selector = fmt.Sprintf("{matchExpressions: [{key: %s, operator: In, values: [%s]}]}", axis.label, value)
-			}
-			put(fmt.Sprintf("%d0-%s-%s", i+2, axis.label, value), selector, entries)
-		}
 	}
-	return out
+}
+
+// layered is what the layer of a label's value says about a component.
+func (l label) layered(c *component, value string, n int) string {
+	text := fmt.Sprintf("  %s:\n", c.name)
+	if value == "testing" {
+		text += "    version: " + versionName(c.versions-1) + "\n" // the newest
+	}
+	return text + "    values:\n" + l.set(c, value, n)
 }
 
 // stable is the version that most clusters run: the last but one.

@@ -50,8 +50,10 @@ func pushLayer(ctx context.Context, m *measurement, i int, most bool) error {
 		return fmt.Errorf("%s has no %s", allLayer, component)
 	}
 	version, _, _ := bytes.Cut(entry, []byte("\n"))
-	with := fmt.Sprintf("%s%s\n    values:\n      commonLabels: {fleet: made-up, team: other-%d-%t}\n", line, version, i, most)
-	return edit(ctx, m, allLayer, line+string(version)+"\n    values:\n      commonLabels:", strings.TrimSuffix(with, "\n"), "")
+	start := line + string(version) + "\n    values:\n      commonLabels:"
+	return change{
+		path: allLayer, start: start, line: start + fmt.Sprintf(" {fleet: made-up, team: other-%d-%t}", i, most),
+	}.push(ctx, m)
 }
 
 // allLayer is for all clusters.
@@ -82,25 +84,36 @@ func (m *measurement) varied(most bool) string {
 func pushVersion(ctx context.Context, m *measurement, i int) error {
 	component := m.varied(false)
 	version := fmt.Sprintf("v2.0.%d", i)
-	values := "components/" + component + "/template/values.yaml"
-	if err := edit(ctx, m, values, "release:", fmt.Sprintf("release: %d", 100+i), component+"/"+version); err != nil {
+	publish := change{
+		path:  "components/" + component + "/template/values.yaml",
+		start: "release:", line: fmt.Sprintf("release: %d", 100+i), tag: component + "/" + version,
+	}
+	if err := publish.push(ctx, m); err != nil {
 		return err
 	}
 	start := "  " + component + ":\n    version:"
-	return edit(ctx, m, allLayer, start, start+" "+version, "")
+	return change{path: allLayer, start: start, line: start + " " + version}.push(ctx, m)
 }
 
-// edit replaces the first line that starts as given, blanks aside.
-func edit(ctx context.Context, m *measurement, path, start, line, tag string) error {
-	data, err := fleet.Read(ctx, m.dir, path)
+// change is one line of a file that becomes another.
+type change struct {
+	path string
+	// start is how the line starts, blanks aside, or lines before it too.
+	start, line string
+	tag         string // of the commit, if any
+}
+
+// push commits the change.
+func (c change) push(ctx context.Context, m *measurement) error {
+	data, err := fleet.Read(ctx, m.dir, c.path)
 	if err != nil {
 		return err
 	}
-	before, rest, ok := bytes.Cut(data, []byte(start))
+	before, rest, ok := bytes.Cut(data, []byte(c.start))
 	if !ok {
-		return fmt.Errorf("%s has no line %q", path, strings.TrimSpace(start))
+		return fmt.Errorf("%s has no line %q", c.path, strings.TrimSpace(c.start))
 	}
 	_, after, _ := bytes.Cut(rest, []byte("\n"))
-	changed := bytes.Join([][]byte{before, []byte(line + "\n"), after}, nil)
-	return fleet.Push(ctx, m.dir, fleet.Commit{Files: map[string][]byte{path: changed}, Tag: tag})
+	changed := bytes.Join([][]byte{before, []byte(c.line + "\n"), after}, nil)
+	return fleet.Push(ctx, m.dir, fleet.Commit{Files: map[string][]byte{c.path: changed}, Tag: c.tag})
 }

@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("make a folder: %w", err)
 	}
-	m := &measurement{dir: flags.Arg(0), cacheDir: cache, out: out, now: time.Now} //nolint:forbidigo // what is measured is time
+	m := &measurement{dir: flags.Arg(0), cacheDir: cache, out: out, now: time.Now}
 	m.engine = renderer.New()
 	if *workers {
 		pool := renderer.NewPool(renderer.PoolOptions{Args: []string{workerArg}})
