@@ -242,7 +242,7 @@ func (c *Cache) drop(el *list.Element) {
 // fleet are the same pointers as long as they are the same.
 type identity struct {
 	version     *registry.Version
-	values      *registry.Values
+	values      any // registry.Values.Identity: clusters whose files say the same share it
 	mirrors     string
 	kubeVersion string
 	apiVersions *string
@@ -252,7 +252,7 @@ type identity struct {
 // identityOf does not look at scopes: a hash does not, either.
 func identityOf(r Request) identity {
 	return identity{
-		version: r.Version, values: r.Values, mirrors: joinMirrors(r.ImageMirrors),
+		version: r.Version, values: r.Values.Identity(), mirrors: joinMirrors(r.ImageMirrors),
 		kubeVersion: r.Capabilities.KubeVersion,
 		apiVersions: unsafe.SliceData(r.Capabilities.APIVersions), served: len(r.Capabilities.APIVersions),
 	}

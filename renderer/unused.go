@@ -2,6 +2,7 @@ package renderer
 
 import (
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -46,12 +47,13 @@ func (t *Target) WarningsFor(v *registry.Values) []string {
 	return out
 }
 
-// unused finds the values that the chart does not know by its values.yaml, and
-// executes the templates without them: where nothing changes they are unused.
-// Most meta-config has none, and costs nothing here.
+// unused finds the values that the chart knows neither by its values.yaml nor
+// by name in a template, and executes the templates without them: where nothing
+// changes they are unused. Most meta-config has none, and costs nothing here.
 func (j *job) unused(e *execution) []Unused {
 	s := strangers{job: j}
 	s.collect(e.chart, e.chart.Values, j.Values, nil)
+	s.found = slices.DeleteFunc(s.found, func(u Unused) bool { return e.mentions(u.Path[len(u.Path)-1]) })
 	if len(s.found) == 0 || j.same(e, s.found...) {
 		return s.found
 	}
@@ -59,6 +61,17 @@ func (j *job) unused(e *execution) []Unused {
 		return nil
 	}
 	return slices.DeleteFunc(s.found, func(u Unused) bool { return !j.same(e, u) })
+}
+
+// mentions tells whether a template has a key: .key, or "key" for index and get.
+func (c *loadedChart) mentions(key string) bool {
+	name := regexp.MustCompile("[.\"`]" + regexp.QuoteMeta(key) + `(?:[^\w]|$)`)
+	for _, src := range c.templates {
+		if name.MatchString(src.text) {
+			return true
+		}
+	}
+	return false
 }
 
 // same tells whether the templates render to the same without some values.
