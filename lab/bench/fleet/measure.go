@@ -42,7 +42,7 @@ type measurement struct {
 	cache *renderer.Cache
 	fleet *registry.Fleet
 	caps  renderer.Capabilities
-	cold  time.Duration // each distinct render of a cold start
+	each  time.Duration // each distinct render of a cold start
 }
 
 func (m *measurement) run(ctx context.Context, commits int, alone bool) error {
@@ -100,10 +100,10 @@ func (m *measurement) cold(ctx context.Context) error {
 		return err
 	}
 	misses := max(m.cache.Stats().Misses, 1)
-	m.cold = rendered / time.Duration(misses)
+	m.each = rendered / time.Duration(misses)
 	fmt.Fprintf(m.out, "%d clusters, %d deliveries, %d distinct renders, on %d cores\n\n", len(m.fleet.Clusters), deliveries, misses, runtime.GOMAXPROCS(0))
 	fmt.Fprintf(m.out, "  cold load             %s of %s; peak %s, heap %s of %s\n", loaded.Round(time.Millisecond), goalLoad, size(loadPeak), size(heap), size(goalHeap))
-	fmt.Fprintf(m.out, "  cold render           %s, %s each distinct one\n", rendered.Round(time.Millisecond), m.cold.Round(time.Microsecond))
+	fmt.Fprintf(m.out, "  cold render           %s, %s each distinct one\n", rendered.Round(time.Millisecond), m.each.Round(time.Microsecond))
 	fmt.Fprintf(m.out, "  cold, in all          %s of %s; peak %s of %s\n", (loaded + rendered).Round(time.Millisecond), goalCold, size(top), size(goalPeak))
 	return nil
 }
@@ -270,7 +270,7 @@ func (m *measurement) alone(ctx context.Context) error {
 	took := m.now().Sub(start)
 	each := took / time.Duration(max(len(all), 1))
 	fmt.Fprintf(m.out, "  renders alone         %s for %d of them, without a cache, %s each: a cold start takes %.2f× that\n",
-		took.Round(time.Millisecond), len(all), each.Round(time.Microsecond), m.cold.Seconds()/each.Seconds())
+		took.Round(time.Millisecond), len(all), each.Round(time.Microsecond), m.each.Seconds()/each.Seconds())
 	return nil
 }
 
