@@ -40,18 +40,18 @@ func (s *smoke) withChange(ctx context.Context, do func(context.Context, map[str
 	return line, errors.Join(err, rerr)
 }
 
-// publish commits a new version of a component and lets one cluster run it.
-func (s *smoke) publish(ctx context.Context, component, version, cluster string) error {
-	if err := s.repo.push(ctx, component+" "+version); err != nil {
+// publish commits a new version of coredns and lets the testing cluster run it.
+func (s *smoke) publish(ctx context.Context, version string) error {
+	if err := s.repo.push(ctx, dns+" "+version); err != nil {
 		return err
 	}
-	if err := s.repo.tag(ctx, component, version); err != nil {
+	if err := s.repo.tag(ctx, dns, version); err != nil {
 		return err
 	}
-	if err := s.repo.setVersion(cluster, component, version); err != nil {
+	if err := s.repo.setVersion(testing, dns, version); err != nil {
 		return err
 	}
-	return s.repo.push(ctx, "run "+component+" "+version)
+	return s.repo.push(ctx, "run "+dns+" "+version)
 }
 
 // checkSelector publishes a version whose selector differs, and more.
@@ -67,7 +67,7 @@ func (s *smoke) checkSelector(ctx context.Context) (string, error) {
 		if err := s.repo.replace(file, `(?ms)^  template:\n    metadata:\n      labels:\n`, "${0}        smoke: selector\n"); err != nil {
 			return "", err
 		}
-		if err := s.publish(ctx, dns, "v1.13.0", testing); err != nil {
+		if err := s.publish(ctx, "v1.13.0"); err != nil {
 			return "", err
 		}
 		d, err := s.stops(ctx, "Held", func(d deliveryStatus) bool { return strings.Contains(d.held, "workload-selector") })
@@ -217,7 +217,7 @@ func (s *smoke) checkBrokenTemplate(ctx context.Context) (string, error) {
 		if err := s.repo.replace(file, `(?m)^kind: Deployment$`, "kind: Deployment\n{{ fail \"broken on purpose\" }}"); err != nil {
 			return err
 		}
-		return s.publish(ctx, dns, "v1.13.1", testing)
+		return s.publish(ctx, "v1.13.1")
 	})
 }
 
@@ -232,7 +232,7 @@ func (s *smoke) checkEndlessTemplate(ctx context.Context) (string, error) {
 		if err := s.repo.replace(file, `(?m)^kind: Deployment$`, "kind: Deployment\n{{ range 1000000000000 }}{{ end }}"); err != nil {
 			return err
 		}
-		return s.publish(ctx, dns, "v1.13.3", testing)
+		return s.publish(ctx, "v1.13.3")
 	})
 }
 
@@ -298,6 +298,6 @@ func (s *smoke) checkSymlink(ctx context.Context) (string, error) {
 		if _, err := run(ctx, s.repo.work, "ln", "-s", "/etc/passwd", "components/coredns/template/templates/secrets.yaml"); err != nil {
 			return err
 		}
-		return s.publish(ctx, dns, "v1.13.2", testing)
+		return s.publish(ctx, "v1.13.2")
 	})
 }
