@@ -442,5 +442,9 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	log.SetOutput(io.Discard) // Helm logs warnings about values
-	os.Exit(m.Run())
+	code := m.Run()
+	if built.path != "" {
+		_ = os.RemoveAll(filepath.Dir(built.path))
+	}
+	os.Exit(code)
 }

@@ -13,8 +13,10 @@ import (
 
 // PoolOptions bound what rendering may take. Zero values are defaults.
 type PoolOptions struct {
-	// Args let this program call [Work] with its standard input and its file 3.
-	Args []string
+	// Program is started with Args, and calls [Work] with its standard input and
+	// its file 3. Default: this program.
+	Program string
+	Args    []string
 	// Workers render at once, and as many more while some take longer than a
 	// second. Default: GOMAXPROCS.
 	Workers int
@@ -214,7 +216,7 @@ func (p *Pool) start(ctx context.Context) (*worker, error) {
 	ways := isolations()
 	var failed error
 	for i := first; i < len(ways); i++ {
-		w, err := startWorker(ctx, p.options.Args, ways[i])
+		w, err := p.startWorker(ctx, ways[i])
 		if err != nil {
 			failed = err
 			continue

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"runtime"
 	"strconv"
@@ -26,9 +28,35 @@ const workerArg = "render-worker"
 func newPool(t testing.TB, o renderer.PoolOptions) *renderer.Pool {
 	t.Helper()
 	o.Args = []string{workerArg}
+	if raceDetector {
+		// Its shadow memory would be in the way of the limits: workers are built
+		// without it.
+		o.Program = plainWorker(t)
+	}
 	p := renderer.NewPool(o)
 	t.Cleanup(p.Close)
 	return p
+}
+
+// plainWorker is the program in testdata/worker, built once.
+func plainWorker(t testing.TB) string {
+	t.Helper()
+	built.Do(func() {
+		dir, err := os.MkdirTemp("", "keelson-worker-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		built.path = filepath.Join(dir, "worker")
+		if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", built.path, "./testdata/worker").CombinedOutput(); err != nil {
+			t.Fatalf("build a worker: %v\n%s", err, out)
+		}
+	})
+	return built.path
+}
+
+var built struct {
+	sync.Once
+	path string
 }
 
 // TestPoolLimits: charts that Helm can't be stopped at cost a worker its life,

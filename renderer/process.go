@@ -30,12 +30,14 @@ type worker struct {
 	ended     sync.Once
 }
 
-// startWorker starts this program again: with nothing of its environment, and
+// startWorker starts the program: with nothing of its environment, and
 // a pipe each for its jobs, its answers and its last words.
-func startWorker(ctx context.Context, args []string, attr *syscall.SysProcAttr) (_ *worker, err error) {
-	program, err := self()
-	if err != nil {
-		return nil, err
+func (p *Pool) startWorker(ctx context.Context, attr *syscall.SysProcAttr) (_ *worker, err error) {
+	program := p.options.Program
+	if program == "" {
+		if program, err = self(); err != nil {
+			return nil, err
+		}
 	}
 	out, theirs, err := os.Pipe()
 	if err != nil {
@@ -43,7 +45,7 @@ func startWorker(ctx context.Context, args []string, attr *syscall.SysProcAttr) 
 	}
 	defer func() { err = errors.Join(err, theirs.Close()) }()
 	// Its life is the pool's, not that of the render that happens to be first.
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), program, args...)
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), program, p.options.Args...)
 	cmd.Args[0] = "keelson"
 	cmd.Env = []string{}
 	cmd.Dir = "/"
