@@ -42,7 +42,7 @@ func newPool(t testing.TB, o renderer.PoolOptions) *renderer.Pool {
 func plainWorker(t testing.TB) string {
 	t.Helper()
 	built.Do(func() {
-		dir, err := os.MkdirTemp("", "keelson-worker-")
+		dir, err := os.MkdirTemp("", "keelson-worker-") //nolint:usetesting // it outlives the test that needs it first
 		if err != nil {
 			t.Fatal(err)
 		}
