@@ -50,8 +50,8 @@ help: ## list the targets
 ##### build
 
 .PHONY: build
-build: ## build bin/keelson
-	go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/keelson .
+build: ## build bin/keelson, which needs no C library
+	CGO_ENABLED=0 go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/keelson .
 
 .PHONY: generate
 generate: bin/controller-gen ## generate deep copies and CRDs from api/

@@ -43,7 +43,7 @@ func confine(g greeting) error {
 			return fmt.Errorf("limit %s: %w", l.name, err)
 		}
 	}
-	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
+	if err := noNewPrivileges(); err != nil {
 		return fmt.Errorf("give up new privileges: %w", err)
 	}
 	// Values may hold secrets: no other process of the user may look in.
@@ -51,6 +51,16 @@ func confine(g greeting) error {
 		return fmt.Errorf("close the memory to debuggers: %w", err)
 	}
 	return nil
+}
+
+// noNewPrivileges makes programs that the process may start no more than it is
+// itself. It is an attribute of threads, and with cgo Go can't reach those that
+// it has: then it holds for this one and those that it starts.
+func noNewPrivileges() error {
+	if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0); errno == 0 {
+		return nil
+	}
+	return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) //nolint:wrapcheck // the caller says what
 }
 
 // writable is how much memory the process may write to now, in bytes.
