@@ -23,6 +23,10 @@ func (l *loader) readApprovals(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if wrong, err := l.tooMuch(ctx, "approvals", entries); wrong != "" || err != nil {
+		l.report(Problem{At: Position{File: "approvals"}, Message: wrong})
+		return err
+	}
 	for _, e := range entries {
 		switch {
 		case isYAML(e.name):
@@ -73,14 +77,13 @@ func (l *loader) approvalsFor(c *Cluster) []*approvalEntry {
 
 // checkApprovals reports approvals for clusters that don't exist.
 func (l *loader) checkApprovals() {
+	names := make([]string, 0, len(l.fleet.Clusters)) // in order
+	for _, c := range l.fleet.Clusters {
+		names = append(names, c.Name)
+	}
 	for i := range l.approvals {
 		a := &l.approvals[i]
-		named := func(c *Cluster) bool { return c.Name == a.spec.Cluster }
-		if a.selector == nil && !slices.ContainsFunc(l.fleet.Clusters, named) {
-			names := make([]string, 0, len(l.fleet.Clusters))
-			for _, c := range l.fleet.Clusters {
-				names = append(names, c.Name)
-			}
+		if _, there := slices.BinarySearch(names, a.spec.Cluster); a.selector == nil && !there {
 			l.report(Problem{
 				At:      a.at.in(a.file, ""),
 				Message: fmt.Sprintf("there is no cluster %q, so this approves nothing", a.spec.Cluster),

@@ -101,29 +101,58 @@ func (r *versionReader) readArchive(ctx context.Context, v *Version, files, pack
 		return err
 	}
 	v.Archive = packed[0].name
-	r.unpack(v, packed[0].path, data)
+	r.unpack(v, packed[0], data)
 	return nil
 }
 
-func (r *versionReader) unpack(v *Version, at string, data []byte) {
-	if v.Source != nil && v.Source.Digest != "" && v.Source.Digest != archive.Digest(data) {
-		r.hint(at, fmt.Sprintf("the file is %s, and chart.yaml pins %s", archive.Digest(data), v.Source.Digest),
-			"keelson vendor "+r.component+" brings the pinned file back")
-		return
-	}
-	limits := ChartLimits()
-	limits.Files -= r.files
-	limits.Bytes -= r.bytes
-	_, files, err := archive.Unpack(data, limits)
+// packedChart is what a .tgz holds.
+type packedChart struct {
+	digest string
+	files  []File
+	wrong  string // why it can't be read
+	holds  holding
+}
+
+// unpackChart unpacks a .tgz, with the limits of a whole component.
+func unpackChart(data []byte) *packedChart {
+	p := &packedChart{digest: archive.Digest(data)}
+	_, files, err := archive.Unpack(data, ChartLimits())
 	if err != nil {
-		r.hint(at, "the packed chart can't be read: "+err.Error(), "pack it with helm package")
-		return
+		p.wrong = err.Error()
+		return p
 	}
 	for _, f := range files {
-		v.Chart = append(v.Chart, File(f))
+		p.files = append(p.files, File(f))
+		p.holds.files++
+		p.holds.bytes += int64(len(f.Data))
 	}
+	return p
+}
+
+// unpack takes the chart's files out of the archive, unless another version holds them.
+func (r *versionReader) unpack(v *Version, e entry, data []byte) {
+	p := r.repo.sharing.packed.get(e.hash, func() *packedChart { return unpackChart(data) })
+	switch {
+	case v.Source != nil && v.Source.Digest != "" && v.Source.Digest != p.digest:
+		r.hint(e.path, fmt.Sprintf("the file is %s, and chart.yaml pins %s", p.digest, v.Source.Digest),
+			"keelson vendor "+r.component+" brings the pinned file back")
+		return
+	case p.wrong != "":
+		r.hint(e.path, "the packed chart can't be read: "+p.wrong, "pack it with helm package")
+		return
+	}
+	r.unpacked = p.holds
+	switch {
+	case r.files+p.holds.files > maxComponentFiles:
+		r.add(r.folder, "the component holds more than %d files, those in %s among them", maxComponentFiles, e.name)
+		return
+	case r.bytes+p.holds.bytes > maxComponentBytes:
+		r.add(r.folder, "the component is larger than %d MiB, when %s is unpacked", maxComponentBytes>>20, e.name)
+		return
+	}
+	v.packed, v.Chart = p, p.files
 	if !slices.ContainsFunc(v.Chart, func(f File) bool { return f.Name == "Chart.yaml" }) {
-		r.hint(at, "there is no Chart.yaml in the packed chart", "pack the chart's folder with helm package")
+		r.hint(e.path, "there is no Chart.yaml in the packed chart", "pack the chart's folder with helm package")
 	}
 }
 

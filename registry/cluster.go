@@ -61,6 +61,8 @@ type madeCluster struct {
 	layers    []*layer
 	approvals []*approvalEntry
 	answers   []*answer
+	// spokenOf is how many components the files and layers speak of.
+	spokenOf int
 
 	// reported are the problems of the fleet that were found here, and absent
 	// those of dependencies, without the name of the cluster.
@@ -113,6 +115,9 @@ func (l *loader) readCluster(ctx context.Context, folder entry) error {
 		now, err = l.makeCluster(ctx, was, folder)
 	}
 	if err != nil {
+		return err
+	}
+	if err := l.budget.cluster(now.spokenOf); err != nil {
 		return err
 	}
 	l.made.clusters[folder.name] = now
@@ -315,6 +320,7 @@ func (r *clusterReader) readOwn(ctx context.Context, e entry) error {
 func (r *clusterReader) deliver(ctx context.Context, layers []*layered) error {
 	made := r.scratch[:0]
 	own := r.now.own
+	r.now.spokenOf = len(layers) + len(own)
 	for len(layers) > 0 || len(own) > 0 {
 		var (
 			mine *ownFile

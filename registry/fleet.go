@@ -88,7 +88,9 @@ type Version struct {
 	dependsAt                    []Position // of Spec.DependsOn's items
 	imagesAt                     *places    // of the images by name
 	into                         bool       // an image goes into values of the chart's own
-	files                        []*fileData
+	// What it shares with other versions, held as long as it is.
+	files  []*fileData
+	packed *packedChart
 }
 
 // File is one file of a component.

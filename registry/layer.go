@@ -46,6 +46,10 @@ func (l *loader) readLayers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if wrong, err := l.tooMuch(ctx, "layers", entries); wrong != "" || err != nil {
+		l.block(Problem{At: Position{File: "layers"}, Message: wrong})
+		return err
+	}
 	for _, e := range entries {
 		switch {
 		case isYAML(e.name):

@@ -367,6 +367,11 @@ func (l *loader) readVersion(ctx context.Context, component, version string) (*v
 	commit := ""
 	if version != v1alpha1.VersionHead {
 		reader.revision = component + "/" + version
+	}
+	if !l.budget.allows(holding{}) {
+		return reader.overBudget(), nil
+	}
+	if version != v1alpha1.VersionHead {
 		h, err := l.refs.commitOf(reader.revision)
 		if err != nil {
 			return l.noVersion(ctx, &reader, err)
@@ -398,11 +403,20 @@ func (l *loader) readVersion(ctx context.Context, component, version string) (*v
 			}
 			return fresh, err
 		})
-	if errors.Is(err, errUnreadable) {
+	switch {
+	case errors.Is(err, errUnreadable):
 		l.unreadable = true
-		return fresh, nil
+		result = fresh
+	case errors.Is(err, errOverBudget):
+		l.budget.exhaust()
+		return reader.overBudget(), nil
+	case err != nil:
+		return nil, err
 	}
-	return result, err
+	if !l.budget.version(result.holds) {
+		return reader.overBudget(), nil
+	}
+	return result, nil
 }
 
 // folderAt is the hash of a folder. What it is at a commit is remembered, so

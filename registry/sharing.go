@@ -24,6 +24,8 @@ type sharing struct {
 	// files of charts, by the hash of their content: a version shares with the
 	// one before what did not change.
 	files interned[string, fileData]
+	// packed are charts out of archives, by the hash of the archive.
+	packed interned[string, packedChart]
 }
 
 // fileData is what a file holds. Who shares it holds this, too.

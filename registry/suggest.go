@@ -5,9 +5,16 @@ import (
 	"strings"
 )
 
+// maxSuggested is how many candidates are compared: a file of names that exist
+// nowhere, in a repository of names, would take hours to be guessed at.
+const maxSuggested = 2000
+
 // suggest returns `did you mean "X"?` for the candidate that is nearest to
-// what was written, or "" when none is near.
+// what was written, or "" when none is near or there are too many.
 func suggest(written string, candidates []string) string {
+	if len(candidates) > maxSuggested {
+		return ""
+	}
 	best, bestDistance := "", max(1, len(written)/3)+1
 	for _, c := range candidates {
 		d := distance(strings.ToLower(written), strings.ToLower(c))

@@ -23,43 +23,18 @@ const (
 	maxComponentFolders = 10_000
 )
 
-// Limits of a fleet, for the same reason: a thousand names of one folder are a
-// thousand components or clusters.
-const (
-	maxVersionFiles = 500_000
-	maxVersionBytes = 1 << 30
-	maxClusterFiles = 250_000
-)
-
-// budget counts what one Load reads.
-type budget struct {
-	versionFiles, clusterFiles int
-	versionBytes               int64
-}
-
-// version counts what is read of one version. Not ok: that is too much.
-func (b *budget) version(files int, bytes int64) (ok bool) {
-	b.versionFiles += files
-	b.versionBytes += bytes
-	return b.versionFiles <= maxVersionFiles && b.versionBytes <= maxVersionBytes
-}
-
-// clusterFolder counts the files of one cluster.
-func (b *budget) clusterFolder(files int) error {
-	if b.clusterFiles += files; b.clusterFiles > maxClusterFiles {
-		return fmt.Errorf("clusters/ holds more than %d files", maxClusterFiles)
-	}
-	return nil
-}
-
 // versionResult is a version, or why it can't be had.
 type versionResult struct {
 	version  *Version
 	problems Problems
+	holds    holding
 }
 
-// errUnreadable keeps a result that may be another the next time out of the cache.
-var errUnreadable = errors.New("something could not be read")
+// Results that may be others the next time, which keeps them out of the cache.
+var (
+	errUnreadable = errors.New("something could not be read")
+	errOverBudget = errors.New("the budget of the Load is spent")
+)
 
 // versionReader reads one version of a component from a tree.
 type versionReader struct {
@@ -76,21 +51,27 @@ type versionReader struct {
 	files      int
 	folders    int
 	bytes      int64
+	unpacked   holding
 	full       bool    // a limit was reached
 	entries    []entry // all files below the folder
 }
 
-// read returns the version; its error is one of ctx alone.
+// holds is what the version makes the Load hold, as far as that is known.
+func (r *versionReader) holds() holding {
+	return holding{r.files + r.folders + r.unpacked.files, r.bytes + r.unpacked.bytes}
+}
+
+// read returns the version; its error is one of ctx, or errOverBudget when the
+// files are more than may be read.
 func (r *versionReader) read(ctx context.Context, name, commit, hash string) (*versionResult, error) {
 	if err := r.walk(ctx, r.folder); err != nil {
 		return nil, err
 	}
-	if !r.full && !r.budget.version(r.files, r.bytes) {
-		r.add(r.folder, "the versions in use hold more than %d files or %d MiB in all", maxVersionFiles, maxVersionBytes>>20)
-		r.full = true
+	if !r.budget.allows(r.holds()) {
+		return nil, errOverBudget
 	}
 	if r.full {
-		return &versionResult{problems: r.problems}, nil
+		return r.failed(), nil
 	}
 	v := &Version{Component: r.component, Name: name, Commit: commit, Tree: hash}
 	if err := r.readSpec(ctx, v); err != nil {
@@ -106,9 +87,23 @@ func (r *versionReader) read(ctx context.Context, name, commit, hash string) (*v
 		return nil, err
 	}
 	if len(r.problems) > 0 {
-		return &versionResult{problems: r.problems}, nil
+		return r.failed(), nil
 	}
-	return &versionResult{version: v}, nil
+	return &versionResult{version: v, holds: r.holds()}, nil
+}
+
+// failed is the result when there are problems.
+func (r *versionReader) failed() *versionResult {
+	return &versionResult{problems: r.problems, holds: r.holds()}
+}
+
+// overBudget is the result of all versions from the one on that is too much.
+// Smaller ones behind it are refused, too, so that what is refused depends on
+// the fleet alone and not on what an earlier Load has read.
+func (r *versionReader) overBudget() *versionResult {
+	r.problems = nil
+	r.add(r.folder, "the versions in use hold more than %d files and folders or %d MiB in all", maxVersionFiles, maxVersionBytes>>20)
+	return r.failed()
 }
 
 func (r *versionReader) add(path string, format string, args ...any) {
