@@ -178,8 +178,11 @@ func (r *Repo) Fetch(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("fetch %s: %w", r.location.shown(), err)
 		}
-		if !changed && r.current() != nil {
-			return nil
+		if now := r.current(); !changed && now != nil {
+			// With other keys, other tags are to be remembered.
+			if t, err := r.trust(now.objects); err != nil || t.digest() == now.keys {
+				return err
+			}
 		}
 	}
 	refs, err := r.snapshot(path)

@@ -46,9 +46,29 @@ func (r *Repo) load(ctx context.Context, rev string) (*Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	if fleet := r.unchanged(commit.String(), now, trust.digest()); fleet != nil {
-		return fleet, nil
+	// A work tree is the caller's own, and not signed: it is looked at, never applied.
+	var admitted *admission
+	if trust != nil && !r.workTree {
+		if admitted, err = r.admit(ctx, trust, now.branchOf(rev), commit); err != nil {
+			return nil, err
+		}
 	}
+	fleet := r.unchanged(commit.String(), now, trust.digest())
+	if fleet == nil {
+		if fleet, err = r.loadAnew(ctx, rev, commit, now, trust, admitted); err != nil {
+			return nil, err
+		}
+	}
+	if admitted != nil {
+		if err := r.accept(admitted, commit); err != nil {
+			return nil, err
+		}
+	}
+	return fleet, nil
+}
+
+// loadAnew makes the Fleet of a commit.
+func (r *Repo) loadAnew(ctx context.Context, rev string, commit plumbing.Hash, now *refs, trust *trust, admitted *admission) (*Fleet, error) {
 	l := &loader{
 		trust:     trust,
 		repo:      r,
@@ -63,12 +83,8 @@ func (r *Repo) load(ctx context.Context, rev string) (*Fleet, error) {
 		before:    r.madeBefore(),
 		made:      &making{clusters: map[string]*madeCluster{}},
 	}
-	// A work tree is the caller's own, and not signed: it is looked at, never applied.
-	rewind := false
-	if trust != nil && !r.workTree {
-		if rewind, err = r.admit(ctx, l, rev, commit); err != nil {
-			return nil, err
-		}
+	if admitted != nil {
+		l.fleet.Signer = &admitted.signer
 	}
 	done, err := l.openTree(commit, rev)
 	if err != nil {
@@ -78,11 +94,6 @@ func (r *Repo) load(ctx context.Context, rev string) (*Fleet, error) {
 	r.cache.nextLoad()
 	if err := l.load(ctx); err != nil {
 		return nil, fmt.Errorf("commit %s: %w", commit.String()[:12], err)
-	}
-	if l.fleet.Signer != nil {
-		if err := r.accept(now, rev, commit, rewind); err != nil {
-			return nil, err
-		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -21,6 +21,7 @@ type refs struct {
 	branches map[string]plumbing.Hash
 	tags     map[string]plumbing.Hash // not peeled
 	seen     map[string]firstSeen     // by tag
+	keys     string                   // the digest of the trusted keys that decided what is in seen
 	// versions that have a tag, by component, unordered.
 	versions map[string][]string
 

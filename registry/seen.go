@@ -34,6 +34,7 @@ func (r *Repo) remember(now *refs) error {
 	if err != nil {
 		return err
 	}
+	now.keys = t.digest()
 	file := filepath.Join(r.folder, "first-seen")
 	seen, err := readSeen(file)
 	if err != nil {

@@ -172,53 +172,61 @@ func (l *loader) distrusted(tag string, raw plumbing.Hash, at Position) *Problem
 	}
 }
 
-// admit says who signed the commit that a revision names, if its branch may
-// move there: the commit has to be signed, and to descend from the one that was
-// accepted before.
-//
-// rewind: it does not, and the caller allowed it.
-func (r *Repo) admit(ctx context.Context, l *loader, rev string, commit plumbing.Hash) (rewind bool, err error) {
-	signer, err := l.trust.commit(commit)
+// admission is why a commit may be loaded.
+type admission struct {
+	signer Signer
+	branch string        // "" of a commit or tag that the caller chose
+	before plumbing.Hash // that the branch was accepted at; zero: never
+	rewind bool          // the commit does not descend from it, and the caller allowed that
+	spent  bool          // what the caller allows has happened
+}
+
+// admit lets a commit be loaded that is signed, and descends from the one that
+// its branch was accepted at before.
+func (r *Repo) admit(ctx context.Context, t *trust, branch string, commit plumbing.Hash) (*admission, error) {
+	signer, err := t.commit(commit)
 	if err != nil {
-		return false, fmt.Errorf("%w; nothing is changed until the branch is at a commit that a trusted key signed "+
+		return nil, fmt.Errorf("%w; nothing is changed until the branch is at a commit that a trusted key signed "+
 			"(git commit -S), or the key is added to the trusted keys", err)
 	}
-	l.fleet.Signer = &signer
-	branch := l.refs.branchOf(rev)
+	a := &admission{signer: signer, branch: branch}
 	if branch == "" {
-		return false, nil // a commit or tag that the caller chose
+		return a, nil
 	}
 	seen, err := readAccepted(r.acceptedFile())
 	if err != nil {
-		return false, err
+		return nil, err
 	}
-	before, known := seen.heads[branch]
-	if !known || before == commit {
-		return false, nil
+	a.before = seen.heads[branch]
+	to := plumbing.NewHash(r.acceptRewind)
+	a.spent = r.acceptRewind == "" || seen.rewound[to]
+	if a.before.IsZero() || a.before == commit {
+		return a, nil
 	}
-	ok, err := l.refs.objects.descends(ctx, commit, before)
+	ok, err := t.objects.descends(ctx, commit, a.before)
 	if err != nil {
-		return false, fmt.Errorf("can't tell whether commit %s descends from %s, which was accepted before: %w",
-			commit.String()[:12], before.String()[:12], err)
+		return nil, fmt.Errorf("can't tell whether commit %s descends from %s, which was accepted before: %w",
+			commit.String()[:12], a.before.String()[:12], err)
 	}
 	if ok {
-		return false, nil
+		return a, nil
 	}
 	// A rewind that happened already is no permission: a replay is another one.
-	if to := plumbing.NewHash(r.acceptRewind); r.acceptRewind != "" && !seen.rewound[to] {
-		if ok, err := l.refs.objects.descends(ctx, commit, to); ok || err != nil {
-			return ok, err
+	if !a.spent {
+		if a.rewind, err = t.objects.descends(ctx, commit, to); a.rewind || err != nil {
+			return a, err
 		}
 	}
-	return false, fmt.Errorf("branch %s was rewound: commit %s, signed by %s, does not descend from %s, which was accepted before; "+
+	return nil, fmt.Errorf("branch %s was rewound: commit %s, signed by %s, does not descend from %s, which was accepted before; "+
 		"nothing is changed; if the branch was meant to go there, start once with --accept-rewind %s",
-		branch, commit.String()[:12], signer, before.String()[:12], commit)
+		branch, commit.String()[:12], signer, a.before.String()[:12], commit)
 }
 
 // accept remembers the head of a branch that was loaded.
-func (r *Repo) accept(now *refs, rev string, commit plumbing.Hash, rewind bool) (err error) {
-	branch := now.branchOf(rev)
-	if branch == "" {
+func (r *Repo) accept(a *admission, commit plumbing.Hash) error {
+	to := plumbing.NewHash(r.acceptRewind)
+	spend := !a.spent && (a.rewind || commit == to)
+	if a.branch == "" || a.before == commit && !spend {
 		return nil
 	}
 	unlock, err := lockedfile.MutexAt(r.acceptedFile() + ".lock").Lock()
@@ -230,15 +238,14 @@ func (r *Repo) accept(now *refs, rev string, commit plumbing.Hash, rewind bool) 
 	if err != nil {
 		return err
 	}
-	used := plumbing.NewHash(r.acceptRewind)
-	spent := (rewind || commit == used) && !seen.rewound[used]
-	if seen.heads[branch] == commit && !spent {
-		return nil
+	if now := seen.heads[a.branch]; now != a.before && now != commit {
+		return fmt.Errorf("branch %s was accepted at %s by another, while commit %s was loaded: load it again",
+			a.branch, now.String()[:12], commit.String()[:12])
 	}
-	if spent {
-		seen.rewound[used] = true
+	if spend {
+		seen.rewound[to] = true
 	}
-	seen.heads[branch] = commit
+	seen.heads[a.branch] = commit
 	return replaceFile(r.acceptedFile(), seen.encode())
 }
 

@@ -617,6 +617,77 @@ func TestSignedBranch(t *testing.T) {
 // readFleetFile is the fleet.yaml that the repository holds.
 func readFleetFile(g *gitRepo) []byte { return g.bytesOf(g.files["fleet.yaml"].hash) }
 
+// What was loaded by its hash, as a preview does, is not what a branch may go
+// to, and is accepted for the branch like any other commit once it is there.
+func TestChosenCommit(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		why   string
+		loads func(first, second string) []string // revisions, with main at second
+	}{
+		"LoadedBefore": {"The last Fleet is that of the commit that main goes back to.", func(first, second string) []string {
+			return []string{"", first}
+		}},
+		"OtherBranch": {"As above, by the name of another branch.", func(first, second string) []string {
+			return []string{"", "old"}
+		}},
+		"LoadedFirst": {"main was accepted when its commit was known already.", func(first, second string) []string {
+			return []string{second, ""}
+		}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g, keys, _ := signedRepo(t)
+			first := g.last
+			g.ref("refs/heads/old", first)
+			second := g.commit()
+			r, err := registry.Open(t.Context(), registry.Options{URL: g.path, CacheDir: t.TempDir(), TrustedKeys: []string{keys}})
+			fatal(t, err)
+			for _, rev := range c.loads(first.String(), second.String()) {
+				load(t, r, rev)
+			}
+			g.ref("refs/heads/main", first)
+			fatal(t, r.Fetch(t.Context()))
+			if _, err := r.Load(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "branch HEAD was rewound") {
+				t.Errorf("%s error %v; want one that says that the branch was rewound", c.why, err)
+			}
+		})
+	}
+}
+
+// A tag that a new key makes good is remembered from then on, not from the next
+// push on.
+func TestNewKeyRemembersTags(t *testing.T) {
+	t.Parallel()
+	g, keys, _ := signedRepo(t)
+	bob, bobSigns := sshKey(t)
+	alice := g.sign
+	g.write("clusters/a/coredns.yaml", "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: v2.0.0\n")
+	g.commit()
+	g.sign = bobSigns
+	g.annotate("coredns/v2.0.0", g.last)
+	g.sign = alice
+	opts := registry.Options{URL: serveGit(t, g).url(), CacheDir: t.TempDir(), TrustedKeys: []string{keys}}
+	r, err := registry.Open(t.Context(), opts)
+	fatal(t, err)
+	if problems := load(t, r, "").Problems.Error(); !strings.Contains(problems, "the key is not among the trusted keys") {
+		t.Fatalf("a stranger's tag: %s", problems)
+	}
+	fatal(t, os.WriteFile(keys, append(readFile(t, keys), allowed(bob, "")...), 0o600))
+	fatal(t, r.Fetch(t.Context()))
+	if err := load(t, r, "").Problems.Err(); err != nil {
+		t.Fatalf("with his key: %v", err)
+	}
+	g.commit()
+	g.sign = bobSigns
+	g.annotate("coredns/v2.0.0", g.last)
+	fatal(t, r.Fetch(t.Context()))
+	if problems := load(t, r, "").Problems.Error(); !strings.Contains(problems, "tag coredns/v2.0.0 was moved") {
+		t.Errorf("the version is another now: %q", problems)
+	}
+}
+
 // A rewind is allowed outside of the repository, to one commit, once.
 func TestAcceptRewind(t *testing.T) {
 	t.Parallel()
