@@ -3,6 +3,7 @@ package registry
 import (
 	"fmt"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"strings"
@@ -131,6 +132,9 @@ func addressOf(u *url.URL) (string, error) {
 	}
 	if host == "" {
 		return "", fmt.Errorf("an address names a host")
+	}
+	if _, err := netip.ParseAddr(host); err != nil && strings.Contains(host, ":") {
+		return "", fmt.Errorf("an address has one port")
 	}
 	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(host), port), nil
 }

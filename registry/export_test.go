@@ -5,8 +5,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-
-	"go.yaml.in/yaml/v4"
 )
 
 // What the tests of decoding need and users don't.
@@ -34,12 +32,6 @@ var (
 	CheckRef     = checkRef
 	CheckVersion = checkVersion
 )
-
-// IsYAML says whether data is one YAML document.
-func IsYAML(data []byte) bool {
-	var n yaml.Node
-	return yaml.Load(data, &n) == nil
-}
 
 // TrustedKeys are keys as they stand in a file of them.
 type TrustedKeys = trustedKeys
@@ -84,13 +76,16 @@ type ShownSource struct {
 	File, Revision string
 	Values         map[string]any
 	Places         *places
+	Sealed         *sealed
+	SealedAt       []string
 }
 
 // Show returns all that Values say.
 func Show(v *Values) Shown {
 	out := Shown{Map: v.Map()}
 	for ; v != nil; v = v.base {
-		out.Sources = append(out.Sources, ShownSource{v.source.file, v.source.revision, v.source.values, v.source.places})
+		s := v.source
+		out.Sources = append(out.Sources, ShownSource{s.file, s.revision, s.values, s.places, s.sealed, s.sealedAt})
 	}
 	return out
 }

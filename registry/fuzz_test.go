@@ -70,6 +70,7 @@ func FuzzCredentials(f *testing.F) {
 	f.Add([]byte("https://git.example.com: {username: a, password: b}\n"))
 	f.Add([]byte("ssh://git.example.com:2222: {keyFile: /k}\nhttp://[::1]:80: {token: x}\n"))
 	f.Add([]byte("https://a: &x {token: b}\nhttps://b: *x\n"))
+	f.Add([]byte("ssh://00000000000:0000::")) // a port in a port
 	f.Fuzz(func(t *testing.T, data []byte) {
 		addresses, err := registry.ParseCredentials(data)
 		if err != nil {

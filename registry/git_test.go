@@ -258,6 +258,8 @@ func TestLocations(t *testing.T) {
 		"NotThere":      {"A path without a repository is named.", "/nonexistent/fleet", "/nonexistent/fleet"},
 		"NoServer":      {"A port where nobody listens.", "http://a:hunter2@127.0.0.1:1/fleet", "http://127.0.0.1:1/fleet"},
 		"SSH":           {"An SSH server that is not there.", "ssh://git:hunter2@127.0.0.1:1/fleet", "ssh://git@127.0.0.1:1/fleet"},
+		"SCPPassword":   {"It would be a part of the user's name.", "git:hunter2@127.0.0.1:fleet/nope", "must not hold a password"},
+		"Query":         {"What follows a question mark may be a token.", "https://127.0.0.1:1/fleet?private_token=hunter2", "must end with its path"},
 		"SCP":           {"The short form of SSH.", "git@127.0.0.1:fleet/nope", "git@127.0.0.1:fleet/nope"},
 	}
 	for name, c := range cases {

@@ -1,6 +1,8 @@
 package registry_test
 
 import (
+	"bytes"
+	"crypto/ed25519"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -14,8 +16,10 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/filemode"
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/crypto/ssh"
 
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/archive"
 )
 
 // TestIncremental changes repositories at random, as people, scripts and broken
@@ -42,7 +46,11 @@ func TestIncremental(t *testing.T) {
 				t.Fatalf("seed %d, step %d, %s:\n%s", seed, step, strings.Join(did, ", "), fmt.Sprintf(format, args...))
 			}
 			got, gotErr := m.load(m.repo)
-			want, wantErr := m.load(open2(t, m.path, m.cache))
+			fresh, wantErr := m.open()
+			var want *registry.Fleet
+			if wantErr == nil {
+				want, wantErr = m.load(fresh)
+			}
 			if d := cmp.Diff(fmt.Sprint(wantErr), fmt.Sprint(gotErr)); d != "" {
 				fail("error (-fresh +incremental):\n%s", d)
 			}
@@ -132,6 +140,15 @@ type mutator struct {
 	hidden map[string][]byte
 	// known are the objects that may have been read.
 	known map[plumbing.Hash]bool
+	// people may sign, of a repository that is signed: the first two are in the
+	// file of trusted keys now and then.
+	people []person
+	keys   string // the file; empty: nothing is signed
+}
+
+type person struct {
+	key  ssh.Signer
+	sign func([]byte) string
 }
 
 func newMutator(t *testing.T, seed uint64) *mutator {
@@ -144,6 +161,9 @@ func newMutator(t *testing.T, seed uint64) *mutator {
 			}
 		}
 	}
+	if seed%3 == 0 {
+		m.trust()
+	}
 	m.write("fleet.yaml", baseFleet(t)["fleet.yaml"])
 	m.write("layers/10-all.yaml", m.layer("{}"))
 	for _, c := range m.clusters()[:4] {
@@ -154,8 +174,30 @@ func newMutator(t *testing.T, seed uint64) *mutator {
 	for _, c := range m.components() {
 		m.tag(c + "/v1.0.0")
 	}
-	m.repo = open2(t, m.path, m.cache)
+	repo, err := m.open()
+	fatal(t, err)
+	m.repo = repo
 	return m
+}
+
+// trust makes keys, and lets everything be signed from here on.
+func (m *mutator) trust() {
+	for i := range 3 {
+		key, sign := sshSignerOf(m.t, ed25519.NewKeyFromSeed(bytes.Repeat([]byte{byte(i)}, ed25519.SeedSize)))
+		m.people = append(m.people, person{key, sign})
+	}
+	m.keys = keysFile(m.t, allowed(m.people[0].key, "")+allowed(m.people[1].key, ""))
+	m.sign = m.people[0].sign
+}
+
+// open opens the repository as if for the first time, but with the memory of
+// tags that were seen and heads that were accepted.
+func (m *mutator) open() (*registry.Repo, error) {
+	opts := registry.Options{URL: m.path, CacheDir: m.cache}
+	if m.keys != "" {
+		opts.TrustedKeys = []string{m.keys}
+	}
+	return registry.Open(m.t.Context(), opts)
 }
 
 func (m *mutator) clusters() []string   { return []string{"one", "two", "three", "four", "five", "six"} }
@@ -169,7 +211,7 @@ func meta(body string) string { return "apiVersion: keelson.io/v1alpha1\nkind: M
 
 func (m *mutator) cluster(name string) string {
 	text := fmt.Sprintf("apiVersion: keelson.io/v1alpha1\nkind: Cluster\nlabels: {stage: %s, region: %s}\nconnection: {context: %s}\n",
-		m.pick("testing", "production"), m.pick("x", "y", "z"), name)
+		m.pick("testing", "production"), m.pick("x", "v", "z"), name)
 	if m.one(3) {
 		text += "imageMirrors: {registry.k8s.io: " + m.pick("m.example", "n.example") + "}\n"
 	}
@@ -217,11 +259,16 @@ func (m *mutator) step() []string {
 	changes := []func() string{
 		m.changeOwn, m.changeOwn, m.changeOwn, m.changeCluster, m.changeLayer, m.changeLayer, m.changeApprovals,
 		m.changeComponent, m.changeComponent, m.publish, m.publish, m.changeTag, m.changeFleet, m.goBack, m.loadAnother,
+		m.changeChart, m.changeChart, m.seal, m.seal,
+	}
+	var did []string
+	if m.keys != "" {
+		did = append(did, m.changeSigner())
+		changes = append(changes, m.changeKeys)
 	}
 	for _, f := range m.files {
 		m.known[f.hash] = true
 	}
-	var did []string
 	for range 1 + m.random.IntN(3) {
 		did = append(did, changes[m.random.IntN(len(changes))]())
 	}
@@ -232,7 +279,91 @@ func (m *mutator) step() []string {
 	if m.one(8) {
 		did = append(did, m.hide())
 	}
+	if len(m.commits) > 0 && m.one(15) {
+		to := m.commits[m.random.IntN(len(m.commits))]
+		m.ref("refs/heads/main", to) // until the next commit
+		did = append(did, "rewind to "+to.String()[:7])
+	}
 	return did
+}
+
+// changeSigner decides who signs what is made in this step.
+func (m *mutator) changeSigner() string {
+	who := m.random.IntN(12)
+	switch {
+	case who == 11:
+		m.sign = nil
+		return "nobody signs"
+	case who == 10:
+		m.sign = m.people[2].sign
+		return "a stranger signs"
+	}
+	m.sign = m.people[who%2].sign
+	return fmt.Sprintf("person %d signs", who%2)
+}
+
+// changeKeys changes who is trusted.
+func (m *mutator) changeKeys() string {
+	first, second := allowed(m.people[0].key, ""), allowed(m.people[1].key, "")
+	content := m.pick(first+second, first+second, second+first, "# a line more\n"+first+second, first, second, "damaged")
+	fatal(m.t, os.WriteFile(m.keys, []byte(content), 0o600))
+	if content != "damaged" {
+		m.sign = m.people[strings.Count(content, first)*m.random.IntN(2)^1].sign
+	}
+	return fmt.Sprintf("keys %q", content)
+}
+
+// changeChart packs a component's chart, unpacks it, or says where it is from.
+func (m *mutator) changeChart() string {
+	folder := "components/" + m.pick(m.components()...) + "/"
+	source := func(digest string) {
+		m.write(folder+"chart.yaml", "apiVersion: keelson.io/v1alpha1\nkind: ChartSource\nurl: oci://registry.example/charts\nname: x\n"+
+			"version: 1.0.0\ndigest: "+digest+"\n")
+	}
+	chart := tgz(m.t, 1+m.random.IntN(3), 10)
+	switch m.random.IntN(6) {
+	case 0:
+		m.remove(folder + "chart.yaml")
+		return "no source " + folder
+	case 1:
+		source("sha256:" + strings.Repeat("0", 64))
+		return "wrong source " + folder
+	case 2:
+		return m.odd(folder + m.pick("chart.yaml", "template/x.tgz"))
+	case 3:
+		m.write(folder+"template/"+m.pick("x.tgz", "y.tgz", "README.md"), string(chart))
+		return "packed beside what is there " + folder
+	default:
+		m.remove(folder + "template")
+		m.write(folder+"template/x.tgz", string(chart))
+		if m.one(2) {
+			source(archive.Digest(chart))
+		}
+		return "packed " + folder
+	}
+}
+
+// seal encrypts a file of a cluster, or a layer.
+func (m *mutator) seal() string {
+	encrypted := fmt.Sprintf("ENC[AES256_GCM,data:%s,iv:qRp+F7HMmoM0kH3MZg1uOQ2vT6Nbd5Qy4l0Vv3Zg0pQ=,tag:O5+Ce2sjm1jHX5+tA+yQIg==,type:str]",
+		m.pick("AAAA", "BBBB"))
+	values := fmt.Sprintf("{password: \"%s\", replicas: %d}", encrypted, m.random.IntN(2))
+	if m.one(8) {
+		values = "{replicas: 1}" // that the file is sealed is all that it says
+	}
+	body := meta("version: " + m.pick(m.versions()...) + "\nvalues: " + values + "\n")
+	path := "clusters/" + m.pick(m.clusters()[:5]...) + "/" + m.pick(m.components()...) + ".yaml"
+	switch {
+	case m.one(3):
+		path = "layers/" + m.pick("10-all", "20-some", "30-more") + ".yaml"
+		body = "apiVersion: keelson.io/v1alpha1\nkind: Layer\nclusterSelector: {}\ncomponents:\n  " +
+			m.pick(m.components()...) + ": {values: " + values + "}\n"
+	case m.files[filepath.Dir(path)+"/cluster.yaml"] == gitFile{}:
+		return "nothing"
+	}
+	sealed := string(readFile(m.t, "sops/testdata/encrypted-regex.yaml"))
+	m.write(path, body+sealed[strings.Index(sealed, "\nsops:")+1:]+m.pick("", "", "# a line more\n"))
+	return "seal " + path
 }
 
 // odd puts something at a path that does not belong there.
@@ -350,7 +481,7 @@ func (m *mutator) changeCluster() string {
 func (m *mutator) changeLayer() string {
 	path := "layers/" + m.pick("10-all", "20-some", "30-more") + ".yaml"
 	selector := m.pick("{}", "{matchLabels: {stage: testing}}", "{matchLabels: {region: x}}",
-		"{matchExpressions: [{key: region, operator: In, values: [y, z]}]}", "{matchExpressions: [{key: region, operator: Like}]}")
+		"{matchExpressions: [{key: region, operator: In, values: [v, z]}]}", "{matchExpressions: [{key: region, operator: Like}]}")
 	switch m.random.IntN(9) {
 	case 0:
 		m.remove(path)
@@ -379,7 +510,7 @@ func (m *mutator) changeApprovals() string {
 	for range 1 + m.random.IntN(3) {
 		text += "- {" + m.pick("cluster: one", "cluster: three", "cluster: nowhere", "clusterSelector: {matchLabels: {stage: testing}}") +
 			", component: " + m.pick(m.components()...) + ", object: Deployment.apps a/b, hash: " +
-			strings.Repeat(m.pick("0", "a"), 32) + ", because: x" + m.pick("", ", typo: 1") + "}\n"
+			strings.Repeat(m.pick("b", "a"), 32) + ", because: x" + m.pick("", ", typo: 1") + "}\n"
 	}
 	m.write(path, text)
 	return "write " + path
@@ -404,6 +535,10 @@ func (m *mutator) changeComponent() string {
 			}
 		}
 		m.remove(folder + "template/x.yaml")
+		m.remove(folder + "template/x.tgz")
+		m.remove(folder + "template/y.tgz")
+		m.remove(folder + "template/README.md")
+		m.remove(folder + "chart.yaml")
 		text := "apiVersion: keelson.io/v1alpha1\nkind: Component\nnamespace: x\n"
 		if m.one(2) {
 			text += "dependsOn: [" + m.pick(append(m.components(), "absent")...) + "]\n"
@@ -445,7 +580,7 @@ func (m *mutator) changeTag() string {
 }
 
 func (m *mutator) changeFleet() string {
-	switch m.random.IntN(6) {
+	switch m.random.IntN(12) {
 	case 0:
 		m.write("fleet.yaml", baseFleet(m.t)["fleet.yaml"]+"unknownKey: 1\n")
 		return "unknown key in fleet.yaml"
@@ -457,7 +592,11 @@ func (m *mutator) changeFleet() string {
 		return "a freeze"
 	default:
 		m.remove("freezes")
-		m.write("fleet.yaml", baseFleet(m.t)["fleet.yaml"]+m.pick("", "drift: report\n"))
+		text := baseFleet(m.t)["fleet.yaml"] + m.pick("", "drift: report\n")
+		if m.keys != "" || m.one(8) {
+			text += m.pick("", "verify: signed\n", "verify: signed-tags\n")
+		}
+		m.write("fleet.yaml", text)
 		return "good fleet.yaml"
 	}
 }

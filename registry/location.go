@@ -53,6 +53,9 @@ func locate(opts Options) (location, error) {
 	case strings.HasPrefix(raw, "-"):
 		return location{}, fmt.Errorf("a repository must not start with a dash")
 	case isSCP(raw):
+		if user, host, ok := strings.Cut(raw, "@"); ok && strings.Contains(user, ":") && strings.Contains(host, ":") {
+			return location{}, fmt.Errorf("a repository's user must not hold a password: ssh takes a key")
+		}
 		return location{url: raw, credentials: opts.Credentials}, nil
 	case !strings.Contains(raw, "://"):
 		return localPath(raw)
@@ -60,6 +63,9 @@ func locate(opts Options) (location, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
 		return location{}, fmt.Errorf("the repository's URL can't be read")
+	}
+	if u.RawQuery != "" || u.Fragment != "" {
+		return location{}, fmt.Errorf("a repository's URL must end with its path: what follows ? or # may be a secret, and would be shown")
 	}
 	switch u.Scheme {
 	case "file":

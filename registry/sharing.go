@@ -52,7 +52,9 @@ func (t *sharing) source(s *source) *source {
 	if err != nil {
 		return s // of no file: what stands in one has a form in JSON
 	}
-	if s.sealed != nil { // other files with this text may open to something else
+	if s.sealed == nil {
+		s.sealedAt = nil
+	} else { // other files with this text may open to something else
 		data = append(data, s.sealed.hash+strings.Join(s.sealedAt, ".")...)
 	}
 	s.sum = sha256.Sum256(data)
