@@ -401,7 +401,14 @@ func TestCredentials(t *testing.T) {
 		t.Parallel()
 		s, store := ociServer(t), chartServer(t, nil)
 		s.push(t, "charts/web", "1.0.0", tgz)
-		store.tamper(func(w http.ResponseWriter, _ *http.Request) bool { _, _ = w.Write(tgz); return true })
+		store.tamper(func(w http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Path == "/x" { // once more, on a host of the same name
+				http.Redirect(w, r, "/y", http.StatusTemporaryRedirect)
+				return true
+			}
+			_, _ = w.Write(tgz)
+			return true
+		})
 		s.tamper(func(w http.ResponseWriter, r *http.Request) bool {
 			if basic(w, r) {
 				return true

@@ -123,12 +123,12 @@ func checkRedirect(strict bool) func(*http.Request, []*http.Request) error {
 			return fmt.Errorf("%w: there were 5 already", errRedirect)
 		case from.URL.Scheme == "https" && r.URL.Scheme != "https":
 			return fmt.Errorf("%w: from https to %s://%s", errRedirect, r.URL.Scheme, r.URL.Host)
-		case origin(from.URL) == origin(r.URL):
-			return nil
+		case origin(via[0].URL) == origin(r.URL):
+			return nil // the headers are those that were meant for it
 		case strict && from.Header.Get("Authorization") != "":
 			return fmt.Errorf("%w: %s asks for credentials and sends to another host, %s", errRedirect, from.URL.Host, r.URL.Host)
 		}
-		r.Header.Del("Authorization") // Go would keep it for a subdomain
+		r.Header.Del("Authorization") // Go keeps it for a subdomain or another port, and at each step anew
 		r.Header.Del("Cookie")
 		return nil
 	}
