@@ -80,7 +80,11 @@ func (r *Repo) fetchClone(ctx context.Context) (changed bool, err error) {
 	if anew {
 		have = nil
 	}
-	if err := r.fetchObjects(ctx, server, storage, request(have, offered, listed), anew); err != nil {
+	req := request(have, offered, listed)
+	if now := r.current(); req != nil && now != nil && !anew {
+		req.Haves = haves(now)
+	}
+	if err := r.fetchObjects(ctx, dog, server, storage, req); err != nil {
 		return false, fmt.Errorf("fetch its branches and tags: %w", err)
 	}
 	if err := r.writeRefs(storage, listed); err != nil {
@@ -231,12 +235,9 @@ func haves(repo *refs) []plumbing.Hash {
 
 // fetchObjects receives a pack and puts it into the clone, once it is known
 // what is in it.
-func (r *Repo) fetchObjects(ctx context.Context, server server, storage *filesystem.Storage, req *packp.UploadPackRequest, anew bool) (err error) {
+func (r *Repo) fetchObjects(ctx context.Context, dog *watchdog, server server, storage *filesystem.Storage, req *packp.UploadPackRequest) (err error) {
 	if req == nil {
 		return nil
-	}
-	if now := r.current(); now != nil && !anew {
-		req.Haves = haves(now)
 	}
 	body, err := server.pack(ctx, req)
 	if err != nil {
@@ -262,6 +263,7 @@ func (r *Repo) fetchObjects(ctx context.Context, server server, storage *filesys
 	case err != nil:
 		return fmt.Errorf("receive the pack: %w", err)
 	}
+	dog.rest()
 	pack, err := indexPack(ctx, f, r.limits)
 	if err != nil {
 		return fmt.Errorf("refuse the pack: %w", err)

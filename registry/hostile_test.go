@@ -637,3 +637,29 @@ func TestHostileServer(t *testing.T) {
 		})
 	})
 }
+
+// A pack that takes longer to read than a server may be silent for is our own
+// work, and not the server's silence.
+func TestLargePack(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
+	t.Parallel()
+	const objects, size = 24, 30 << 20
+	p := newPack(objects)
+	for i := range objects {
+		p.object(packBlob, size, nil, io.LimitReader(endless(i), size))
+	}
+	pack := p.done()
+	head := plumbing.NewHash("1234567890123456789012345678901234567890")
+	url := packServer(t, head, func(w io.Writer) { _, _ = w.Write(pack) })
+	start := time.Now()
+	silence := 500 * time.Millisecond
+	_, err := registry.Open(t.Context(), registry.Options{URL: url, CacheDir: t.TempDir(), Limits: registry.Limits{Silence: silence}})
+	if err == nil || !strings.Contains(err.Error(), "the server did not send "+head.String()) {
+		t.Errorf("after %s: %v; want all of the pack to be read", time.Since(start), err)
+	}
+	if took := time.Since(start); took < 2*silence {
+		t.Errorf("it took %s, which shows nothing", took)
+	}
+}

@@ -74,6 +74,9 @@ func watch(ctx context.Context, silence time.Duration) (context.Context, *watchd
 // allow sets how many bytes may come from here on.
 func (w *watchdog) allow(bytes int64) { w.left.Store(bytes) }
 
+// rest is for when all has come: what takes long from here on is our own work.
+func (w *watchdog) rest() { w.timer.Stop() }
+
 // reader feeds the watchdog with what comes from r.
 func (w *watchdog) reader(r io.Reader) io.Reader { return &watchedReader{w, r} }
 
