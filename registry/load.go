@@ -78,6 +78,7 @@ func (r *Repo) loadAnew(ctx context.Context, rev string, commit plumbing.Hash, n
 		answers:   map[versionKey]*answer{},
 		same:      map[*answer]bool{},
 		layerings: map[string]*layering{},
+		published: map[string][]string{},
 		checked:   map[overrideKey]Problems{},
 		absent:    map[Problem][]string{},
 		before:    r.madeBefore(),
@@ -163,7 +164,8 @@ type loader struct {
 	answers   map[versionKey]*answer
 	same      map[*answer]bool // of the Load before, whether they still hold
 	layerings map[string]*layering
-	before    *making // of the Load before
+	published map[string][]string // versions in order, by component
+	before    *making             // of the Load before
 	made      *making
 	scratch   []Delivery // of the cluster that is being made
 	checked   map[overrideKey]Problems
@@ -338,7 +340,7 @@ func (l *loader) readComponents(ctx context.Context) error {
 			})
 			continue
 		}
-		if wrong := checkComponentName(e.name); wrong != "" {
+		if wrong := CheckComponentName(e.name); wrong != "" {
 			l.report(Problem{At: Position{File: e.path}, Message: wrong})
 			continue
 		}
@@ -350,13 +352,6 @@ func (l *loader) readComponents(ctx context.Context) error {
 		l.report(result.problems...)
 	}
 	return nil
-}
-
-func checkComponentName(name string) string {
-	if name == "cluster" {
-		return "a component can't be called cluster: clusters/NAME/cluster.yaml is the cluster itself"
-	}
-	return checkName(name)
 }
 
 // version reads a version that exists, once. Without a result, it is not there.
@@ -472,7 +467,7 @@ func (l *loader) unpublished(component, version string, at Position) *Problem {
 	raw, ok := l.refs.tags[tag]
 	if !ok {
 		hint := fmt.Sprintf("publish it with: git tag %s && git push origin %s", tag, tag)
-		if near := nearest(version, published); len(near) > 0 {
+		if near := nearest(version, l.sorted(component)); len(near) > 0 {
 			hint += "; there is " + strings.Join(near, ", ")
 		}
 		return &Problem{At: at, Message: "there is no tag " + tag, Hint: hint}
@@ -502,12 +497,18 @@ func (l *loader) moved(tag string, raw plumbing.Hash, at Position) *Problem {
 	return nil
 }
 
-// nearest returns the few published versions that are nearest to a version
-// that is not, in order.
-func nearest(version string, published []string) []string {
+// sorted returns the published versions of a component in order.
+func (l *loader) sorted(component string) []string {
+	if _, ok := l.published[component]; !ok {
+		l.published[component] = slices.SortedFunc(slices.Values(l.refs.versions[component]), compareVersions)
+	}
+	return l.published[component]
+}
+
+// nearest returns the few versions of a sorted list that are nearest to one that
+// is not in it.
+func nearest(version string, sorted []string) []string {
 	const few = 4
-	sorted := slices.Clone(published)
-	slices.SortFunc(sorted, compareVersions)
 	i, _ := slices.BinarySearchFunc(sorted, version, compareVersions)
 	from := max(0, min(i-few/2, len(sorted)-few))
 	return sorted[from:min(len(sorted), from+few)]

@@ -105,22 +105,6 @@ func checkRef(name string) string {
 	return ""
 }
 
-// checkEntry says what is wrong with a file's or folder's own name in git.
-func checkEntry(name string) string {
-	switch {
-	case !utf8.ValidString(name):
-		return fmt.Sprintf("file name %q is not UTF-8", name)
-	case strings.ContainsAny(name, `/\`) || strings.ContainsFunc(name, func(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf) }):
-		return fmt.Sprintf("file name %q holds a slash, backslash, control or invisible character", name)
-	}
-	// Windows leaves out dots and spaces at the end, and calls .git git~1, too.
-	switch strings.ToLower(strings.TrimRight(name, ". ")) {
-	case "", ".git", "git~1":
-		return fmt.Sprintf("%q is not a file name", name)
-	}
-	return ""
-}
-
 // checkDigest says what is wrong with an image digest.
 func checkDigest(digest string) string {
 	hex, ok := strings.CutPrefix(digest, "sha256:")
@@ -132,7 +116,12 @@ func checkDigest(digest string) string {
 
 // CheckComponentName says what is wrong with the name of a component; "" is
 // nothing.
-func CheckComponentName(name string) string { return checkName(name) }
+func CheckComponentName(name string) string {
+	if name == "cluster" {
+		return "a component can't be called cluster: clusters/NAME/cluster.yaml is the cluster itself"
+	}
+	return checkName(name)
+}
 
 // CheckChartName says what is wrong with the name of a chart; "" is nothing. It
 // becomes the name of a file and of a folder.

@@ -9,6 +9,8 @@ import (
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/filemode"
+
+	"github.com/keelson-io/keelson/registry/archive"
 )
 
 // tree is a folder with all below it, at one moment: a git tree, or a work tree.
@@ -136,7 +138,7 @@ func (t *gitTree) entries(ctx context.Context, h plumbing.Hash) ([]entry, error)
 		}
 		out := make([]entry, len(raw))
 		for i, e := range raw {
-			if wrong := checkEntry(e.Name); wrong != "" {
+			if wrong := archive.CheckEntry(e.Name); wrong != "" {
 				return nil, errors.New(wrong)
 			}
 			out[i] = entry{name: e.Name, kind: kindOf(e.Mode), hash: e.Hash.String()}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/go-git/go-git/v5/plumbing/filemode"
+
+	"github.com/keelson-io/keelson/registry/archive"
 )
 
 // workTree is a folder of files, committed or not. What it has read it keeps,
@@ -60,7 +62,7 @@ func (t *workTree) list(ctx context.Context, folder string) ([]entry, error) {
 		if folder == "" && item.Name() == ".git" {
 			continue
 		}
-		if wrong := checkEntry(item.Name()); wrong != "" {
+		if wrong := archive.CheckEntry(item.Name()); wrong != "" {
 			return nil, errors.New(wrong)
 		}
 		e := entry{name: item.Name(), path: join(folder, item.Name())}

@@ -23,6 +23,7 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // File is one file of a chart.
@@ -236,20 +237,35 @@ func checkName(name string) string {
 	switch {
 	case !fs.ValidPath(name) || name == ".":
 		return "it must be relative, without empty parts, \".\" and \"..\""
-	case strings.ContainsFunc(name, func(r rune) bool { return r == '\\' || unicode.IsControl(r) }):
-		return "it holds a backslash or control character"
 	case len(name) > 1024:
 		return "it is longer than 1024 bytes"
 	case strings.Count(name, "/") > maxDepth:
 		return fmt.Sprintf("it is more than %d folders deep", maxDepth)
 	}
 	for part := range strings.SplitSeq(name, "/") {
-		if strings.EqualFold(part, ".git") {
-			return "git keeps its own files there"
+		if wrong := CheckEntry(part); wrong != "" {
+			return wrong
 		}
 		if len(part) > 255 {
 			return "a part of it is longer than 255 bytes"
 		}
+	}
+	return ""
+}
+
+// CheckEntry says what is wrong with a file's or folder's own name, in git or in
+// an archive that may be unpacked into git; "" is nothing.
+func CheckEntry(name string) string {
+	switch {
+	case !utf8.ValidString(name):
+		return fmt.Sprintf("file name %q is not UTF-8", name)
+	case strings.ContainsAny(name, `/\`) || strings.ContainsFunc(name, func(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf) }):
+		return fmt.Sprintf("file name %q holds a slash, backslash, control or invisible character", name)
+	}
+	// Windows leaves out dots and spaces at the end, and calls .git git~1, too.
+	switch strings.ToLower(strings.TrimRight(name, ". ")) {
+	case "", ".git", "git~1":
+		return fmt.Sprintf("%q is not a file name", name)
 	}
 	return ""
 }
