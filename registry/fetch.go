@@ -80,11 +80,7 @@ func (r *Repo) fetchClone(ctx context.Context) (changed bool, err error) {
 	if anew {
 		have = nil
 	}
-	req := request(have, offered, listed)
-	if now := r.current(); req != nil && now != nil && !anew {
-		req.Haves = haves(now)
-	}
-	if err := r.fetchObjects(ctx, dog, server, storage, req); err != nil {
+	if err := r.fetchObjects(ctx, dog, server, storage, r.request(have, offered, listed)); err != nil {
 		return false, fmt.Errorf("fetch its branches and tags: %w", err)
 	}
 	if err := r.writeRefs(storage, listed); err != nil {
@@ -182,9 +178,9 @@ func sameRefs(repo *git.Repository, listed map[plumbing.ReferenceName]*plumbing.
 	return len(listed) == len(have) && len(listed) > 0, nil
 }
 
-// request asks for what is not there yet, or for everything; nil when nothing
-// is missing.
-func request(have *objects, offered *packp.AdvRefs, listed map[plumbing.ReferenceName]*plumbing.Reference) *packp.UploadPackRequest {
+// request asks for what is not there yet, or for everything where have is nil.
+// Nil: nothing is missing.
+func (r *Repo) request(have *objects, offered *packp.AdvRefs, listed map[plumbing.ReferenceName]*plumbing.Reference) *packp.UploadPackRequest {
 	if offered == nil {
 		return nil
 	}
@@ -198,6 +194,9 @@ func request(have *objects, offered *packp.AdvRefs, listed map[plumbing.Referenc
 	}
 	if len(req.Wants) == 0 {
 		return nil
+	}
+	if now := r.current(); now != nil && have != nil {
+		req.Haves = haves(now)
 	}
 	if offered.Capabilities.Supports(capability.Filter) {
 		// Nobody could use a larger one.

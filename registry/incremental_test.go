@@ -290,11 +290,11 @@ func (m *mutator) step() []string {
 // changeSigner decides who signs what is made in this step.
 func (m *mutator) changeSigner() string {
 	who := m.random.IntN(12)
-	switch {
-	case who == 11:
+	switch who {
+	case 11:
 		m.sign = nil
 		return "nobody signs"
-	case who == 10:
+	case 10:
 		m.sign = m.people[2].sign
 		return "a stranger signs"
 	}

@@ -55,7 +55,7 @@ func (r *Repo) load(ctx context.Context, rev string) (*Fleet, error) {
 	}
 	fleet := r.unchanged(commit.String(), now, trust.digest())
 	if fleet == nil {
-		if fleet, err = r.loadAnew(ctx, rev, commit, now, trust, admitted); err != nil {
+		if fleet, err = r.newLoader(commit, now, trust, admitted).run(ctx, rev, commit); err != nil {
 			return nil, err
 		}
 	}
@@ -67,8 +67,8 @@ func (r *Repo) load(ctx context.Context, rev string) (*Fleet, error) {
 	return fleet, nil
 }
 
-// loadAnew makes the Fleet of a commit.
-func (r *Repo) loadAnew(ctx context.Context, rev string, commit plumbing.Hash, now *refs, trust *trust, admitted *admission) (*Fleet, error) {
+// newLoader makes what loads one commit.
+func (r *Repo) newLoader(commit plumbing.Hash, now *refs, trust *trust, admitted *admission) *loader {
 	l := &loader{
 		trust:     trust,
 		repo:      r,
@@ -87,6 +87,12 @@ func (r *Repo) loadAnew(ctx context.Context, rev string, commit plumbing.Hash, n
 	if admitted != nil {
 		l.fleet.Signer = &admitted.signer
 	}
+	return l
+}
+
+// run makes the Fleet, and leaves what was made to the Load behind it.
+func (l *loader) run(ctx context.Context, rev string, commit plumbing.Hash) (*Fleet, error) {
+	r := l.repo
 	done, err := l.openTree(commit, rev)
 	if err != nil {
 		return nil, err
@@ -102,7 +108,7 @@ func (r *Repo) loadAnew(ctx context.Context, rev string, commit plumbing.Hash, n
 		r.lastMade = l.made
 	}
 	if !l.unreadable && !r.workTree {
-		r.last, r.lastTags, r.lastKeys = l.fleet, now.tags, trust.digest()
+		r.last, r.lastTags, r.lastKeys = l.fleet, l.refs.tags, l.trust.digest()
 	}
 	return l.fleet, nil
 }
