@@ -62,6 +62,13 @@ func cached[T any](c *cache, key cacheKey, produce func() (T, error)) (T, error)
 	return v, nil
 }
 
+// keep holds a value for as long as if it had been made now.
+func (c *cache) keep(key cacheKey, value any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.entries[key] = &cacheEntry{value: value, used: c.load}
+}
+
 // count counts something that was not there.
 func (c *cache) count(job string) {
 	c.mu.Lock()

@@ -132,6 +132,10 @@ func unpackChart(data []byte) *packedChart {
 // unpack takes the chart's files out of the archive, unless another version holds them.
 func (r *versionReader) unpack(v *Version, e entry, data []byte) {
 	p := r.repo.sharing.packed.get(e.hash, func() *packedChart { return unpackChart(data) })
+	r.unpacked = p.holds // also when it is of no use: it was work
+	if p.wrong != "" {
+		r.repo.cache.keep(cacheKey{job: "packed", hash: e.hash}, p) // no version holds it, and others may ask
+	}
 	switch {
 	case v.Source != nil && v.Source.Digest != "" && v.Source.Digest != p.digest:
 		r.hint(e.path, fmt.Sprintf("the file is %s, and chart.yaml pins %s", p.digest, v.Source.Digest),
@@ -141,7 +145,6 @@ func (r *versionReader) unpack(v *Version, e entry, data []byte) {
 		r.hint(e.path, "the packed chart can't be read: "+p.wrong, "pack it with helm package")
 		return
 	}
-	r.unpacked = p.holds
 	switch {
 	case r.files+p.holds.files > maxComponentFiles:
 		r.add(r.folder, "the component holds more than %d files, those in %s among them", maxComponentFiles, e.name)
