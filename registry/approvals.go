@@ -87,7 +87,7 @@ func (l *loader) checkApprovals() {
 			l.report(Problem{
 				At:      a.at.in(a.file, ""),
 				Message: fmt.Sprintf("there is no cluster %q, so this approves nothing", a.spec.Cluster),
-				Hint:    suggest(a.spec.Cluster, names),
+				Hint:    Suggest(a.spec.Cluster, names),
 			})
 		}
 	}

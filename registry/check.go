@@ -36,7 +36,7 @@ func (c checker) oneOf(path []string, got string, allowed ...string) {
 		return
 	}
 	message := fmt.Sprintf("%s is %q; it must be one of %s", path[len(path)-1], got, strings.Join(allowed, ", "))
-	c.value(path, message, suggest(got, allowed))
+	c.value(path, message, Suggest(got, allowed))
 }
 
 func (c checker) drift(got v1alpha1.Drift) {
@@ -77,7 +77,7 @@ func (c checker) event(path []string, got v1alpha1.Event) {
 	}
 	if !slices.Contains(allowed, string(got)) {
 		c.value(path, fmt.Sprintf("on holds %q; it may hold %s", got, strings.Join(allowed, ", ")),
-			suggest(string(got), allowed))
+			Suggest(string(got), allowed))
 	}
 }
 

@@ -143,7 +143,7 @@ func (d decoder) structure(n *yaml.Node, v any, into reflect.Value, path []strin
 		key := n.Content[i].Value
 		if _, known := fields[key]; !known {
 			d.doc.add(at(n.Content[i]), below(path, key), fmt.Sprintf("unknown key %q", key),
-				suggest(key, slices.Sorted(maps.Keys(fields))))
+				Suggest(key, slices.Sorted(maps.Keys(fields))))
 		}
 	}
 	for name, f := range fields {

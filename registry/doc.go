@@ -12,10 +12,9 @@
 // Limits: files of the fleet are at most 1 MiB, files of a component 5 MiB, a
 // version 10,000 files and 50 MiB with a packed chart (.tgz) unpacked, all
 // versions in use 1 GiB, clusters/ 250,000 files; see [Limits] for what a server
-// may send. Sizes are looked at before
-// anything is inflated, and hashes are checked after. Symlinks, submodules,
-// names that lead elsewhere, YAML anchors, aliases and merge keys are refused.
-// Nothing is checked out, and no hook, filter or git binary runs.
+// may send. Sizes are looked at before anything is inflated, and hashes are
+// checked after. Symlinks, submodules, names that lead elsewhere, YAML anchors,
+// aliases and merge keys are refused. Nothing is checked out, and no hook, filter or git binary runs.
 //
 // Not bounded, since go-git does not: the packs of a repository on this machine,
 // which is read in place (its indexes are read into memory, and a crafted pack
@@ -24,7 +23,7 @@
 // sees it.
 //
 // Cost: files are decoded once and found again by their git hash, so a [Repo.Load]
-// after a small commit reads and decodes what that commit changed; the rest is
-// linear in the number of deliveries. A Load with nothing new returns the
+// after a small commit reads and decodes what that commit changed, and makes
+// anew the clusters whose inputs it changed. A Load with nothing new returns the
 // [Fleet] of the time before.
 package registry

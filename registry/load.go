@@ -460,7 +460,7 @@ func (l *loader) unpublished(component, version string, at Position) *Problem {
 			At: at,
 			Message: fmt.Sprintf("component %q exists nowhere: there is neither a folder components/%s nor a tag %s/vX.Y.Z",
 				component, component, component),
-			Hint: suggest(component, l.components),
+			Hint: Suggest(component, l.components),
 		}
 	}
 	if version == v1alpha1.VersionHead {

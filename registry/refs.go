@@ -144,7 +144,7 @@ func (r *refs) resolve(rev string) (plumbing.Hash, error) {
 	}
 	known := slices.Concat(slices.Collect(maps.Keys(r.branches)), slices.Collect(maps.Keys(r.tags)))
 	slices.Sort(known)
-	if hint := suggest(rev, known); hint != "" {
+	if hint := Suggest(rev, known); hint != "" {
 		return plumbing.ZeroHash, fmt.Errorf("no branch, tag or commit is called %q (%s)", rev, hint)
 	}
 	return plumbing.ZeroHash, fmt.Errorf("no branch, tag or commit is called %q", rev)

@@ -9,9 +9,9 @@ import (
 // nowhere, in a repository of names, would take hours to be guessed at.
 const maxSuggested = 2000
 
-// suggest returns `did you mean "X"?` for the candidate that is nearest to
+// Suggest returns `did you mean "X"?` for the candidate that is nearest to
 // what was written, or "" when none is near or there are too many.
-func suggest(written string, candidates []string) string {
+func Suggest(written string, candidates []string) string {
 	if len(candidates) > maxSuggested {
 		return ""
 	}
@@ -55,6 +55,3 @@ func distance(a, b string) int {
 	}
 	return row[len(b)]
 }
-
-// Suggest is [suggest], for those who know other names.
-func Suggest(written string, candidates []string) string { return suggest(written, candidates) }
