@@ -36,20 +36,20 @@ func hostileCharts(t testing.TB) map[string]hostile {
 	}
 	return map[string]hostile{
 		// Time.
-		"RangeWithoutEnd":   {"A loop that never ends.", one("{{ range 1000000000000 }}{{ end }}"), "templates/x.yaml@demo/v1.0.0:1"},
-		"LoopOfLoops":       {"Small loops multiply.", one("{{ range until 100000 }}{{ range until 100000 }}{{ end }}{{ end }}"), "took longer than"},
-		"KeyDerivation":     {"Functions that are slow by design.", one(`{{ range until 100000 }}{{ derivePassword 1 "long" "a" "b" "c" }}{{ end }}`), "took longer than"},
-		"PrivateKeys":       {"So are private keys.", one(`{{ range until 100000 }}{{ genPrivateKey "rsa" }}{{ end }}`), "took longer than"},
+		"RangeWithoutEnd":   {"A loop that never ends.", one("{{ range 1000000000000 }}{{ end }}"), endless},
+		"LoopOfLoops":       {"Small loops multiply.", one("{{ range until 100000 }}{{ range until 100000 }}{{ end }}{{ end }}"), endless},
+		"KeyDerivation":     {"Functions that are slow by design.", one(`{{ range until 100000 }}{{ derivePassword 1 "long" "a" "b" "c" }}{{ end }}`), endless},
+		"PrivateKeys":       {"So are private keys.", one(`{{ range until 100000 }}{{ genPrivateKey "rsa" }}{{ end }}`), endless},
 		"RegularExpression": {"Go's engine has no catastrophic backtracking.", one(`{{ regexMatch "^(a+)+$" (repeat 5000 "a" | printf "%sb") | fail }}`), "templates/x.yaml@demo/v1.0.0:1:"},
 		"RegexRepeated":     {"And refuses expressions that grow.", one(`{{ mustRegexMatch "((a{1000}){1000}){1000}" "a" }}`), "templates/x.yaml@demo/v1.0.0:1:"},
 
 		// Memory.
-		"Until":          {"A list of 10^8 numbers takes 3 GB.", one("{{ range until 100000000 }}{{ end }}"), "needs more than"},
-		"Sequence":       {"So does a sequence as text.", one("{{ seq 1 1000000000 }}"), "needs more than"},
+		"Until":          {"A list of 10^8 numbers takes 3 GB.", one("{{ range until 100000000 }}{{ end }}"), "was ended"},
+		"Sequence":       {"So does a sequence as text.", one("{{ seq 1 1000000000 }}"), "was ended"},
 		"Indent":         {"One text of 1 GB.", one(`{{ "a" | nindent 1000000000 }}`), "templates/x.yaml@demo/v1.0.0:1"},
-		"Repeat":         {"One text of 10 GB.", one(`{{ repeat 10000000000 "x" }}`), "needs more than"},
+		"Repeat":         {"One text of 10 GB.", one(`{{ repeat 10000000000 "x" }}`), "was ended"},
 		"PrintWidth":     {"fmt has a limit of its own.", one(`{{ printf "%1000000000d" 1 }}`), "templates/x.yaml@demo/v1.0.0"},
-		"Doubling":       {"A text that doubles 40 times.", one(`{{ $s := "x" }}{{ range until 40 }}{{ $s = print $s $s }}{{ end }}{{ $s }}`), "needs more than"},
+		"Doubling":       {"A text that doubles 40 times.", one(`{{ $s := "x" }}{{ range until 40 }}{{ $s = print $s $s }}{{ end }}{{ $s }}`), "was ended"},
 		"SelfRendering":  {"A tpl that renders itself.", one(`{{ $t := "{{ tpl .t . }}" }}{{ tpl $t (dict "t" $t "Template" .Template) }}`), "templates/x.yaml@demo/v1.0.0:1"},
 		"Include":        {"Helm counts includes.", one(`{{ define "a" }}{{ include "a" . }}{{ end }}{{ include "a" . }}`), "templates/x.yaml@demo/v1.0.0:1"},
 		"TemplateAction": {"text/template counts calls.", one(`{{ define "a" }}{{ template "a" . }}{{ end }}{{ template "a" . }}`), "exceeded maximum template depth"},
@@ -110,6 +110,9 @@ data: {passwd: {{ .Files.Get "../../../../etc/passwd" | quote }}, also: {{ .File
 		"PackedNested":    {"Packed in packed, 50 times.", map[string]string{"charts/a.tgz": nested(t, 50)}, ""},
 	}
 }
+
+// endless is what is said of charts that only the clock ends.
+const endless = "took longer than 2s and was ended"
 
 const aliasBomb = `a: &a [x,x,x,x,x,x,x,x,x,x]
 b: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]
@@ -209,14 +212,20 @@ func TestHostileCharts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute of charts that are ended")
 	}
-	pool := newPool(t, renderer.PoolOptions{Workers: 2, Timeout: 2 * time.Second, Memory: 256 << 20})
+	// What ends by a limit of its own has the time to do so on a busy machine.
+	pool := newPool(t, renderer.PoolOptions{Workers: 2, Timeout: 30 * time.Second, Memory: 256 << 20})
+	impatient := newPool(t, renderer.PoolOptions{Workers: 2, Timeout: 2 * time.Second, Memory: 256 << 20})
 	charts := hostileCharts(t)
 	good := request(configMapVersion(configMap), 1)
 	for name, tc := range charts {
 		t.Run(name, func(t *testing.T) {
 			r := renderer.Request{Version: tc.version(), Values: registry.ValuesFrom(map[string]any{"replicas": "a"}), Capabilities: renderer.DefaultCapabilities()}
 			before := heap()
-			target, err := pool.Render(t.Context(), r)
+			by := pool
+			if tc.want == endless {
+				by = impatient
+			}
+			target, err := by.Render(t.Context(), r)
 			grown := heap() - before
 			switch {
 			case tc.want == "" && err != nil:

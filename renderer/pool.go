@@ -259,6 +259,10 @@ func (p *Pool) postMortem(ctx context.Context, w *worker, j *job, cause error) *
 		strings.Contains(words, "pthread_create failed"): // no memory for its stack
 		return fail(false, "rendering needs more than %d MiB and was ended: does a template make a huge text or list, or render itself?%s",
 			p.options.Memory>>20, j.suspects(enormous))
+	case w.crashed():
+		// Go's runtime, and the C library under it, have more ways to end without
+		// memory than those above.
+		return fail(false, "rendering crashed and was ended: does a template take all memory, or render itself?%s%s", j.suspects(enormous), w.said())
 	case errors.Is(cause, errFrameTooLarge):
 		return fail(false, "the target is too large: %v", cause)
 	}

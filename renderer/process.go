@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -121,6 +122,20 @@ func (w *worker) died() time.Duration {
 		return 0
 	}
 	return state.UserTime() + state.SystemTime()
+}
+
+// crashed tells whether an ended worker did so by itself: a fatal error of Go's
+// runtime, or a signal that only a fault of the process raises.
+func (w *worker) crashed() bool {
+	const fatal = 2 // the exit code of Go's runtime
+	state := w.cmd.ProcessState
+	if state == nil {
+		return false
+	}
+	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
+		return slices.Contains([]syscall.Signal{syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGABRT}, status.Signal())
+	}
+	return state.ExitCode() == fatal
 }
 
 // said is the first line that the worker printed, for an error. The Go runtime
