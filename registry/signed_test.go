@@ -1,0 +1,352 @@
+package registry_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-git/go-git/v5/plumbing"
+
+	"github.com/keelson-io/keelson/registry"
+)
+
+// signedRepo is a fleet whose commits and tags alice signs.
+func signedRepo(t *testing.T) (g *gitRepo, keys string, sign func([]byte) string) {
+	t.Helper()
+	alice, sign := sshKey(t)
+	g = newGitRepo(t)
+	g.sign = sign
+	g.writeFleet()
+	return g, keysFile(t, allowed(alice, "")), sign
+}
+
+func TestSignedBranch(t *testing.T) {
+	t.Parallel()
+	_, stranger := sshKey(t)
+	cases := map[string]struct {
+		why    string
+		change func(g *gitRepo)
+		want   string // of the error; "": the new commit is loaded
+	}{
+		"Signed":   {"An ordinary commit.", func(g *gitRepo) { g.commit() }, ""},
+		"Unsigned": {"Who may push may not change a cluster.", func(g *gitRepo) { g.sign = nil; g.commit() }, "is not to be trusted: it is not signed"},
+		"Stranger": {"As above, with a key.", func(g *gitRepo) { g.sign = stranger; g.commit() }, "the key is not among the trusted keys"},
+		"UnsignedBelow": {"The head vouches for what it builds on: it is a person's decision to sign it.", func(g *gitRepo) {
+			sign := g.sign
+			g.sign = nil
+			g.commit()
+			g.sign = sign
+			g.commit()
+		}, ""},
+		"Rewound": {"Back to a commit that was good once.", func(g *gitRepo) {
+			g.ref("refs/heads/main", mustCommit(g.t, g.storage, g.last).ParentHashes[0])
+		}, "branch HEAD was rewound"},
+		"Aside": {"A signed commit of another history.", func(g *gitRepo) {
+			g.last = mustCommit(g.t, g.storage, g.last).ParentHashes[0]
+			g.write("README.md", "aside")
+			g.commit()
+		}, "does not descend from"},
+		"Merge": {"The accepted commit is the second parent.", func(g *gitRepo) {
+			before := g.last
+			c := mustCommit(g.t, g.storage, before)
+			c.ParentHashes = []plumbing.Hash{c.ParentHashes[0], before}
+			c.PGPSignature = g.sign(g.payload(c))
+			g.ref("refs/heads/main", g.store(c))
+		}, ""},
+		"VerifyRemoved": {"Who may push may remove the line from fleet.yaml: the keys decide.", func(g *gitRepo) {
+			g.sign = nil
+			g.write("fleet.yaml", strings.Replace(string(readFleetFile(g)), "verify: signed\n", "", 1))
+			g.commit()
+		}, "it is not signed"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g, keys, _ := signedRepo(t)
+			g.write("fleet.yaml", string(readFleetFile(g))+"verify: signed\n")
+			g.commit()
+			g.commit()
+			url := g.path
+			if name != "Signed" {
+				url = serveGit(t, g).url()
+			}
+			opts := registry.Options{URL: url, CacheDir: t.TempDir(), TrustedKeys: []string{keys}}
+			r, err := registry.Open(t.Context(), opts)
+			fatal(t, err)
+			before := load(t, r, "")
+			if before.Signer == nil || before.Signer.Name != "alice@example.com" {
+				t.Errorf("signed by %v, want alice", before.Signer)
+			}
+			c.change(g)
+			fatal(t, r.Fetch(t.Context()))
+			for _, again := range []string{"AtOnce", "Restarted"} {
+				if again == "Restarted" {
+					r, err = registry.Open(t.Context(), opts)
+					fatal(t, err)
+				}
+				f, err := r.Load(t.Context(), "")
+				switch {
+				case c.want == "" && err != nil:
+					t.Errorf("%s %s: %v", c.why, again, err)
+				case c.want == "" && f.Revision == before.Revision:
+					t.Errorf("%s %s: the new commit was not loaded", c.why, again)
+				case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+					t.Errorf("%s %s: error %v, want %q", c.why, again, err, c.want)
+				}
+			}
+		})
+	}
+}
+
+// readFleetFile is the fleet.yaml that the repository holds.
+func readFleetFile(g *gitRepo) []byte { return g.bytesOf(g.files["fleet.yaml"].hash) }
+
+// What was loaded by its hash, as a preview does, is not what a branch may go
+// to, and is accepted for the branch like any other commit once it is there.
+func TestChosenCommit(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		why   string
+		loads func(first, second string) []string // revisions, with main at second
+	}{
+		"LoadedBefore": {"The last Fleet is that of the commit that main goes back to.", func(first, second string) []string {
+			return []string{"", first}
+		}},
+		"OtherBranch": {"As above, by the name of another branch.", func(first, second string) []string {
+			return []string{"", "old"}
+		}},
+		"LoadedFirst": {"main was accepted when its commit was known already.", func(first, second string) []string {
+			return []string{second, ""}
+		}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g, keys, _ := signedRepo(t)
+			first := g.last
+			g.ref("refs/heads/old", first)
+			second := g.commit()
+			r, err := registry.Open(t.Context(), registry.Options{URL: g.path, CacheDir: t.TempDir(), TrustedKeys: []string{keys}})
+			fatal(t, err)
+			for _, rev := range c.loads(first.String(), second.String()) {
+				load(t, r, rev)
+			}
+			g.ref("refs/heads/main", first)
+			fatal(t, r.Fetch(t.Context()))
+			if _, err := r.Load(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "branch HEAD was rewound") {
+				t.Errorf("%s error %v; want one that says that the branch was rewound", c.why, err)
+			}
+		})
+	}
+}
+
+// A tag that a new key makes good is remembered from then on, not from the next
+// push on.
+func TestNewKeyRemembersTags(t *testing.T) {
+	t.Parallel()
+	g, keys, _ := signedRepo(t)
+	bob, bobSigns := sshKey(t)
+	alice := g.sign
+	g.write("clusters/a/coredns.yaml", "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: v2.0.0\n")
+	g.commit()
+	g.sign = bobSigns
+	g.annotate("coredns/v2.0.0", g.last)
+	g.sign = alice
+	opts := registry.Options{URL: serveGit(t, g).url(), CacheDir: t.TempDir(), TrustedKeys: []string{keys}}
+	r, err := registry.Open(t.Context(), opts)
+	fatal(t, err)
+	if problems := load(t, r, "").Problems.Error(); !strings.Contains(problems, "the key is not among the trusted keys") {
+		t.Fatalf("a stranger's tag: %s", problems)
+	}
+	fatal(t, os.WriteFile(keys, append(readFile(t, keys), allowed(bob, "")...), 0o600))
+	fatal(t, r.Fetch(t.Context()))
+	if err := load(t, r, "").Problems.Err(); err != nil {
+		t.Fatalf("with his key: %v", err)
+	}
+	g.commit()
+	g.sign = bobSigns
+	g.annotate("coredns/v2.0.0", g.last)
+	fatal(t, r.Fetch(t.Context()))
+	if problems := load(t, r, "").Problems.Error(); !strings.Contains(problems, "tag coredns/v2.0.0 was moved") {
+		t.Errorf("the version is another now: %q", problems)
+	}
+}
+
+// A rewind is allowed outside of the repository, to one commit, once.
+func TestAcceptRewind(t *testing.T) {
+	t.Parallel()
+	g, keys, _ := signedRepo(t)
+	first := g.last
+	g.commit()
+	g.commit()
+	opts := registry.Options{URL: g.path, CacheDir: t.TempDir(), TrustedKeys: []string{keys}}
+	at := func(rewind plumbing.Hash) (*registry.Fleet, error) {
+		t.Helper()
+		o := opts
+		if !rewind.IsZero() {
+			o.AcceptRewind = rewind.String()
+		}
+		r, err := registry.Open(t.Context(), o)
+		fatal(t, err)
+		return r.Load(t.Context(), "")
+	}
+	if _, err := at(plumbing.ZeroHash); err != nil {
+		t.Fatal(err)
+	}
+	second := g.last
+	g.ref("refs/heads/main", first)
+	_, err := at(plumbing.ZeroHash)
+	if err == nil || !strings.Contains(err.Error(), "--accept-rewind "+first.String()) {
+		t.Fatalf("error %v; want one that says how to go on", err)
+	}
+	if _, err := at(second); err == nil {
+		t.Error("a rewind to another commit than the one allowed was accepted")
+	}
+	if f, err := at(first); err != nil || f.Revision != first.String() {
+		t.Fatalf("a rewind that was allowed: %v", err)
+	}
+	if _, err := at(plumbing.ZeroHash); err != nil {
+		t.Errorf("after it: %v", err)
+	}
+	// Forward again, and back once more: the setting is still there, and spent.
+	g.last = first
+	g.write("README.md", "new")
+	g.commit()
+	if _, err := at(first); err != nil {
+		t.Fatal(err)
+	}
+	g.ref("refs/heads/main", first)
+	if _, err := at(first); err == nil || !strings.Contains(err.Error(), "was rewound") {
+		t.Errorf("the same rewind once more: %v; want an error", err)
+	}
+	if _, err := registry.Open(t.Context(), registry.Options{URL: g.path, CacheDir: t.TempDir(), AcceptRewind: "main"}); err == nil {
+		t.Error("a branch was taken for a commit")
+	}
+}
+
+func TestSignedTags(t *testing.T) {
+	t.Parallel()
+	_, stranger := sshKey(t)
+	cases := map[string]struct {
+		why    string
+		verify string
+		change func(g *gitRepo)
+		want   string // of the problem; "": none
+	}{
+		"Signed": {"What git tag -s makes.", "signed-tags", func(g *gitRepo) { g.annotate("coredns/v2.0.0", g.last) }, ""},
+		"Lightweight": {"It is only a name of a commit that is signed.", "signed", func(g *gitRepo) {
+			g.tag("coredns/v2.0.0")
+		}, ""},
+		"LightweightRefused": {"The fleet wants its tags signed.", "signed-tags", func(g *gitRepo) {
+			g.tag("coredns/v2.0.0")
+		}, "tag coredns/v2.0.0 is lightweight, and fleet.yaml wants tags that are signed themselves"},
+		"LightweightUnsigned": {"A name of a commit that nobody signed.", "signed", func(g *gitRepo) {
+			sign := g.sign
+			g.sign = nil
+			g.ref("refs/tags/coredns/v2.0.0", g.object())
+			g.sign = sign
+		}, "of the lightweight tag coredns/v2.0.0 is not to be trusted: it is not signed"},
+		"Annotated": {"Who annotates can sign.", "signed", func(g *gitRepo) {
+			sign := g.sign
+			g.sign = nil
+			g.annotate("coredns/v2.0.0", g.last)
+			g.sign = sign
+		}, "tag coredns/v2.0.0 is not to be trusted: it is not signed"},
+		"Stranger": {"A key that is not trusted.", "signed", func(g *gitRepo) {
+			sign := g.sign
+			g.sign = stranger
+			g.annotate("coredns/v2.0.0", g.last)
+			g.sign = sign
+		}, "the key is not among the trusted keys"},
+		"Replayed": {"An old version's signed tag under a new version's name.", "signed", func(g *gitRepo) {
+			g.ref("refs/tags/coredns/v2.0.0", g.annotate("coredns/v1.5.0", g.last))
+		}, `it was made as tag "coredns/v1.5.0"`},
+		"OfAnother": {"A signed tag of another component.", "signed", func(g *gitRepo) {
+			g.ref("refs/tags/coredns/v2.0.0", g.annotate("web/v2.0.0", g.last))
+		}, `it was made as tag "web/v2.0.0"`},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g, keys, _ := signedRepo(t)
+			g.write("fleet.yaml", string(readFleetFile(g))+"verify: "+c.verify+"\n")
+			g.annotate("coredns/v1.0.0", g.last) // the other cluster's, signed
+			c.change(g)
+			g.write("clusters/a/coredns.yaml", "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: v2.0.0\n")
+			g.commit()
+			r, err := registry.Open(t.Context(), registry.Options{URL: g.path, CacheDir: t.TempDir(), TrustedKeys: []string{keys}})
+			fatal(t, err)
+			f := load(t, r, "")
+			a, b := f.Cluster("a").Delivery("coredns"), f.Cluster("b").Delivery("coredns")
+			if len(b.Problems) > 0 || b.Version == nil {
+				t.Errorf("%s: the other cluster's version is blocked, too: %v", c.why, b.Problems)
+			}
+			switch got := a.Problems.Error(); {
+			case c.want == "" && (got != "" || a.Version == nil):
+				t.Errorf("%s: %s", c.why, got)
+			case c.want != "" && (!strings.Contains(got, c.want) || a.Version != nil):
+				t.Errorf("%s: problems %q, version %v; want %q and none", c.why, got, a.Version, c.want)
+			}
+		})
+	}
+}
+
+// Who may push but not sign must not get to take a version's name.
+func TestUnsignedTagIsNotRemembered(t *testing.T) {
+	t.Parallel()
+	g, keys, sign := signedRepo(t)
+	opts := registry.Options{URL: g.path, CacheDir: t.TempDir(), TrustedKeys: []string{keys}}
+	good := g.last
+	g.sign = nil
+	g.annotate("coredns/v2.0.0", g.object())
+	g.sign = sign
+	r, err := registry.Open(t.Context(), opts)
+	fatal(t, err)
+	load(t, r, "")
+	g.annotate("coredns/v2.0.0", good)
+	g.write("clusters/a/coredns.yaml", "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: v2.0.0\n")
+	g.commit()
+	fatal(t, r.Fetch(t.Context()))
+	if err := load(t, r, "").Problems.Err(); err != nil {
+		t.Errorf("the good tag, after a bad one of the same name: %v", err)
+	}
+}
+
+func TestVerifyNeedsKeys(t *testing.T) {
+	t.Parallel()
+	g, keys, _ := signedRepo(t)
+	g.write("fleet.yaml", string(readFleetFile(g))+"verify: signed\n")
+	g.commit()
+	if _, err := open(t, g.path).Load(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "give --trusted-keys FILE") {
+		t.Errorf("loaded a signed repository without keys: %v", err)
+	}
+	for why, files := range map[string][]string{
+		"not there":      {filepath.Join(t.TempDir(), "none")},
+		"empty":          {keysFile(t, "# nobody yet\n")},
+		"one is damaged": {keys, keysFile(t, "x\n")},
+		"inside":         {filepath.Join(g.path, "config")},
+	} {
+		if _, err := registry.Open(t.Context(), registry.Options{URL: g.path, CacheDir: t.TempDir(), TrustedKeys: files}); err == nil {
+			t.Errorf("opened with trusted keys that are %s", why)
+		}
+	}
+}
+
+// A key that is taken out of the file counts no longer, without a restart.
+func TestKeyRemoved(t *testing.T) {
+	t.Parallel()
+	g, keys, _ := signedRepo(t)
+	r, err := registry.Open(t.Context(), registry.Options{URL: g.path, CacheDir: t.TempDir(), TrustedKeys: []string{keys}})
+	fatal(t, err)
+	load(t, r, "")
+	bob, _ := sshKey(t)
+	fatal(t, os.WriteFile(keys, []byte(allowed(bob, "")), 0o600))
+	if _, err := r.Load(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "not among the trusted keys") {
+		t.Errorf("loaded what a removed key signed: %v", err)
+	}
+	fatal(t, os.Remove(keys))
+	if _, err := r.Load(t.Context(), ""); err == nil || !strings.Contains(err.Error(), "read trusted keys") {
+		t.Errorf("loaded without the file of keys: %v", err)
+	}
+}
