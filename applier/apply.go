@@ -5,11 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -31,10 +31,6 @@ const (
 	pollInterval  = 250 * time.Millisecond
 )
 
-// ErrStale says that an object changed after the plan was made. Nothing of it
-// was overwritten: plan again.
-var ErrStale = errors.New("the object changed meanwhile")
-
 // Step is one finished write.
 type Step struct {
 	Component string
@@ -47,6 +43,8 @@ type Step struct {
 type Outcome struct {
 	// A replacement is a deletion and a creation.
 	Created, Updated, Deleted, Restored int
+	// Again is when to look again although nothing will tell; 0: no need.
+	Again time.Duration
 	// Health of the target objects, as the last answers show them.
 	Health []ObjectHealth
 }
@@ -60,6 +58,7 @@ type applying struct {
 
 	mu      sync.Mutex
 	objects map[differ.ID]RecordedObject // the record that will be written
+	before  map[differ.ID]RecordedObject // as it was
 	live    map[differ.ID]map[string]any
 	outcome Outcome
 }
@@ -88,6 +87,7 @@ func (c *Cluster) Apply(ctx context.Context, p *Prepared, o ApplyOptions) (Outco
 	for _, r := range p.record.Objects {
 		a.objects[r.ID] = r
 	}
+	a.before = maps.Clone(a.objects)
 	for i := range p.Plan.Changes {
 		a.live[p.Plan.Changes[i].ID] = p.Plan.Changes[i].Live
 	}
@@ -100,79 +100,43 @@ func (c *Cluster) Apply(ctx context.Context, p *Prepared, o ApplyOptions) (Outco
 }
 
 func (a *applying) run(ctx context.Context) error {
+	if err := a.fence(ctx); err != nil {
+		return err
+	}
 	if !a.Plan.Writes() && !a.recordStale() {
 		return nil // what is held waits, and costs nothing
 	}
 	if err := a.intend(ctx); err != nil {
 		return err
 	}
-	err := a.batches(ctx)
+	err := a.carryOut(ctx)
 	a.settleRecord()
-	if werr := a.writeFacts(ctx, err == nil); werr != nil {
-		return errors.Join(err, werr)
-	}
-	return err
-}
-
-// intend records what is about to be created, so that a killed process does
-// not forget it.
-func (a *applying) intend(ctx context.Context) error {
-	creates := a.Plan.Count(differ.OpCreate) + a.Plan.Count(differ.OpReplace)
-	if err := a.cluster.Prepare(ctx); err != nil {
-		return err
-	}
-	if creates == 0 {
-		return nil
-	}
-	key, err := a.cluster.key(ctx)
-	if err != nil {
-		return err
-	}
-	if !slices.Equal(key, a.policy.MaskKey) {
-		return fmt.Errorf("%w: the key of the record was made meanwhile", ErrStale)
-	}
-	for i := range a.Plan.Changes {
-		if ch := &a.Plan.Changes[i]; ch.Op == differ.OpCreate || ch.Op == differ.OpReplace {
-			a.objects[ch.ID] = RecordedObject{ID: ch.ID, APIVersion: ch.APIVersion, Content: ch.Record, Intended: true}
-		}
-	}
-	rec := a.record.Record
-	rec.Objects = a.inventory()
-	a.record, err = a.cluster.writeRecord(ctx, a.record, rec)
-	return stale(err)
-}
-
-func (a *applying) inventory() []RecordedObject {
-	return slices.SortedFunc(maps.Values(a.objects), func(x, y RecordedObject) int {
-		return differ.CompareIDs(x.ID, y.ID)
-	})
-}
-
-func stale(err error) error {
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("%w: %w", ErrStale, err)
-	}
-	return err
+	return errors.Join(err, a.writeFacts(ctx, err == nil))
 }
 
 // settleRecord takes in what needed no write in the cluster.
 func (a *applying) settleRecord() {
 	for i := range a.Plan.Changes {
 		ch := &a.Plan.Changes[i]
+		r := a.objects[ch.ID]
 		switch {
+		case ch.Op == differ.OpForget && r.Intent == IntentCreate && a.mayCome():
+			a.outcome.Again = inFlight
 		case ch.Op == differ.OpForget:
 			delete(a.objects, ch.ID)
-		case ch.Op == differ.OpNone && ch.RecordStale:
-			r := a.objects[ch.ID]
-			r.ID, r.APIVersion, r.Content, r.Intended = ch.ID, ch.APIVersion, ch.Record, false
-			r.UID, r.Normal = uidOf(ch.Live), ch.Normal
-			a.objects[ch.ID] = r
+		case ch.Op == differ.OpNone && (ch.RecordStale || r.Intent != "" && ch.State == differ.StateSynced):
+			a.objects[ch.ID] = RecordedObject{
+				ID: ch.ID, APIVersion: ch.APIVersion, UID: uidOf(ch.Live), Content: ch.Record, Normal: ch.Normal,
+			}
 		}
 	}
 }
 
-func uidOf(live map[string]any) string {
-	return string((&unstructured.Unstructured{Object: live}).GetUID())
+// mayCome reports whether a write that another session had begun may still come
+// through.
+func (a *applying) mayCome() bool {
+	at := a.Prepared.record.IntentsAt
+	return at != nil && a.now.Sub(*at) < inFlight
 }
 
 // writeFacts records what was done. The time to do so does not end with the
@@ -182,12 +146,18 @@ func (a *applying) writeFacts(ctx context.Context, whole bool) error {
 	defer cancel()
 	rec := a.record.Record
 	rec.Objects = a.inventory()
+	if !rec.open() {
+		rec.IntentsAt = nil
+	}
 	if whole && !a.stopped() {
 		w := a.want
 		if rec.TargetHash != w.Target.Hash || rec.Version != w.Version {
 			rec.History = a.history(rec.History)
 		}
 		rec.Version, rec.Tree, rec.Revision, rec.TargetHash = w.Version, w.Tree, w.Revision, w.Target.Hash
+	}
+	if reflect.DeepEqual(rec, a.record.Record) {
+		return nil
 	}
 	next, err := a.cluster.writeRecord(ctx, a.record, rec)
 	if err != nil {
@@ -207,6 +177,7 @@ func (a *applying) stopped() bool {
 func (a *applying) history(old []HistoryEntry) []HistoryEntry {
 	entry := HistoryEntry{
 		Number: 1, Time: a.now.UTC(), Version: a.want.Version, Revision: a.want.Revision, TargetHash: a.want.Target.Hash,
+		Epoch: a.cluster.epochOf(a.record), Writer: a.cluster.writer.Identity,
 		Created: a.outcome.Created, Updated: a.outcome.Updated, Deleted: a.outcome.Deleted,
 	}
 	if len(old) > 0 {
@@ -214,56 +185,6 @@ func (a *applying) history(old []HistoryEntry) []HistoryEntry {
 	}
 	out := append([]HistoryEntry{entry}, old...)
 	return out[:min(len(out), historyLength)]
-}
-
-// batches does one batch after another and stops behind the first that failed.
-func (a *applying) batches(ctx context.Context) error {
-	if err := a.namespace(ctx); err != nil {
-		return err
-	}
-	list := batches(&a.Plan)
-	for i, b := range list {
-		if i > 0 && b.wave > list[i-1].wave {
-			if err := a.waitHealthy(ctx, list[:i]); err != nil {
-				return err
-			}
-		}
-		if err := a.batch(ctx, b); err != nil {
-			return err
-		}
-		if b.phase == phaseCRD {
-			if err := a.establish(ctx, b.changes); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// namespace creates the component's namespace before anything in it.
-func (a *applying) namespace(ctx context.Context) error {
-	for i := range a.Plan.Changes {
-		c := &a.Plan.Changes[i]
-		if c.Op == differ.OpCreate && c.ID.Namespace == a.want.Namespace {
-			return a.cluster.ensureNamespace(ctx, a.want.Namespace)
-		}
-	}
-	return nil
-}
-
-func (a *applying) batch(ctx context.Context, b batch) error {
-	var g errgroup.Group
-	g.SetLimit(parallel)
-	errs := make([]error, len(b.changes))
-	for i, c := range b.changes {
-		g.Go(func() error {
-			errs[i] = a.one(ctx, c)
-			a.cluster.progress(Step{Component: a.want.Component, ID: c.ID, Op: c.Op, Err: errs[i]})
-			return nil
-		})
-	}
-	_ = g.Wait() // every error is in errs: all objects of a batch are tried
-	return errors.Join(errs...)
 }
 
 // one writes one object.

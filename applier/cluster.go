@@ -10,6 +10,8 @@ package applier
 
 import (
 	"context"
+	"crypto/rand"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -17,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/differ"
@@ -47,6 +50,10 @@ type Cluster struct {
 	reader    Reader
 	progress  func(Step)
 	limits    instanceLimits
+	writer    Writer
+	secrets   corev1client.SecretInterface // Keelson's own
+	// compressors are [gzip.Writer]s.
+	compressors sync.Pool
 
 	mu      sync.Mutex
 	records map[string]*record // by component, as last read or written
@@ -69,7 +76,23 @@ type Options struct {
 	Reader Reader
 	// Progress hears of each finished step; may be nil.
 	Progress func(Step)
+	// Writer is the session that writes; the zero Writer is a new one.
+	Writer Writer
 }
+
+// Writer is one session that writes to a cluster. Every component has one writer
+// at a time: a session takes it over with its first write of the component's
+// record, which begins a new epoch there.
+type Writer struct {
+	// Identity tells sessions apart; empty: by chance.
+	Identity string
+	// Confirm is asked before each takeover whether the session may; nil: it may.
+	// Its error should be [ErrDeposed] where another session was chosen.
+	Confirm func(context.Context) error
+}
+
+// ErrDeposed says that another session was chosen to write: this one must not.
+var ErrDeposed = errors.New("another writer was chosen")
 
 // New prepares a cluster; it makes no call.
 func New(o Options) (*Cluster, error) {
@@ -81,7 +104,15 @@ func New(o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", o.Name, err)
 	}
+	secrets, err := secretsClient(o.Config)
+	if err != nil {
+		return nil, fmt.Errorf("cluster %s: %w", o.Name, err)
+	}
+	if o.Writer.Identity == "" {
+		o.Writer.Identity = rand.Text()
+	}
 	c := &Cluster{
+		writer: o.Writer, secrets: secrets,
 		name: o.Name, dynamic: dyn, reader: o.Reader, progress: o.Progress,
 		discovery: newDiscoverer(disco, o.Schemas),
 		records:   map[string]*record{}, answers: map[differ.ID]answered{},

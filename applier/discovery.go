@@ -35,6 +35,8 @@ func (e *NotServedError) Error() string {
 
 func (e *NotServedError) Unwrap() error { return e.Unknown }
 
+func notServed(err error) (*NotServedError, bool) { return errors.AsType[*NotServedError](err) }
+
 // surface is what an API server serves, as discovery tells at one moment.
 type surface struct {
 	capabilities renderer.Capabilities

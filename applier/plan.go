@@ -82,11 +82,12 @@ type Prepared struct {
 // objects nor to its record.
 func (p *Prepared) Settled() bool { return p.Plan.Settled() && !p.recordStale() }
 
-// recordStale: every object is as wanted, and the record names something else.
+// recordStale: every object is as wanted, and the record names something else, or
+// has intents that are open no more.
 func (p *Prepared) recordStale() bool {
 	r := &p.record.Record
 	return !p.Plan.Differs() &&
-		(r.Version != p.want.Version || r.Tree != p.want.Tree || r.TargetHash != p.want.Target.Hash)
+		(r.Version != p.want.Version || r.Tree != p.want.Tree || r.TargetHash != p.want.Target.Hash || r.open())
 }
 
 // Plan says what applying would change. It writes nothing.
@@ -198,8 +199,8 @@ func statesOf(recorded []RecordedObject, target *renderer.Target) ([]differ.Stat
 		id, gvk := identify(o.Content)
 		s := differ.State{ID: id, Target: o}
 		// Whether an intended object was created is for its owners to tell.
-		if r := byID[id]; r != nil && !r.Intended {
-			s.Recorded, s.Normal = r.Content, r.Normal
+		if r := byID[id]; r != nil && r.Intent != IntentCreate && r.Intent != IntentReplace {
+			s.Recorded, s.Normal, s.Uncertain = r.Content, r.Normal, r.Intent == IntentUpdate
 		}
 		states = append(states, s)
 		versions[id] = gvk

@@ -85,10 +85,13 @@ func migrate(ctx context.Context, objects dynamic.ResourceInterface, c *differ.C
 }
 
 // send applies an object server-side. With a base the object is changed only if
-// it still is the base. That guard is what makes force safe; a create has none
-// and goes without force.
+// it still is the base; that guard is what makes force safe. Without one it is
+// created, and must not exist.
 func send(ctx context.Context, objects dynamic.ResourceInterface, patch map[string]any, base *unstructured.Unstructured, manager string) (*unstructured.Unstructured, error) {
 	body := Body(patch, base)
+	if base == nil {
+		body.SetResourceVersion(unwritten)
+	}
 	answer, err := objects.Apply(ctx, body.GetName(), body, metav1.ApplyOptions{FieldManager: manager, Force: base != nil})
 	if err != nil {
 		return nil, stale(err)

@@ -2,6 +2,7 @@ package applier_test
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -142,7 +143,12 @@ func (w *world) plan(want applier.Want) *applier.Prepared {
 func (w *world) apply(want applier.Want) *applier.Prepared {
 	w.t.Helper()
 	p := w.plan(want)
-	if _, err := w.cluster.Apply(w.t.Context(), p, applier.ApplyOptions{Now: time.Unix(1, 0)}); err != nil {
+	_, err := w.cluster.Apply(w.t.Context(), p, applier.ApplyOptions{Now: time.Unix(1, 0)})
+	if errors.Is(err, applier.ErrStale) { // taken over from a session that was cut off
+		p = w.plan(want)
+		_, err = w.cluster.Apply(w.t.Context(), p, applier.ApplyOptions{Now: time.Unix(1, 0)})
+	}
+	if err != nil {
 		w.t.Fatal(err)
 	}
 	return p

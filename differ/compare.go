@@ -28,6 +28,9 @@ type State struct {
 	Recorded map[string]any
 	// RecordedUID is the UID of the object that was applied; empty: not known.
 	RecordedUID string
+	// Uncertain says that a later apply was begun, and may have come through: what
+	// Keelson owns of the live object counts as recorded, too.
+	Uncertain bool
 	// Target is nil when the object is no longer rendered.
 	Target *renderer.Object
 	// Live is nil when the API server answered 404. It may come without
@@ -404,10 +407,12 @@ func stateOf(a Action) ObjectState {
 }
 
 // findRecorded replaces a record that was lost, or that is of another version
-// of the API, by what the fields that Keelson owns tell of it.
+// of the API, by what the fields that Keelson owns tell of it, and adds that to
+// one that may be behind.
 func (c *comparison) findRecorded() error {
 	lost := c.recorded == nil && c.live != nil
-	if !lost && (c.recorded == nil || c.recorded["apiVersion"] == c.target["apiVersion"]) {
+	behind := c.state.Uncertain && c.recorded != nil && c.live != nil && c.recorded["apiVersion"] == c.target["apiVersion"]
+	if !lost && !behind && (c.recorded == nil || c.recorded["apiVersion"] == c.target["apiVersion"]) {
 		return nil
 	}
 	if err := c.readOwners(); err != nil {
@@ -421,8 +426,12 @@ func (c *comparison) findRecorded() error {
 		c.change.Migrate = c.who.migrate()
 	}
 	c.rebuilt = true
-	fields := c.who.union(isApplied)
-	c.recorded, _ = carver{c.typ.Schema}.extract(c.typ.TypeRef, c.live, fields).(map[string]any)
+	carve, known := carver{c.typ.Schema}, any(nil)
+	if behind {
+		known = c.recorded
+	}
+	owned := carve.extract(c.typ.TypeRef, c.live, c.who.union(isApplied))
+	c.recorded, _ = carve.graft(c.typ.TypeRef, known, owned).(map[string]any)
 	return nil
 }
 

@@ -20,6 +20,9 @@ const (
 	LabelCluster = "keelson.io/cluster"
 	// AnnotationWave orders objects inside a component; default "0".
 	AnnotationWave = "keelson.io/wave"
+	// AnnotationEpoch marks an object that a new writer found in the middle of an
+	// old one's apply. It makes what the old one still sends stale.
+	AnnotationEpoch = "keelson.io/epoch"
 	// FieldManager owns every field that Keelson sets.
 	FieldManager = "keelson"
 	// Namespace of Keelson's own objects, in the hub and in target clusters.

@@ -29,9 +29,13 @@ const (
 	workers = 4
 	// settle collects the events of one change before it is looked at.
 	settle = 50 * time.Millisecond
-	// retryFirst and retryLast bound the wait after a failure.
+	// retryFirst and retryLast bound the wait after a failure that may pass.
 	retryFirst = 200 * time.Millisecond
 	retryLast  = 30 * time.Second
+	// refusedFirst and refusedLast bound the wait after a refusal: a webhook or
+	// rights may change, and nothing tells.
+	refusedFirst = 5 * time.Second
+	refusedLast  = 45 * time.Second
 	// publishLag is longer than an API server takes to publish the schema of a
 	// CRD that changed; until then it hands out the old one.
 	publishLag = 5 * time.Second
@@ -52,7 +56,8 @@ type agent struct {
 	// publish hears of every status that changed.
 	publish func(v1alpha1.DeliveryStatus)
 
-	queue workqueue.TypedRateLimitingInterface[string] // of component names
+	queue   workqueue.TypedRateLimitingInterface[string] // of component names
+	refused workqueue.TypedRateLimiter[string]           // of those that the API server refused
 
 	mu          sync.Mutex
 	fleet       *registry.Fleet
@@ -78,6 +83,7 @@ func newAgent(name string, c *Controller) *agent {
 		statuses: map[string]v1alpha1.DeliveryStatus{},
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)),
+		refused: workqueue.NewTypedItemExponentialFailureRateLimiter[string](refusedFirst, refusedLast),
 	}
 	a.connect = func(ctx context.Context) (*rest.Config, error) {
 		a.mu.Lock()
@@ -265,13 +271,28 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	if result.planned && status.Health == v1alpha1.HealthProgressing {
 		a.queue.AddAfter(component, result.timeout+time.Second) // nothing else would tell that it takes too long
 	}
-	switch {
+	if err != nil && !errors.Is(err, applier.ErrStale) {
+		a.log.Warn("delivery failed", "component", component, "error", result.secrets.Redact(err.Error()))
+	}
+	a.again(component, result.outcome.Again, err)
+}
+
+// again queues a component once more, where that may help and nothing else would.
+func (a *agent) again(component string, after time.Duration, err error) {
+	if err == nil || !applier.Refused(err) {
+		a.refused.Forget(component)
+	}
+	switch wait := applier.RetryAfter(err); {
 	case err == nil:
 		a.queue.Forget(component)
-	case errors.Is(err, applier.ErrStale):
-		a.queue.AddRateLimited(component) // plan again; nothing is wrong
+		if after > 0 {
+			a.queue.AddAfter(component, after)
+		}
+	case applier.Refused(err):
+		a.queue.AddAfter(component, a.refused.When(component))
+	case wait > 0:
+		a.queue.AddAfter(component, min(wait, retryLast))
 	default:
-		a.log.Warn("delivery failed", "component", component, "error", result.secrets.Redact(err.Error()))
 		a.queue.AddRateLimited(component)
 	}
 }

@@ -1,0 +1,81 @@
+package applier
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+// ErrStale says that an object changed after the plan was made. Nothing of it
+// was overwritten: plan again.
+var ErrStale = errors.New("the object changed meanwhile")
+
+// TerminatingError says that a namespace is being deleted, so that nothing can be
+// created in it. It passes.
+type TerminatingError struct{ Namespace string }
+
+func (e *TerminatingError) Error() string {
+	return fmt.Sprintf("Namespace %s is being deleted; what belongs there is created when it is gone", e.Namespace)
+}
+
+// Refused reports whether an API server understood a request and will not do it:
+// asking again changes nothing until somebody changes the object, a webhook or
+// rights. Of several errors every one has to be a refusal.
+func Refused(err error) bool {
+	if many, ok := errors.AsType[joined](err); ok {
+		return !slices.ContainsFunc(many.Unwrap(), func(one error) bool { return !Refused(one) })
+	}
+	if errors.As(err, new(*TerminatingError)) || errors.Is(err, ErrStale) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return false
+	}
+	switch statusOf(err) {
+	case http.StatusBadRequest, http.StatusForbidden, http.StatusMethodNotAllowed, http.StatusNotAcceptable,
+		http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
+		return true
+	}
+	return false
+}
+
+// joined is what [errors.Join] makes, and fmt.Errorf with several errors.
+type joined interface {
+	error
+	Unwrap() []error
+}
+
+// RetryAfter is how long an API server asked to be left alone; 0: it did not.
+func RetryAfter(err error) time.Duration {
+	seconds, ok := apierrors.SuggestsClientDelay(err)
+	if !ok {
+		return 0
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+// statusOf is the HTTP status that an API server answered with; 0: none did.
+func statusOf(err error) int32 {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return 0
+	}
+	return status.Status().Code
+}
+
+// unanswered reports whether a write may have come through although it failed:
+// nobody answered, or with an error of the server, which may come from behind
+// the write. Too many requests are turned away before.
+func unanswered(err error) bool {
+	code := statusOf(err)
+	return code == 0 || code >= http.StatusInternalServerError
+}
+
+func stale(err error) error {
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("%w: %w", ErrStale, err)
+	}
+	return err
+}

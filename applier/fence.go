@@ -1,0 +1,96 @@
+package applier
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/differ"
+)
+
+// epochManager owns the annotation of the fence, and nothing else.
+const epochManager = v1alpha1.FieldManager + "-epoch"
+
+// inFlight is longer than any request of another session can be on its way: they
+// end after half a minute, and an API server's own limit is one.
+const inFlight = 2 * time.Minute
+
+// unwritten is the resourceVersion that no object ever has: server-side apply
+// with it creates an object, or fails when there is one.
+const unwritten = "1"
+
+// fence takes a component over that another session left in the middle of an
+// apply. That session may be alive and have writes on their way. Its record
+// can't be written any more; every object that it was about to write gets a new
+// resourceVersion, which those writes don't have, and what it was about to create
+// stays in the inventory. So [ErrStale] is the answer when that is done.
+func (a *applying) fence(ctx context.Context) error {
+	rec := a.record.Record
+	if rec.Writer == a.cluster.writer.Identity || !rec.open() {
+		return nil
+	}
+	var err error
+	if a.record, err = a.cluster.writeRecord(ctx, a.record, rec); err != nil {
+		return stale(err)
+	}
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(parallel)
+	for _, o := range rec.Objects {
+		if o.Intent != "" {
+			g.Go(func() error { return a.cluster.touch(gctx, o.ID, o.APIVersion, a.record.Epoch) })
+		}
+	}
+	if err := g.Wait(); err != nil {
+		return fmt.Errorf("take over from writer %s: %w", rec.Writer, err)
+	}
+	return fmt.Errorf("%w: the component was taken over from writer %s, in epoch %d", ErrStale, rec.Writer, a.record.Epoch)
+}
+
+// touch gives an object, if it exists, a new resourceVersion.
+func (c *Cluster) touch(ctx context.Context, id differ.ID, apiVersion string, epoch int64) error {
+	s, err := c.discovery.surface(ctx)
+	if err != nil {
+		return err
+	}
+	m, err := s.mapping(schema.FromAPIVersionAndKind(apiVersion, id.Kind))
+	if err != nil {
+		if gone, ok := notServed(err); ok && gone.Unknown == nil {
+			return nil // its CRD is gone or not there yet: no write can reach it
+		}
+		return fmt.Errorf("%s: %w", id, err)
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"annotations": map[string]any{v1alpha1.AnnotationEpoch: strconv.FormatInt(epoch, 10)},
+	}})
+	if err != nil {
+		return fmt.Errorf("encode: %w", err)
+	}
+	answer, err := c.resource(m, id).Patch(ctx, id.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: epochManager})
+	if apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("annotate %s with its epoch: %w", id, withheld(id, err))
+	}
+	c.reader.Wrote(id, answer.Object)
+	return nil
+}
+
+func (c *Cluster) confirm(ctx context.Context) error {
+	if c.writer.Confirm == nil {
+		return nil
+	}
+	if err := c.writer.Confirm(ctx); err != nil {
+		return fmt.Errorf("take over: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,330 @@
+package applier
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+const (
+	recordPrefix = "record-"
+	recordLabel  = "keelson.io/record"      // of a record's Secret; its value is the component
+	partLabel    = "keelson.io/record-part" // of the Secrets that a large record continues in
+	// recordFormat 2 has epochs and intents. Format 1 knew objects that were about
+	// to be created, as intended; it is read, and written as 2.
+	recordFormat = 2
+	// secretSize keeps a Secret under the API server's 1 MiB with room for its
+	// metadata.
+	secretSize = 1000 << 10
+	// recordLimit bounds what a record unpacks to, and recordParts how many Secrets
+	// it takes: it is read from a cluster.
+	recordLimit = 256 << 20
+	recordParts = 64
+)
+
+// The keys of a record's Secret: one of the first two.
+const (
+	keyRecord = "record" // the packed record
+	keyParts  = "parts"  // the names of the Secrets that hold it, as JSON
+	keyPart   = "part"   // of these
+)
+
+// secretsClient reads and writes Keelson's own Secrets, in the encoding that
+// costs an API server least.
+func secretsClient(config *rest.Config) (corev1client.SecretInterface, error) {
+	config = rest.CopyConfig(config)
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	c, err := corev1client.NewForConfig(config)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the caller names the cluster
+	}
+	return c.Secrets(v1alpha1.Namespace), nil
+}
+
+// listRecords reads the records of all components, and remembers them.
+func (c *Cluster) listRecords(ctx context.Context) ([]string, error) {
+	var names []string
+	for next := ""; ; {
+		page, err := c.secrets.List(ctx, metav1.ListOptions{LabelSelector: recordLabel, Limit: 100, Continue: next})
+		if err != nil {
+			return nil, fmt.Errorf("list records: %w", err)
+		}
+		for i := range page.Items {
+			s := &page.Items[i]
+			component := s.Labels[recordLabel]
+			if s.Name != recordPrefix+component {
+				continue // not one of Keelson's
+			}
+			names = append(names, component)
+			if r, err := c.decodeRecord(ctx, component, s); err == nil { // else whoever asks for it hears why
+				c.remember(r)
+			}
+		}
+		if next = page.Continue; next == "" {
+			slices.Sort(names)
+			return names, nil
+		}
+	}
+}
+
+func (c *Cluster) fetchRecord(ctx context.Context, component string) (*record, error) {
+	s, err := c.getSecret(ctx, recordPrefix+component)
+	if err != nil {
+		return nil, err
+	}
+	if s == nil {
+		return &record{Record: Record{Format: recordFormat, Component: component}}, nil
+	}
+	return c.decodeRecord(ctx, component, s)
+}
+
+func (c *Cluster) decodeRecord(ctx context.Context, component string, s *corev1.Secret) (*record, error) {
+	packed, parts, err := c.join(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	r := &record{Record: Record{Component: component}, version: s.ResourceVersion, parts: parts}
+	if err := unpack(packed, &r.Record); err != nil {
+		return nil, fmt.Errorf("decode Secret %s/%s: %w", s.Namespace, s.Name, err)
+	}
+	return r, nil
+}
+
+// join reads the Secrets that a record is split into.
+func (c *Cluster) join(ctx context.Context, head *corev1.Secret) (packed []byte, parts []string, err error) {
+	if len(head.Data[keyParts]) == 0 {
+		return head.Data[keyRecord], nil, nil
+	}
+	if err := json.Unmarshal(head.Data[keyParts], &parts); err != nil {
+		return nil, nil, fmt.Errorf("decode the parts of Secret %s: %w", head.Name, err)
+	}
+	if len(parts) > recordParts {
+		return nil, nil, fmt.Errorf("the Secret %s names %d parts, more than %d", head.Name, len(parts), recordParts)
+	}
+	for _, name := range parts {
+		s, err := c.getSecret(ctx, name)
+		if err != nil {
+			return nil, nil, err
+		}
+		if s == nil {
+			return nil, nil, fmt.Errorf("the Secret %s/%s, a part of the record, is missing", v1alpha1.Namespace, name)
+		}
+		packed = append(packed, s.Data[keyPart]...)
+	}
+	return packed, parts, nil
+}
+
+// getSecret returns one of Keelson's own Secrets, or nil when there is none.
+func (c *Cluster) getSecret(ctx context.Context, name string) (*corev1.Secret, error) {
+	s, err := c.secrets.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read Secret %s/%s: %w", v1alpha1.Namespace, name, err)
+	}
+	return s, nil
+}
+
+// writeRecord replaces the record in the cluster. A session's first write takes
+// the component over, if it may. A conflict means that somebody else writes, too.
+func (c *Cluster) writeRecord(ctx context.Context, old *record, content Record) (*record, error) {
+	next, err := c.replaceRecord(ctx, old, content)
+	if err != nil {
+		c.forgetRecord(content.Component)
+		return nil, fmt.Errorf("cluster %s: record of %s: %w", c.name, content.Component, err)
+	}
+	c.remember(next)
+	if err := c.sweepParts(ctx, old, next); err != nil {
+		return nil, fmt.Errorf("cluster %s: old parts of the record of %s: %w", c.name, content.Component, err)
+	}
+	return next, nil
+}
+
+func (c *Cluster) replaceRecord(ctx context.Context, old *record, content Record) (*record, error) {
+	content.Format, content.Epoch, content.Writer = recordFormat, c.epochOf(old), c.writer.Identity
+	if old.Writer != c.writer.Identity {
+		if err := c.confirm(ctx); err != nil {
+			return nil, err
+		}
+	}
+	packed, err := c.pack(content)
+	if err != nil {
+		return nil, err
+	}
+	head := corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: recordPrefix + content.Component, Namespace: v1alpha1.Namespace, ResourceVersion: old.version,
+			Labels: map[string]string{recordLabel: content.Component},
+		},
+		Type: "keelson.io/record", Data: map[string][]byte{keyRecord: packed},
+	}
+	var parts []string
+	if len(packed) > secretSize {
+		if parts, err = c.writeParts(ctx, content.Component, packed); err != nil {
+			return nil, err
+		}
+		names, err := json.Marshal(parts)
+		if err != nil {
+			return nil, fmt.Errorf("encode the names of parts: %w", err)
+		}
+		head.Data = map[string][]byte{keyParts: names}
+	}
+	version, err := c.writeSecret(ctx, &head)
+	if err != nil {
+		return nil, err
+	}
+	return &record{Record: content, version: version, parts: parts}, nil
+}
+
+// epochOf is the epoch in which this session writes the record.
+func (c *Cluster) epochOf(r *record) int64 {
+	if r.Writer == c.writer.Identity {
+		return r.Epoch
+	}
+	return r.Epoch + 1
+}
+
+// writeParts writes the Secrets of a large record. They are named by their
+// content and never change, so that the one write of the head replaces them all.
+func (c *Cluster) writeParts(ctx context.Context, component string, packed []byte) ([]string, error) {
+	chunks := slices.Collect(slices.Chunk(packed, secretSize))
+	if len(chunks) > recordParts {
+		return nil, fmt.Errorf("the record takes %d bytes, more than fit into %d Secrets: split the component", len(packed), recordParts)
+	}
+	sum, immutable := sha256.Sum256(packed), true
+	var names []string
+	for i, chunk := range chunks {
+		s := corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{
+				Name:      fmt.Sprintf("%s%s.%s.%d", recordPrefix, component, hex.EncodeToString(sum[:8]), i),
+				Namespace: v1alpha1.Namespace, Labels: map[string]string{partLabel: component},
+			},
+			Type: "keelson.io/record-part", Immutable: &immutable, Data: map[string][]byte{keyPart: chunk},
+		}
+		if _, err := c.writeSecret(ctx, &s); err != nil && !apierrors.IsAlreadyExists(err) {
+			return nil, err
+		}
+		names = append(names, s.Name)
+	}
+	return names, nil
+}
+
+// sweepParts deletes the Secrets that a record was split into before, also by a
+// process that was killed.
+func (c *Cluster) sweepParts(ctx context.Context, old, next *record) error {
+	if len(old.parts) == 0 && len(next.parts) == 0 {
+		return nil
+	}
+	list, err := c.secrets.List(ctx, metav1.ListOptions{LabelSelector: partLabel + "=" + next.Component})
+	if err != nil {
+		return fmt.Errorf("list: %w", err)
+	}
+	var errs []error
+	for i := range list.Items {
+		s := &list.Items[i]
+		if slices.Contains(next.parts, s.Name) {
+			continue
+		}
+		err := c.secrets.Delete(ctx, s.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &s.UID}})
+		if err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("delete Secret %s/%s: %w", s.Namespace, s.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// writeSecret creates the Secret, or replaces the one with its resourceVersion.
+func (c *Cluster) writeSecret(ctx context.Context, s *corev1.Secret) (version string, err error) {
+	var answer *corev1.Secret
+	if s.ResourceVersion != "" {
+		answer, err = c.secrets.Update(ctx, s, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
+	} else {
+		answer, err = c.secrets.Create(ctx, s, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+	}
+	if err != nil {
+		return "", fmt.Errorf("write Secret %s/%s: %w", s.Namespace, s.Name, err)
+	}
+	return answer.ResourceVersion, nil
+}
+
+// pack encodes and compresses a record. Compressors are large and used again.
+func (c *Cluster) pack(r Record) ([]byte, error) {
+	z, _ := c.compressors.Get().(*gzip.Writer)
+	if z == nil {
+		z = gzip.NewWriter(nil)
+	}
+	defer c.compressors.Put(z)
+	var b bytes.Buffer
+	z.Reset(&b)
+	if err := json.NewEncoder(z).Encode(r); err != nil {
+		return nil, fmt.Errorf("encode record: %w", err)
+	}
+	if err := z.Close(); err != nil {
+		return nil, fmt.Errorf("compress record: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// unpack decodes a record of this format or an older one.
+func unpack(data []byte, into *Record) error {
+	z, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return fmt.Errorf("decompress: %w", err)
+	}
+	plain, err := io.ReadAll(io.LimitReader(z, recordLimit+1))
+	if err != nil {
+		return fmt.Errorf("decompress: %w", err)
+	}
+	if len(plain) > recordLimit {
+		return fmt.Errorf("unpacks to more than %d bytes", recordLimit)
+	}
+	// Numbers must come out as an API server's do: whole ones as int64.
+	var u struct {
+		*Record
+		Objects []struct {
+			RecordedObject
+			Content  json.RawMessage `json:"content"`
+			Intended bool            `json:"intended"` // of format 1
+		} `json:"objects"`
+	}
+	u.Record = into
+	if err := json.Unmarshal(plain, &u); err != nil {
+		return fmt.Errorf("decode: %w", err)
+	}
+	if into.Format < 1 || into.Format > recordFormat {
+		return fmt.Errorf("the record has format %d, and this version of Keelson knows 1 to %d: upgrade Keelson", into.Format, recordFormat)
+	}
+	into.Format = recordFormat
+	into.Objects = make([]RecordedObject, len(u.Objects))
+	for i, o := range u.Objects {
+		into.Objects[i] = o.RecordedObject
+		content := &unstructured.Unstructured{}
+		if err := content.UnmarshalJSON(o.Content); err != nil {
+			return fmt.Errorf("decode %s: %w", o.ID, err)
+		}
+		into.Objects[i].Content = content.Object
+		if o.Intended {
+			into.Objects[i].Intent = IntentCreate
+		}
+	}
+	return nil
+}

@@ -1,0 +1,170 @@
+package applier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/keelson-io/keelson/differ"
+)
+
+// step is one part of an apply. Steps are carried out in order; the first that
+// fails ends the apply.
+type step struct {
+	name string
+	run  func(context.Context) error
+	// checkpoint has what was done until now recorded first: the step may take
+	// long.
+	checkpoint bool
+}
+
+// steps are the way to the target: by wave, inside a wave by phase; deletions come
+// last.
+func (a *applying) steps() []step {
+	var out []step
+	if a.createsInNamespace() {
+		out = append(out, step{name: "namespace", run: func(ctx context.Context) error {
+			return a.cluster.ensureNamespace(ctx, a.want.Namespace)
+		}})
+	}
+	list := batches(&a.Plan)
+	for i, b := range list {
+		if i > 0 && b.wave > list[i-1].wave {
+			out = append(out, step{name: fmt.Sprintf("health before wave %d", b.wave), checkpoint: true, run: func(ctx context.Context) error {
+				return a.waitHealthy(ctx, list[:i])
+			}})
+		}
+		out = append(out, step{name: fmt.Sprintf("wave %d, phase %d", b.wave, b.phase), run: func(ctx context.Context) error {
+			return a.batch(ctx, b)
+		}})
+		if b.phase == phaseCRD {
+			out = append(out, step{name: "establish", run: func(ctx context.Context) error { return a.establish(ctx, b.changes) }})
+		}
+	}
+	return out
+}
+
+func (a *applying) createsInNamespace() bool {
+	return slices.ContainsFunc(a.Plan.Changes, func(c differ.Change) bool {
+		return c.Op == differ.OpCreate && c.ID.Namespace == a.want.Namespace
+	})
+}
+
+// carryOut does one step after another.
+func (a *applying) carryOut(ctx context.Context) error {
+	for _, s := range a.steps() {
+		if s.checkpoint {
+			if err := a.writeFacts(ctx, false); err != nil {
+				return err
+			}
+		}
+		if err := s.run(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// intend records all that is about to be done, so that neither a killed process
+// forgets it nor the next writer.
+func (a *applying) intend(ctx context.Context) error {
+	if err := a.cluster.Prepare(ctx); err != nil {
+		return err
+	}
+	intents := 0
+	for i := range a.Plan.Changes {
+		ch := &a.Plan.Changes[i]
+		r, intent := a.objects[ch.ID], intentOf(ch.Op)
+		switch intent {
+		case "":
+			continue
+		case IntentCreate, IntentReplace:
+			r = RecordedObject{ID: ch.ID, APIVersion: ch.APIVersion, Content: ch.Record}
+		case IntentUpdate:
+			if r.Content == nil { // adopted: nothing was applied yet
+				r = RecordedObject{ID: ch.ID, APIVersion: ch.APIVersion, UID: uidOf(ch.Live), Content: ch.Record}
+				intent = IntentCreate
+			}
+		case IntentDelete:
+		}
+		r.Intent = intent
+		a.objects[ch.ID] = r
+		intents++
+	}
+	if intents == 0 {
+		return nil
+	}
+	key, err := a.cluster.key(ctx)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(key, a.policy.MaskKey) {
+		return fmt.Errorf("%w: the key of the record was made meanwhile", ErrStale)
+	}
+	now := a.now.UTC()
+	rec := a.record.Record
+	rec.Objects, rec.IntentsAt = a.inventory(), &now
+	a.record, err = a.cluster.writeRecord(ctx, a.record, rec)
+	return stale(err)
+}
+
+func intentOf(op differ.Op) Intent {
+	switch op {
+	case differ.OpCreate:
+		return IntentCreate
+	case differ.OpUpdate:
+		return IntentUpdate
+	case differ.OpReplace:
+		return IntentReplace
+	case differ.OpDelete:
+		return IntentDelete
+	case differ.OpNone, differ.OpForget:
+	}
+	return ""
+}
+
+func (a *applying) batch(ctx context.Context, b batch) error {
+	var g errgroup.Group
+	g.SetLimit(parallel)
+	errs := make([]error, len(b.changes))
+	for i, c := range b.changes {
+		g.Go(func() error {
+			errs[i] = a.one(ctx, c)
+			if errs[i] != nil && !unanswered(errs[i]) {
+				a.undone(c.ID)
+			}
+			a.cluster.progress(Step{Component: a.want.Component, ID: c.ID, Op: c.Op, Err: errs[i]})
+			return nil
+		})
+	}
+	_ = g.Wait() // every error is in errs: all objects of a batch are tried
+	return errors.Join(errs...)
+}
+
+// undone takes back the intent of a write that was refused for certain.
+func (a *applying) undone(id differ.ID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if before, ok := a.before[id]; ok {
+		a.objects[id] = before
+	} else {
+		delete(a.objects, id)
+	}
+}
+
+func (a *applying) inventory() []RecordedObject {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.SortedFunc(maps.Values(a.objects), func(x, y RecordedObject) int {
+		return differ.CompareIDs(x.ID, y.ID)
+	})
+}
+
+func uidOf(live map[string]any) string {
+	return string((&unstructured.Unstructured{Object: live}).GetUID())
+}
