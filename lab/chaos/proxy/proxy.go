@@ -1,0 +1,293 @@
+// Package proxy stands in front of an API server and makes the faults that
+// networks and busy API servers make.
+//
+// Clients reach it by TLS, over HTTP/2 or HTTP/1.1, with a kubeconfig of its
+// own for each user; it forwards with that user's own credentials, so that
+// audit logs tell users apart as ever. What happens to a request, a function
+// decides: it sees the request parsed and returns a [Verdict]. Without a
+// function everything passes, watches stream, and nothing is changed.
+//
+// What the proxy can't do: hold back single packets. Its faults are those of
+// requests, answers and connections.
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/keelson-io/keelson/lab/pki"
+)
+
+// Options say what a proxy stands in front of.
+type Options struct {
+	// Upstream is how each user reaches the API server; all name the same one.
+	Upstream map[string]*rest.Config
+	// Listen is the address; empty: any free port of loopback.
+	Listen string
+	// HTTP1 leaves clients no HTTP/2, so that each request that is under way
+	// has a connection of its own.
+	HTTP1 bool
+}
+
+// Proxy is a running proxy. It is safe for concurrent use.
+type Proxy struct {
+	address   string
+	authority *pki.Authority
+	upstream  map[string]*upstream // by user
+	server    *http.Server
+	served    chan struct{} // closed when the server has ended
+	closing   chan struct{} // closed when the proxy is
+
+	decide atomic.Pointer[func(Request) Verdict]
+
+	mu     sync.Mutex
+	seen   map[kindOfRequest]int // how many requests of a kind came
+	counts map[Fault]int
+	closed bool
+}
+
+// upstream is the API server as one user reaches it.
+type upstream struct {
+	target    *url.URL
+	transport http.RoundTripper
+}
+
+// New starts a proxy; [Proxy.Close] ends it. It makes no call to the API server.
+func New(ctx context.Context, o Options) (*Proxy, error) {
+	p := &Proxy{
+		upstream: map[string]*upstream{}, served: make(chan struct{}), closing: make(chan struct{}),
+		seen: map[kindOfRequest]int{}, counts: map[Fault]int{},
+	}
+	for user, config := range o.Upstream {
+		u, err := newUpstream(config)
+		if err != nil {
+			return nil, fmt.Errorf("fault proxy: the way to the API server of %s: %w", user, err)
+		}
+		p.upstream[user] = u
+	}
+	serving, err := p.certificates()
+	if err != nil {
+		return nil, err
+	}
+	address := o.Listen
+	if address == "" {
+		address = "127.0.0.1:0"
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("fault proxy: %w", err)
+	}
+	p.address = listener.Addr().String()
+	p.server = &http.Server{
+		Handler:           http.HandlerFunc(p.serve),
+		TLSConfig:         serving,
+		ReadHeaderTimeout: time.Minute,
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, connectionKey{}, c)
+		},
+		// It would tell of each connection that was cut.
+		ErrorLog: log.New(nothing{}, "", 0),
+	}
+	if o.HTTP1 {
+		p.server.Protocols = new(http.Protocols)
+		p.server.Protocols.SetHTTP1(true)
+	}
+	go func() {
+		defer close(p.served)
+		_ = p.server.ServeTLS(listener, "", "") // ends with Close
+	}()
+	return p, nil
+}
+
+type nothing struct{}
+
+func (nothing) Write(b []byte) (int, error) { return len(b), nil }
+
+func newUpstream(config *rest.Config) (*upstream, error) {
+	target, _, err := rest.DefaultServerUrlFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("its address: %w", err)
+	}
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("its credentials: %w", err)
+	}
+	return &upstream{target: target, transport: transport}, nil
+}
+
+// certificates makes what the proxy is known by, and what it knows users by.
+func (p *Proxy) certificates() (*tls.Config, error) {
+	now := time.Now()
+	var err error
+	if p.authority, err = pki.NewAuthority("fault-proxy", now); err != nil {
+		return nil, err
+	}
+	pair, err := p.authority.Issue(pki.Subject{Name: "fault-proxy", Hosts: []string{"127.0.0.1", "localhost"}}, now)
+	if err != nil {
+		return nil, err
+	}
+	own, err := tls.X509KeyPair(pair.Cert, pair.Key)
+	if err != nil {
+		return nil, fmt.Errorf("fault proxy: its certificate: %w", err)
+	}
+	users := x509.NewCertPool()
+	users.AppendCertsFromPEM(p.authority.Cert)
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{own},
+		ClientCAs: users, ClientAuth: tls.RequireAndVerifyClientCert,
+	}, nil
+}
+
+// Address is the host and port that the proxy listens on.
+func (p *Proxy) Address() string { return p.address }
+
+// Kubeconfig is a kubeconfig file with which a user of [Options] reaches the
+// API server through the proxy.
+func (p *Proxy) Kubeconfig(user string) ([]byte, error) {
+	if p.upstream[user] == nil {
+		return nil, fmt.Errorf("fault proxy: no user %q; there are %v", user, slices.Sorted(maps.Keys(p.upstream)))
+	}
+	pair, err := p.authority.Issue(pki.Subject{Name: user}, time.Now())
+	if err != nil {
+		return nil, err
+	}
+	return pki.Kubeconfig("fault-proxy", "https://"+p.address, user, p.authority.Cert, pair)
+}
+
+// Use makes a function decide about every request from now on; nil lets all
+// pass. It is called for several requests at once, before each is forwarded.
+// What is under way goes on as it was decided.
+func (p *Proxy) Use(decide func(Request) Verdict) {
+	if decide == nil {
+		p.decide.Store(nil)
+		return
+	}
+	p.decide.Store(&decide)
+}
+
+// Counts returns how many faults were made, by kind; [Pass] counts the others.
+func (p *Proxy) Counts() map[Fault]int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.counts)
+}
+
+// Close ends the proxy and every connection; what hangs is let go.
+func (p *Proxy) Close() error {
+	p.mu.Lock()
+	first := !p.closed
+	p.closed = true
+	p.mu.Unlock()
+	if first {
+		close(p.closing)
+	}
+	err := p.server.Close()
+	<-p.served
+	if err != nil {
+		return fmt.Errorf("fault proxy: %w", err)
+	}
+	return nil
+}
+
+// serve carries out one request. It panics with [http.ErrAbortHandler] where
+// the client must see the answer break off: that is how a handler tells its
+// server so.
+func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
+	user := r.TLS.PeerCertificates[0].Subject.CommonName // verified by the handshake
+	to := p.upstream[user]
+	if to == nil {
+		http.Error(w, "the fault proxy knows no user "+user, http.StatusUnauthorized)
+		return
+	}
+	request := p.number(parse(r, user))
+	verdict := Verdict{}
+	if decide := p.decide.Load(); decide != nil {
+		verdict = (*decide)(request)
+	}
+	p.mu.Lock()
+	p.counts[verdict.Fault]++
+	p.mu.Unlock()
+	e := &exchange{proxy: p, request: request, verdict: verdict, to: to}
+	e.carryOut(w, r)
+}
+
+// number says the how manieth of its kind a request is.
+func (p *Proxy) number(r Request) Request {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen[r.kind()]++
+	r.N = p.seen[r.kind()]
+	return r
+}
+
+// forward sends the request on and streams the answer back.
+func (e *exchange) forward(w http.ResponseWriter, r *http.Request) {
+	if e.verdict.Fault == DropAnswer {
+		// It must be committed, though the client may give up first.
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			panic(http.ErrAbortHandler) // it gave up already
+		}
+		// A context that can't end at all would have the reverse proxy look out
+		// for the client's end by other means.
+		ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
+		defer cancel()
+		r = r.WithContext(ctx)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+	}
+	if e.verdict.Before != nil {
+		e.verdict.Before()
+	}
+	ctx := r.Context()
+	(&httputil.ReverseProxy{
+		Transport: e.to.transport,
+		Rewrite: func(pr *httputil.ProxyRequest) {
+			pr.SetURL(e.to.target)
+			pr.Out.Header.Del("Authorization") // the transport adds the user's own
+			if _, ok := pr.In.Header["User-Agent"]; !ok {
+				pr.Out.Header.Set("User-Agent", "")
+			}
+		},
+		ModifyResponse: func(answer *http.Response) error { return e.answered(ctx, answer) },
+		FlushInterval:  -1,
+		ErrorLog:       log.New(nothing{}, "", 0),
+		// The API server is down, or the fault is that its answer is lost.
+		ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+	}).ServeHTTP(w, r)
+}
+
+// errLost makes the answer break off.
+var errLost = errors.New("the fault proxy lost it")
+
+// connectionKey finds the client's connection in a request's context.
+type connectionKey struct{}
+
+// reset cuts the client's whole connection, as a broken network path does:
+// with HTTP/2 every request on it is lost.
+func reset(ctx context.Context) {
+	c, _ := ctx.Value(connectionKey{}).(*tls.Conn)
+	if c == nil {
+		return
+	}
+	if tcp, ok := c.NetConn().(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // RST and not FIN; if it fails, the cut is a FIN
+		_ = tcp.Close()
+	}
+}

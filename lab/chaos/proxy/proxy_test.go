@@ -1,0 +1,456 @@
+package proxy_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/keelson-io/keelson/lab/audit"
+	"github.com/keelson-io/keelson/lab/binaries"
+	"github.com/keelson-io/keelson/lab/chaos/proxy"
+	"github.com/keelson-io/keelson/lab/cluster"
+)
+
+const name = "proxied"
+
+// TestProxy runs every fault against a real API server, over HTTP/2 and HTTP/1.1.
+func TestProxy(t *testing.T) {
+	if testing.Short() || os.Getenv("KUBEBUILDER_ASSETS") == "" {
+		t.Skip("runs a cluster: needs KUBEBUILDER_ASSETS, which make test sets, and no -short")
+	}
+	set, err := binaries.Find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lab := &cluster.Lab{Dir: filepath.Join(t.TempDir(), "clusters")}
+	t.Cleanup(func() {
+		if err := lab.Down(context.WithoutCancel(t.Context()), name); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := lab.Up(t.Context(), name, cluster.Change{ControlPlaneOnly: new(true)}, set); err != nil {
+		t.Fatal(err)
+	}
+	upstream := map[string]*rest.Config{}
+	for _, user := range []string{cluster.Admin, cluster.Keelson} {
+		path, err := lab.Kubeconfig(name, user)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if upstream[user], err = clientcmd.BuildConfigFromFlags("", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	direct, err := kubernetes.NewForConfig(upstream[cluster.Admin])
+	if err != nil {
+		t.Fatal(err)
+	}
+	log, err := lab.AuditLog(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for protocol, http1 := range map[string]bool{"HTTP2": false, "HTTP1": true} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			p, err := proxy.New(t.Context(), proxy.Options{Upstream: upstream, HTTP1: http1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := p.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+			s := &scene{proxy: p, direct: direct, log: log, prefix: strings.ToLower(protocol)}
+			t.Run("Pass", s.pass)
+			t.Run("Refuse", s.refuse)
+			t.Run("BreakOff", s.breakOff)
+			t.Run("AnswerLost", s.answerLost)
+			t.Run("Connection", s.connection)
+			t.Run("Hang", s.hang)
+			t.Run("Drip", s.drip)
+			t.Run("Watch", s.watch)
+			t.Run("Gone", s.gone)
+			t.Run("Hooks", s.hooks)
+			t.Run("Close", s.close)
+		})
+	}
+}
+
+// scene is a proxy before an API server.
+type scene struct {
+	proxy  *proxy.Proxy
+	direct kubernetes.Interface // not through the proxy
+	log    string               // the audit log
+	prefix string               // of names
+}
+
+// client is Keelson's, with a connection of its own.
+func (s *scene) client(t *testing.T) kubernetes.Interface {
+	t.Helper()
+	data, err := s.proxy.Kubeconfig(cluster.Keelson)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := clientcmd.RESTConfigFromKubeConfig(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.UserAgent = "proxy-test/" + s.prefix
+	config.Dial = dialer() // clients of one kubeconfig share connections otherwise
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// on makes a fault for requests of one verb on ConfigMaps; times 0: for all.
+func (s *scene) on(t *testing.T, verb string, times int32, v proxy.Verdict) {
+	t.Helper()
+	var made atomic.Int32
+	s.proxy.Use(func(r proxy.Request) proxy.Verdict {
+		if r.Verb != verb || r.Resource != "configmaps" || times > 0 && made.Add(1) > times {
+			return proxy.Verdict{}
+		}
+		return v
+	})
+	t.Cleanup(func() { s.proxy.Use(nil) })
+}
+
+func configMap(name string) *corev1.ConfigMap {
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"a": strings.Repeat("b", 4000)}}
+}
+
+// exists asks the API server itself.
+func (s *scene) exists(t *testing.T, name string) bool {
+	t.Helper()
+	_, err := s.direct.CoreV1().ConfigMaps("default").Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		t.Fatal(err)
+	}
+	return err == nil
+}
+
+// pass: with no fault the API server sees the same user, program and bytes.
+func (s *scene) pass(t *testing.T) {
+	since, err := audit.End(s.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := s.prefix + "-pass"
+	maps := s.client(t).CoreV1().ConfigMaps("default")
+	watcher, err := maps.Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Stop()
+	if _, err := maps.Create(t.Context(), configMap(name), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if e := next(t, watcher); e.Type != watch.Added {
+		t.Errorf("the watch says %s; it must stream", e.Type)
+	}
+	got, err := maps.Patch(t.Context(), name, types.MergePatchType, []byte(`{"data":{"c":"d"}}`), metav1.PatchOptions{})
+	if err != nil || got.Data["c"] != "d" || len(got.Data["a"]) != 4000 {
+		t.Errorf("patched: %v, %v", got, err)
+	}
+	if err := maps.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Error(err)
+	}
+	events, _, err := audit.Read(s.log, since)
+	if err != nil {
+		t.Fatal(err)
+	}
+	verbs := map[string]bool{}
+	for _, e := range events {
+		if e.Resource.Name == name && e.Stage == audit.ResponseComplete {
+			verbs[e.Verb] = true
+			if e.User != cluster.Keelson || e.UserAgent != "proxy-test/"+s.prefix {
+				t.Errorf("%s by %s; the API server must see who asks", e, e.UserAgent)
+			}
+		}
+	}
+	if !verbs["create"] || !verbs["patch"] || !verbs["delete"] {
+		t.Errorf("the API server saw %v", verbs)
+	}
+	if _, err := s.proxy.Kubeconfig("nobody"); err == nil {
+		t.Error("a kubeconfig for a user that there isn't")
+	}
+}
+
+// refuse: what a busy or broken server answers reaches the client as the error
+// that it is, and the API server hears nothing.
+func (s *scene) refuse(t *testing.T) {
+	cases := map[string]struct {
+		why  string
+		v    proxy.Verdict
+		is   func(error) bool
+		wait int // seconds that the error tells to wait
+	}{
+		"TooMany": {
+			why: "Retry-After reaches the client.", v: proxy.Verdict{Code: http.StatusTooManyRequests, RetryAfter: 7 * time.Second},
+			is: apierrors.IsTooManyRequests, wait: 7,
+		},
+		"Internal":    {why: "A Status object.", v: proxy.Verdict{Code: http.StatusInternalServerError}, is: apierrors.IsInternalError},
+		"Unavailable": {why: "A Status object.", v: proxy.Verdict{Code: http.StatusServiceUnavailable}, is: apierrors.IsServiceUnavailable},
+		"Plain": {
+			why: "Text of a load balancer.", v: proxy.Verdict{Code: http.StatusServiceUnavailable, Plain: true},
+			is: func(err error) bool { return apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) },
+		},
+	}
+	for name, tc := range cases {
+		tc.v.Fault = proxy.Status
+		s.on(t, "create", 0, tc.v)
+		object := configMap(s.prefix + "-refuse-" + strings.ToLower(name))
+		// client-go waits and tries again as often as it is told to wait.
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		rest := s.client(t).CoreV1().RESTClient()
+		err := rest.Post().Namespace("default").Resource("configmaps").Body(object).MaxRetries(0).Do(ctx).Error()
+		cancel()
+		if !tc.is(err) {
+			t.Errorf("%s: %v; %s", name, err, tc.why)
+		}
+		if seconds, _ := apierrors.SuggestsClientDelay(err); seconds != tc.wait {
+			t.Errorf("%s: wait %d s, want %d; %s", name, seconds, tc.wait, tc.why)
+		}
+		if s.exists(t, object.Name) {
+			t.Errorf("%s: it was forwarded", name)
+		}
+	}
+}
+
+// breakOff: the client sees its request fail, and only what is forwarded happens.
+func (s *scene) breakOff(t *testing.T) {
+	for fault, forwarded := range map[proxy.Fault]bool{proxy.ResetBefore: false, proxy.ResetMidAnswer: true, proxy.DropAnswer: true} {
+		before := s.proxy.Counts()[fault]
+		s.on(t, "create", 0, proxy.Verdict{Fault: fault})
+		object := configMap(s.prefix + "-" + strings.ReplaceAll(fault.String(), " ", "-"))
+		_, err := s.client(t).CoreV1().ConfigMaps("default").Create(t.Context(), object, metav1.CreateOptions{})
+		if err == nil || apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
+			t.Errorf("%s: error %v, want one of the connection", fault, err)
+		}
+		if s.exists(t, object.Name) != forwarded {
+			t.Errorf("%s: the object exists: %t", fault, !forwarded)
+		}
+		if n := s.proxy.Counts()[fault]; n == before {
+			t.Errorf("%s was not counted", fault)
+		}
+	}
+}
+
+// answerLost: the write is committed even when its client is gone by then.
+func (s *scene) answerLost(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	s.on(t, "create", 0, proxy.Verdict{Fault: proxy.DropAnswer, Before: cancel})
+	object := configMap(s.prefix + "-gone-client")
+	_, err := s.client(t).CoreV1().ConfigMaps("default").Create(ctx, object, metav1.CreateOptions{})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	eventually(t, func() error {
+		if !s.exists(t, object.Name) {
+			return errors.New("the write was not committed")
+		}
+		return nil
+	})
+}
+
+// connection: a reset of the whole connection takes the watch on it, too, where
+// both share one: over HTTP/2.
+func (s *scene) connection(t *testing.T) {
+	maps := s.client(t).CoreV1().ConfigMaps("default")
+	watcher, err := maps.Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=none"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer watcher.Stop()
+	s.on(t, "create", 1, proxy.Verdict{Fault: proxy.DropAnswer, Connection: true})
+	object := configMap(s.prefix + "-connection")
+	if _, err := maps.Create(t.Context(), object, metav1.CreateOptions{}); err == nil {
+		t.Error("the answer came")
+	}
+	if !s.exists(t, object.Name) {
+		t.Error("it was not forwarded")
+	}
+	if s.prefix == "http2" {
+		ended(t, watcher)
+	}
+	if _, err := maps.Get(t.Context(), object.Name, metav1.GetOptions{}); err != nil {
+		t.Errorf("a new connection: %v", err)
+	}
+}
+
+// hang: nothing comes until the client gives up, or the time is over.
+func (s *scene) hang(t *testing.T) {
+	maps := s.client(t).CoreV1().ConfigMaps("default")
+	s.on(t, "create", 0, proxy.Verdict{Fault: proxy.Hang})
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	object := configMap(s.prefix + "-hang")
+	if _, err := maps.Create(ctx, object, metav1.CreateOptions{}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("error %v, want that the client gave up", err)
+	}
+	s.on(t, "create", 0, proxy.Verdict{Fault: proxy.Hang, For: 50 * time.Millisecond})
+	if _, err := maps.Create(t.Context(), object, metav1.CreateOptions{}); err == nil {
+		t.Error("it was answered")
+	}
+	if s.exists(t, object.Name) {
+		t.Error("it was forwarded")
+	}
+}
+
+// drip: what comes slowly comes whole.
+func (s *scene) drip(t *testing.T) {
+	object := configMap(s.prefix + "-drip")
+	maps := s.client(t).CoreV1().ConfigMaps("default")
+	s.on(t, "create", 0, proxy.Verdict{Fault: proxy.Drip, Pace: 5 * time.Millisecond})
+	started := time.Now()
+	got, err := maps.Create(t.Context(), object, metav1.CreateOptions{})
+	if err != nil || len(got.Data["a"]) != 4000 {
+		t.Fatalf("%v, %v", got, err)
+	}
+	if took := time.Since(started); took < 64*5*time.Millisecond {
+		t.Errorf("it took %s, less than 64 bytes at their pace", took)
+	}
+}
+
+// watch: one that is cut ends as one that the server ended.
+func (s *scene) watch(t *testing.T) {
+	maps := s.client(t).CoreV1().ConfigMaps("default")
+	for name, bound := range map[string]time.Duration{"at once": 0, "later": 200 * time.Millisecond} {
+		s.on(t, "watch", 1, proxy.Verdict{Fault: proxy.CutWatch, For: bound})
+		watcher, err := maps.Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=none"})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		ended(t, watcher)
+	}
+}
+
+// gone: both ways in which an API server says that a resourceVersion is too old.
+func (s *scene) gone(t *testing.T) {
+	maps := s.client(t).CoreV1().ConfigMaps("default")
+	s.on(t, "watch", 1, proxy.Verdict{Fault: proxy.Gone410})
+	watcher, err := maps.Watch(t.Context(), metav1.ListOptions{ResourceVersion: "1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := next(t, watcher)
+	if err := apierrors.FromObject(e.Object); e.Type != watch.Error || !apierrors.IsResourceExpired(err) {
+		t.Errorf("%s: %v, want that it expired", e.Type, err)
+	}
+	s.on(t, "list", 1, proxy.Verdict{Fault: proxy.Gone410})
+	if _, err := maps.List(t.Context(), metav1.ListOptions{}); !apierrors.IsResourceExpired(err) {
+		t.Errorf("list: %v, want that it expired", err)
+	}
+}
+
+// hooks: before, the API server has nothing of it; afterwards it has, and the
+// client doesn't know.
+func (s *scene) hooks(t *testing.T) {
+	object := configMap(s.prefix + "-hooks")
+	var before, after atomic.Bool
+	s.on(t, "create", 0, proxy.Verdict{
+		Before:   func() { before.Store(!s.exists(t, object.Name)) },
+		Answered: func() { after.Store(s.exists(t, object.Name)) },
+	})
+	if _, err := s.client(t).CoreV1().ConfigMaps("default").Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if !before.Load() || !after.Load() {
+		t.Errorf("before %t, after %t", before.Load(), after.Load())
+	}
+}
+
+// close lets go what hangs.
+func (s *scene) close(t *testing.T) {
+	s.on(t, "create", 0, proxy.Verdict{Fault: proxy.Hang})
+	failed := make(chan error, 1)
+	object := configMap(s.prefix + "-close")
+	maps := s.client(t).CoreV1().ConfigMaps("default")
+	before := s.proxy.Counts()[proxy.Hang]
+	go func() {
+		_, err := maps.Create(t.Context(), object, metav1.CreateOptions{})
+		failed <- err
+	}()
+	eventually(t, func() error {
+		if s.proxy.Counts()[proxy.Hang] == before {
+			return errors.New("the request did not come")
+		}
+		return nil
+	})
+	if err := s.proxy.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := <-failed; err == nil {
+		t.Error("it was answered")
+	}
+}
+
+func next(t *testing.T, w watch.Interface) watch.Event {
+	t.Helper()
+	select {
+	case e, ok := <-w.ResultChan():
+		if !ok {
+			t.Fatal("the watch ended")
+		}
+		return e
+	case <-time.After(20 * time.Second):
+		t.Fatal("the watch says nothing")
+	}
+	return watch.Event{}
+}
+
+// ended waits for the end of a watch, which may come as an error event.
+func ended(t *testing.T, w watch.Interface) {
+	t.Helper()
+	timeout := time.After(20 * time.Second)
+	for {
+		select {
+		case _, ok := <-w.ResultChan():
+			if !ok {
+				return
+			}
+		case <-timeout:
+			t.Fatal("the watch goes on")
+		}
+	}
+}
+
+func eventually(t *testing.T, check func() error) {
+	t.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
+		last = check()
+		return last == nil, nil
+	})
+	if err != nil {
+		t.Error(last)
+	}
+}
+
+// dialer returns a function that differs from every other, so that a client
+// that uses it shares no connection.
+func dialer() func(context.Context, string, string) (net.Conn, error) {
+	d := &net.Dialer{Timeout: 10 * time.Second}
+	return d.DialContext
+}

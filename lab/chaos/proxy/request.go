@@ -1,0 +1,100 @@
+package proxy
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// Request is what a decision about a request is made from.
+type Request struct {
+	User      string // of [Options]
+	UserAgent string
+	Method    string // of HTTP
+	Path      string
+	// Verb of Kubernetes: get, list, watch, create, update, patch, delete,
+	// deletecollection; for a path that is no resource the method in small letters.
+	Verb string
+	// Of a resource; empty for a path that is none, such as /openapi/v3.
+	Group, Version, Resource, Subresource, Namespace, Name string
+	// PatchType is the content type of a patch: application/apply-patch+yaml …
+	PatchType string
+	DryRun    bool
+	// N counts the requests of a user with the same verb, group, resource and
+	// subresource, from 1.
+	N int
+}
+
+// kindOfRequest is what requests are counted by.
+type kindOfRequest struct{ user, verb, group, resource, subresource string }
+
+func (r Request) kind() kindOfRequest {
+	return kindOfRequest{r.User, r.Verb, r.Group, r.Resource, r.Subresource}
+}
+
+// Watch says whether the request is a watch.
+func (r Request) Watch() bool { return r.Verb == "watch" }
+
+// Write says whether the request is to change something, be it in a dry run.
+func (r Request) Write() bool {
+	return slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, r.Verb)
+}
+
+// parse reads a request as an API server does: /api/VERSION or
+// /apis/GROUP/VERSION, then [namespaces/NAMESPACE/]RESOURCE[/NAME[/SUBRESOURCE]].
+func parse(r *http.Request, user string) Request {
+	out := Request{
+		User: user, UserAgent: r.UserAgent(), Method: r.Method, Path: r.URL.Path,
+		Verb: strings.ToLower(r.Method), DryRun: r.URL.Query().Get("dryRun") == "All",
+	}
+	if r.Method == http.MethodPatch {
+		out.PatchType = r.Header.Get("Content-Type")
+	}
+	parts := strings.Split(strings.Trim(r.URL.Path, "/"), "/")
+	switch {
+	case len(parts) >= 3 && parts[0] == "api":
+		out.Version, parts = parts[1], parts[2:]
+	case len(parts) >= 4 && parts[0] == "apis":
+		out.Group, out.Version, parts = parts[1], parts[2], parts[3:]
+	default:
+		return out
+	}
+	// A Namespace itself, its status and its finalize are no namespaced resource.
+	if parts[0] == "namespaces" && len(parts) >= 3 && !slices.Contains([]string{"status", "finalize"}, parts[2]) {
+		out.Namespace, parts = parts[1], parts[2:]
+	}
+	out.Resource = parts[0]
+	if len(parts) > 1 {
+		out.Name = parts[1]
+	}
+	if len(parts) > 2 {
+		out.Subresource = strings.Join(parts[2:], "/")
+	}
+	out.Verb = verb(r, out.Name != "")
+	return out
+}
+
+func verb(r *http.Request, named bool) string {
+	switch r.Method {
+	case http.MethodPost:
+		return "create"
+	case http.MethodPut:
+		return "update"
+	case http.MethodDelete:
+		if named {
+			return "delete"
+		}
+		return "deletecollection"
+	case http.MethodGet, http.MethodHead:
+		switch watch := r.URL.Query().Get("watch"); {
+		case watch == "true" || watch == "1":
+			return "watch"
+		case named:
+			return "get"
+		default:
+			return "list"
+		}
+	default:
+		return strings.ToLower(r.Method)
+	}
+}
