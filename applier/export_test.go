@@ -22,3 +22,6 @@ func (c *Cluster) SetInstanceLimits(page int64, all int) {
 
 // ForgetInstances drops what was found of custom resources.
 func (c *Cluster) ForgetInstances() { clear(c.lookedAt) }
+
+// Unpack decodes the content of a record's Secret.
+func Unpack(data []byte) (r Record, err error) { return r, unpack(data, &r) }

@@ -47,7 +47,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := strings.ToLower(strings.TrimPrefix(t.Name(), "Test"))
+	name := strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(t.Name(), "Test")), "/", "-")
 	w := &world{t: t, ns: name, dynamic: d, component: name}
 	w.reconnect()
 	return w

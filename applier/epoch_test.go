@@ -1,0 +1,219 @@
+package applier_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keelson-io/keelson/applier"
+)
+
+// gate holds the first request that matches until it is opened, as a process does
+// that is stopped in the middle.
+type gate struct {
+	http.RoundTripper
+	match         func(*http.Request) bool
+	once          *sync.Once
+	reached, open chan struct{}
+}
+
+func newGate(match func(*http.Request) bool) *gate {
+	return &gate{match: match, once: &sync.Once{}, reached: make(chan struct{}), open: make(chan struct{})}
+}
+
+func (g *gate) wrap(next http.RoundTripper) http.RoundTripper {
+	out := *g
+	out.RoundTripper = next
+	return &out
+}
+
+func (g *gate) RoundTrip(r *http.Request) (*http.Response, error) {
+	if g.match(r) {
+		g.once.Do(func() { close(g.reached); <-g.open })
+	}
+	return g.RoundTripper.RoundTrip(r)
+}
+
+// write matches the writes of one kind that are no dry runs.
+func write(method, path string) func(*http.Request) bool {
+	return func(r *http.Request) bool {
+		return r.Method == method && strings.Contains(r.URL.Path, path) && !r.URL.Query().Has("dryRun")
+	}
+}
+
+// held starts an apply by another session and returns when its write waits at the
+// gate; the function opens the gate and returns how the apply ended.
+func (w *world) held(want applier.Want, match func(*http.Request) bool) (finish func() error) {
+	w.t.Helper()
+	g := newGate(match)
+	config := rest.CopyConfig(server)
+	config.Wrap(g.wrap)
+	old, err := applier.New(applier.Options{Name: "test", Config: config, Writer: applier.Writer{Identity: "old"}})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	p, err := old.Plan(w.t.Context(), want)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := old.Apply(w.t.Context(), p, applier.ApplyOptions{Now: time.Unix(1, 0)})
+		done <- err
+	}()
+	select {
+	case <-g.reached:
+	case err := <-done:
+		w.t.Fatalf("the apply ended before the gate: %v", err)
+	}
+	return func() error { close(g.open); return <-done }
+}
+
+// A session that was stopped in the middle of an apply goes on after another took
+// over: nothing that it still sends is accepted.
+func TestOldWriterIsFenced(t *testing.T) {
+	const two = "two"
+	cases := map[string]struct {
+		why   string
+		first func(*world) []string // what is there before
+		old   []string              // what the old session applies
+		next  []string              // what the new one wants
+		at    func(*http.Request) bool
+		check func(*world) string // what is wrong in the end
+	}{
+		"Update": {
+			"The object has another resourceVersion, though the new session had nothing to change.",
+			func(*world) []string { return []string{configMap("a", "one")} },
+			[]string{configMap("a", two)}, []string{configMap("a", "one")},
+			write(http.MethodPatch, "/configmaps/a"),
+			func(w *world) string { return w.differs("a", "one") },
+		},
+		"Create": {
+			"The object exists by now, and a create never changes one that exists.",
+			nil, []string{configMap("a", two)}, []string{configMap("a", "three")},
+			write(http.MethodPatch, "/configmaps/a"),
+			func(w *world) string { return w.differs("a", "three") },
+		},
+		"Delete": {
+			"The new session wants the object to stay, and touched it.",
+			func(*world) []string { return []string{configMap("a", "one"), configMap("b", "x")} },
+			[]string{configMap("b", "x")}, []string{configMap("a", "one"), configMap("b", "x")},
+			write(http.MethodDelete, "/configmaps/a"),
+			func(w *world) string { return w.differs("a", "one") },
+		},
+		"Record": {
+			"The record has another resourceVersion: nothing is begun.",
+			func(*world) []string { return []string{configMap("a", "one")} },
+			[]string{configMap("a", two)}, []string{configMap("a", "three")},
+			write(http.MethodPut, "/secrets/record-"),
+			func(w *world) string { return w.differs("a", "three") },
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			if c.first != nil {
+				w.apply(w.want("v1", c.first(w)...))
+			}
+			finish := w.held(w.want("v2", c.old...), c.at)
+			w.reconnect()
+			w.apply(w.want("v3", c.next...))
+			if err := finish(); !errors.Is(err, applier.ErrStale) {
+				t.Errorf("%s: the old session's apply ended with %v, want ErrStale", c.why, err)
+			}
+			if wrong := c.check(w); wrong != "" {
+				t.Errorf("%s: %s", c.why, wrong)
+			}
+			w.settled(w.want("v3", c.next...))
+		})
+	}
+}
+
+// differs says how a ConfigMap differs from what is wanted.
+func (w *world) differs(name, value string) string {
+	w.t.Helper()
+	u := w.get(configMaps, name)
+	if u.GetDeletionTimestamp() != nil {
+		return name + " was deleted"
+	}
+	if v, _, _ := unstructured.NestedString(u.Object, "data", "key"); v != value {
+		return name + " is " + v + ", want " + value
+	}
+	return ""
+}
+
+// What an old session was about to create, and the new one does not want, may
+// still come: it is not forgotten before that is impossible.
+func TestLateCreateIsNotForgotten(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.want("v1", configMap("a", "x")))
+	finish := w.held(w.want("v2", configMap("a", "x"), configMap("late", "x")), write(http.MethodPatch, "/configmaps/late"))
+	w.reconnect()
+	want := w.want("v3", configMap("a", "x"))
+	w.apply(want)
+	if err := finish(); !errors.Is(err, applier.ErrStale) {
+		t.Errorf("the old session's apply ended with %v, want ErrStale", err)
+	}
+	w.get(configMaps, "late") // it came: nothing forbids that
+	for range 3 {             // mark, delete, forget
+		w.apply(want)
+		w.collect()
+	}
+	if _, err := w.resource(configMaps).Get(t.Context(), "late", metav1.GetOptions{}); err == nil {
+		t.Error("what came late was forgotten, and stays for ever")
+	}
+}
+
+// Only who was chosen takes a component over.
+func TestDeposed(t *testing.T) {
+	w := newWorld(t)
+	want := w.want("v1", configMap("a", "x"))
+	w.apply(want)
+	asked := 0
+	c, err := applier.New(applier.Options{Name: "test", Config: server, Writer: applier.Writer{
+		Identity: "deposed", Confirm: func(context.Context) error { asked++; return applier.ErrDeposed },
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := c.Plan(t.Context(), w.want("v2", configMap("a", "two")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if asked != 0 {
+		t.Error("a plan asked whether it may write")
+	}
+	if _, err := c.Apply(t.Context(), p, applier.ApplyOptions{}); !errors.Is(err, applier.ErrDeposed) {
+		t.Errorf("error is %v, want ErrDeposed", err)
+	}
+	if wrong := w.differs("a", "x"); wrong != "" {
+		t.Error(wrong)
+	}
+}
+
+// Each session begins an epoch with its first write, and only then.
+func TestEpochs(t *testing.T) {
+	w := newWorld(t)
+	for i, value := range []string{"one", "one", "two", "three"} {
+		w.apply(w.want("v"+value, configMap("a", value)))
+		r, err := w.cluster.Record(t.Context(), w.component)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := []int64{1, 1, 2, 2}[i]; r.Epoch != want || len(r.History) == 0 || r.History[0].Epoch != want {
+			t.Errorf("apply %d: epoch is %d, and %+v in the history, want %d", i, r.Epoch, r.History, want)
+		}
+		if i == 0 || i == 1 {
+			w.reconnect()
+		}
+	}
+}
