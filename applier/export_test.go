@@ -24,4 +24,8 @@ func (c *Cluster) SetInstanceLimits(page int64, all int) {
 func (c *Cluster) ForgetInstances() { clear(c.lookedAt) }
 
 // Unpack decodes the content of a record's Secret.
-func Unpack(data []byte) (r Record, err error) { return r, unpack(data, &r) }
+func Unpack(data []byte) (Record, error) {
+	var r Record
+	err := unpack(data, &r)
+	return r, err
+}
