@@ -28,6 +28,17 @@ COMMITS ?= 10
 MUTANTS ?= 100
 MUTATE_SEED ?= 1
 MUTATE_THRESHOLD ?= 80
+# CHAOS_SEED is what make chaos draws its chances from (empty: the clock; a run
+# prints its own); the others are how much of each kind it does.
+CHAOS_SEED ?=
+CHAOS_SEEDS ?= 20
+CHAOS_CONTROLLER_SEEDS ?= 2
+CHAOS_FAULTS ?= 2000
+CHAOS_ROUNDS ?= 100
+CHAOS_CHANCES ?= 1000
+CHAOS_CONTEND ?= 5m
+# CHAOS is more flags for it, such as --only=kill.
+CHAOS ?=
 # VERSION is what `keelson --version` says: the last tag v*, and the commits since.
 VERSION ?= $(shell git describe --tags --always --dirty --match='v*' 2>/dev/null || echo unknown)
 
@@ -85,6 +96,15 @@ bin-smoke:
 	go build -C lab -trimpath -o ../bin/smoke ./smoke
 
 ##### check
+
+.PHONY: chaos
+chaos: build lab bin-chaos ## break things under Keelson for half an hour, and judge it by the audit log
+	bin/chaos $(if $(CHAOS_SEED),--seed=$(CHAOS_SEED)) --seeds=$(CHAOS_SEEDS) --controller-seeds=$(CHAOS_CONTROLLER_SEEDS) \
+		--faults=$(CHAOS_FAULTS) --rounds=$(CHAOS_ROUNDS) --chances=$(CHAOS_CHANCES) --contend=$(CHAOS_CONTEND) $(CHAOS)
+
+.PHONY: bin-chaos
+bin-chaos:
+	go build -C lab -trimpath -o ../bin/chaos ./chaos
 
 .PHONY: test
 test: lab ## run all tests with the race detector, on real API servers where it matters

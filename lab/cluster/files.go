@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"embed"
 	"fmt"
 	"io/fs"
@@ -29,9 +30,9 @@ func (r *record) writeFiles(now time.Time) error {
 
 // writeConfig writes the embedded files; a restarted cluster gets the current ones.
 func (r *record) writeConfig() error {
-	policy, err := files.ReadFile("files/audit-policy.yaml")
+	policy, err := policy(r.Options.AuditSecrets)
 	if err != nil {
-		return fmt.Errorf("read an embedded file: %w", err)
+		return err
 	}
 	if err := write(r.config("audit-policy.yaml"), policy); err != nil {
 		return err
@@ -41,6 +42,27 @@ func (r *record) writeConfig() error {
 		return err
 	}
 	return write(r.config("stages.yaml"), stages)
+}
+
+// policy returns the audit policy, by which no body of a secret is logged unless
+// asked for.
+func policy(secrets bool) ([]byte, error) {
+	data, err := files.ReadFile("files/audit-policy.yaml")
+	if err != nil {
+		return nil, fmt.Errorf("read an embedded file: %w", err)
+	}
+	if !secrets {
+		return data, nil
+	}
+	const rules = "\nrules:\n"
+	return bytes.Replace(data, []byte(rules), []byte(rules+`  - level: RequestResponse
+    users: [`+Keelson+`]
+    verbs: [create, update, patch, delete, deletecollection]
+    resources:
+      - group: ""
+        resources: [secrets]
+    omitManagedFields: false
+`), 1), nil
 }
 
 // stages returns all of kwok's stages as one YAML stream.

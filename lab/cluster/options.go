@@ -14,6 +14,9 @@ type Options struct {
 	ControlPlaneOnly bool              `json:"controlPlaneOnly,omitempty"`
 	NodeLabels       map[string]string `json:"nodeLabels,omitempty"` // on each node
 	ServiceCIDR      string            `json:"serviceCIDR"`
+	// AuditSecrets has the audit log show the bodies of Keelson's writes to
+	// Secrets, too: for a cluster that holds none but made-up ones.
+	AuditSecrets bool `json:"auditSecrets,omitempty"`
 }
 
 // The default options. The range of Services is kubeadm's: charts that pin the
@@ -45,6 +48,7 @@ type Change struct {
 	ControlPlaneOnly *bool
 	NodeLabels       map[string]string
 	ServiceCIDR      *string
+	AuditSecrets     *bool
 }
 
 // apply returns the options that a new cluster, or an existing one, should have.
@@ -60,6 +64,9 @@ func (c Change) apply(to Options, exists bool) (Options, error) {
 	}
 	if c.ServiceCIDR != nil {
 		to.ServiceCIDR = *c.ServiceCIDR
+	}
+	if c.AuditSecrets != nil {
+		to.AuditSecrets = *c.AuditSecrets
 	}
 	if c.NodeLabels != nil {
 		to.NodeLabels = maps.Clone(c.NodeLabels)

@@ -92,6 +92,22 @@ func Generate(ctx context.Context, dir string, o Options) (Made, error) {
 	return made, err
 }
 
+// Create makes a bare repository with one commit, in a folder that is not there.
+func Create(ctx context.Context, dir string, c Commit) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return fmt.Errorf("make the folder: %w", err)
+	}
+	if _, err := git(ctx, "", "init", "--quiet", "--bare", "--initial-branch=main", dir); err != nil {
+		return err
+	}
+	return importInto(ctx, dir, func(s *stream) {
+		s.commit("first", "", c.Files)
+		if c.Tag != "" {
+			s.tag(c.Tag)
+		}
+	})
+}
+
 // Commit is one commit on top of the branch main.
 type Commit struct {
 	// Files by path; nil deletes one.

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+)
+
+// minCanaries is how many secret values a whole run must have planted.
+const minCanaries = 50
+
+// canaries are made-up secrets. After the run nothing that Keelson let out may
+// hold one.
+type canaries struct {
+	mu     sync.Mutex
+	rand   *rand.Rand
+	values map[string]string // to where it was planted
+}
+
+func newCanaries(seed uint64) *canaries {
+	return &canaries{rand: rand.New(rand.NewPCG(seed, 50)), values: map[string]string{}} //nolint:gosec // no secret
+}
+
+// plant returns a new secret value, for the place that is named. It holds
+// characters that YAML, JSON and URLs escape.
+func (c *canaries) plant(where string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	value := fmt.Sprintf("kanari-%012x<&\"%06x/+=", c.rand.Uint64()>>16, c.rand.Uint64()>>40)
+	c.values[value] = where
+	return value
+}
+
+// plain returns a secret value of letters and digits alone: a token, say.
+func (c *canaries) plain(where string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	value := fmt.Sprintf("kanari%016x%016x", c.rand.Uint64(), c.rand.Uint64())
+	c.values[value] = where
+	return value
+}
+
+// disguises are the forms in which a value can come out.
+func disguises(value string) ([][]byte, error) {
+	var escaped bytes.Buffer
+	e := json.NewEncoder(&escaped)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(value); err != nil {
+		return nil, fmt.Errorf("encode a canary: %w", err)
+	}
+	html, err := json.Marshal(value)
+	if err != nil {
+		return nil, fmt.Errorf("encode a canary: %w", err)
+	}
+	twice, err := json.Marshal(string(html))
+	if err != nil {
+		return nil, fmt.Errorf("encode a canary: %w", err)
+	}
+	bare := func(b []byte) []byte { return bytes.Trim(bytes.TrimSpace(b), `"`) }
+	forms := [][]byte{
+		[]byte(value), bare(escaped.Bytes()), bytes.TrimSuffix(bytes.TrimPrefix(html, []byte(`"`)), []byte(`"`)),
+		bytes.Trim(twice, `"\`), []byte(url.QueryEscape(value)), []byte(url.PathEscape(value)),
+		[]byte(fmt.Sprintf("%x", value)),
+	}
+	// In base64 what stands before moves the letters: three ways, without the
+	// letters at both ends that the neighbours share.
+	for shift := range 3 {
+		s := base64.RawStdEncoding.EncodeToString(append(make([]byte, shift), value...))
+		u := base64.RawURLEncoding.EncodeToString(append(make([]byte, shift), value...))
+		from, to := (shift*8+5)/6, len(s)-2
+		forms = append(forms, []byte(s[from:to]), []byte(u[from:to]))
+	}
+	return slices.CompactFunc(forms, bytes.Equal), nil
+}
+
+// search looks for every value in every file of a folder.
+func (c *canaries) search(folder string) (files, size int, found []string, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	forms := map[string][][]byte{}
+	for value := range c.values {
+		if forms[value], err = disguises(value); err != nil {
+			return 0, 0, nil, err
+		}
+	}
+	err = filepath.WalkDir(folder, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err //nolint:wrapcheck // wrapped below
+		}
+		files++
+		size += len(data)
+		for value, all := range forms {
+			for _, form := range all {
+				if bytes.Contains(data, form) {
+					found = append(found, fmt.Sprintf("the secret planted in %s came out in %s: %s", c.values[value], path, lineWith(data, form)))
+					break
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, 0, nil, fmt.Errorf("search for secrets: %w", err)
+	}
+	slices.Sort(found)
+	return files, size, found, nil
+}
+
+// lineWith returns the beginning of the line that holds a text.
+func lineWith(data, form []byte) string {
+	const few = 300
+	s := bufio.NewScanner(bytes.NewReader(data))
+	s.Buffer(nil, len(data)+1)
+	for s.Scan() {
+		if at := bytes.Index(s.Bytes(), form); at >= 0 {
+			return string(s.Bytes()[max(0, at-few/2):min(len(s.Bytes()), at+few/2)])
+		}
+	}
+	return ""
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// keelson is one process of the real binary, in a process group of its own
+// with its render workers. Its methods may be called at the same time.
+type keelson struct {
+	log  string // path of its output
+	cmd  *exec.Cmd
+	done chan struct{} // closed when the process is gone
+
+	mu   sync.Mutex
+	gone bool // the pid may be somebody else's
+	err  error
+}
+
+// launch is what a process is started with.
+type launch struct {
+	name       string // of its log
+	repo       string
+	kubeconfig string
+	env        []string // besides HOME and PATH
+}
+
+// start starts keelson ARGS.
+func (w *world) start(l launch, args ...string) (*keelson, error) {
+	w.mu.Lock()
+	w.started++
+	log := w.path("logs", fmt.Sprintf("%05d-%s.log", w.started, l.name))
+	w.mu.Unlock()
+	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("open the log of keelson: %w", err)
+	}
+	defer func() { _ = out.Close() }() // the process has its own
+	args = slices.Concat(args, []string{"--repo", l.repo, "--kubeconfig", l.kubeconfig})
+	k := &keelson{log: log, done: make(chan struct{})}
+	k.cmd = exec.Command(w.keelson, args...) //nolint:noctx,gosec // ended by kill
+	k.cmd.Stdout, k.cmd.Stderr = out, out
+	k.cmd.Env = append([]string{"HOME=" + w.folder, "PATH=/usr/bin:/bin"}, l.env...)
+	k.cmd.Dir = w.folder
+	k.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	if err := k.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start keelson: %w", err)
+	}
+	go func() {
+		err := k.cmd.Wait()
+		k.mu.Lock()
+		k.err, k.gone = err, true
+		k.mu.Unlock()
+		close(k.done)
+	}()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.processes = append(slices.DeleteFunc(w.processes, (*keelson).ended), k)
+	return k, nil
+}
+
+func (k *keelson) ended() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.gone
+}
+
+func (k *keelson) signal(s syscall.Signal) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.gone {
+		return nil
+	}
+	if err := syscall.Kill(-k.cmd.Process.Pid, s); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("signal keelson: %w", err)
+	}
+	return nil
+}
+
+// kill ends the process and its workers as a power cut does, and returns when
+// it is gone.
+func (k *keelson) kill() error {
+	err := k.signal(syscall.SIGKILL)
+	if err == nil {
+		<-k.done
+	}
+	return err
+}
+
+// freeze stops the process where it is; thaw lets it go on.
+func (k *keelson) freeze() error { return k.signal(syscall.SIGSTOP) }
+
+func (k *keelson) thaw() error { return k.signal(syscall.SIGCONT) }
+
+// stop ends the process as a deployment does.
+func (k *keelson) stop(ctx context.Context) error {
+	if err := k.signal(syscall.SIGTERM); err != nil {
+		return err
+	}
+	_, err := k.wait(ctx, 30*time.Second)
+	return err
+}
+
+// errKilled is how a process ended that a signal ended.
+var errKilled = errors.New("keelson was ended by a signal")
+
+// wait waits until the process ended by itself, and returns its exit code. One
+// that takes too long is killed.
+func (k *keelson) wait(ctx context.Context, patience time.Duration) (int, error) {
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-k.done:
+	case <-timer.C:
+		return 0, errors.Join(fmt.Errorf("keelson did not end within %s (its log: %s)", patience, k.log), k.kill())
+	case <-ctx.Done():
+		return 0, errors.Join(ctx.Err(), k.kill())
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	exit, ok := errors.AsType[*exec.ExitError](k.err)
+	switch {
+	case k.err == nil:
+		return 0, nil
+	case ok && exit.Exited():
+		return exit.ExitCode(), nil
+	case ok:
+		return 0, errKilled
+	}
+	return 0, fmt.Errorf("wait for keelson: %w", k.err)
+}
+
+// run runs keelson ARGS to its end, and returns its exit code and output.
+func (w *world) run(ctx context.Context, l launch, args ...string) (int, string, error) {
+	k, err := w.start(l, args...)
+	if err != nil {
+		return 0, "", err
+	}
+	code, err := k.wait(ctx, 2*time.Minute)
+	if err != nil {
+		return 0, "", err
+	}
+	out, err := os.ReadFile(k.log)
+	if err != nil {
+		return code, "", fmt.Errorf("read the log of keelson: %w", err)
+	}
+	return code, string(out), nil
+}
+
+// controllerArgs start the loops; without an HTTP server unless listen names an
+// address.
+func controllerArgs(listen string, more ...string) []string {
+	return append([]string{"controller", "--context", target, "--interval", "1s", "--listen", listen}, more...)
+}

@@ -1,0 +1,79 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// leaks searches everything that Keelson let out in the whole run for the
+// planted secrets. First it must find a control that it hides there itself.
+func (c *chaos) leaks() (o outcome) {
+	started := time.Now()
+	o.name, o.did = "canaries", "secret values planted and searched for"
+	defer func() { o.took = time.Since(started) }()
+	worlds, err := filepath.Glob(filepath.Join(c.folder, "*", "logs"))
+	if err != nil || len(worlds) == 0 {
+		o.err = errors.Join(errors.New("there is nothing to search"), err)
+		return o
+	}
+	if o.err = c.control(worlds[0]); o.err != nil {
+		return o
+	}
+	o.number = len(c.canaries.values)
+	if len(c.only) == 0 {
+		o.must = minCanaries
+	}
+	files, size := 0, 0
+	for _, folder := range []string{"logs", "captured"} {
+		all, err := filepath.Glob(filepath.Join(c.folder, "*", folder))
+		if err != nil {
+			o.err = fmt.Errorf("find what was captured: %w", err)
+			return o
+		}
+		for _, dir := range all {
+			n, bytes, found, err := c.canaries.search(dir)
+			if err != nil {
+				o.err = err
+				return o
+			}
+			files, size = files+n, size+bytes
+			o.violations = append(o.violations, found...)
+		}
+	}
+	for _, v := range o.violations {
+		say("canaries: VIOLATION %s", v)
+	}
+	o.survived = max(0, o.number-len(o.violations))
+	o.notes = append(o.notes, fmt.Sprintf("%d values, in 13 forms each, in %d files of logs, outputs, statuses, events and metrics, %d KB", o.number, files, size>>10))
+	return o
+}
+
+// control hides a secret of its own in each form, and must find each.
+func (c *chaos) control(logs string) error {
+	control := newCanaries(c.seed + 1)
+	forms, err := disguises(control.plant("the control"))
+	if err != nil {
+		return err
+	}
+	for i, form := range forms {
+		dir, err := os.MkdirTemp(logs, "control-")
+		if err != nil {
+			return fmt.Errorf("hide a control: %w", err)
+		}
+		err = os.WriteFile(filepath.Join(dir, "log"), append(append([]byte("error=x"), form...), "\" more"...), 0o600)
+		if err != nil {
+			return fmt.Errorf("hide a control: %w", err)
+		}
+		_, _, found, err := control.search(dir)
+		if err := errors.Join(err, os.RemoveAll(dir)); err != nil {
+			return fmt.Errorf("search for the control: %w", err)
+		}
+		if len(found) != 1 {
+			return fmt.Errorf("the search did not find the control in form %d: %s", i, form)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,70 @@
+// Command chaos breaks things on real API servers while real Keelson processes
+// work on them: processes are killed, requests are lost, answers are late, git
+// and renders are broken. It then checks that nothing was lost, doubled or
+// deleted by mistake, and that no secret came out.
+//
+// The witness is the API server's audit log, read by package oracle, which
+// shares no code with Keelson. "chaos oracle LOG" judges one log by itself.
+//
+// A scenario that did less than it must is a failure: nothing passes without
+// having run.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := newCommand().ExecuteContext(ctx)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "chaos:", err)
+		os.Exit(1)
+	}
+}
+
+// sizes say how much of each kind is done at least.
+type sizes struct {
+	Seeds      int           // components that each kill point is tried on
+	Controller int           // of these, with keelson controller
+	Faults     int           // that the proxy injects
+	Rounds     int           // of two writers
+	Chances    int           // to prune what must stay
+	Contend    time.Duration // of contended writes
+}
+
+func newCommand() *cobra.Command {
+	var o options
+	c := &cobra.Command{
+		Use:   "chaos",
+		Short: "Break things under Keelson, and judge it by the audit log",
+		Example: `  chaos --seed 7
+  chaos --only kill --seeds 3 --keep`,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return runAll(cmd.Context(), o) },
+	}
+	f := c.Flags()
+	f.SortFlags = false
+	f.StringVar(&o.keelson, "keelson", "bin/keelson", "the keelson `BINARY`")
+	f.StringSliceVar(&o.only, "only", nil, "run only these scenarios (default: all)")
+	f.Uint64Var(&o.seed, "seed", uint64(time.Now().Unix()), "what chance is drawn from; a run prints its own")
+	f.BoolVar(&o.keep, "keep", false, "leave files and audit logs for a look; clusters are ended")
+	f.IntVar(&o.Seeds, "seeds", 20, "`COMPONENTS` that each kill point is tried on")
+	f.IntVar(&o.Controller, "controller-seeds", 2, "`COMPONENTS` that each kill point is tried on with keelson controller")
+	f.IntVar(&o.Faults, "faults", 2000, "`FAULTS` that the proxy injects")
+	f.IntVar(&o.Rounds, "rounds", 100, "`ROUNDS` of two writers")
+	f.IntVar(&o.Chances, "chances", 1000, "`CHANCES` to prune what must stay")
+	f.DurationVar(&o.Contend, "contend", 5*time.Minute, "`TIME` of contended writes")
+	c.AddCommand(newOracleCommand())
+	return c
+}

@@ -1,0 +1,288 @@
+// Package oracle judges what Keelson did by the audit log of an API server. It
+// knows nothing of Keelson's code: a rule reads what a request carried and what
+// the API server answered.
+//
+// The rules, for every request of the user keelson that writes and is no dry
+// run:
+//   - A write to an object that may exist carries the UID and the
+//     resourceVersion of the object that was looked at. A create is a POST, or an
+//     apply that can't meet an existing object (resourceVersion "1").
+//   - A DELETE carries both as preconditions, is in the ledger of wanted
+//     deletions, and succeeds once per UID.
+//   - Nothing is written that the components of the fleet don't own, besides
+//     Keelson's own records, statuses, events and leases.
+//   - There is no deletecollection.
+package oracle
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/keelson-io/keelson/lab/audit"
+	"github.com/keelson-io/keelson/lab/cluster"
+)
+
+// Rule names what was violated.
+type Rule string
+
+// The rules.
+const (
+	UnguardedUpdate Rule = "an update without UID and resourceVersion"
+	UnguardedRecord Rule = "a record replaced without its resourceVersion"
+	UnguardedDelete Rule = "a delete without UID and resourceVersion as preconditions"
+	UnwantedDelete  Rule = "a delete that git did not ask for"
+	DoubleDelete    Rule = "an object deleted twice"
+	Collection      Rule = "a delete of a whole collection"
+	Foreign         Rule = "a write to what no component owns"
+	Unseen          Rule = "a write whose body is not in the log"
+)
+
+// Violation is a request that broke a rule.
+type Violation struct {
+	Rule   Rule
+	Detail string
+	Event  audit.Event
+}
+
+func (v Violation) String() string {
+	s := string(v.Rule)
+	if v.Detail != "" {
+		s += " (" + v.Detail + ")"
+	}
+	return fmt.Sprintf("%s: %s, audit %s", s, v.Event, v.Event.ID)
+}
+
+// Verdict is what a log shows.
+type Verdict struct {
+	// Writes that were judged; of these the API server accepted Creates, Updates
+	// and Deletes of objects.
+	Writes, Creates, Updates, Deletes int
+	// Refused are writes that a guard stopped (409), as they should.
+	Refused    int
+	Violations []Violation
+}
+
+func (v Verdict) String() string {
+	return fmt.Sprintf("%d writes: %d creates, %d updates, %d deletes, %d refused by their guards; %d violations",
+		v.Writes, v.Creates, v.Updates, v.Deletes, v.Refused, len(v.Violations))
+}
+
+// Judge holds the events of a log against the rules.
+func Judge(events []audit.Event, allowed *Ledger) Verdict {
+	allowed.mu.Lock()
+	defer allowed.mu.Unlock()
+	j := &judge{ledger: index(allowed.entries), deleted: map[string]string{}}
+	for _, e := range events {
+		if e.User == cluster.Keelson && e.Write() && !e.DryRun && e.Stage == audit.ResponseComplete {
+			j.write(e)
+		}
+	}
+	return j.Verdict
+}
+
+type judge struct {
+	Verdict
+	ledger  indexed
+	deleted map[string]string // UID to the audit ID of the deletion that succeeded
+}
+
+func (j *judge) violate(r Rule, e audit.Event, detail string) {
+	j.Violations = append(j.Violations, Violation{Rule: r, Detail: detail, Event: e})
+}
+
+func (j *judge) write(e audit.Event) {
+	if question(e) {
+		return
+	}
+	j.Writes++
+	if e.Code == 409 {
+		j.Refused++
+	}
+	if !own(e) && !j.ledger.owns(objectOf(e)) {
+		j.violate(Foreign, e, "")
+	}
+	switch e.Verb {
+	case "deletecollection":
+		j.violate(Collection, e, "")
+	case "delete":
+		j.delete(e)
+	case "create":
+		j.Creates += count(e)
+	case "update", "patch":
+		j.change(e)
+	}
+}
+
+func count(e audit.Event) int {
+	if e.Code < 300 {
+		return 1
+	}
+	return 0
+}
+
+// change judges a PUT or PATCH.
+func (j *judge) change(e audit.Event) {
+	if diary(e) {
+		return
+	}
+	g, ok := guardOf(e.Request)
+	switch {
+	case !ok:
+		j.violate(Unseen, e, "")
+	case own(e) && e.Verb == "update":
+		if g.version == "" {
+			j.violate(UnguardedRecord, e, "")
+		}
+	case g.version == neverExists:
+		// It can only create.
+	case g.version == "" || g.uid == "" && !g.patch:
+		j.violate(UnguardedUpdate, e, fmt.Sprintf("uid %q, resourceVersion %q", g.uid, g.version))
+	}
+	if e.Code == 201 {
+		j.Creates++
+		return
+	}
+	j.Updates += count(e)
+}
+
+func (j *judge) delete(e audit.Event) {
+	var options struct {
+		Preconditions struct {
+			UID             string `json:"uid"`
+			ResourceVersion string `json:"resourceVersion"`
+		} `json:"preconditions"`
+	}
+	if len(e.Request) == 0 || json.Unmarshal(e.Request, &options) != nil {
+		j.violate(UnguardedDelete, e, "no options")
+		return
+	}
+	uid := options.Preconditions.UID
+	if uid == "" || options.Preconditions.ResourceVersion == "" {
+		j.violate(UnguardedDelete, e, fmt.Sprintf("uid %q, resourceVersion %q", uid, options.Preconditions.ResourceVersion))
+	}
+	if !own(e) && !j.ledger.wants(e) {
+		j.violate(UnwantedDelete, e, "")
+	}
+	if e.Code >= 300 {
+		return
+	}
+	j.Deletes++
+	if before, ok := j.deleted[uid]; ok && uid != "" {
+		j.violate(DoubleDelete, e, "before by audit "+before)
+	}
+	j.deleted[uid] = e.ID
+}
+
+// neverExists is a resourceVersion that no object has: etcd's first revision
+// is that of the empty store.
+const neverExists = "1"
+
+// guard is what a write asks of the object that it meets.
+type guard struct {
+	uid, version string
+	// patch is a JSON patch, which has no place for the UID: the resourceVersion
+	// alone names one state of one object.
+	patch bool
+}
+
+// guardOf reads the guard of a PUT, an apply or a JSON patch.
+func guardOf(body json.RawMessage) (guard, bool) {
+	var object struct {
+		Metadata struct {
+			UID             string `json:"uid"`
+			ResourceVersion string `json:"resourceVersion"`
+		} `json:"metadata"`
+	}
+	if json.Unmarshal(body, &object) == nil {
+		return guard{uid: object.Metadata.UID, version: object.Metadata.ResourceVersion}, true
+	}
+	var operations []struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value"`
+	}
+	if json.Unmarshal(body, &operations) != nil {
+		return guard{}, false
+	}
+	g := guard{patch: true}
+	for _, o := range operations {
+		if version, ok := o.Value.(string); ok && o.Path == "/metadata/resourceVersion" && (o.Op == "replace" || o.Op == "test") {
+			g.version = version
+		}
+	}
+	return g, true
+}
+
+func objectOf(e audit.Event) Object {
+	name := e.Resource.Name
+	if name == "" { // a POST names it in its body alone
+		var body struct {
+			Metadata struct {
+				Name string `json:"name"`
+			} `json:"metadata"`
+		}
+		if json.Unmarshal(e.Request, &body) == nil {
+			name = body.Metadata.Name
+		}
+	}
+	return Object{Group: e.Resource.Group, Resource: e.Resource.Resource, Namespace: e.Resource.Namespace, Name: name}
+}
+
+// system is the namespace of Keelson's own objects.
+const system = "keelson-system"
+
+// question reports what is a write by its verb alone.
+func question(e audit.Event) bool {
+	return slices.Contains([]string{"authorization.k8s.io", "authentication.k8s.io"}, e.Resource.Group)
+}
+
+// diary reports what Keelson writes for people: nothing of a component.
+func diary(e audit.Event) bool {
+	return e.Resource.Resource == "events" || e.Resource.Group == "keelson.io"
+}
+
+// own reports Keelson's own objects.
+func own(e audit.Event) bool {
+	o := objectOf(e)
+	switch {
+	case diary(e):
+		return true
+	case o.Resource == "secrets" && o.Group == "", o.Group == "coordination.k8s.io":
+		return o.Namespace == system
+	case o.Resource == "namespaces":
+		return o.Name == system
+	case o.Resource == "customresourcedefinitions":
+		return o.Name == "deliveries.keelson.io"
+	}
+	return false
+}
+
+// indexed is a ledger for many questions.
+type indexed struct {
+	owned      map[Object]bool
+	namespaces map[string]bool
+	deletions  map[Object][]Deletion
+}
+
+func index(l ledger) indexed {
+	i := indexed{owned: map[Object]bool{}, namespaces: map[string]bool{}, deletions: map[Object][]Deletion{}}
+	for _, o := range l.Owned {
+		i.owned[o] = true
+	}
+	for _, n := range l.Namespaces {
+		i.namespaces[n] = true
+	}
+	for _, d := range l.Deletions {
+		i.deletions[d.Object] = append(i.deletions[d.Object], d)
+	}
+	return i
+}
+
+func (i indexed) owns(o Object) bool {
+	return i.owned[o] || i.namespaces[o.Namespace] || o.Group == "" && o.Resource == "namespaces" && i.namespaces[o.Name]
+}
+
+func (i indexed) wants(e audit.Event) bool {
+	return slices.ContainsFunc(i.deletions[objectOf(e)], func(d Deletion) bool { return !e.Received.Before(d.From) })
+}

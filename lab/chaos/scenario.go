@@ -1,0 +1,224 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/keelson-io/keelson/lab/binaries"
+	"github.com/keelson-io/keelson/lab/cluster"
+)
+
+// scenario is one way to break things. It runs in a world of its own.
+type scenario struct {
+	name string
+	why  string // the promise that it tries to break
+	// cluster is what the world's cluster is made of; the zero Change is one
+	// with all its components.
+	cluster cluster.Change
+	run     func(context.Context, *world) (result, error)
+}
+
+// allScenarios is the table; a scenario is a line here and a file.
+func allScenarios() []scenario {
+	return []scenario{}
+}
+
+// result is what happened in a scenario. An error beside it says that it
+// could not be carried out, which is a failure, too.
+type result struct {
+	did  string // what one of Number is: "SIGKILL at a point of an apply"
+	must int    // how many there must be at least
+	// Number of what was done, and how many of these Keelson survived.
+	number, survived int
+	// violations, a line or more each; what the oracle finds in the audit log is
+	// added to them.
+	violations []string
+	// worst is the longest time from the end of a fault until all was well.
+	worst time.Duration
+	notes []string // figures for people, a line each
+}
+
+// violate adds a violation.
+func (r *result) violate(format string, args ...any) {
+	r.violations = append(r.violations, fmt.Sprintf(format, args...))
+}
+
+// recovered counts one that was survived, and how long it took.
+func (r *result) recovered(after time.Duration) {
+	r.survived++
+	r.worst = max(r.worst, after)
+}
+
+type options struct {
+	sizes
+	keelson string
+	only    []string
+	seed    uint64
+	keep    bool
+}
+
+// chaos is one run of all scenarios.
+type chaos struct {
+	options
+	folder   string
+	set      binaries.Set
+	canaries *canaries
+}
+
+func say(format string, args ...any) {
+	fmt.Printf("%s  %s\n", time.Now().Format("15:04:05"), fmt.Sprintf(format, args...))
+}
+
+// outcome is a line of the table.
+type outcome struct {
+	scenario
+	result
+	err  error
+	took time.Duration
+}
+
+func (o outcome) failed() bool {
+	return o.err != nil || len(o.violations) > 0 || o.number == 0 || o.number < o.must || o.survived < o.number
+}
+
+func runAll(ctx context.Context, o options) (err error) {
+	c, err := prepare(o)
+	if err != nil {
+		return err
+	}
+	chosen, err := choose(allScenarios(), o.only)
+	if err != nil {
+		return err
+	}
+	say("seed %d; files of this run: %s", o.seed, c.folder)
+	var done []outcome
+	for _, s := range chosen {
+		done = append(done, c.one(ctx, s))
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	done = append(done, c.leaks())
+	c.table(done)
+	failed := slices.DeleteFunc(slices.Clone(done), func(o outcome) bool { return !o.failed() })
+	if len(failed) > 0 {
+		return fmt.Errorf("%d of %d failed; again with --seed %d --only %s --keep; logs are in %s",
+			len(failed), len(done), o.seed, failed[0].name, c.folder)
+	}
+	if o.keep {
+		return nil
+	}
+	if err := os.RemoveAll(c.folder); err != nil {
+		return fmt.Errorf("remove the files of the run: %w", err)
+	}
+	return nil
+}
+
+func prepare(o options) (*chaos, error) {
+	binary, err := filepath.Abs(o.keelson)
+	if err != nil {
+		return nil, fmt.Errorf("find keelson: %w", err)
+	}
+	if _, err := os.Stat(binary); err != nil {
+		return nil, fmt.Errorf("find keelson (make build): %w", err)
+	}
+	o.keelson = binary
+	set, err := binaries.Find()
+	if err != nil {
+		return nil, fmt.Errorf("find the control plane: %w", err)
+	}
+	folder, err := os.MkdirTemp("", "keelson-chaos-")
+	if err != nil {
+		return nil, fmt.Errorf("make a folder: %w", err)
+	}
+	return &chaos{options: o, folder: folder, set: set, canaries: newCanaries(o.seed)}, nil
+}
+
+func choose(all []scenario, only []string) ([]scenario, error) {
+	if len(only) == 0 {
+		return all, nil
+	}
+	var names []string
+	for _, s := range all {
+		names = append(names, s.name)
+	}
+	for _, name := range only {
+		if !slices.Contains(names, name) {
+			return nil, fmt.Errorf("there is no scenario %q: there are %s", name, strings.Join(names, ", "))
+		}
+	}
+	return slices.DeleteFunc(all, func(s scenario) bool { return !slices.Contains(only, s.name) }), nil
+}
+
+// one runs a scenario in a new world, and has the oracle judge its audit log.
+func (c *chaos) one(ctx context.Context, s scenario) (o outcome) {
+	say("%s: %s", s.name, s.why)
+	started := time.Now()
+	o = outcome{scenario: s}
+	defer func() {
+		o.took = time.Since(started)
+		for _, v := range o.violations {
+			say("%s: VIOLATION %s", s.name, v)
+		}
+		if o.err != nil {
+			say("%s: %v", s.name, o.err)
+		}
+	}()
+	w, err := c.newWorld(ctx, s)
+	if err != nil {
+		o.err = err
+		return o
+	}
+	o.result, o.err = s.run(ctx, w)
+	// Whatever ended the scenario: what is in the logs counts.
+	ctx = context.WithoutCancel(ctx)
+	found, err := w.judge()
+	o.violations = append(o.violations, found...)
+	o.err = errors.Join(o.err, err, w.capture(ctx), w.close(ctx))
+	return o
+}
+
+// table prints what happened.
+func (c *chaos) table(done []outcome) {
+	w := tabwriter.NewWriter(os.Stdout, 2, 2, 2, ' ', 0)
+	fmt.Fprintf(w, "\nSCENARIO\tWHAT WAS DONE\tNUMBER\tSURVIVED\tVIOLATIONS\tWORST RECOVERY\tTOOK\t\n")
+	for _, o := range done {
+		verdict := "ok"
+		switch {
+		case o.err != nil:
+			verdict = "FAILED: " + strings.SplitN(o.err.Error(), "\n", 2)[0]
+		case o.number < max(o.must, 1):
+			verdict = fmt.Sprintf("FAILED: %d are not the %d that must be", o.number, o.must)
+		case o.failed():
+			verdict = "FAILED"
+		}
+		worst := "-"
+		if o.worst > 0 {
+			worst = o.worst.Round(10 * time.Millisecond).String()
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s\n", o.name, o.did, o.number, o.survived, len(o.violations),
+			worst, o.took.Round(100*time.Millisecond), verdict)
+	}
+	_ = w.Flush() // to stdout
+	for _, o := range done {
+		for _, n := range o.notes {
+			fmt.Printf("%s: %s\n", o.name, n)
+		}
+	}
+	fmt.Printf("seed %d\n", c.seed)
+}
+
+// chance is the scenario's own source of chance: the same seed, the same run.
+func (c *chaos) chance(name string) *rand.Rand {
+	var b [32]byte
+	copy(b[:], fmt.Sprintf("%d %s", c.seed, name))
+	return rand.New(rand.NewChaCha8(b)) //nolint:gosec // chance that can be repeated, no secret
+}

@@ -1,0 +1,270 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/keelson-io/keelson/lab/audit"
+	"github.com/keelson-io/keelson/lab/chaos/oracle"
+	"github.com/keelson-io/keelson/lab/cluster"
+	"github.com/keelson-io/keelson/lab/fleet"
+)
+
+// target is the cluster of a world, in the lab and in the fleet. It is its own
+// hub, too.
+const target = "target"
+
+// world is what a scenario has for itself: a cluster, fleet repositories,
+// Keelson processes, and the ledger of what these may do.
+type world struct {
+	*chaos
+	name   string
+	folder string
+	lab    *cluster.Lab
+	rand   *rand.Rand
+	// ledger says what Keelson may write and delete. The oracle holds the audit
+	// log against it.
+	ledger *oracle.Ledger
+
+	mu        sync.Mutex
+	processes []*keelson
+	started   int
+}
+
+func (c *chaos) newWorld(ctx context.Context, s scenario) (*world, error) {
+	folder := filepath.Join(c.folder, s.name)
+	w := &world{
+		chaos: c, name: s.name, folder: folder, rand: c.chance(s.name), ledger: oracle.NewLedger(),
+		lab: &cluster.Lab{Dir: filepath.Join(folder, "clusters")},
+	}
+	for _, dir := range []string{"logs", "captured"} {
+		if err := os.MkdirAll(filepath.Join(folder, dir), 0o700); err != nil {
+			return nil, fmt.Errorf("make a folder: %w", err)
+		}
+	}
+	change := s.cluster
+	yes := true
+	change.AuditSecrets = &yes // there is none in a chaos run that matters, and guards must be seen
+	if err := w.lab.Up(ctx, target, change, c.set); err != nil {
+		return nil, fmt.Errorf("start the cluster: %w", err)
+	}
+	return w, nil
+}
+
+// close ends everything of the world; logs stay until the end of the run.
+func (w *world) close(ctx context.Context) error {
+	w.mu.Lock()
+	all := w.processes
+	w.mu.Unlock()
+	var errs []error
+	for _, k := range all {
+		errs = append(errs, k.kill())
+	}
+	log, err := w.lab.AuditLog(target)
+	if err == nil && w.keep {
+		err = os.Rename(log, w.path("audit.log"))
+	}
+	return errors.Join(append(errs, err, w.lab.Down(ctx, target))...)
+}
+
+func (w *world) path(elem ...string) string {
+	return filepath.Join(append([]string{w.folder}, elem...)...)
+}
+
+// admin is the settings of a client that is not Keelson.
+func (w *world) admin() (*rest.Config, error) { return w.client(cluster.Admin) }
+
+// client is the settings of a user's client, past any proxy.
+func (w *world) client(user string) (*rest.Config, error) {
+	path, err := w.lab.Kubeconfig(target, user)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig of %s: %w", user, err)
+	}
+	c, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig of %s: %w", user, err)
+	}
+	c.QPS = -1
+	c.WarningHandlerWithContext = rest.NoWarnings{} // of kinds that are listed only to look
+	return c, nil
+}
+
+// dynamic is the admin's client.
+func (w *world) dynamic() (dynamic.Interface, error) {
+	c, err := w.admin()
+	if err != nil {
+		return nil, err
+	}
+	d, err := dynamic.NewForConfig(c)
+	if err != nil {
+		return nil, fmt.Errorf("make a client: %w", err)
+	}
+	return d, nil
+}
+
+// direct is the path of Keelson's kubeconfig that goes past any proxy.
+func (w *world) direct() (string, error) {
+	path, err := w.lab.Kubeconfig(target, cluster.Keelson)
+	if err != nil {
+		return "", fmt.Errorf("kubeconfig of keelson: %w", err)
+	}
+	return path, nil
+}
+
+// kubeconfig writes one, such as a proxy's, and returns its path. Its context
+// must be called target.
+func (w *world) kubeconfig(name string, content []byte) (string, error) {
+	path := w.path(name + ".kubeconfig.yaml")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		return "", fmt.Errorf("write kubeconfig: %w", err)
+	}
+	return path, nil
+}
+
+const apiVersion = "apiVersion: keelson.io/v1alpha1\n"
+
+// repository makes a fleet repository with the target cluster and the given
+// files, and returns its path.
+func (w *world) repository(ctx context.Context, name string, files map[string]string) (string, error) {
+	path := w.path("repositories", name+".git")
+	all := map[string]string{
+		"fleet.yaml":                           apiVersion + "kind: Fleet\nname: chaos\n",
+		"clusters/" + target + "/cluster.yaml": apiVersion + "kind: Cluster\nconnection:\n  context: " + target + "\n",
+	}
+	maps.Copy(all, files)
+	return path, fleet.Create(ctx, path, commitOf(all))
+}
+
+// push commits files to a repository; an empty content removes a file.
+func (w *world) push(ctx context.Context, repository string, files map[string]string) error {
+	return fleet.Push(ctx, repository, commitOf(files))
+}
+
+func commitOf(files map[string]string) fleet.Commit {
+	c := fleet.Commit{Files: map[string][]byte{}}
+	for name, content := range files {
+		c.Files[name] = nil
+		if content != "" {
+			c.Files[name] = []byte(content)
+		}
+	}
+	return c
+}
+
+// judge has the oracle read the audit log.
+func (w *world) judge() ([]string, error) {
+	path, err := w.lab.AuditLog(target)
+	if err != nil {
+		return nil, fmt.Errorf("audit log: %w", err)
+	}
+	if err := w.ledger.Save(w.path("ledger.json")); err != nil {
+		return nil, err
+	}
+	events, _, err := audit.Read(path, 0)
+	if err != nil {
+		return nil, fmt.Errorf("audit log: %w", err)
+	}
+	var out []string
+	verdict := oracle.Judge(events, w.ledger)
+	for _, v := range verdict.Violations {
+		out = append(out, v.String())
+	}
+	say("%s: the oracle read %s", w.name, verdict)
+	return out, nil
+}
+
+// since returns the requests of the user keelson that were answered after a
+// point in the log, and where the log ends now.
+func (w *world) since(mark int64) ([]audit.Event, int64, error) {
+	path, err := w.lab.AuditLog(target)
+	if err != nil {
+		return nil, mark, fmt.Errorf("audit log: %w", err)
+	}
+	events, next, err := audit.Read(path, mark)
+	if err != nil {
+		return nil, mark, fmt.Errorf("audit log: %w", err)
+	}
+	var out []audit.Event
+	for _, e := range events {
+		if e.User == cluster.Keelson && e.Watch() == (e.Stage == audit.ResponseStarted) {
+			out = append(out, e)
+		}
+	}
+	return out, next, nil
+}
+
+// mark is where the audit log ends now.
+func (w *world) mark() (int64, error) {
+	path, err := w.lab.AuditLog(target)
+	if err != nil {
+		return 0, fmt.Errorf("audit log: %w", err)
+	}
+	n, err := audit.End(path)
+	if err != nil {
+		return 0, fmt.Errorf("audit log: %w", err)
+	}
+	return n, nil
+}
+
+// capture keeps what Keelson left in the cluster for everybody to read, so that
+// it is searched for secrets when the cluster is gone.
+func (w *world) capture(ctx context.Context) error {
+	d, err := w.dynamic()
+	if err != nil {
+		return err
+	}
+	for _, gvr := range []schema.GroupVersionResource{
+		{Version: "v1", Resource: "events"},
+		{Group: "events.k8s.io", Version: "v1", Resource: "events"},
+		{Group: "keelson.io", Version: "v1alpha1", Resource: "deliveries"},
+	} {
+		list, err := d.Resource(gvr).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			continue // a world without a controller has no deliveries
+		}
+		data, err := json.Marshal(list)
+		if err != nil {
+			return fmt.Errorf("capture %s: %w", gvr.Resource, err)
+		}
+		if err := w.keepCopy(gvr.Group+"-"+gvr.Resource+".json", data); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// keepCopy keeps something that Keelson let out, to be searched for secrets.
+func (w *world) keepCopy(name string, content []byte) error {
+	if err := os.WriteFile(w.path("captured", name), content, 0o600); err != nil {
+		return fmt.Errorf("capture: %w", err)
+	}
+	return nil
+}
+
+// until waits for a condition; on time-out the error is the condition's last.
+func until(ctx context.Context, patience time.Duration, condition func(context.Context) error) error {
+	last := errors.New("never tried")
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		last = condition(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("not within %s: %w", patience, last)
+	}
+	return nil
+}
