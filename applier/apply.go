@@ -135,7 +135,7 @@ func (a *applying) settleRecord() {
 // mayCome reports whether a write that another session had begun may still come
 // through.
 func (a *applying) mayCome() bool {
-	at := a.Prepared.record.IntentsAt
+	at := a.record.IntentsAt
 	return at != nil && a.now.Sub(*at) < inFlight
 }
 

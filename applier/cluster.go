@@ -31,6 +31,9 @@ type Reader interface {
 	// Get returns the object at the mapping's version, or nil when the API
 	// server answered that it does not exist. It may leave out managedFields.
 	Get(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error)
+	// Known returns the object as Get does, or nil when it is not known to exist and
+	// asking would cost a request.
+	Known(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error)
 	// Fresh returns the object with managedFields, not older than what Get
 	// returned last.
 	Fresh(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error)
@@ -55,8 +58,15 @@ type Cluster struct {
 	// compressors are [gzip.Writer]s.
 	compressors sync.Pool
 
-	mu      sync.Mutex
-	records map[string]*record // by component, as last read or written
+	mu sync.Mutex
+	// records by component, as last read or written; nil: to be read again. One that
+	// is missing does not exist, if all were listed.
+	records map[string]*record
+	listed  bool
+	// namespaces that were there when they were asked for.
+	namespaces map[string]bool
+	// doubted are objects that exist although the cache had none.
+	doubted map[differ.ID]bool
 	maskKey []byte
 	answers map[differ.ID]answered
 	// lookedAt is what was found of the custom resources of CRDs.
@@ -114,8 +124,9 @@ func New(o Options) (*Cluster, error) {
 	c := &Cluster{
 		writer: o.Writer, secrets: secrets,
 		name: o.Name, dynamic: dyn, reader: o.Reader, progress: o.Progress,
-		discovery: newDiscoverer(disco, o.Schemas),
-		records:   map[string]*record{}, answers: map[differ.ID]answered{},
+		discovery:  newDiscoverer(disco, o.Schemas),
+		namespaces: map[string]bool{}, doubted: map[differ.ID]bool{},
+		records: map[string]*record{}, answers: map[differ.ID]answered{},
 		settled: map[string]map[differ.ID]differ.Inputs{},
 		limits:  defaultInstanceLimits(), lookedAt: map[differ.ID]looked{},
 	}

@@ -93,29 +93,34 @@ func TestOldWriterIsFenced(t *testing.T) {
 		"Update": {
 			"The object has another resourceVersion, though the new session had nothing to change.",
 			func(*world) []string { return []string{configMap("a", "one")} },
-			[]string{configMap("a", two)}, []string{configMap("a", "one")},
+			[]string{configMap("a", two)},
+			[]string{configMap("a", "one")},
 			write(http.MethodPatch, "/configmaps/a"),
-			func(w *world) string { return w.differs("a", "one") },
+			func(w *world) string { return w.differs("one") },
 		},
 		"Create": {
 			"The object exists by now, and a create never changes one that exists.",
-			nil, []string{configMap("a", two)}, []string{configMap("a", "three")},
+			nil,
+			[]string{configMap("a", two)},
+			[]string{configMap("a", "three")},
 			write(http.MethodPatch, "/configmaps/a"),
-			func(w *world) string { return w.differs("a", "three") },
+			func(w *world) string { return w.differs("three") },
 		},
 		"Delete": {
 			"The new session wants the object to stay, and touched it.",
 			func(*world) []string { return []string{configMap("a", "one"), configMap("b", "x")} },
-			[]string{configMap("b", "x")}, []string{configMap("a", "one"), configMap("b", "x")},
+			[]string{configMap("b", "x")},
+			[]string{configMap("a", "one"), configMap("b", "x")},
 			write(http.MethodDelete, "/configmaps/a"),
-			func(w *world) string { return w.differs("a", "one") },
+			func(w *world) string { return w.differs("one") },
 		},
 		"Record": {
 			"The record has another resourceVersion: nothing is begun.",
 			func(*world) []string { return []string{configMap("a", "one")} },
-			[]string{configMap("a", two)}, []string{configMap("a", "three")},
+			[]string{configMap("a", two)},
+			[]string{configMap("a", "three")},
 			write(http.MethodPut, "/secrets/record-"),
-			func(w *world) string { return w.differs("a", "three") },
+			func(w *world) string { return w.differs("three") },
 		},
 	}
 	for name, c := range cases {
@@ -138,15 +143,15 @@ func TestOldWriterIsFenced(t *testing.T) {
 	}
 }
 
-// differs says how a ConfigMap differs from what is wanted.
-func (w *world) differs(name, value string) string {
+// differs says how the ConfigMap a differs from what is wanted.
+func (w *world) differs(value string) string {
 	w.t.Helper()
-	u := w.get(configMaps, name)
+	u := w.get(configMaps, "a")
 	if u.GetDeletionTimestamp() != nil {
-		return name + " was deleted"
+		return "it was deleted"
 	}
 	if v, _, _ := unstructured.NestedString(u.Object, "data", "key"); v != value {
-		return name + " is " + v + ", want " + value
+		return "its value is " + v + ", want " + value
 	}
 	return ""
 }
@@ -195,7 +200,7 @@ func TestDeposed(t *testing.T) {
 	if _, err := c.Apply(t.Context(), p, applier.ApplyOptions{}); !errors.Is(err, applier.ErrDeposed) {
 		t.Errorf("error is %v, want ErrDeposed", err)
 	}
-	if wrong := w.differs("a", "x"); wrong != "" {
+	if wrong := w.differs("x"); wrong != "" {
 		t.Error(wrong)
 	}
 }

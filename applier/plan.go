@@ -123,7 +123,7 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 	if p.schemas, err = c.schemas(ctx, versions); err != nil {
 		return nil, err
 	}
-	if err := c.observe(ctx, p.mappings, states, c.reader.Get); err != nil {
+	if err := c.observe(ctx, p.mappings, states, c.current); err != nil {
 		return nil, err
 	}
 	c.recognise(p, versions)
@@ -328,7 +328,24 @@ func (c *Cluster) schemas(ctx context.Context, versions map[differ.ID]schema.Gro
 	return c.discovery.schemasFor(ctx, slices.Collect(maps.Keys(wanted)))
 }
 
-type getFunc func(context.Context, *meta.RESTMapping, differ.ID) (map[string]any, error)
+type getFunc func(context.Context, *meta.RESTMapping, *differ.State) (map[string]any, error)
+
+// current reads an object. One that nothing was ever recorded of is new, as long as
+// nobody knows better: its creation fails where it exists.
+func (c *Cluster) current(ctx context.Context, m *meta.RESTMapping, s *differ.State) (map[string]any, error) {
+	c.mu.Lock()
+	doubted := c.doubted[s.ID]
+	c.mu.Unlock()
+	if s.Recorded == nil && !doubted {
+		return c.reader.Known(ctx, m, s.ID) //nolint:wrapcheck // the caller wraps
+	}
+	return c.reader.Get(ctx, m, s.ID) //nolint:wrapcheck // the caller wraps
+}
+
+// fresh reads an object with its managedFields.
+func (c *Cluster) fresh(ctx context.Context, m *meta.RESTMapping, s *differ.State) (map[string]any, error) {
+	return c.reader.Fresh(ctx, m, s.ID) //nolint:wrapcheck // the caller wraps
+}
 
 // observe reads the live objects of all states that have a mapping.
 func (c *Cluster) observe(ctx context.Context, mappings map[differ.ID]*meta.RESTMapping, states []differ.State, get getFunc) error {
@@ -341,7 +358,7 @@ func (c *Cluster) observe(ctx context.Context, mappings map[differ.ID]*meta.REST
 			continue
 		}
 		g.Go(func() error {
-			live, err := get(ctx, m, s.ID)
+			live, err := get(ctx, m, s)
 			if err != nil {
 				return fmt.Errorf("observe: %w", err)
 			}
@@ -368,7 +385,7 @@ func (c *Cluster) readOwners(ctx context.Context, p *Prepared) error {
 	for id := range unread {
 		mappings[id] = p.mappings[id]
 	}
-	if err := c.observe(ctx, mappings, p.states, c.reader.Fresh); err != nil {
+	if err := c.observe(ctx, mappings, p.states, c.fresh); err != nil {
 		return err
 	}
 	for i := range p.states {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/differ"
 )
 
 const maskKeyName = "mask-key"
@@ -78,6 +79,35 @@ func (c *Cluster) Prepare(ctx context.Context) error {
 // ensureNamespace creates a namespace that does not exist. It is nobody's
 // inventory: Keelson never deletes it.
 func (c *Cluster) ensureNamespace(ctx context.Context, name string) error {
+	c.mu.Lock()
+	there := c.namespaces[name]
+	c.mu.Unlock()
+	if there {
+		return nil
+	}
+	if err := c.makeNamespace(ctx, name); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.namespaces[name] = true
+	return nil
+}
+
+func (c *Cluster) forgetNamespace(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.namespaces, name)
+}
+
+// doubt has an object asked for that the cache does not have.
+func (c *Cluster) doubt(id differ.ID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.doubted[id] = true
+}
+
+func (c *Cluster) makeNamespace(ctx context.Context, name string) error {
 	namespaces := c.dynamic.Resource(corev1.SchemeGroupVersion.WithResource("namespaces"))
 	found, err := namespaces.Get(ctx, name, metav1.GetOptions{})
 	switch {

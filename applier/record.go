@@ -114,10 +114,14 @@ func (c *Cluster) Recorded(ctx context.Context) ([]string, error) {
 // writer is noticed when the record is written: its resourceVersion is stale.
 func (c *Cluster) readRecord(ctx context.Context, component string) (*record, error) {
 	c.mu.Lock()
-	r := c.records[component]
+	r, found := c.records[component]
+	none := !found && c.listed // were that wrong by now, writing one would fail
 	c.mu.Unlock()
-	if r != nil {
+	switch {
+	case r != nil:
 		return r, nil
+	case none:
+		return noRecord(component), nil
 	}
 	r, err := c.fetchRecord(ctx, component)
 	if err != nil {
@@ -137,5 +141,5 @@ func (c *Cluster) remember(r *record) {
 func (c *Cluster) forgetRecord(component string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.records, component)
+	c.records[component] = nil
 }

@@ -74,12 +74,16 @@ func (c *Cluster) listRecords(ctx context.Context) ([]string, error) {
 				continue // not one of Keelson's
 			}
 			names = append(names, component)
+			c.forgetRecord(component)
 			if r, err := c.decodeRecord(ctx, component, s); err == nil { // else whoever asks for it hears why
 				c.remember(r)
 			}
 		}
 		if next = page.Continue; next == "" {
 			slices.Sort(names)
+			c.mu.Lock()
+			c.listed = true
+			c.mu.Unlock()
 			return names, nil
 		}
 	}
@@ -91,9 +95,13 @@ func (c *Cluster) fetchRecord(ctx context.Context, component string) (*record, e
 		return nil, err
 	}
 	if s == nil {
-		return &record{Record: Record{Format: recordFormat, Component: component}}, nil
+		return noRecord(component), nil
 	}
 	return c.decodeRecord(ctx, component, s)
+}
+
+func noRecord(component string) *record {
+	return &record{Record: Record{Format: recordFormat, Component: component}}
 }
 
 func (c *Cluster) decodeRecord(ctx context.Context, component string, s *corev1.Secret) (*record, error) {

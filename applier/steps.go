@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/keelson-io/keelson/differ"
@@ -135,8 +136,8 @@ func (a *applying) batch(ctx context.Context, b batch) error {
 	for i, c := range b.changes {
 		g.Go(func() error {
 			errs[i] = a.one(ctx, c)
-			if errs[i] != nil && !unanswered(errs[i]) {
-				a.undone(c.ID)
+			if errs[i] != nil {
+				a.failed(c, errs[i])
 			}
 			a.cluster.progress(Step{Component: a.want.Component, ID: c.ID, Op: c.Op, Err: errs[i]})
 			return nil
@@ -146,14 +147,23 @@ func (a *applying) batch(ctx context.Context, b batch) error {
 	return errors.Join(errs...)
 }
 
-// undone takes back the intent of a write that was refused for certain.
-func (a *applying) undone(id differ.ID) {
+// failed takes back the intent of a write that was refused for certain.
+func (a *applying) failed(c *differ.Change, err error) {
+	if errors.Is(err, ErrStale) && c.Op == differ.OpCreate {
+		a.cluster.doubt(c.ID)
+	}
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		a.cluster.forgetNamespace(c.ID.Namespace) // it may be gone, or going
+	}
+	if unanswered(err) {
+		return
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if before, ok := a.before[id]; ok {
-		a.objects[id] = before
+	if before, ok := a.before[c.ID]; ok {
+		a.objects[c.ID] = before
 	} else {
-		delete(a.objects, id)
+		delete(a.objects, c.ID)
 	}
 }
 
