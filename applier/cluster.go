@@ -28,12 +28,10 @@ import (
 // Reader finds live objects, from a cache or from the API server.
 // Implementations are safe for concurrent use.
 type Reader interface {
-	// Get returns the object at the mapping's version, or nil when the API
-	// server answered that it does not exist. It may leave out managedFields.
+	// Get returns the object at the mapping's version, or nil when it is not known
+	// to exist: whether it does is then for the API server to say. It may leave out
+	// managedFields.
 	Get(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error)
-	// Known returns the object as Get does, or nil when it is not known to exist and
-	// asking would cost a request.
-	Known(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error)
 	// Fresh returns the object with managedFields, not older than what Get
 	// returned last.
 	Fresh(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error)

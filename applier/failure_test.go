@@ -128,10 +128,6 @@ func (r brokenReader) Get(context.Context, *meta.RESTMapping, differ.ID) (map[st
 	return nil, r.err
 }
 
-func (r brokenReader) Known(context.Context, *meta.RESTMapping, differ.ID) (map[string]any, error) {
-	return nil, r.err
-}
-
 func (r brokenReader) Fresh(context.Context, *meta.RESTMapping, differ.ID) (map[string]any, error) {
 	return nil, r.err
 }

@@ -222,10 +222,6 @@ func (r *oracleReader) Get(ctx context.Context, m *meta.RESTMapping, id differ.I
 	return applier.Get(ctx, r.dynamic, m, id)
 }
 
-func (r *oracleReader) Known(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error) {
-	return r.Get(ctx, m, id)
-}
-
 func (r *oracleReader) Fresh(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error) {
 	return applier.Get(ctx, r.dynamic, m, id)
 }

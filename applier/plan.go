@@ -336,15 +336,16 @@ func (c *Cluster) current(ctx context.Context, m *meta.RESTMapping, s *differ.St
 	c.mu.Lock()
 	doubted := c.doubted[s.ID]
 	c.mu.Unlock()
-	if s.Recorded == nil && !doubted {
-		return c.reader.Known(ctx, m, s.ID) //nolint:wrapcheck // the caller wraps
+	live, err := c.reader.Get(ctx, m, s.ID)
+	if live != nil || err != nil || s.Recorded == nil && !doubted {
+		return live, err
 	}
-	return c.reader.Get(ctx, m, s.ID) //nolint:wrapcheck // the caller wraps
+	return Get(ctx, c.dynamic, m, s.ID)
 }
 
 // fresh reads an object with its managedFields.
 func (c *Cluster) fresh(ctx context.Context, m *meta.RESTMapping, s *differ.State) (map[string]any, error) {
-	return c.reader.Fresh(ctx, m, s.ID) //nolint:wrapcheck // the caller wraps
+	return c.reader.Fresh(ctx, m, s.ID)
 }
 
 // observe reads the live objects of all states that have a mapping.

@@ -24,10 +24,6 @@ func (r *directReader) Get(ctx context.Context, m *meta.RESTMapping, id differ.I
 	return Get(ctx, r.dynamic, m, id)
 }
 
-func (r *directReader) Known(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error) {
-	return Get(ctx, r.dynamic, m, id)
-}
-
 func (r *directReader) Fresh(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error) {
 	return Get(ctx, r.dynamic, m, id)
 }

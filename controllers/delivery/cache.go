@@ -243,17 +243,8 @@ func versionOf(o map[string]any) string {
 }
 
 // Get implements [applier.Reader]. An object without Keelson's label is in no
-// watch, so absence from the cache is asked for, never believed.
+// watch.
 func (l *liveCache) Get(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error) {
-	known, err := l.Known(ctx, m, id)
-	if known != nil || err != nil {
-		return known, err
-	}
-	return applier.Get(ctx, l.dynamic, m, id)
-}
-
-// Known implements [applier.Reader].
-func (l *liveCache) Known(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error) {
 	informer, err := l.informer(ctx, m.Resource, v1alpha1.LabelComponent)
 	if err != nil {
 		return nil, err
