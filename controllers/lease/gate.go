@@ -1,0 +1,175 @@
+package lease
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Gate lets writes through while its process surely holds the lease, and reads
+// always. The zero Gate is not usable: a [Lease] makes it.
+//
+// It asks nobody. Each renewal opens it for the renew deadline, counted from the
+// moment at which the renewal was begun: nobody else takes the lease before its
+// duration, which is longer, has passed since the API server got that renewal.
+type Gate struct {
+	now  func() time.Time
+	span time.Duration
+
+	mu sync.Mutex
+	// begun is when the last renewal that succeeded was begun; zero: never.
+	begun time.Time
+	// shut: never again in this process.
+	shut    bool
+	expiry  *time.Timer
+	flights map[*flight]bool
+}
+
+// flight is a write on its way.
+type flight struct{ cancel context.CancelCauseFunc }
+
+func newGate(now func() time.Time, span time.Duration) *Gate {
+	return &Gate{now: now, span: span, flights: map[*flight]bool{}}
+}
+
+// Check returns [ErrLost] unless the lease is surely held now.
+func (g *Gate) Check() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.check()
+}
+
+func (g *Gate) check() error {
+	switch {
+	case g.shut:
+		return ErrLost
+	case g.begun.IsZero():
+		return fmt.Errorf("%w: it was not acquired yet", ErrLost)
+	}
+	now := g.now()
+	// The monotonic clock goes on while the process is stopped (SIGSTOP), and
+	// not while the machine is suspended; the wall clock is set right after that.
+	// Whichever says that more time has passed is believed.
+	passed := max(now.Sub(g.begun), now.Round(0).Sub(g.begun.Round(0)))
+	if passed >= g.span {
+		return fmt.Errorf("%w: it was last renewed %s ago", ErrLost, passed.Round(time.Millisecond))
+	}
+	return nil
+}
+
+// renewed opens the gate. A renewal that took longer than the others opens it
+// for less, and an older one not at all.
+func (g *Gate) renewed(begun time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.shut || begun.Before(g.begun) {
+		return
+	}
+	g.begun = begun
+	if g.expiry != nil {
+		g.expiry.Stop()
+	}
+	g.expiry = time.AfterFunc(g.span-g.now().Sub(begun), g.expire)
+}
+
+// expire ends the writes that are on their way, if no renewal came meanwhile.
+func (g *Gate) expire() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.check(); err != nil {
+		g.land(err)
+	}
+}
+
+// close shuts the gate for good, and ends the writes that are on their way.
+func (g *Gate) close() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.shut = true
+	if g.expiry != nil {
+		g.expiry.Stop()
+	}
+	g.land(ErrLost)
+}
+
+func (g *Gate) land(why error) {
+	for f := range g.flights {
+		f.cancel(why)
+	}
+	clear(g.flights)
+}
+
+// take registers a write, or refuses it.
+func (g *Gate) take(f *flight) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if err := g.check(); err != nil {
+		return err
+	}
+	g.flights[f] = true
+	return nil
+}
+
+func (g *Gate) landed(f *flight) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.flights, f)
+}
+
+// Wrap makes a transport refuse writes, with [ErrLost], while the gate is
+// closed. A write that is on its way when the gate closes is given up: whether it
+// arrived is not known then, as after any broken connection.
+func (g *Gate) Wrap(next http.RoundTripper) http.RoundTripper {
+	return &gated{gate: g, next: next}
+}
+
+type gated struct {
+	gate *Gate
+	next http.RoundTripper
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (t *gated) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodGet || r.Method == http.MethodHead || r.Method == http.MethodOptions {
+		return t.next.RoundTrip(r) //nolint:wrapcheck // a transport passes on what it gets
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	f := &flight{cancel: cancel}
+	if err := t.gate.take(f); err != nil {
+		cancel(nil)
+		if r.Body != nil {
+			_ = r.Body.Close() // as the contract of RoundTripper wants; it was only to be read
+		}
+		return nil, fmt.Errorf("%s %s was not sent: %w", r.Method, r.URL.Path, err)
+	}
+	answer, err := t.next.RoundTrip(r.WithContext(ctx))
+	t.gate.landed(f)
+	if err != nil {
+		cause := context.Cause(ctx)
+		cancel(nil)
+		if r.Context().Err() == nil && cause != nil {
+			return nil, fmt.Errorf("%s %s was given up on its way: %w", r.Method, r.URL.Path, cause)
+		}
+		return nil, err //nolint:wrapcheck // as above
+	}
+	answer.Body = &answered{ReadCloser: answer.Body, cancel: cancel}
+	return answer, nil
+}
+
+// WrappedRoundTripper lets client-go look inside.
+func (t *gated) WrappedRoundTripper() http.RoundTripper { return t.next }
+
+// answered frees the request's context once the answer was read.
+type answered struct {
+	io.ReadCloser
+	cancel context.CancelCauseFunc
+}
+
+// Close implements [io.Closer].
+func (a *answered) Close() error {
+	defer a.cancel(nil)
+	return a.ReadCloser.Close() //nolint:wrapcheck // as above
+}
