@@ -7,7 +7,9 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -30,8 +32,10 @@ var kubeconfig string
 var versions []apiservertest.Kubernetes
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "render-worker" { // started by a command under test
-		os.Exit(cmd.Run(context.Background(), cmd.Env{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}, os.Args[1:]))
+	if len(os.Args) > 1 && slices.Contains([]string{"controller", "render-worker"}, os.Args[1]) { // a process under test
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt) // as main does
+		context.AfterFunc(ctx, stop)
+		os.Exit(cmd.Run(ctx, cmd.Env{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Now: time.Now}, os.Args[1:]))
 	}
 	os.Exit(run(m))
 }

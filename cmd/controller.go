@@ -29,6 +29,7 @@ type controllerOptions struct {
 	logFormat   string
 	cacheDir    string
 	renderCache int64
+	leader      leaderOptions
 }
 
 func newController(a *app) *cobra.Command {
@@ -46,10 +47,18 @@ A repository that can't be read, or with --trusted-keys a branch that is not
 signed or was rewound, leaves every cluster as it is. An interrupt
 (SIGINT, SIGTERM) lets what was begun finish; a kill loses nothing either.
 
-The HTTP server answers /metrics, /healthz and /readyz.`,
+With --leader-elect several of these processes may run: the one that holds the
+Lease keelson-system/keelson-controller in the hub works, the others read git
+and wait. A process that loses the Lease stops at once and exits; whatever keeps
+it running starts it again, to wait.
+
+The HTTP server answers /metrics, /healthz and /readyz.
+
+Exit codes: 0 stopped by a signal, 2 it can't work, or lost the Lease.`,
 		Example: `  keelson controller --repo https://git.example/fleet.git --kubeconfig hub.yaml
   keelson controller --trusted-keys /etc/keelson/allowed_signers \
     --git-credentials /etc/keelson/logins.yaml
+  keelson controller --leader-elect --listen 0.0.0.0:8080
   KEELSON_REPO=/srv/fleet.git KEELSON_INTERVAL=5s keelson controller`,
 		Args: args("", 0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.controller(cmd.Context(), o) },
@@ -61,6 +70,7 @@ The HTTP server answers /metrics, /healthz and /readyz.`,
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the log on stderr: text or json")
 	f.StringVar(&o.cacheDir, "cache-dir", "", "`FOLDER` for the clone of the repository (default: the user's cache)")
 	f.Int64Var(&o.renderCache, "render-cache", 256<<20, "`BYTES` of rendered objects to keep in memory")
+	o.leader.add(f)
 	a.renderFlags(c)
 	return c
 }
@@ -88,23 +98,28 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 	if err != nil {
 		return err
 	}
+	office, err := a.office(o.leader, hub, log)
+	if err != nil {
+		return err
+	}
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	metrics.MustRegister(a.rendering.metrics()...)
+	metrics.MustRegister(office.metrics()...)
 	c, err := delivery.New(delivery.Options{
-		Repo: repo, Revision: a.revision, Interval: o.interval, Hub: hub, Connect: source.Config,
-		Renderer: renderer.NewCache(workers, o.renderCache), Log: log, Now: a.env.Now, Registry: metrics,
+		Repo: repo, Revision: a.revision, Interval: o.interval, Hub: office.guard(hub), Connect: office.connect(source.Config),
+		Writer: office.writer, Renderer: renderer.NewCache(workers, o.renderCache), Log: log, Now: a.env.Now, Registry: metrics,
 	})
 	if err != nil {
 		return err
 	}
-	stop, err := a.serve(ctx, log, o.listen, metrics, c.Ready)
+	stop, err := a.serve(ctx, log, o.listen, metrics, office.ready(c.Ready))
 	if err != nil {
 		return err
 	}
 	defer stop()
-	log.Info("keelson controller", "version", a.env.Version, "repo", shownURL(a.repo), "hub", hub.Host, "interval", o.interval)
-	if err := c.Run(ctx); err != nil {
+	log.Info("keelson controller", "version", a.env.Version, "repo", shownURL(a.repo), "hub", hub.Host, "interval", o.interval, "identity", office.writer.Identity)
+	if err := office.run(ctx, c); err != nil {
 		return err
 	}
 	log.Info("stopped")
@@ -132,7 +147,7 @@ func (a *app) controllerLog(format string) *slog.Logger {
 }
 
 // serve answers metrics and probes until the returned function is called.
-func (a *app) serve(ctx context.Context, log *slog.Logger, address string, metrics *prometheus.Registry, ready func() error) (func(), error) {
+func (a *app) serve(ctx context.Context, log *slog.Logger, address string, metrics *prometheus.Registry, ready func() (string, error)) (func(), error) {
 	if address == "" {
 		return func() {}, nil
 	}
@@ -140,11 +155,12 @@ func (a *app) serve(ctx context.Context, log *slog.Logger, address string, metri
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := ready(); err != nil {
+		what, err := ready()
+		if err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		fmt.Fprintln(w, "ok")
+		fmt.Fprintln(w, what)
 	})
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {

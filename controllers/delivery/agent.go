@@ -51,6 +51,7 @@ type agent struct {
 	now      func() time.Time
 	connect  func(context.Context) (*rest.Config, error)
 	schemas  *applier.SchemaCache
+	session  applier.Writer
 	renderer renderer.Renderer
 	metrics  *metrics
 	// publish hears of every status that changed.
@@ -79,7 +80,7 @@ type link struct {
 func newAgent(name string, c *Controller) *agent {
 	a := &agent{
 		name: name, log: c.log.With("cluster", name), now: c.now,
-		schemas: c.schemas, renderer: c.renderer, metrics: c.metrics, publish: c.writer.publish,
+		schemas: c.schemas, session: c.session, renderer: c.renderer, metrics: c.metrics, publish: c.writer.publish,
 		statuses: map[string]v1alpha1.DeliveryStatus{},
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)),
@@ -146,8 +147,7 @@ func (a *agent) run(ctx context.Context) {
 	}
 	a.connectUntil(ctx)
 	<-ctx.Done()
-	timer := time.AfterFunc(drainTimeout, stop)
-	defer timer.Stop()
+	defer drain(ctx, stop)()
 	a.queue.ShutDownWithDrain()
 	wg.Wait()
 }
@@ -184,7 +184,7 @@ func (a *agent) dial(ctx context.Context) error {
 		return fmt.Errorf("connection: %w", err)
 	}
 	live := newLiveCache(ctx, dyn, a.now)
-	cluster, err := applier.New(applier.Options{Name: a.name, Config: config, Schemas: a.schemas, Reader: live})
+	cluster, err := applier.New(applier.Options{Name: a.name, Config: config, Schemas: a.schemas, Reader: live, Writer: a.session})
 	if err != nil {
 		return err
 	}

@@ -21,11 +21,13 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/controllers/lease"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// Options are the settings of a [Controller]; all are required but Revision.
+// Options are the settings of a [Controller]; all are required but Revision and
+// Writer.
 type Options struct {
 	Repo *registry.Repo
 	// Revision to follow: a branch, tag or commit; empty: the default branch.
@@ -38,6 +40,9 @@ type Options struct {
 	Connect func(context.Context, v1alpha1.Connection) (*rest.Config, error)
 	// Renderer is shared by all clusters.
 	Renderer *renderer.Cache
+	// Writer is what this process is called in records, and who says that it may
+	// take them over.
+	Writer   applier.Writer
 	Log      *slog.Logger
 	Now      func() time.Time
 	Registry prometheus.Registerer
@@ -54,10 +59,12 @@ type Controller struct {
 	renderer renderer.Renderer
 	schemas  *applier.SchemaCache
 	metrics  *metrics
+	session  applier.Writer
 	writer   *writer
 
 	mu     sync.Mutex
-	fleet  *registry.Fleet // the last that could be read
+	seen   bool            // some revision could be read
+	fleet  *registry.Fleet // the last that is being delivered
 	agents map[string]*running
 	wg     sync.WaitGroup
 }
@@ -75,6 +82,7 @@ func New(o Options) (*Controller, error) {
 	c := &Controller{
 		repo: o.Repo, revision: o.Revision, interval: o.Interval, log: o.Log, now: o.Now, connect: o.Connect,
 		renderer: o.Renderer, schemas: applier.NewSchemaCache(), agents: map[string]*running{},
+		session: o.Writer,
 	}
 	var err error
 	if c.metrics, err = newMetrics(o.Registry, c, o.Renderer); err != nil {
@@ -90,14 +98,34 @@ func New(o Options) (*Controller, error) {
 func (c *Controller) Ready() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.fleet == nil {
+	if !c.seen {
 		return errors.New("no revision of the fleet repository was read yet")
 	}
 	return nil
 }
 
-// Run works until the context ends, then finishes what it has begun. The error
-// says that the hub can't hold Deliveries.
+// Standby reads git until the context ends, so that Run can begin at once, and
+// writes nothing anywhere.
+func (c *Controller) Standby(ctx context.Context) {
+	ticker := time.NewTicker(c.interval)
+	defer ticker.Stop()
+	for {
+		_, err := c.load(ctx)
+		if err != nil && ctx.Err() == nil {
+			c.log.Error("the fleet repository can't be read", "error", err)
+		}
+		c.metrics.fetched(err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// Run works until the context ends, then finishes what it has begun, unless the
+// context ended with [lease.ErrLost]. The error says that the hub can't hold
+// Deliveries.
 func (c *Controller) Run(ctx context.Context) error {
 	if err := c.writer.prepare(ctx); err != nil {
 		if ctx.Err() != nil {
@@ -106,7 +134,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		return fmt.Errorf("hub: %w", err)
 	}
 	// Statuses of the last moments are written, too: the writer stops last.
-	writing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	writing, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
@@ -114,7 +142,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}()
 	c.follow(ctx)
 	c.wg.Wait()
-	stop()
+	stop(context.Cause(ctx))
 	<-written
 	return nil
 }
@@ -148,12 +176,7 @@ func (c *Controller) read(ctx context.Context) error {
 	c.mu.Lock()
 	current := c.fleet
 	c.mu.Unlock()
-	if err := c.repo.Fetch(ctx); err != nil {
-		return err
-	}
-	// Tags come and move without a commit; Load returns the same Fleet only
-	// when nothing at all is new.
-	fleet, err := c.repo.Load(ctx, c.revision)
+	fleet, err := c.load(ctx)
 	if err != nil || fleet == current {
 		return err
 	}
@@ -166,6 +189,32 @@ func (c *Controller) read(ctx context.Context) error {
 	c.mu.Unlock()
 	c.assign(ctx, fleet)
 	return nil
+}
+
+// load learns what git says now. Tags come and move without a commit; the Fleet is
+// the same as before only when nothing at all is new.
+func (c *Controller) load(ctx context.Context) (*registry.Fleet, error) {
+	if err := c.repo.Fetch(ctx); err != nil {
+		return nil, err
+	}
+	fleet, err := c.repo.Load(ctx, c.revision)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen = true
+	return fleet, nil
+}
+
+// drain calls stop when what was begun has had time to finish: none at all where
+// another process may have begun, too.
+func drain(ctx context.Context, stop context.CancelFunc) (cancel func() bool) {
+	after := drainTimeout
+	if errors.Is(context.Cause(ctx), lease.ErrLost) {
+		after = 0
+	}
+	return time.AfterFunc(after, stop).Stop
 }
 
 // assign gives each cluster its part of the fleet, and starts and stops agents.

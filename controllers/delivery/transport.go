@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
+
+	"github.com/keelson-io/keelson/controllers/lease"
 )
 
 // observe counts the requests to a cluster and learns from them whether its
@@ -18,6 +20,8 @@ func (a *agent) observe(next http.RoundTripper) http.RoundTripper {
 			a.reached(nil)
 		case r.Context().Err() != nil && !errors.Is(r.Context().Err(), context.DeadlineExceeded):
 			// We gave up ourselves; that says nothing about the server.
+		case errors.Is(err, lease.ErrLost):
+			// It was not sent, or we hung up.
 		default:
 			a.metrics.request(a.name, verb(r), "none")
 			a.reached(err)

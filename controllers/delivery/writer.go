@@ -175,8 +175,7 @@ func (w *writer) run(ctx context.Context) {
 		w.work(bounded)
 	}()
 	<-ctx.Done()
-	timer := time.AfterFunc(drainTimeout, stop)
-	defer timer.Stop()
+	defer drain(ctx, stop)()
 	w.queue.ShutDownWithDrain()
 	<-done
 }

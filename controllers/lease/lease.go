@@ -29,6 +29,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
 )
 
 // DefaultName is that of the Lease in the namespace [v1alpha1.Namespace].
@@ -183,10 +184,23 @@ func (l *Lease) lose(why string) {
 	(*lose)(fmt.Errorf("%w any more: %s", ErrLost, why))
 }
 
+// Writer is this process as the writer of records.
+func (l *Lease) Writer() applier.Writer {
+	return applier.Writer{Identity: l.options.Identity, Confirm: l.Confirm}
+}
+
 // Confirm asks the hub whether this process holds the Lease. The error is
-// [ErrLost] when it does not, or when its term may have ended while it asked; any
-// other means that it could not be learned.
+// [ErrLost] and [applier.ErrDeposed] when it does not, or when its term may have
+// ended while it asked; any other means that it could not be learned.
 func (l *Lease) Confirm(ctx context.Context) error {
+	err := l.confirm(ctx)
+	if errors.Is(err, ErrLost) {
+		return fmt.Errorf("%w: %w", applier.ErrDeposed, err)
+	}
+	return err
+}
+
+func (l *Lease) confirm(ctx context.Context) error {
 	lease, err := l.client.CoordinationV1().Leases(v1alpha1.Namespace).Get(ctx, l.options.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):

@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/apiservertest"
 	"github.com/keelson-io/keelson/controllers/lease"
 )
@@ -155,7 +156,7 @@ func TestTakeOver(t *testing.T) {
 	if err := first.Confirm(t.Context()); err != nil {
 		t.Errorf("confirm: %v", err)
 	}
-	if err := second.Confirm(t.Context()); !errors.Is(err, lease.ErrLost) || !strings.Contains(err.Error(), `"first" holds Lease keelson-system/testtakeover`) {
+	if err := second.Confirm(t.Context()); !errors.Is(err, lease.ErrLost) || !errors.Is(err, applier.ErrDeposed) || !strings.Contains(err.Error(), `"first" holds Lease keelson-system/testtakeover`) {
 		t.Errorf("confirm: got %v", err)
 	}
 
