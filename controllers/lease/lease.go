@@ -249,7 +249,7 @@ func (l *lock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) 
 		if _, err := l.lease.client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 			return err //nolint:wrapcheck // as in Get
 		}
-		return l.Interface.Create(ctx, r) //nolint:wrapcheck // as in Get
+		return l.Interface.Create(ctx, r)
 	})
 }
 
@@ -257,7 +257,7 @@ func (l *lock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) 
 // keeps it: the election would give it back also when renewing failed.
 func (l *lock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
 	if r.HolderIdentity == l.Identity() {
-		return l.renew(func() error { return l.Interface.Update(ctx, r) }) //nolint:wrapcheck // as in Get
+		return l.renew(func() error { return l.Interface.Update(ctx, r) })
 	}
 	if !l.resigned.Load() {
 		return errors.New("the work has not ended, so the lease is not given back")

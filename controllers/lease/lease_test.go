@@ -73,7 +73,7 @@ func run(t *testing.T, name string, work func(context.Context) error) *candidate
 	ctx, stop := context.WithCancel(t.Context())
 	c.stop = stop
 	if work == nil {
-		work = func(ctx context.Context) error { <-ctx.Done(); return nil }
+		work = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	}
 	go func() {
 		c.ended <- c.Run(ctx, func(ctx context.Context) error {
@@ -212,7 +212,7 @@ func TestUsurped(t *testing.T) {
 		if err != nil {
 			return false, err
 		}
-		l.Spec.HolderIdentity = ptr.To("usurper")
+		l.Spec.HolderIdentity = new("usurper")
 		l.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
 		_, err = leases.Update(ctx, l, metav1.UpdateOptions{})
 		if apierrors.IsConflict(err) {
