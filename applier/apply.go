@@ -217,9 +217,9 @@ func (a *applying) one(ctx context.Context, c *differ.Change) error {
 // goes on from there.
 func (a *applying) makeRoom(ctx context.Context, m *meta.RESTMapping, c *differ.Change) error {
 	old := &unstructured.Unstructured{Object: c.Live}
-	err := a.cluster.resource(m, c.ID).Delete(ctx, c.ID.Name, DeleteOptions(old))
+	err := a.resource(m, c.ID).Delete(ctx, c.ID.Name, DeleteOptions(old))
 	if err != nil && !apierrors.IsNotFound(err) {
-		return stale(fmt.Errorf("replace %s: delete: %w", c.ID, err))
+		return stale(fmt.Errorf("replace %s: delete: %w", c.ID, a.forbidden(ctx, m, c.ID, err, "delete")))
 	}
 	var left *unstructured.Unstructured
 	err = wait.PollUntilContextTimeout(ctx, pollInterval, a.timeout, true, func(ctx context.Context) (bool, error) {
@@ -242,14 +242,14 @@ func (a *applying) makeRoom(ctx context.Context, m *meta.RESTMapping, c *differ.
 }
 
 func (a *applying) patch(ctx context.Context, m *meta.RESTMapping, c *differ.Change) error {
-	objects := a.cluster.resource(m, c.ID)
+	objects := a.resource(m, c.ID)
 	var base *unstructured.Unstructured // what an update must find
 	if c.Op == differ.OpUpdate {
 		base = &unstructured.Unstructured{Object: c.Live}
 	}
 	migrated, err := migrate(ctx, objects, c)
 	if err != nil {
-		return err
+		return a.forbidden(ctx, m, c.ID, err, "patch")
 	}
 	if migrated != nil {
 		base = migrated
@@ -257,7 +257,7 @@ func (a *applying) patch(ctx context.Context, m *meta.RESTMapping, c *differ.Cha
 	for _, step := range Applies(c) {
 		answer, err := send(ctx, objects, step.Patch, base, step.Manager)
 		if err != nil {
-			return fmt.Errorf("%s %s%s: %w", c.Op, c.ID, step.Why, withheld(c.ID, err))
+			return fmt.Errorf("%s %s%s: %w", c.Op, c.ID, step.Why, withheld(c.ID, a.forbidden(ctx, m, c.ID, err, verbs(c)...)))
 		}
 		base = answer
 	}
@@ -287,9 +287,9 @@ func (a *applying) count(c *differ.Change) {
 
 // delete removes an object. The record keeps it until it is gone.
 func (a *applying) delete(ctx context.Context, m *meta.RESTMapping, c *differ.Change) error {
-	err := a.cluster.resource(m, c.ID).Delete(ctx, c.ID.Name, DeleteOptions(&unstructured.Unstructured{Object: c.Live}))
+	err := a.resource(m, c.ID).Delete(ctx, c.ID.Name, DeleteOptions(&unstructured.Unstructured{Object: c.Live}))
 	if err != nil && !apierrors.IsNotFound(err) {
-		return stale(fmt.Errorf("delete %s: %w", c.ID, err))
+		return stale(fmt.Errorf("delete %s: %w", c.ID, a.forbidden(ctx, m, c.ID, err, "delete")))
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -46,7 +46,8 @@ type Reader interface {
 // components.
 type Cluster struct {
 	name      string
-	dynamic   dynamic.Interface
+	config    *rest.Config
+	dynamic   dynamic.Interface // with Keelson's own rights
 	discovery *discoverer
 	reader    Reader
 	progress  func(Step)
@@ -66,7 +67,9 @@ type Cluster struct {
 	// doubted are objects that exist although the cache had none.
 	doubted map[differ.ID]bool
 	maskKey []byte
-	answers map[differ.ID]answered
+	// accounts are those that write objects, by NAMESPACE/NAME.
+	accounts map[string]*account
+	answers  map[differ.ID]answered
 	// lookedAt is what was found of the custom resources of CRDs.
 	lookedAt map[differ.ID]looked
 	// settled are the inputs of the objects that were found settled, by component.
@@ -121,7 +124,7 @@ func New(o Options) (*Cluster, error) {
 	}
 	c := &Cluster{
 		writer: o.Writer, secrets: secrets,
-		name: o.Name, dynamic: dyn, reader: o.Reader, progress: o.Progress,
+		name: o.Name, config: o.Config, accounts: map[string]*account{}, dynamic: dyn, reader: o.Reader, progress: o.Progress,
 		discovery:  newDiscoverer(disco, o.Schemas),
 		namespaces: map[string]bool{}, doubted: map[differ.ID]bool{},
 		records: map[string]*record{}, answers: map[differ.ID]answered{},
@@ -135,11 +138,6 @@ func New(o Options) (*Cluster, error) {
 		c.progress = func(Step) {}
 	}
 	return c, nil
-}
-
-// resource returns the client for one kind, in a namespace where it has one.
-func (c *Cluster) resource(m *meta.RESTMapping, id differ.ID) dynamic.ResourceInterface {
-	return resourceOf(c.dynamic, m, id)
 }
 
 func resourceOf(d dynamic.Interface, m *meta.RESTMapping, id differ.ID) dynamic.ResourceInterface {

@@ -46,7 +46,7 @@ func (a *applying) fence(ctx context.Context) error {
 	g.SetLimit(parallel)
 	for _, o := range rec.Objects {
 		if o.Intent != "" {
-			g.Go(func() error { return a.cluster.touch(gctx, o.ID, o.APIVersion, a.record.Epoch) })
+			g.Go(func() error { return a.touch(gctx, o.ID, o.APIVersion, a.record.Epoch) })
 		}
 	}
 	if err := g.Wait(); err != nil {
@@ -56,8 +56,8 @@ func (a *applying) fence(ctx context.Context) error {
 }
 
 // touch gives an object, if it exists, a new resourceVersion.
-func (c *Cluster) touch(ctx context.Context, id differ.ID, apiVersion string, epoch int64) error {
-	s, err := c.discovery.surface(ctx)
+func (a *applying) touch(ctx context.Context, id differ.ID, apiVersion string, epoch int64) error {
+	s, err := a.cluster.discovery.surface(ctx)
 	if err != nil {
 		return err
 	}
@@ -74,14 +74,14 @@ func (c *Cluster) touch(ctx context.Context, id differ.ID, apiVersion string, ep
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)
 	}
-	answer, err := c.resource(m, id).Patch(ctx, id.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: epochManager})
+	answer, err := a.resource(m, id).Patch(ctx, id.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: epochManager})
 	if apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("annotate %s with its epoch: %w", id, withheld(id, err))
+		return fmt.Errorf("annotate %s with its epoch: %w", id, withheld(id, a.forbidden(ctx, m, id, err, "patch")))
 	}
-	c.reader.Wrote(id, answer.Object)
+	a.cluster.reader.Wrote(id, answer.Object)
 	return nil
 }
 

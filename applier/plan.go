@@ -29,12 +29,14 @@ type Want struct {
 	Tree      string // git hash of the component's folder at the version
 	Revision  string // commit of the fleet repository
 	Namespace string
-	Target    *renderer.Target
-	Rules     differ.Rules
-	Labels    map[string]string // of the cluster, for the rules' conditions
-	Adopt     bool
-	Drift     v1alpha1.Drift
-	Approved  map[string][]string // hashes of differences that git approves, by object
+	// ServiceAccount of the Namespace writes the objects; empty: Keelson itself.
+	ServiceAccount string
+	Target         *renderer.Target
+	Rules          differ.Rules
+	Labels         map[string]string // of the cluster, for the rules' conditions
+	Adopt          bool
+	Drift          v1alpha1.Drift
+	Approved       map[string][]string // hashes of differences that git approves, by object
 }
 
 // TagMovedError says that a version's tag names another tree than when it was
@@ -76,6 +78,7 @@ type Prepared struct {
 	record   *record
 	mappings map[differ.ID]*meta.RESTMapping
 	schemas  differ.Schemas
+	as       *account // who writes the component's objects
 }
 
 // Settled reports whether there is nothing to write, neither to the component's
@@ -111,6 +114,9 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 		return nil, &EmptyTargetError{Component: w.Component, Version: w.Version, Recorded: len(rec.Objects)}
 	}
 	p := &Prepared{want: w, record: rec, Applied: rec.Version}
+	if p.as, err = c.account(w); err != nil {
+		return nil, err
+	}
 	states, versions := statesOf(rec.Objects, w.Target)
 	slices.SortFunc(states, func(a, b differ.State) int { return differ.CompareIDs(a.ID, b.ID) })
 	p.states = states

@@ -81,13 +81,17 @@ func (c *Cluster) dryRun(ctx context.Context, p *Prepared, ch *differ.Change) (*
 	if ch.Op == differ.OpReplace {
 		body.SetName(ch.ID.Name + "-keelson-dry-run") // it exists, and is to be created anew
 	}
-	answer, err := c.resource(p.mappings[ch.ID], ch.ID).Apply(ctx, body.GetName(), body, metav1.ApplyOptions{
+	m := p.mappings[ch.ID]
+	answer, err := p.resource(m, ch.ID).Apply(ctx, body.GetName(), body, metav1.ApplyOptions{
 		FieldManager: v1alpha1.FieldManager, Force: base != nil, DryRun: []string{metav1.DryRunAll},
 	})
+	err = p.forbidden(ctx, m, ch.ID, err, verbs(ch)...)
 	d := &differ.DryRun{}
 	switch {
 	case err == nil:
 		d.Answer = answer.Object
+	case errors.As(err, new(*ForbiddenError)):
+		return nil, err
 	case apierrors.IsInvalid(err):
 		d.Refused = causesOf(err)
 	case ch.Op == differ.OpReplace:

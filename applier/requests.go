@@ -84,6 +84,15 @@ func migrate(ctx context.Context, objects dynamic.ResourceInterface, c *differ.C
 	return answer, nil
 }
 
+// verbs are what an account needs to send a change. An object that apply creates
+// takes both: the API server only then finds that it is not there.
+func verbs(c *differ.Change) []string {
+	if c.Op == differ.OpUpdate {
+		return []string{"patch"}
+	}
+	return []string{"patch", "create"}
+}
+
 // send applies an object server-side. With a base the object is changed only if
 // it still is the base; that guard is what makes force safe. Without one it is
 // created, and must not exist.
@@ -104,6 +113,9 @@ func send(ctx context.Context, objects dynamic.ResourceInterface, patch map[stri
 func withheld(id differ.ID, err error) error {
 	if id.Group != "" || id.Kind != "Secret" || errors.Is(err, ErrStale) {
 		return err
+	}
+	if errors.As(err, new(*ForbiddenError)) {
+		return err // of rights, not of data
 	}
 	if refused, ok := errors.AsType[*apierrors.StatusError](err); ok {
 		return fmt.Errorf("the API server refused it (%d %s); why is withheld, since it may quote the data: kubectl apply --server-side --dry-run=server tells",

@@ -27,7 +27,7 @@ func NewWant(f *registry.Fleet, d *registry.Delivery, t *renderer.Target) (Want,
 	}
 	return Want{
 		Component: d.Component, Version: d.Version.Name, Tree: d.Version.Tree, Revision: f.Revision,
-		Namespace: spec.Namespace, Target: t, Rules: rules, Labels: labels, Adopt: spec.Adopt,
+		Namespace: spec.Namespace, ServiceAccount: spec.ServiceAccount, Target: t, Rules: rules, Labels: labels, Adopt: spec.Adopt,
 		Drift: cmp.Or(spec.Drift, f.Spec.Drift), Approved: approved,
 	}, nil
 }

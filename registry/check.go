@@ -43,6 +43,20 @@ func (c checker) drift(got v1alpha1.Drift) {
 	c.oneOf([]string{"drift"}, string(got), string(v1alpha1.DriftRestore), string(v1alpha1.DriftReport))
 }
 
+// serviceAccount reports what is no name of one. One that is set and empty may
+// come of a template or a merge, and would mean all of Keelson's rights.
+func (c checker) serviceAccount(name string) {
+	path := []string{"serviceAccount"}
+	_, set := c.doc.lookup(path...)
+	switch wrong := validation.IsDNS1123Subdomain(name); {
+	case set == nil || c.doc.wrong(path...):
+	case name == "":
+		c.value(path, "serviceAccount is empty", "name one of the component's namespace, or leave the key out for Keelson's own rights")
+	case len(wrong) > 0:
+		c.value(path, fmt.Sprintf("serviceAccount %q: %s", name, short(wrong)), "name the account alone: it is looked for in the component's namespace")
+	}
+}
+
 func (c checker) verify(got v1alpha1.Verify) {
 	c.oneOf([]string{"verify"}, string(got), string(v1alpha1.VerifySigned), string(v1alpha1.VerifySignedTags))
 }

@@ -202,6 +202,7 @@ func decodeComponent(data []byte) *componentFile {
 		if f.spec.Timeout != nil && f.spec.Timeout.Duration == 0 && !doc.wrong("timeout") {
 			c.value([]string{"timeout"}, "timeout must be longer than nothing", "leave it out for 5m")
 		}
+		c.serviceAccount(f.spec.ServiceAccount)
 		c.drift(f.spec.Drift)
 		c.oneOf([]string{"determinism"}, string(f.spec.Determinism),
 			string(v1alpha1.DeterminismRequire), string(v1alpha1.DeterminismReport))

@@ -85,6 +85,10 @@ type Component struct {
 	Namespace string `json:"namespace"`
 	// Description is one line for people.
 	Description string `json:"description,omitempty"`
+	// ServiceAccount of the component's namespace that Keelson impersonates to
+	// write the component's objects, so that the API server allows this
+	// component no more than that account may. Default: Keelson's own rights.
+	ServiceAccount string `json:"serviceAccount,omitempty"`
 	// DependsOn names components that must be healthy on the same cluster, at
 	// their current target, before this one changes.
 	DependsOn []string `json:"dependsOn,omitempty"`

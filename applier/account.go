@@ -1,0 +1,175 @@
+package applier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/keelson-io/keelson/differ"
+)
+
+// account is who writes a component's objects: Keelson itself, or a service
+// account that it impersonates. Keelson's own records, and all that is only
+// read, are never an account's.
+type account struct {
+	namespace, name string // empty: Keelson itself
+	dynamic         dynamic.Interface
+}
+
+func (a *account) String() string {
+	if a.name == "" {
+		return "the account that Keelson connects with"
+	}
+	return "service account " + a.namespace + "/" + a.name
+}
+
+// ForbiddenError says that the API server does not let an account write an
+// object of its component. Nobody else writes it in its stead.
+type ForbiddenError struct {
+	ID differ.ID
+	// Account is NAMESPACE/NAME of the service account; empty: Keelson's own.
+	Account string
+	// Verbs that the account lacks on the resource; none when Keelson may not
+	// impersonate the account, or when roles grant them and something else
+	// forbids it.
+	Verbs    []string
+	Resource string // plural, with its group: deployments.apps
+	message  string
+	err      error
+}
+
+func (e *ForbiddenError) Error() string { return e.message }
+
+func (e *ForbiddenError) Unwrap() error { return e.err }
+
+// account returns who writes the objects of a component.
+func (c *Cluster) account(w Want) (*account, error) {
+	if w.ServiceAccount == "" {
+		return &account{dynamic: c.dynamic}, nil
+	}
+	if w.Namespace == "" {
+		return nil, fmt.Errorf("the service account %s has no namespace", w.ServiceAccount)
+	}
+	key := w.Namespace + "/" + w.ServiceAccount
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a := c.accounts[key]; a != nil {
+		return a, nil
+	}
+	if as := c.config.Impersonate; as.UserName != "" || as.UID != "" || len(as.Groups) > 0 || len(as.Extra) > 0 {
+		return nil, fmt.Errorf("service account %s can't be impersonated: the connection impersonates %q already, and Kubernetes knows no more than one", key, as.UserName)
+	}
+	config := rest.CopyConfig(c.config)
+	// Without groups the API server fills in those of service accounts.
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + w.Namespace + ":" + w.ServiceAccount}
+	d, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("service account %s: %w", key, err)
+	}
+	a := &account{namespace: w.Namespace, name: w.ServiceAccount, dynamic: d}
+	c.accounts[key] = a
+	return a, nil
+}
+
+// resource returns the client that writes objects of one kind as the
+// component's account, in a namespace where the kind has one.
+func (p *Prepared) resource(m *meta.RESTMapping, id differ.ID) dynamic.ResourceInterface {
+	return resourceOf(p.as.dynamic, m, id)
+}
+
+// forbidden explains a refusal for want of rights; any other error comes back
+// as it is. Verbs are what was tried. It asks the API server what is lacking: a
+// webhook, a quota, or a namespace that goes answers with the same code, and
+// that is no [ForbiddenError].
+func (p *Prepared) forbidden(ctx context.Context, m *meta.RESTMapping, id differ.ID, err error, verbs ...string) error {
+	if err == nil || !apierrors.IsForbidden(err) {
+		return err
+	}
+	e := &ForbiddenError{ID: id, Resource: m.Resource.GroupResource().String(), err: err}
+	if p.as.name != "" {
+		e.Account = p.as.namespace + "/" + p.as.name
+	}
+	for _, verb := range verbs {
+		allowed, rerr := p.as.may(ctx, verb, m, id)
+		switch {
+		case apierrors.IsForbidden(rerr): // everybody may ask for their own rights, so it is not let be who asks
+			e.message = fmt.Sprintf("%s: Keelson may not impersonate %s: grant it the verb impersonate on this one account (keelson rbac prints the role): %v", id, p.as, err)
+			return e
+		case rerr != nil:
+			return errors.Join(err, fmt.Errorf("ask for the rights of %s: %w", p.as, rerr))
+		case !allowed:
+			e.Verbs = append(e.Verbs, verb)
+		}
+	}
+	switch {
+	case len(e.Verbs) > 0:
+		e.message = fmt.Sprintf("%s: %s may not %s %s%s: %s: %v", id, p.as, strings.Join(e.Verbs, " or "), e.Resource, in(id), p.as.grant(e), err)
+		return e
+	case m.Resource.Group == "rbac.authorization.k8s.io":
+		e.message = fmt.Sprintf("%s: %s may write it, and was refused; it can't grant what it does not have itself: %v", id, p.as, err)
+		return e
+	}
+	return err
+}
+
+func in(id differ.ID) string {
+	if id.Namespace == "" {
+		return " of the cluster"
+	}
+	return " in namespace " + id.Namespace
+}
+
+// grant says how to give an account what it lacks.
+func (a *account) grant(e *ForbiddenError) string {
+	if a.name == "" {
+		return "keelson rbac prints the roles that it needs"
+	}
+	what, bind := "role", "rolebinding"
+	flags := " -n " + e.ID.Namespace
+	if e.ID.Namespace == "" {
+		what, bind, flags = "clusterrole", "clusterrolebinding", ""
+	}
+	name := "keelson-" + a.name
+	return fmt.Sprintf("to allow it: kubectl create %s %s --verb=get,patch,create,delete --resource=%s%s && kubectl create %s %s --%s=%s --serviceaccount=%s:%s%s",
+		what, name, e.Resource, flags, bind, name, what, name, a.namespace, a.name, flags)
+}
+
+// may asks the API server whether the account has a right. Everybody who is
+// authenticated may ask for their own.
+func (a *account) may(ctx context.Context, verb string, m *meta.RESTMapping, id differ.ID) (bool, error) {
+	name := id.Name
+	if verb == "create" {
+		name = "" // it is authorized without a name
+	}
+	review := &authorizationv1.SelfSubjectAccessReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview"},
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb: verb, Group: m.Resource.Group, Version: m.Resource.Version, Resource: m.Resource.Resource,
+			Namespace: id.Namespace, Name: name,
+		}},
+	}
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(review)
+	if err != nil {
+		return false, fmt.Errorf("encode: %w", err)
+	}
+	answer, err := a.dynamic.Resource(authorizationv1.SchemeGroupVersion.WithResource("selfsubjectaccessreviews")).
+		Create(ctx, &unstructured.Unstructured{Object: object}, metav1.CreateOptions{})
+	if err != nil {
+		return false, fmt.Errorf("review: %w", err)
+	}
+	allowed, _, err := unstructured.NestedBool(answer.Object, "status", "allowed")
+	if err != nil {
+		return false, fmt.Errorf("review: %w", err)
+	}
+	return allowed, nil
+}
