@@ -100,6 +100,7 @@ type app struct {
 	output              string
 	kubeconfig, context string
 	color, config       string
+	allowExec           []string
 	ageKeyFile          string
 	trustedKeys         []string
 	acceptRewind        string
@@ -191,6 +192,7 @@ func (a *app) globalFlags(root *cobra.Command) {
 	f.StringVarP(&a.output, "output", "o", outputText, "`FORMAT` of the output: text, json or yaml;\ndiff has patch and markdown, too")
 	f.StringVar(&a.kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: KUBECONFIG, as kubectl)")
 	f.StringVar(&a.context, "context", "", "`CONTEXT` of the hub in the kubeconfig")
+	f.StringSliceVar(&a.allowExec, "allow-exec", nil, "`PROGRAM` that the kubeconfig may get credentials from:\nits command or absolute path; may be repeated")
 	f.StringVar(&a.ageKeyFile, "age-key-file", "", "`FILE` of age keys for values that SOPS encrypted\n(default: as sops, SOPS_AGE_KEY_FILE and so on)")
 	f.StringVar(&a.color, "color", colorAuto, "`WHEN` to color the output: auto, always or never")
 	f.StringVar(&a.config, "config", "", "settings `FILE` (default: keelson.yaml, if it exists)")

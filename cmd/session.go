@@ -18,7 +18,7 @@ import (
 
 // source is where credentials come from.
 func (a *app) source() connect.Source {
-	return connect.Source{Kubeconfig: a.kubeconfig, Context: a.context, Version: cmp.Or(a.env.Version, "dev")}
+	return connect.Source{Kubeconfig: a.kubeconfig, Context: a.context, AllowExec: a.allowExec, Version: cmp.Or(a.env.Version, "dev")}
 }
 
 // connect prepares the connection to a cluster. Progress may be nil.

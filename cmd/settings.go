@@ -52,6 +52,9 @@ func (a *app) configure(cmd *cobra.Command) error {
 	if cmd.Flags().Changed("trusted-keys") && len(a.trustedKeys) == 0 {
 		return usagef("--trusted-keys names no file: is a variable empty?") // it would turn verification off
 	}
+	if slices.Contains(a.allowExec, "") {
+		return usagef("--allow-exec names no program: is a variable empty?")
+	}
 	if a.verbose {
 		a.log = slog.New(slog.NewTextHandler(a.env.Err, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
@@ -108,7 +111,7 @@ func readConfig(v *viper.Viper, file string, root *cobra.Command) (string, error
 		case !v.InConfig(key):
 		case !known[key]:
 			return "", usagef("%s: there is no setting %q: settings bear the names of flags", file, key)
-		case !given && slices.Contains([]string{"git-credentials", "kubeconfig", "plain-http", "render-cache-dir", "trusted-keys"}, key):
+		case !given && slices.Contains([]string{"allow-exec", "git-credentials", "kubeconfig", "plain-http", "render-cache-dir", "trusted-keys"}, key):
 			// A kubeconfig may name programs to run, without TLS passwords can be
 			// read, keys and logins say whom to trust, and what is kept rendered is
 			// delivered. A folder that somebody only looks into must not get to choose.

@@ -1,14 +1,16 @@
 // Package connect turns what a fleet repository says about reaching a cluster
 // into client settings.
 //
-// Contexts come from the kubeconfig of whoever started Keelson, and may do
-// all that kubectl lets them do. A kubeconfig from a Secret is outside input:
+// Contexts come from the kubeconfig of whoever started Keelson. Of what kubectl
+// lets them do, running programs alone has to be allowed, program by program:
+// kubeconfigs are downloaded and passed around. A kubeconfig from a Secret is outside input:
 // it may hold a server, certificates and a token, and nothing that would run a
 // program or read a file on this machine. Neither errors nor settings made here
 // repeat what stands in such a Secret.
 package connect
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +38,9 @@ type Source struct {
 	Kubeconfig string
 	// Context of the hub; empty: the kubeconfig's current one.
 	Context string
+	// AllowExec names the programs that a context may get its credentials from,
+	// as the kubeconfig names them or by absolute path.
+	AllowExec []string
 	// Version of Keelson, for the User-Agent header.
 	Version string
 	// Secrets reads the hub's Secrets; nil: from its API server, each time.
@@ -44,8 +49,15 @@ type Source struct {
 
 // Hub returns the settings for the hub.
 func (s Source) Hub() (*rest.Config, error) {
-	c, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(s.rules(),
-		&clientcmd.ConfigOverrides{CurrentContext: s.Context}).ClientConfig()
+	deferred := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(s.rules(),
+		&clientcmd.ConfigOverrides{CurrentContext: s.Context})
+	if raw, err := deferred.RawConfig(); err == nil { // the next call says what is wrong with it
+		name := cmp.Or(s.Context, raw.CurrentContext)
+		if err := s.checkPrograms(&raw, name); err != nil {
+			return nil, fmt.Errorf("connect to the hub: %w", err)
+		}
+	}
+	c, err := deferred.ClientConfig()
 	switch {
 	case clientcmd.IsEmptyConfig(err):
 		return nil, errors.New("there is no kubeconfig to reach the hub with: give --kubeconfig, or set KUBECONFIG")
@@ -89,6 +101,9 @@ func (s Source) fromContext(name string) (*rest.Config, error) {
 	}
 	if raw.Contexts[name] == nil {
 		return nil, fmt.Errorf("the kubeconfig has no context %q: %s", name, known(raw))
+	}
+	if err := s.checkPrograms(raw, name); err != nil {
+		return nil, err
 	}
 	c, err := clientcmd.NewNonInteractiveClientConfig(*raw, name, &clientcmd.ConfigOverrides{}, rules).ClientConfig()
 	if err != nil {
@@ -166,6 +181,9 @@ func (s Source) finish(c *rest.Config) *rest.Config {
 		version = "dev"
 	}
 	c.UserAgent = "keelson/" + version
+	if c.ExecProvider != nil {
+		c.ExecProvider.PluginPolicy = s.policy()
+	}
 	c.QPS = -1 // the API server's priority and fairness knows better
 	c.Wrap(limitRequests)
 	return c
