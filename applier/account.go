@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -172,4 +173,23 @@ func (a *account) may(ctx context.Context, verb string, m *meta.RESTMapping, id 
 		return false, fmt.Errorf("review: %w", err)
 	}
 	return allowed, nil
+}
+
+// RoleRules returns the rules of a Role, or with an empty namespace of a
+// ClusterRole.
+func (c *Cluster) RoleRules(ctx context.Context, namespace, name string) ([]rbacv1.PolicyRule, error) {
+	resource := c.dynamic.Resource(rbacv1.SchemeGroupVersion.WithResource("clusterroles"))
+	objects, what := dynamic.ResourceInterface(resource), "ClusterRole "+name
+	if namespace != "" {
+		objects, what = c.dynamic.Resource(rbacv1.SchemeGroupVersion.WithResource("roles")).Namespace(namespace), "Role "+namespace+"/"+name
+	}
+	u, err := objects.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("cluster %s: read %s: %w", c.name, what, err)
+	}
+	var role rbacv1.ClusterRole // as a Role, as far as rules go
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"rules": u.Object["rules"]}, &role); err != nil {
+		return nil, fmt.Errorf("cluster %s: decode %s: %w", c.name, what, err)
+	}
+	return role.Rules, nil
 }

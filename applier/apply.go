@@ -255,7 +255,9 @@ func (a *applying) patch(ctx context.Context, m *meta.RESTMapping, c *differ.Cha
 		base = migrated
 	}
 	for _, step := range Applies(c) {
-		answer, err := send(ctx, objects, step.Patch, base, step.Manager)
+		answer, err := bind(ctx, c.ID, func() (*unstructured.Unstructured, error) {
+			return send(ctx, objects, step.Patch, base, step.Manager)
+		})
 		if err != nil {
 			return fmt.Errorf("%s %s%s: %w", c.Op, c.ID, step.Why, withheld(c.ID, a.forbidden(ctx, m, c.ID, err, verbs(c)...)))
 		}

@@ -184,6 +184,23 @@ func (s *surface) mapping(gvk schema.GroupVersionKind) (*meta.RESTMapping, error
 	return nil, &NotServedError{GVK: gvk}
 }
 
+// Mapping finds the resource of a kind that the cluster serves. See
+// [IsNotServed].
+func (c *Cluster) Mapping(ctx context.Context, gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
+	s, err := c.discovery.surface(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("cluster %s: %w", c.name, err)
+	}
+	return s.mapping(gvk)
+}
+
+// IsNotServed says whether an error is that of a kind which is known not to be
+// served.
+func IsNotServed(err error) bool {
+	not, ok := notServed(err)
+	return ok && not.Unknown == nil
+}
+
 // Capabilities returns what a chart may ask about the cluster.
 func (c *Cluster) Capabilities(ctx context.Context) (renderer.Capabilities, error) {
 	s, err := c.discovery.surface(ctx)

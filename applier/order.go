@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 
+	rbacv1 "k8s.io/api/rbac/v1"
+
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/differ"
 )
@@ -16,7 +18,8 @@ type phase int
 const (
 	phaseCRD phase = iota
 	phaseNamespace
-	phaseConfig // RBAC, configuration, storage classes and what else is passive
+	phaseConfig  // roles, configuration, storage classes and what else is passive
+	phaseBinding // who may not bind every role binds those alone that exist
 	phaseService
 	phaseWorkload
 	phaseCustom // kinds that Keelson does not know: custom resources
@@ -33,12 +36,21 @@ func phaseOf(id differ.ID) phase {
 		return phaseWorkload
 	case "":
 		return corePhase(id.Kind)
-	case "rbac.authorization.k8s.io", "storage.k8s.io", "scheduling.k8s.io", "node.k8s.io", "policy",
+	case rbacv1.GroupName:
+		if isBinding(id) {
+			return phaseBinding
+		}
+	case "storage.k8s.io", "scheduling.k8s.io", "node.k8s.io", "policy",
 		"networking.k8s.io", "autoscaling", "coordination.k8s.io", "discovery.k8s.io", "flowcontrol.apiserver.k8s.io",
 		"certificates.k8s.io", "resource.k8s.io", "events.k8s.io":
-		return phaseConfig
+	default:
+		return phaseCustom
 	}
-	return phaseCustom
+	return phaseConfig
+}
+
+func isBinding(id differ.ID) bool {
+	return id.Group == rbacv1.GroupName && (id.Kind == "RoleBinding" || id.Kind == "ClusterRoleBinding")
 }
 
 func corePhase(kind string) phase {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,11 +15,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/util/csaupgrade"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/differ"
+)
+
+const (
+	// bindTimeout bounds the wait for a role to be known to the authorizer.
+	bindTimeout  = 5 * time.Second
+	bindInterval = 50 * time.Millisecond
 )
 
 // ServerSideApply is one request of a change.
@@ -106,6 +114,21 @@ func send(ctx context.Context, objects dynamic.ResourceInterface, patch map[stri
 		return nil, stale(err)
 	}
 	return answer, nil
+}
+
+// bind sends again what binds a role that the API server does not know yet: its
+// authorizer learns of a new role some moments after it was created, and until
+// then it can't tell whether the role may be bound. Who may bind every role is
+// not asked.
+func bind(ctx context.Context, id differ.ID, send func() (*unstructured.Unstructured, error)) (answer *unstructured.Unstructured, err error) {
+	if !isBinding(id) {
+		return send()
+	}
+	_ = wait.PollUntilContextTimeout(ctx, bindInterval, bindTimeout, true, func(context.Context) (bool, error) {
+		answer, err = send()
+		return !apierrors.IsNotFound(err), nil
+	})
+	return answer, err
 }
 
 // withheld keeps from an error what it may quote of a Secret: the API server

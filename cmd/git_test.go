@@ -400,7 +400,7 @@ func TestHelpFits(t *testing.T) {
 	t.Parallel()
 	const columns = 80
 	for _, command := range []string{
-		"", "validate", "render", "explain", "diff", "apply", "status", "history", "version", "controller", "policy", "policy list", "policy test",
+		"", "validate", "render", "explain", "diff", "apply", "status", "history", "rbac", "version", "controller", "policy", "policy list", "policy test",
 	} {
 		got := keelson(t, append(strings.Fields(command), "--help")...).want(t, 0)
 		for line := range strings.Lines(got.out) {

@@ -31,8 +31,26 @@ type Server struct {
 }
 
 // Start starts the API server in a folder, with the CRDs of some folders.
-func Start(assets string, crds ...string) (*Server, error) {
+func Start(assets string, crds ...string) (*Server, error) { return start(assets, "", crds) }
+
+// StartAudited is [Start], and the API server writes a line of JSON about each
+// request that it has answered into a file beside the policy for that.
+func StartAudited(assets, folder string, crds ...string) (s *Server, log string, err error) {
+	const policy = `{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived", "ResponseStarted"], "rules": [{"level": "Metadata"}]}`
+	if err := os.WriteFile(filepath.Join(folder, "audit-policy.json"), []byte(policy), 0o600); err != nil {
+		return nil, "", fmt.Errorf("audit policy: %w", err)
+	}
+	s, err = start(assets, folder, crds)
+	return s, filepath.Join(folder, "audit.log"), err
+}
+
+func start(assets, audit string, crds []string) (*Server, error) {
 	env := &envtest.Environment{CRDDirectoryPaths: crds}
+	if audit != "" {
+		env.ControlPlane.GetAPIServer().Configure().
+			Append("audit-policy-file", filepath.Join(audit, "audit-policy.json")).
+			Append("audit-log-path", filepath.Join(audit, "audit.log"))
+	}
 	// BinaryAssetsDirectory would lose to KUBEBUILDER_ASSETS.
 	env.ControlPlane.GetAPIServer().Path = filepath.Join(assets, "kube-apiserver")
 	env.ControlPlane.Etcd = &envtest.Etcd{Path: filepath.Join(assets, "etcd")}
@@ -53,8 +71,11 @@ func (s *Server) Stop() error {
 }
 
 // Kubeconfig is an administrator's. Everything in it is called envtest.
-func (s *Server) Kubeconfig() ([]byte, error) {
-	user, err := s.env.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, nil)
+func (s *Server) Kubeconfig() ([]byte, error) { return s.KubeconfigOf("admin", "system:masters") }
+
+// KubeconfigOf is that of a user, who may do what roles say.
+func (s *Server) KubeconfigOf(name string, groups ...string) ([]byte, error) {
+	user, err := s.env.AddUser(envtest.User{Name: name, Groups: groups}, nil)
 	if err != nil {
 		return nil, fmt.Errorf("add a user: %w", err)
 	}

@@ -1,0 +1,328 @@
+// Package rights says what Keelson has to be allowed to do in a cluster, and in
+// the hub, and nothing beyond.
+//
+// It computes from what git wants there, what the cluster's records name, and
+// what the applier and the controller call; it asks no API server. The result
+// never holds a wildcard, escalate, bind, or impersonate without names. What a
+// component could only have with one of those is left out and told with its
+// template's line: it needs a service account of its own, or a person's grant.
+package rights
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// Component is what a cluster is to have, and has, of one component.
+type Component struct {
+	Name, Namespace string
+	// ServiceAccount writes the objects; empty: Keelson itself does.
+	ServiceAccount string
+	// Objects are wanted: those of the target and its hooks.
+	Objects []*renderer.Object
+	// Recorded are those of the record, which may have to be deleted.
+	Recorded []applier.RecordedObject
+}
+
+// Served tells about the API of a cluster.
+type Served struct {
+	// Mapping finds the resource of a kind. Kinds that CRDs among the objects
+	// define need none.
+	Mapping func(schema.GroupVersionKind) (*meta.RESTMapping, error)
+	// Role returns the rules of a Role, or with an empty namespace of a
+	// ClusterRole, that no component brings and a binding names.
+	Role func(namespace, name string) ([]rbacv1.PolicyRule, error)
+}
+
+// LeftOut is an object that Keelson could not write with the rights: what they
+// would have to hold is never handed out wholesale.
+type LeftOut struct {
+	Component string
+	At        registry.Position
+	Object    string
+	Why       string
+}
+
+func (l LeftOut) String() string {
+	return fmt.Sprintf("%s: %s of component %s is left out: %s; name a serviceAccount in its component.yaml that may do this, or grant it by hand",
+		l.At, l.Object, l.Component, l.Why)
+}
+
+// Rights are what one subject is to be allowed.
+type Rights struct {
+	// namespaces by name; "" is the whole cluster.
+	scopes map[string]map[grant]bool
+	// Namespaces have to exist for the roles in them.
+	namespaces map[string]bool
+}
+
+// grant is one right that can't be split.
+type grant struct {
+	group, resource, name string // name empty: of all names
+	url                   string // or this
+	verb                  string
+}
+
+func newRights() *Rights {
+	return &Rights{scopes: map[string]map[grant]bool{}, namespaces: map[string]bool{}}
+}
+
+func (r *Rights) add(namespace, group, resource string, names []string, verbs ...string) {
+	if len(names) == 0 {
+		names = []string{""}
+	}
+	for _, name := range names {
+		for _, verb := range verbs {
+			r.put(namespace, grant{group: group, resource: resource, name: name, verb: verb})
+		}
+	}
+}
+
+func (r *Rights) put(namespace string, g grant) {
+	if r.scopes[namespace] == nil {
+		r.scopes[namespace] = map[grant]bool{}
+	}
+	r.scopes[namespace][g] = true
+	if namespace != "" {
+		r.namespaces[namespace] = true
+	}
+}
+
+// Of a resource, Keelson reads all objects with its label in one watch, and
+// reads and writes single ones: server-side apply is patch, and create, too, for
+// an object that is not there yet.
+func watchVerbs() []string { return []string{"list", "watch"} }
+
+func readVerbs() []string { return []string{"get"} }
+
+func writeVerbs() []string { return []string{"create", "delete", "patch"} }
+
+// planner collects the rights of one cluster.
+type planner struct {
+	*Rights
+	served  Served
+	roles   map[roleKey][]rbacv1.PolicyRule        // that components bring
+	kinds   map[schema.GroupKind]*meta.RESTMapping // that their CRDs define
+	ours    map[string]bool                        // namespaces that are objects of components
+	leftOut []LeftOut
+}
+
+type roleKey struct{ namespace, name string }
+
+// ForCluster returns what Keelson has to be allowed in a cluster, to deliver the
+// components to it and to watch them.
+func ForCluster(components []Component, served Served) (*Rights, []LeftOut, error) {
+	p := &planner{
+		Rights: newRights(), served: served, roles: map[roleKey][]rbacv1.PolicyRule{},
+		kinds: map[schema.GroupKind]*meta.RESTMapping{}, ours: map[string]bool{},
+	}
+	p.own()
+	for _, c := range components {
+		for _, o := range c.Objects {
+			if err := p.learn(c, o); err != nil {
+				return nil, nil, err
+			}
+		}
+	}
+	if err := p.autoscalers(); err != nil {
+		return nil, nil, err
+	}
+	for _, c := range components {
+		if err := p.component(c); err != nil {
+			return nil, nil, fmt.Errorf("component %s: %w", c.Name, err)
+		}
+	}
+	return p.Rights, p.leftOut, nil
+}
+
+// own are the records and their key.
+func (p *planner) own() {
+	p.add(v1alpha1.Namespace, "", "secrets", nil, "get", "list", "create", "update", "delete")
+	p.namespace(v1alpha1.Namespace)
+}
+
+// namespace is looked at before anything is created in it. It is part of what
+// is granted, so that Keelson needs no right to create any.
+func (p *planner) namespace(name string) {
+	p.add("", "", "namespaces", []string{name}, "get")
+	p.namespaces[name] = true
+}
+
+// learn takes in what other objects depend on.
+func (p *planner) learn(c Component, o *renderer.Object) error {
+	kind, namespace, name := identity(o.Content)
+	switch gk := groupKind(o.Content); gk {
+	case schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}:
+		return p.define(o)
+	case schema.GroupKind{Kind: "Namespace"}:
+		p.ours[name] = true
+	case schema.GroupKind{Group: rbacv1.GroupName, Kind: "Role"}, schema.GroupKind{Group: rbacv1.GroupName, Kind: "ClusterRole"}:
+		rules, err := rulesOf(o.Content)
+		if err != nil {
+			return fmt.Errorf("%s: component %s: %s %s: %w", o.Source, c.Name, kind, name, err)
+		}
+		p.roles[roleKey{namespace, name}] = rules
+	}
+	return nil
+}
+
+func (p *planner) define(o *renderer.Object) error {
+	spec, _ := o.Content["spec"].(map[string]any)
+	names, _ := spec["names"].(map[string]any)
+	group, _ := spec["group"].(string)
+	kind, _ := names["kind"].(string)
+	plural, _ := names["plural"].(string)
+	if group == "" || kind == "" || plural == "" {
+		return fmt.Errorf("%s: the CustomResourceDefinition lacks spec.group, spec.names.kind or spec.names.plural", o.Source)
+	}
+	m := &meta.RESTMapping{Resource: schema.GroupVersionResource{Group: group, Resource: plural}, Scope: meta.RESTScopeNamespace}
+	if spec["scope"] == "Cluster" {
+		m.Scope = meta.RESTScopeRoot
+	}
+	p.kinds[schema.GroupKind{Group: group, Kind: kind}] = m
+	return nil
+}
+
+// autoscalers are watched as a whole: what they own of an object is not written.
+func (p *planner) autoscalers() error {
+	for _, gvk := range slices.SortedFunc(maps.Keys(applier.Autoscalers()), func(a, b schema.GroupVersionKind) int { return cmp.Compare(a.String(), b.String()) }) {
+		m, err := p.mapping(gvk)
+		switch {
+		case err == nil:
+			p.add("", m.Resource.Group, m.Resource.Resource, nil, watchVerbs()...)
+		case !applier.IsNotServed(err):
+			return fmt.Errorf("autoscalers: %w", err)
+		}
+	}
+	return nil
+}
+
+func (p *planner) mapping(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
+	if m := p.kinds[gvk.GroupKind()]; m != nil {
+		return m, nil
+	}
+	return p.served.Mapping(gvk)
+}
+
+func (p *planner) component(c Component) error {
+	p.namespace(c.Namespace)
+	if c.ServiceAccount != "" {
+		p.add(p.scope(c.Namespace), "", "serviceaccounts", []string{c.ServiceAccount}, "impersonate")
+	}
+	for _, o := range c.Objects {
+		apiVersion, _ := o.Content["apiVersion"].(string)
+		kind, namespace, _ := identity(o.Content)
+		if err := p.object(c, schema.FromAPIVersionAndKind(apiVersion, kind), namespace); err != nil {
+			return fmt.Errorf("%s: %w", o.Source, err)
+		}
+		if c.ServiceAccount == "" {
+			p.granting(c, o)
+		}
+	}
+	for _, r := range c.Recorded {
+		err := p.object(c, schema.FromAPIVersionAndKind(r.APIVersion, r.ID.Kind), r.ID.Namespace)
+		if err != nil && !applier.IsNotServed(err) { // with its CRD, it is gone
+			return fmt.Errorf("recorded %s: %w", r.ID, err)
+		}
+	}
+	return nil
+}
+
+// scope is where rights on objects of a namespace are granted. No role can be
+// put into a namespace that a component is yet to create.
+func (p *planner) scope(namespace string) string {
+	if p.ours[namespace] {
+		return ""
+	}
+	return namespace
+}
+
+func (p *planner) object(c Component, gvk schema.GroupVersionKind, namespace string) error {
+	m, err := p.mapping(gvk)
+	if err != nil {
+		return err
+	}
+	if m.Scope.Name() == meta.RESTScopeNameRoot {
+		namespace = ""
+	}
+	group, resource := m.Resource.Group, m.Resource.Resource
+	p.add("", group, resource, nil, watchVerbs()...)
+	p.add(p.scope(namespace), group, resource, nil, readVerbs()...)
+	if c.ServiceAccount == "" {
+		p.add(p.scope(namespace), group, resource, nil, writeVerbs()...)
+	}
+	if gvk.Kind == "CustomResourceDefinition" {
+		p.instances(c)
+	}
+	return nil
+}
+
+// instances are custom resources of the component's CRDs: whether a new schema
+// would refuse them is looked at before it is applied.
+func (p *planner) instances(c Component) {
+	for _, o := range c.Objects {
+		if groupKind(o.Content).Kind != "CustomResourceDefinition" {
+			continue
+		}
+		spec, _ := o.Content["spec"].(map[string]any)
+		names, _ := spec["names"].(map[string]any)
+		group, _ := spec["group"].(string)
+		plural, _ := names["plural"].(string)
+		p.add("", group, plural, nil, "get", "list")
+	}
+}
+
+func identity(content map[string]any) (kind, namespace, name string) {
+	kind, _ = content["kind"].(string)
+	metadata, _ := content["metadata"].(map[string]any)
+	name, _ = metadata["name"].(string)
+	namespace, _ = metadata["namespace"].(string)
+	return kind, namespace, name
+}
+
+func groupKind(content map[string]any) schema.GroupKind {
+	apiVersion, _ := content["apiVersion"].(string)
+	kind, _ := content["kind"].(string)
+	return schema.FromAPIVersionAndKind(apiVersion, kind).GroupKind()
+}
+
+// ForHub returns what the controller has to be allowed in the hub: to serve and
+// write Deliveries, to announce what happens, and to read the kubeconfigs of
+// connections, by their names alone.
+func ForHub(connections []v1alpha1.Connection, crds []string) *Rights {
+	r := newRights()
+	const own = v1alpha1.Namespace
+	r.add("", "", "namespaces", []string{own}, "get")
+	r.namespaces[own] = true
+	r.add("", "apiextensions.k8s.io", "customresourcedefinitions", nil, "create")
+	r.add("", "apiextensions.k8s.io", "customresourcedefinitions", crds, "get", "patch")
+	group := v1alpha1.GroupVersion.Group
+	r.add(own, group, "deliveries", nil, "create", "get", "list")
+	r.add(own, group, "deliveries/status", nil, "patch")
+	// Events about the repository have no namespace, and stand in default.
+	for _, namespace := range []string{own, "default"} {
+		r.add(namespace, "", "events", nil, "create", "patch")
+	}
+	for _, c := range connections {
+		if c.Secret != nil {
+			r.add(cmp.Or(c.Secret.Namespace, own), "", "secrets", []string{c.Secret.Name}, "get")
+		}
+	}
+	return r
+}
+
+func wild(texts ...[]string) bool {
+	return slices.ContainsFunc(slices.Concat(texts...), func(s string) bool { return strings.Contains(s, "*") })
+}

@@ -1,0 +1,197 @@
+package rights_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/rights"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// served is a cluster of few kinds, that has the ClusterRoles view and admin.
+func served() rights.Served {
+	return rights.Served{
+		Mapping: func(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
+			cluster := map[string]string{"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings", "Namespace": "namespaces", "CustomResourceDefinition": "customresourcedefinitions"}
+			namespaced := map[string]string{"ConfigMap": "configmaps", "Role": "roles", "RoleBinding": "rolebindings", "HorizontalPodAutoscaler": "horizontalpodautoscalers"}
+			if plural, ok := cluster[gvk.Kind]; ok {
+				return &meta.RESTMapping{Resource: gvk.GroupVersion().WithResource(plural), Scope: meta.RESTScopeRoot}, nil
+			}
+			if plural, ok := namespaced[gvk.Kind]; ok {
+				return &meta.RESTMapping{Resource: gvk.GroupVersion().WithResource(plural), Scope: meta.RESTScopeNamespace}, nil
+			}
+			return nil, &applier.NotServedError{GVK: gvk}
+		},
+		Role: func(namespace, name string) ([]rbacv1.PolicyRule, error) {
+			switch namespace + "/" + name {
+			case "/view":
+				return []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}}, nil
+			case "/cluster-admin":
+				return []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: []string{"*"}}}, nil
+			}
+			return nil, errors.New("not found")
+		},
+	}
+}
+
+func component(t *testing.T, account string, manifests ...string) rights.Component {
+	t.Helper()
+	c := rights.Component{Name: "app", Namespace: "app", ServiceAccount: account}
+	for i, m := range manifests {
+		o := &renderer.Object{Source: registry.Position{File: "components/app/template/templates/app.yaml", Line: i + 1}}
+		if err := yaml.Unmarshal([]byte(m), &o.Content); err != nil {
+			t.Fatal(err)
+		}
+		c.Objects = append(c.Objects, o)
+	}
+	return c
+}
+
+// shown is one line for each rule that is not the same for every component.
+func shown(r *rights.Rights) []string {
+	var out []string
+	line := func(where string, rules []rbacv1.PolicyRule) {
+		for _, rule := range rules {
+			on := append(append([]string{}, rule.Resources...), rule.NonResourceURLs...)
+			text := where + ": " + strings.Join(rule.Verbs, ",") + " " + strings.Join(on, ",")
+			if len(rule.ResourceNames) > 0 {
+				text += " " + strings.Join(rule.ResourceNames, ",")
+			}
+			out = append(out, text)
+		}
+	}
+	for _, o := range r.Objects("keelson", rbacv1.Subject{}) {
+		switch o := o.(type) {
+		case *rbacv1.Role:
+			if o.Namespace != v1alpha1.Namespace {
+				line(o.Namespace, o.Rules)
+			}
+		case *rbacv1.ClusterRole:
+			line("cluster", o.Rules)
+		}
+	}
+	return out
+}
+
+func TestForCluster(t *testing.T) {
+	t.Parallel()
+	const (
+		names    = "cluster: get namespaces app,keelson-system"
+		scalers  = "cluster: list,watch horizontalpodautoscalers"
+		settings = `{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: app}}`
+		role     = `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: app}, rules: [RULE]}`
+	)
+	rule := func(text string) string { return strings.Replace(role, "RULE", text, 1) }
+	roles := []string{"cluster: create,delete,get,list,patch,watch clusterroles"}
+	bindings := []string{"cluster: create,delete,get,list,patch,watch clusterrolebindings"}
+	binding := func(to string) string {
+		return `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: app}, roleRef: {kind: ClusterRole, name: ` + to + `}}`
+	}
+	cases := map[string]struct {
+		why     string
+		with    rights.Component
+		want    []string
+		leftOut []string
+	}{
+		"Namespaced": {
+			why: "One watch sees all namespaces; what is written is written where it is.", with: component(t, "", settings),
+			want: []string{"cluster: list,watch configmaps", names, scalers, "app: create,delete,get,patch configmaps"},
+		},
+		"Account": {
+			why: "Keelson writes nothing of it, and may be this account alone.", with: component(t, "deployer", settings),
+			want: []string{"cluster: list,watch configmaps", names, scalers, "app: get configmaps", "app: impersonate serviceaccounts deployer"},
+		},
+		"AccountOfRoles": {
+			why:  "What an account grants is checked against the account.",
+			with: component(t, "deployer", rule(`{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}`)),
+			want: []string{names, scalers, "cluster: get,list,watch clusterroles", "app: impersonate serviceaccounts deployer"},
+		},
+		"Roles": {
+			why:  "The API server lets nobody grant what they lack.",
+			with: component(t, "", rule(`{apiGroups: [""], resources: [pods], resourceNames: [x], verbs: [get, update]}, {nonResourceURLs: [/metrics], verbs: [get]}`)),
+			want: append([]string{names, "cluster: get,update pods x", "cluster: get /metrics", scalers}, roles...),
+		},
+		"BoundFromElsewhere": {
+			why: "The role is the cluster's own.", with: component(t, "", binding("view")),
+			want: append([]string{names, "cluster: get pods", scalers}, bindings...),
+		},
+		"BoundToEverything": {
+			why: "It would be everything.", with: component(t, "", settings, binding("cluster-admin")),
+			want:    append([]string{"cluster: list,watch configmaps", names, scalers, bindings[0]}, "app: create,delete,get,patch configmaps"),
+			leftOut: []string{"app.yaml:2: ClusterRoleBinding app of component app is left out: it binds ClusterRole cluster-admin: a rule of it has a wildcard (* *.*)"},
+		},
+		"BoundUnknown": {
+			why: "Not knowing is never nothing.", with: component(t, "", binding("gone")),
+			want: append([]string{names, scalers}, bindings...), leftOut: []string{"whose rules are not known: not found"},
+		},
+		"Wildcard": {
+			why: "It is named with its line, and nothing of it is handed out.", with: component(t, "", rule(`{apiGroups: [""], resources: [pods], verbs: [get]}, {apiGroups: [apps], resources: ["*"], verbs: [get]}`)),
+			want: append([]string{names, scalers}, roles...), leftOut: []string{"app.yaml:1: ClusterRole app of component app is left out: a rule of it has a wildcard (get *.apps); name a serviceAccount in its component.yaml"},
+		},
+		"Escalate": {
+			why: "It is the way around to everything.", with: component(t, "", rule(`{apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles], verbs: [escalate]}`)),
+			want: append([]string{names, scalers}, roles...), leftOut: []string{"grants escalate or bind"},
+		},
+		"Impersonate": {
+			why: "So is this, without names.", with: component(t, "", rule(`{apiGroups: [""], resources: [users], verbs: [impersonate]}`)),
+			want: append([]string{names, scalers}, roles...), leftOut: []string{"grants impersonate without names"},
+		},
+		"Aggregation": {
+			why:  "The API server wants everything from who writes one.",
+			with: component(t, "", `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: app}, aggregationRule: {}}`),
+			want: append([]string{names, scalers}, roles...), leftOut: []string{"aggregationRule"},
+		},
+		"OwnNamespace": {
+			why:  "No role can stand in a namespace that is yet to come.",
+			with: component(t, "", settings, `{apiVersion: v1, kind: Namespace, metadata: {name: app}}`),
+			want: []string{"cluster: create,delete,get,list,patch,watch configmaps,namespaces", scalers},
+		},
+		"CustomResources": {
+			why: "A CRD brings its kind, and what exists of it is looked at before the CRD changes.",
+			with: component(t, "", `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: gadgets.x}, spec: {group: x, scope: Namespaced, names: {kind: Gadget, plural: gadgets}}}`,
+				`{apiVersion: x/v1, kind: Gadget, metadata: {name: g, namespace: app}}`),
+			want: []string{names, "cluster: create,delete,get,list,patch,watch customresourcedefinitions", scalers, "cluster: get,list,watch gadgets", "app: create,delete,patch gadgets"},
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, leftOut, err := rights.ForCluster([]rights.Component{c.with}, served())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(sorted(c.want), sorted(shown(got))); diff != "" {
+				t.Errorf("%s (-want +got)\n%s", c.why, diff)
+			}
+			if len(leftOut) != len(c.leftOut) {
+				t.Fatalf("%s\nleft out: %v, want %v", c.why, leftOut, c.leftOut)
+			}
+			for i, l := range leftOut {
+				if !strings.Contains(l.String(), c.leftOut[i]) {
+					t.Errorf("%s\nleft out: %s\nwant it to say %s", c.why, l, c.leftOut[i])
+				}
+			}
+		})
+	}
+}
+
+func TestForClusterKnowsAllKinds(t *testing.T) {
+	t.Parallel()
+	_, _, err := rights.ForCluster([]rights.Component{component(t, "", `{apiVersion: x/v1, kind: Gadget, metadata: {name: g}}`)}, served())
+	if !applier.IsNotServed(err) || !strings.Contains(err.Error(), "component app: components/app/template/templates/app.yaml:1") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func sorted(list []string) []string { return slices.Sorted(slices.Values(list)) }

@@ -1,0 +1,200 @@
+package cmd
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/rights"
+	"github.com/keelson-io/keelson/components"
+	"github.com/keelson-io/keelson/registry"
+)
+
+type rbacOptions struct {
+	hub      bool
+	name, to string
+}
+
+func newRBAC(a *app) *cobra.Command {
+	o := rbacOptions{}
+	cmd := &cobra.Command{
+		Use:     "rbac CLUSTER | --hub",
+		GroupID: groupCluster,
+		Short:   "Print the roles that Keelson needs on a cluster",
+		Long: `Rbac prints namespaces, roles and bindings that allow Keelson what it needs on a
+cluster to deliver there what git wants now, and nothing else:
+
+  list, watch    of each kind that a component has, of the autoscalers that the
+                 cluster serves, and of the custom resources of its CRDs
+  get            of objects, where they are, and of the components' namespaces
+  patch, create  of objects: what server-side apply takes
+  delete         of what a component no longer has
+  secrets        in ` + v1alpha1.Namespace + `: the records
+  impersonate    of the service accounts that components name, by their names;
+                 their objects Keelson only reads
+
+A role that a component brings, or binds, may grant no more than Keelson has
+itself, so its rules are added. No rule has a wildcard, escalate, or bind: what
+could only be written with those is left out, and named with its template's
+line. The print follows the fleet: run it again when components change.
+
+It asks the cluster what it serves, what it remembers of components, and for
+the roles that bindings name. With --hub it prints what the controller needs in
+the hub, and asks nobody.
+
+Exit codes: 0 printed, 1 printed, and something is left out, 2 trouble.`,
+		Example: `  keelson rbac prod-hz-01 | kubectl --context prod-hz-01-admin apply -f -
+  keelson rbac prod-hz-01 --to user:keelson
+  keelson rbac --hub --to serviceaccount:keelson-system/keelson
+  keelson rbac prod-hz-01 -o json | jq '.items[].kind'`,
+		Args: func(cmd *cobra.Command, got []string) error {
+			if o.hub {
+				return args("", 0, 0)(cmd, got)
+			}
+			return args("CLUSTER, or --hub", 1, 1)(cmd, got)
+		},
+		ValidArgsFunction: a.completeNames(0),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+				return err
+			}
+			subject, err := subjectOf(o.to)
+			if err != nil {
+				return err
+			}
+			if o.hub {
+				return a.hubRights(cmd.Context(), o, subject)
+			}
+			return a.clusterRights(cmd.Context(), o, subject, args[0])
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&o.hub, "hub", false, "print what the controller needs in the hub")
+	f.StringVar(&o.name, "name", "keelson", "`NAME` of the roles and bindings; with --hub keelson-hub")
+	f.StringVar(&o.to, "to", "serviceaccount:"+v1alpha1.Namespace+"/keelson", "`SUBJECT` to bind them to: user:NAME, group:NAME or\nserviceaccount:NAMESPACE/NAME")
+	a.renderFlags(cmd)
+	return cmd
+}
+
+// subjectOf reads --to.
+func subjectOf(to string) (rbacv1.Subject, error) {
+	kind, name, _ := strings.Cut(to, ":")
+	namespace, account, isAccount := strings.Cut(name, "/")
+	switch {
+	case name == "":
+	case kind == "user":
+		return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}, nil
+	case kind == "group":
+		return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: name}, nil
+	case kind == "serviceaccount" && isAccount && namespace != "" && account != "":
+		return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}, nil
+	}
+	return rbacv1.Subject{}, usagef("--to takes user:NAME, group:NAME or serviceaccount:NAMESPACE/NAME, and not %q", to)
+}
+
+func (a *app) hubRights(ctx context.Context, o rbacOptions, to rbacv1.Subject) error {
+	f, err := a.loadFleet(ctx, false)
+	if err != nil {
+		return err
+	}
+	var connections []v1alpha1.Connection
+	for _, c := range f.Clusters {
+		if len(c.Problems) > 0 {
+			return blocked("cluster "+c.Name, c.Problems)
+		}
+		connections = append(connections, c.Spec.Connection)
+	}
+	manifests, err := components.CRDs()
+	if err != nil {
+		return err
+	}
+	var crds []string
+	for _, manifest := range manifests {
+		var crd struct {
+			Metadata struct{ Name string }
+		}
+		if err := yaml.Unmarshal(manifest, &crd); err != nil {
+			return fmt.Errorf("decode a shipped CRD: %w", err)
+		}
+		crds = append(crds, crd.Metadata.Name)
+	}
+	name := o.name
+	if name == "keelson" {
+		name = "keelson-hub" // one cluster may be both
+	}
+	return a.showRights(rights.ForHub(connections, crds), name, to)
+}
+
+func (a *app) clusterRights(ctx context.Context, o rbacOptions, to rbacv1.Subject, cluster string) error {
+	s, err := a.openSession(ctx, cluster, nil)
+	if err != nil {
+		return err
+	}
+	var list []rights.Component
+	for _, d := range s.cluster.Deliveries {
+		c, err := s.rightsOf(ctx, d)
+		if err != nil {
+			return err
+		}
+		list = append(list, c)
+	}
+	granted, leftOut, err := rights.ForCluster(list, rights.Served{
+		Mapping: func(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) { return s.live.Mapping(ctx, gvk) },
+		Role: func(namespace, name string) ([]rbacv1.PolicyRule, error) {
+			return s.live.RoleRules(ctx, namespace, name)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if err := a.showRights(granted, o.name, to); err != nil {
+		return err
+	}
+	for _, l := range leftOut {
+		a.warn("%s", l)
+	}
+	if len(leftOut) > 0 {
+		return errFound
+	}
+	return nil
+}
+
+func (s *session) rightsOf(ctx context.Context, d *registry.Delivery) (rights.Component, error) {
+	target, err := s.targets.render(ctx, d)
+	if err != nil {
+		return rights.Component{}, err
+	}
+	record, err := s.live.Record(ctx, d.Component)
+	if err != nil {
+		return rights.Component{}, fmt.Errorf("what component %s has there is not known: %w", d.Component, err)
+	}
+	spec := d.Version.Spec
+	return rights.Component{
+		Name: d.Component, Namespace: spec.Namespace, ServiceAccount: spec.ServiceAccount,
+		Objects: append(target.Objects[:len(target.Objects):len(target.Objects)], target.Hooks...), Recorded: record.Objects,
+	}, nil
+}
+
+func (a *app) showRights(r *rights.Rights, name string, to rbacv1.Subject) error {
+	objects := r.Objects(name, to)
+	if a.output != outputText {
+		return a.encode(map[string]any{"apiVersion": "v1", "kind": "List", "items": objects})
+	}
+	var b bytes.Buffer
+	for _, o := range objects {
+		text, err := yaml.Marshal(o)
+		if err != nil {
+			return fmt.Errorf("encode: %w", err)
+		}
+		b.WriteString("---\n" + string(text))
+	}
+	return a.write(b.Bytes())
+}
