@@ -18,19 +18,38 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/keelson-io/keelson/applier/apiservertest"
 )
 
 // TestLeaderElection has two controllers as processes of their own. The leader
 // is stopped, as by a debugger or a hypervisor, past the end of its term.
 func TestLeaderElection(t *testing.T) {
-	c := live(t)
+	if versions[0].Assets == "" {
+		apiservertest.Need(t, nil)
+	}
+	t.Parallel()
+	s, err := apiservertest.Start(versions[0].Assets) // of its own: the hub is written to
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	c, err := kubernetes.NewForConfig(s.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
 	f := newFleet(t, "leader")
-	first := startController(t, f)
+	first := startController(t, f, s.Config)
 	first.waitFor(t, "ok: leader")
-	second := startController(t, f)
+	second := startController(t, f, s.Config)
 	second.waitFor(t, "ok: standby")
 	if got := second.get(t, "/metrics"); !strings.Contains(got, "keelson_leader 0") {
 		t.Errorf("metrics of the one that waits: %s", got)
@@ -58,7 +77,7 @@ func TestLeaderElection(t *testing.T) {
 	}
 
 	t.Log("an ordinary end gives the lease back")
-	third := startController(t, f)
+	third := startController(t, f, s.Config)
 	third.waitFor(t, "ok: standby")
 	second.signal(t, syscall.SIGINT)
 	if code := second.ends(t); code != 0 {
@@ -88,7 +107,7 @@ type controller struct {
 	sent []string // writes, as METHOD PATH
 }
 
-func startController(t *testing.T, f *fleet) *controller {
+func startController(t *testing.T, f *fleet, server *rest.Config) *controller {
 	t.Helper()
 	c := &controller{exited: make(chan struct{})}
 	transport, err := rest.TransportFor(server)
