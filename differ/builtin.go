@@ -271,7 +271,7 @@ func deletion(group, kind, because string) catalogued {
 func compile(env environment, catalogue []catalogued) (Rules, error) {
 	var out Rules
 	for _, c := range catalogue {
-		when := newCondition(env, c.when)
+		when := newCondition(env, "when", c.when)
 		for _, path := range c.paths {
 			p, err := parsePattern(path)
 			if err != nil {

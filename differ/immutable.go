@@ -68,7 +68,7 @@ func fixedPaths(id ID, some bool) []string {
 	var out []string
 	for _, f := range fixedFields() {
 		match := v1alpha1.ObjectMatch{Group: f.group, Kinds: f.kinds}
-		if (some || !f.some) && matchesObject(match, id) {
+		if (some || !f.some) && Matches(match, id) {
 			out = append(out, f.paths...)
 		}
 	}

@@ -119,12 +119,10 @@ func newRule(env environment, r v1alpha1.DangerRule) (rule, error) {
 	if err := checkWords(r); err != nil {
 		return rule{}, err
 	}
-	for _, pattern := range append([]string{r.Match.Group, r.Match.Namespace, r.Match.Name}, r.Match.Kinds...) {
-		if _, err := path.Match(pattern, ""); err != nil {
-			return rule{}, fmt.Errorf("match %q: %w", pattern, err)
-		}
+	if err := CheckMatch(r.Match); err != nil {
+		return rule{}, err
 	}
-	out := rule{DangerRule: r, pattern: p, condition: newCondition(env, r.When), judged: r.Name == ruleCRDSchema}
+	out := rule{DangerRule: r, pattern: p, condition: newCondition(env, "when", r.When), judged: r.Name == ruleCRDSchema}
 	if out.condition != nil {
 		if _, err := out.condition.compile(); err != nil {
 			return rule{}, err
@@ -225,7 +223,7 @@ func (c *comparison) applicable() []*rule {
 	id := c.state.ID
 	for i := range c.policy.Rules {
 		r := &c.policy.Rules[i]
-		if matchesObject(r.Match, id) && (r.applies == nil || r.applies(id, c.policy)) {
+		if Matches(r.Match, id) && (r.applies == nil || r.applies(id, c.policy)) {
 			c.rules = append(c.rules, r)
 		}
 	}
@@ -273,12 +271,23 @@ func (r *rule) on(event v1alpha1.Event) bool {
 // coreGroup stands for the group of Services, which has no name.
 const coreGroup = "core"
 
-func matchesObject(m v1alpha1.ObjectMatch, id ID) bool {
+// Matches reports whether a rule is about an object.
+func Matches(m v1alpha1.ObjectMatch, id ID) bool {
 	if m.Group == coreGroup && id.Group == "" {
 		m.Group = ""
 	}
 	return glob(m.Group, id.Group) && glob(m.Namespace, id.Namespace) && glob(m.Name, id.Name) &&
 		(len(m.Kinds) == 0 || slices.ContainsFunc(m.Kinds, func(k string) bool { return glob(k, id.Kind) }))
+}
+
+// CheckMatch returns an error for a pattern that could never match.
+func CheckMatch(m v1alpha1.ObjectMatch) error {
+	for _, pattern := range append([]string{m.Group, m.Namespace, m.Name}, m.Kinds...) {
+		if _, err := path.Match(pattern, ""); err != nil {
+			return fmt.Errorf("match %q: %w", pattern, err)
+		}
+	}
+	return nil
 }
 
 func glob(pattern, s string) bool {

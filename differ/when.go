@@ -41,17 +41,20 @@ var (
 // condition is compiled: most comparisons need none.
 type environment func() (*cel.Env, error)
 
-func newEnvironment() environment { return sync.OnceValues(makeEnvironment) }
+// newEnvironment is that of danger rules.
+func newEnvironment() environment {
+	return environmentOf("old", "new", "recorded", "object", "live")
+}
 
-func makeEnvironment() (*cel.Env, error) {
+// environmentOf is one whose conditions read the given variables, and cluster.
+func environmentOf(variables ...string) environment {
+	return sync.OnceValues(func() (*cel.Env, error) { return makeEnvironment(variables) })
+}
+
+func makeEnvironment(variables []string) (*cel.Env, error) {
 	standard := celenv.NewLibrarySubset().AddExcludedFunctions(celenv.NewFunction(overloads.Matches))
-	made, err := cel.NewCustomEnv(
+	options := []cel.EnvOption{
 		cel.StdLib(cel.StdLibSubset(standard)),
-		cel.Variable("old", cel.DynType),
-		cel.Variable("new", cel.DynType),
-		cel.Variable("recorded", cel.DynType),
-		cel.Variable("object", cel.DynType),
-		cel.Variable("live", cel.DynType),
 		cel.Variable("cluster", cel.MapType(cel.StringType, cel.DynType)),
 		cel.Function("quantity", cel.Overload("quantity_dyn", []*cel.Type{cel.DynType}, cel.DoubleType, cel.UnaryBinding(amount))),
 		cel.Function(
@@ -63,7 +66,11 @@ func makeEnvironment() (*cel.Env, error) {
 		cel.CrossTypeNumericComparisons(true),
 		cel.OptionalTypes(),
 		ext.Strings(),
-	)
+	}
+	for _, name := range variables {
+		options = append(options, cel.Variable(name, cel.DynType))
+	}
+	made, err := cel.NewCustomEnv(options...)
 	if err != nil {
 		return nil, fmt.Errorf("set up CEL: %w", err)
 	}
@@ -82,7 +89,7 @@ func checkCalls(checked *cel.Ast) error {
 	ast.PreOrderVisit(native.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
 		if e.Kind() == ast.CallKind && slices.Contains(multiplying(), e.AsCall().FunctionName()) && err == nil {
 			at := native.SourceInfo().GetStartLocation(e.ID())
-			err = fmt.Errorf("when: line %d, column %d: conditions have no function %s", at.Line(), at.Column()+1, e.AsCall().FunctionName())
+			err = fmt.Errorf("line %d, column %d: conditions have no function %s", at.Line(), at.Column()+1, e.AsCall().FunctionName())
 		}
 	}))
 	return err
@@ -129,42 +136,50 @@ func amount(v ref.Val) ref.Val {
 	return types.Double(q.AsApproximateFloat64())
 }
 
-// condition is the when of a rule; nil is always true.
+// condition is a field of a rule that is true or false, the when of a danger
+// rule; nil is always true.
 type condition struct {
+	field   string // for errors
 	compile func() (cel.Program, error)
 }
 
 // newCondition reads a condition when it is first needed.
-func newCondition(env environment, when string) *condition {
-	if when == "" {
+func newCondition(env environment, field, text string) *condition {
+	if text == "" {
 		return nil
 	}
-	return &condition{compile: sync.OnceValues(func() (cel.Program, error) { return compileWhen(env, when) })}
+	return &condition{field: field, compile: sync.OnceValues(func() (cel.Program, error) {
+		program, err := compileCondition(env, text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", field, err)
+		}
+		return program, nil
+	})}
 }
 
-// compileWhen returns an error that tells line and column.
-func compileWhen(env environment, when string) (cel.Program, error) {
-	if len(when) > whenLength {
-		return nil, fmt.Errorf("when: %w: %d bytes, and %d are allowed", errWhenLength, len(when), whenLength)
+// compileCondition returns an error that tells line and column.
+func compileCondition(env environment, text string) (cel.Program, error) {
+	if len(text) > whenLength {
+		return nil, fmt.Errorf("%w: %d bytes, and %d are allowed", errWhenLength, len(text), whenLength)
 	}
 	e, err := env()
 	if err != nil {
 		return nil, err
 	}
-	checked, issues := e.Compile(when)
+	checked, issues := e.Compile(text)
 	if issues != nil && issues.Err() != nil {
 		first := issues.Errors()[0]
-		return nil, fmt.Errorf("when: line %d, column %d: %s", first.Location.Line(), first.Location.Column()+1, first.Message)
+		return nil, fmt.Errorf("line %d, column %d: %s", first.Location.Line(), first.Location.Column()+1, first.Message)
 	}
 	if t := checked.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
-		return nil, fmt.Errorf("when: %w: it is of type %s", errWhenType, t)
+		return nil, fmt.Errorf("%w: it is of type %s", errWhenType, t)
 	}
 	if err := checkCalls(checked); err != nil {
 		return nil, err
 	}
 	program, err := e.Program(checked, cel.CostLimit(whenCost))
 	if err != nil {
-		return nil, fmt.Errorf("when: %w", err)
+		return nil, fmt.Errorf("set up CEL: %w", err)
 	}
 	return program, nil
 }
@@ -177,11 +192,11 @@ func (c *condition) holds(facts map[string]any) (bool, error) {
 	}
 	out, _, err := program.Eval(facts)
 	if err != nil {
-		return false, fmt.Errorf("when: %s", inShort(err))
+		return false, fmt.Errorf("%s: %s", c.field, inShort(err))
 	}
 	yes, ok := out.Value().(bool)
 	if !ok {
-		return false, fmt.Errorf("when: %w: it is of type %s", errWhenType, out.Type().TypeName())
+		return false, fmt.Errorf("%s: %w: it is of type %s", c.field, errWhenType, out.Type().TypeName())
 	}
 	return yes, nil
 }

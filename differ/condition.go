@@ -1,0 +1,52 @@
+package differ
+
+// Conditions compiles conditions in CEL that are about one object of a cluster:
+// the variables object and cluster.labels, the functions and the bounds of danger
+// rules. It is safe for concurrent use.
+type Conditions struct{ env environment }
+
+// NewConditions makes the language; it is set up at the first condition.
+func NewConditions() Conditions { return Conditions{env: environmentOf("object")} }
+
+// Condition is one of them. The zero Condition is no condition: see [Condition.Set].
+type Condition struct{ is *condition }
+
+// Compile reads a condition that stands in a field of git. The error names the
+// field, line and column. Of an empty text comes the zero Condition.
+func (c Conditions) Compile(field, text string) (Condition, error) {
+	out := Condition{is: newCondition(c.env, field, text)}
+	if out.is == nil {
+		return out, nil
+	}
+	_, err := out.is.compile()
+	return out, err
+}
+
+// Set reports whether there is a condition.
+func (c Condition) Set() bool { return c.is != nil }
+
+// Holds asks the condition about an object, which is not modified, on a cluster
+// with labels. The error says in a line of at most a few hundred bytes why it
+// has no answer. Of a Secret it sees no data.
+func (c Condition) Holds(object map[string]any, labels map[string]string) (bool, error) {
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	return c.is.holds(map[string]any{
+		"object": withoutData(object), "cluster": map[string]any{"labels": labels},
+	})
+}
+
+// withoutData keeps the data of a Secret from what shows in an error.
+func withoutData(object map[string]any) map[string]any {
+	if object["kind"] != "Secret" || object["apiVersion"] != "v1" {
+		return object
+	}
+	out := make(map[string]any, len(object))
+	for name, value := range object {
+		if name != "data" && name != "stringData" {
+			out[name] = value
+		}
+	}
+	return out
+}
