@@ -312,7 +312,7 @@ func (a *applying) waitHealthy(ctx context.Context, done []batch) error {
 				if err != nil {
 					return false, err
 				}
-				last = HealthOf(c.ID, live)
+				last = a.want.Health.Of(c.ID, live)
 				return last.Health == v1alpha1.HealthHealthy, nil
 			})
 			if err != nil {
@@ -328,7 +328,7 @@ func (a *applying) health() []ObjectHealth {
 	for _, o := range a.want.Target.Objects {
 		id, _ := identify(o.Content)
 		if live := a.live[id]; live != nil {
-			out = append(out, HealthOf(id, live))
+			out = append(out, a.want.Health.Of(id, live))
 		}
 	}
 	return out

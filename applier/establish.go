@@ -23,7 +23,7 @@ func (a *applying) establish(ctx context.Context, crds []*differ.Change) error {
 			if err != nil || live == nil {
 				return false, err
 			}
-			return HealthOf(c.ID, live).Health == v1alpha1.HealthHealthy, nil
+			return a.want.Health.Of(c.ID, live).Health == v1alpha1.HealthHealthy, nil
 		})
 		if err != nil {
 			return fmt.Errorf("%s was not established within %s: %w", c.ID, establishTimeout, err)

@@ -2,6 +2,7 @@ package applier
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -18,23 +19,72 @@ type ObjectHealth struct {
 	Message string
 }
 
-// HealthOf reads an object's health by the rules of kstatus, for the
-// generation that is in the object now.
-func HealthOf(id differ.ID, live map[string]any) ObjectHealth {
-	h := ObjectHealth{ID: id, Health: v1alpha1.HealthUnknown}
+// Of reads an object's health, for the generation that is in the object now: by
+// the first of the rules that is about it, then by what Keelson knows, then by
+// kstatus. A rule that has no answer makes it Unknown, never Healthy.
+func (r HealthRules) Of(id differ.ID, live map[string]any) ObjectHealth {
 	if live == nil {
-		h.Health, h.Message = v1alpha1.HealthProgressing, "it does not exist yet"
-		return h
+		return ObjectHealth{ID: id, Health: v1alpha1.HealthProgressing, Message: "it does not exist yet"}
 	}
+	h, decided := unsettled(id, live)
+	if !decided {
+		h, decided = r.ask(id, live)
+	}
+	if !decided {
+		h, decided = known(live)
+	}
+	if !decided {
+		h = byKstatus(live)
+	}
+	h.ID = id
+	if h.Health == v1alpha1.HealthHealthy {
+		h.Message = ""
+	}
+	return h
+}
+
+// unsettled is what no rule is asked about: an object that is being deleted, and
+// one whose status is about an earlier generation.
+func unsettled(id differ.ID, live map[string]any) (ObjectHealth, bool) {
+	u := unstructured.Unstructured{Object: live}
+	if u.GetDeletionTimestamp() != nil {
+		return progressing("it is being deleted; its finalizers: %v", u.GetFinalizers()), true
+	}
+	seen, found, err := unstructured.NestedInt64(live, "status", "observedGeneration")
+	switch {
+	case err != nil:
+		return ObjectHealth{Health: v1alpha1.HealthUnknown, Message: err.Error()}, true
+	case found && seen < u.GetGeneration():
+		return progressing("its controller has not seen generation %d yet, but %d", u.GetGeneration(), seen), true
+	case !found && observed(id):
+		return progressing("its controller has not seen it yet"), true
+	}
+	for _, c := range conditionsOf(live) {
+		if c.kind == "Ready" && c.generation != 0 && c.generation < u.GetGeneration() {
+			return progressing("its condition Ready is about generation %d, and it has %d", c.generation, u.GetGeneration()), true
+		}
+	}
+	return ObjectHealth{}, false
+}
+
+// observed kinds get an observedGeneration from a controller of Kubernetes as
+// soon as that has looked at them. Of a StatefulSet without replicas nothing else
+// tells whether it has.
+func observed(id differ.ID) bool {
+	return id.Group == "apps" && (id.Kind == "StatefulSet" || id.Kind == "Deployment" || id.Kind == "DaemonSet")
+}
+
+// byKstatus follows kstatus, the library that kubectl's and Flux's waiting is
+// made of.
+func byKstatus(live map[string]any) ObjectHealth {
 	r, err := status.Compute(&unstructured.Unstructured{Object: live})
 	if err != nil {
-		h.Message = err.Error()
-		return h
+		return ObjectHealth{Health: v1alpha1.HealthUnknown, Message: err.Error()}
 	}
-	h.Message = r.Message
+	h := ObjectHealth{Health: v1alpha1.HealthUnknown, Message: r.Message}
 	switch r.Status {
 	case status.CurrentStatus:
-		h.Health, h.Message = v1alpha1.HealthHealthy, ""
+		h.Health = v1alpha1.HealthHealthy
 	case status.InProgressStatus, status.TerminatingStatus, status.NotFoundStatus:
 		h.Health = v1alpha1.HealthProgressing
 	case status.FailedStatus:
@@ -44,17 +94,78 @@ func HealthOf(id differ.ID, live map[string]any) ObjectHealth {
 	return h
 }
 
+func progressing(format string, args ...any) ObjectHealth {
+	return ObjectHealth{Health: v1alpha1.HealthProgressing, Message: fmt.Sprintf(format, args...)}
+}
+
+// condition is one of status.conditions.
+type condition struct {
+	kind, status, reason, message string
+	generation                    int64 // that it is about; 0: it does not say
+}
+
+func conditionsOf(live map[string]any) []condition {
+	status, _ := live["status"].(map[string]any)
+	list, _ := status["conditions"].([]any)
+	out := make([]condition, 0, len(list))
+	for _, item := range list {
+		c, _ := item.(map[string]any)
+		generation, _ := c["observedGeneration"].(int64)
+		out = append(out, condition{
+			kind: textAt(c, "type"), status: textAt(c, "status"), reason: textAt(c, "reason"), message: textAt(c, "message"),
+			generation: generation,
+		})
+	}
+	return out
+}
+
+func conditionOf(live map[string]any, kind string) condition {
+	for _, c := range conditionsOf(live) {
+		if c.kind == kind {
+			return c
+		}
+	}
+	return condition{}
+}
+
+func (c condition) String() string {
+	text := fmt.Sprintf("condition %s is %s", c.kind, c.status)
+	if why := strings.Join(nonEmpty(c.reason, c.message), ": "); why != "" {
+		text += " (" + why + ")"
+	}
+	return text
+}
+
+func nonEmpty(parts ...string) []string {
+	var out []string
+	for _, p := range parts {
+		if p != "" {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func textAt(m map[string]any, key string) string {
+	s, _ := m[key].(string)
+	return s
+}
+
 // Worst returns the health of a whole: Degraded before Unknown before
 // Progressing before Healthy, with a message that names the object.
 func Worst(objects []ObjectHealth) (v1alpha1.Health, string) {
-	rank := map[v1alpha1.Health]int{
-		v1alpha1.HealthHealthy: 0, v1alpha1.HealthProgressing: 1, v1alpha1.HealthUnknown: 2, v1alpha1.HealthDegraded: 3,
-	}
 	worst, message := v1alpha1.HealthHealthy, ""
 	for _, o := range objects {
-		if rank[o.Health] > rank[worst] {
+		if worse(o.Health, worst) {
 			worst, message = o.Health, fmt.Sprintf("%s: %s", o.ID, o.Message)
 		}
 	}
 	return worst, message
+}
+
+func worse(a, b v1alpha1.Health) bool {
+	rank := map[v1alpha1.Health]int{
+		v1alpha1.HealthHealthy: 0, v1alpha1.HealthProgressing: 1, v1alpha1.HealthUnknown: 2, v1alpha1.HealthDegraded: 3,
+	}
+	return rank[a] > rank[b]
 }

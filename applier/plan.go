@@ -33,6 +33,7 @@ type Want struct {
 	ServiceAccount string
 	Target         *renderer.Target
 	Rules          differ.Rules
+	Health         HealthRules
 	Labels         map[string]string // of the cluster, for the rules' conditions
 	Adopt          bool
 	Drift          v1alpha1.Drift
@@ -150,7 +151,7 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 	}
 	for i := range p.Plan.Changes {
 		if s := &p.Plan.Changes[i]; s.Op != differ.OpForget && s.Live != nil {
-			p.Health = append(p.Health, HealthOf(s.ID, s.Live))
+			p.Health = append(p.Health, w.Health.Of(s.ID, s.Live))
 		}
 	}
 	return p, nil

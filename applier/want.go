@@ -10,7 +10,7 @@ import (
 )
 
 // NewWant joins what git says of a delivery with its rendered target. The
-// delivery must have no problems. The error says which danger rule is malformed.
+// delivery must have no problems. The error says which rule is malformed.
 func NewWant(f *registry.Fleet, d *registry.Delivery, t *renderer.Target) (Want, error) {
 	spec := d.Version.Spec
 	rules, err := differ.NewRules(spec.Danger, f.Spec.Danger)
@@ -21,13 +21,17 @@ func NewWant(f *registry.Fleet, d *registry.Delivery, t *renderer.Target) (Want,
 	if c := f.Cluster(d.Cluster); c != nil {
 		labels = c.Spec.Labels
 	}
+	health, err := NewHealthRules(spec.Health, labels)
+	if err != nil {
+		return Want{}, fmt.Errorf("component %s %s: %w", d.Component, d.VersionName, err)
+	}
 	approved := map[string][]string{}
 	for _, a := range d.Approvals {
 		approved[a.Object] = append(approved[a.Object], a.Hash)
 	}
 	return Want{
 		Component: d.Component, Version: d.Version.Name, Tree: d.Version.Tree, Revision: f.Revision,
-		Namespace: spec.Namespace, ServiceAccount: spec.ServiceAccount, Target: t, Rules: rules, Labels: labels, Adopt: spec.Adopt,
+		Namespace: spec.Namespace, ServiceAccount: spec.ServiceAccount, Target: t, Rules: rules, Health: health, Labels: labels, Adopt: spec.Adopt,
 		Drift: cmp.Or(spec.Drift, f.Spec.Drift), Approved: approved,
 	}, nil
 }

@@ -123,6 +123,16 @@ fleet.yaml:3:1: unknown key "title"
 			wantCode: 1,
 			wantOut:  `fleet.yaml: danger rule "mine": when: line 1, column`,
 		},
+		"HealthRule": {
+			why: "A condition that is no CEL would make its objects never healthy, so that everything waits for them.",
+			change: func(f *fleet) {
+				f.edit("components/web/component.yaml", "namespace: web", "namespace: web\nhealth:\n- match: {kinds: [Widget]}\n  current: object.status <\n  because: widgets have phases")
+				f.edit("layers/10-base.yaml", "web:\n    version: v1.0.0", "web:\n    version: HEAD")
+				f.commit()
+			},
+			wantCode: 1,
+			wantOut:  "components/web/component.yaml:6:12: health rule 1: current: line 1, column",
+		},
 		"NotAFleet": {
 			why: "Not knowing is trouble, and no list of problems.",
 			change: func(f *fleet) {

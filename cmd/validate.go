@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
@@ -120,18 +121,20 @@ type validation struct {
 	workers  int
 	progress *progress
 
-	mu       sync.Mutex
-	looked   int // clusters that were looked at
-	rules    map[*registry.Version]error
-	broken   map[registry.Problem][]string // clusters by problem
-	warnings map[string]bool
-	locked   map[string]bool // encrypted files that nobody gave a key for
-	problems []finding
+	mu     sync.Mutex
+	looked int // clusters that were looked at
+	rules  map[*registry.Version]error
+	// healthRules are what is wrong with them, by version.
+	healthRules map[*registry.Version]error
+	broken      map[registry.Problem][]string // clusters by problem
+	warnings    map[string]bool
+	locked      map[string]bool // encrypted files that nobody gave a key for
+	problems    []finding
 }
 
 func (v *validation) run(ctx context.Context) error {
 	v.broken, v.warnings, v.locked = map[registry.Problem][]string{}, map[string]bool{}, map[string]bool{}
-	v.rules = map[*registry.Version]error{}
+	v.rules, v.healthRules = map[*registry.Version]error{}, map[*registry.Version]error{}
 	known := slices.ContainsFunc(v.fleet.Problems, func(p registry.Problem) bool { return p.At.File == "fleet.yaml" })
 	if _, err := differ.NewRules(v.fleet.Spec.Danger); err != nil && !known {
 		v.broken[registry.Problem{At: registry.Position{File: "fleet.yaml"}, Message: err.Error()}] = clusterNames(v.fleet)
@@ -185,6 +188,7 @@ func (v *validation) cluster(ctx context.Context, c *registry.Cluster, neighbour
 			continue
 		}
 		v.danger(d)
+		v.health(d)
 		target, err := t.render(ctx, d)
 		var (
 			failed     *renderer.Error
@@ -240,6 +244,26 @@ func (v *validation) danger(d *registry.Delivery) {
 		at.Revision = d.Component + "/" + d.VersionName
 	}
 	v.add(registry.Problem{At: at, Message: err.Error()}, d.Cluster)
+}
+
+// health compiles the health rules of a component.
+func (v *validation) health(d *registry.Delivery) {
+	if len(d.Version.Spec.Health) == 0 {
+		return
+	}
+	v.mu.Lock()
+	err, known := v.healthRules[d.Version]
+	v.mu.Unlock()
+	if !known { // two at once find the same
+		_, err = applier.NewHealthRules(d.Version.Spec.Health, nil)
+		v.mu.Lock()
+		v.healthRules[d.Version] = err
+		v.mu.Unlock()
+	}
+	var wrong *applier.HealthRuleError
+	if errors.As(err, &wrong) {
+		v.add(registry.Problem{At: d.Version.HealthAt(wrong.Rule, wrong.Field), Message: err.Error()}, d.Cluster)
+	}
 }
 
 // undecrypted is about a file that none of the keys is for. Without any key, as

@@ -85,6 +85,26 @@ func (c checker) danger(rules []v1alpha1.DangerRule) {
 	}
 }
 
+// health returns where the rules stand, and their conditions by field.
+func (c checker) health(rules []v1alpha1.HealthRule) []map[string]point {
+	var places []map[string]point
+	for i, rule := range rules {
+		path := []string{"health", strconv.Itoa(i)}
+		if len(rule.Match.Kinds) == 0 && !c.doc.wrong(path...) {
+			c.key(below(path, "match"), "a health rule names the kinds that it is about", "match: {kinds: [Widget]}")
+		}
+		if rule.Current == "" && rule.InProgress == "" && rule.Failed == "" && !c.doc.wrong(path...) {
+			c.key(path, "a health rule needs at least one of current, inProgress and failed", "")
+		}
+		at := map[string]point{"": c.doc.keyPoint(path...)}
+		for _, field := range []string{"current", "inProgress", "failed"} {
+			at[field] = c.doc.valuePoint(below(path, field)...)
+		}
+		places = append(places, at)
+	}
+	return places
+}
+
 func (c checker) event(path []string, got v1alpha1.Event) {
 	allowed := []string{
 		string(v1alpha1.OnAdd), string(v1alpha1.OnChange), string(v1alpha1.OnRemove), string(v1alpha1.OnDeleteObject),

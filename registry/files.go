@@ -186,7 +186,9 @@ type componentFile struct {
 	spec v1alpha1.Component
 	// dependsAt are the places of DependsOn's items.
 	dependsAt []point
-	mistakes  []mistake
+	// healthAt are the places of the conditions of health rules.
+	healthAt []map[string]point
+	mistakes []mistake
 }
 
 func decodeComponent(data []byte) *componentFile {
@@ -208,6 +210,7 @@ func decodeComponent(data []byte) *componentFile {
 			string(v1alpha1.DeterminismRequire), string(v1alpha1.DeterminismReport))
 		c.dependsOn(f.spec.DependsOn)
 		c.danger(f.spec.Danger)
+		f.healthAt = c.health(f.spec.Health)
 		for i := range f.spec.DependsOn {
 			f.dependsAt = append(f.dependsAt, doc.valuePoint("dependsOn", strconv.Itoa(i)))
 		}

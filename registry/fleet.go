@@ -85,9 +85,10 @@ type Version struct {
 	// Where things stand, for problems and explanations; zero in a Version that
 	// was not read from a repository.
 	folder, imagesFile, revision string
-	dependsAt                    []Position // of Spec.DependsOn's items
-	imagesAt                     *places    // of the images by name
-	into                         bool       // an image goes into values of the chart's own
+	dependsAt                    []Position            // of Spec.DependsOn's items
+	healthAt                     []map[string]Position // of the conditions of Spec.Health, by rule and field
+	imagesAt                     *places               // of the images by name
+	into                         bool                  // an image goes into values of the chart's own
 	// What it shares with other versions, held as long as it is.
 	files  []*fileData
 	packed *packedChart
@@ -98,6 +99,17 @@ type File struct {
 	// Name is relative to the chart's folder and uses slashes.
 	Name string
 	Data []byte
+}
+
+// HealthAt is where a condition of a health rule stands in component.yaml, by the
+// number of the rule and the name of the field; of the rule itself with "".
+func (v *Version) HealthAt(rule int, field string) Position {
+	if rule < len(v.healthAt) {
+		if at, ok := v.healthAt[rule][field]; ok {
+			return at
+		}
+	}
+	return Position{File: join(v.folder, "component.yaml"), Revision: v.revision}
 }
 
 // ChartFile is the path of one of the chart's files from the repository's root.

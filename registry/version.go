@@ -220,6 +220,13 @@ func (r *versionReader) readSpec(ctx context.Context, v *Version) error {
 	f := decodeComponent(data)
 	r.mistakes(path, f.mistakes)
 	v.Spec = f.spec
+	for _, fields := range f.healthAt {
+		at := map[string]Position{}
+		for field, p := range fields {
+			at[field] = p.in(path, r.revision)
+		}
+		v.healthAt = append(v.healthAt, at)
+	}
 	for i, p := range f.dependsAt {
 		v.dependsAt = append(v.dependsAt, p.in(path, r.revision))
 		if f.spec.DependsOn[i] == r.component {

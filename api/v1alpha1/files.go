@@ -104,6 +104,9 @@ type Component struct {
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 	// Danger rules are read before the fleet's.
 	Danger []DangerRule `json:"danger,omitempty"`
+	// Health rules say when objects are healthy of which kstatus and Keelson
+	// know too little. The first that matches an object decides.
+	Health []HealthRule `json:"health,omitempty"`
 }
 
 // Images is components/NAME/images.yaml: the images of one version, the same
@@ -338,6 +341,27 @@ type DangerRule struct {
 	// list item that comes or goes as a whole, makes its object wait.
 	Scope Scope `json:"scope,omitempty"`
 	// Because is shown with everything that the rule stops.
+	Because string `json:"because"`
+}
+
+// HealthRule says in CEL how objects of a kind are. Its conditions read object
+// (as in the cluster, a Secret without its data) and cluster.labels, and are asked
+// in the order InProgress, Failed, Current, as Flux asks its healthCheckExprs. At
+// least one is set. An object that is being deleted, or whose controller has not
+// seen its last change (status.observedGeneration), is in progress without asking.
+//
+// +kubebuilder:object:generate=false
+type HealthRule struct {
+	// Match selects objects; kinds are needed.
+	Match ObjectMatch `json:"match"`
+	// InProgress is true while the object is on its way.
+	InProgress string `json:"inProgress,omitempty"`
+	// Failed is true when waiting does not help.
+	Failed string `json:"failed,omitempty"`
+	// Current is true when the object is healthy; while it is false, the object
+	// is in progress. Left out, the rules of Keelson and kstatus decide.
+	Current string `json:"current,omitempty"`
+	// Because is shown while the object is not healthy.
 	Because string `json:"because"`
 }
 

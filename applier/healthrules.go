@@ -1,0 +1,237 @@
+package applier
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/differ"
+)
+
+// HealthRules say when objects are healthy. The zero value holds what Keelson
+// and kstatus know.
+type HealthRules struct {
+	rules  []healthRule
+	labels map[string]string // of the cluster
+}
+
+type healthRule struct {
+	match                       v1alpha1.ObjectMatch
+	current, inProgress, failed differ.Condition
+	because                     string
+}
+
+// HealthRuleError says which condition of which rule can't be used.
+type HealthRuleError struct {
+	Rule  int    // its number, from 0
+	Field string // current, inProgress or failed; "": the rule itself
+	Err   error
+}
+
+func (e *HealthRuleError) Error() string {
+	return fmt.Sprintf("health rule %d: %v", e.Rule+1, e.Err)
+}
+
+// Unwrap returns the cause.
+func (e *HealthRuleError) Unwrap() error { return e.Err }
+
+// NewHealthRules compiles the health rules of a component, for a cluster with
+// labels. The error is a [*HealthRuleError]: an object must not pass for healthy
+// because of a typing mistake.
+func NewHealthRules(rules []v1alpha1.HealthRule, labels map[string]string) (HealthRules, error) {
+	out := HealthRules{labels: labels}
+	language := differ.NewConditions()
+	for i, r := range rules {
+		if err := differ.CheckMatch(r.Match); err != nil {
+			return HealthRules{}, &HealthRuleError{Rule: i, Err: err}
+		}
+		compiled := healthRule{match: r.Match, because: r.Because}
+		for _, field := range []struct {
+			name, text string
+			into       *differ.Condition
+		}{
+			{"inProgress", r.InProgress, &compiled.inProgress},
+			{"failed", r.Failed, &compiled.failed},
+			{"current", r.Current, &compiled.current},
+		} {
+			var err error
+			if *field.into, err = language.Compile(field.name, field.text); err != nil {
+				return HealthRules{}, &HealthRuleError{Rule: i, Field: field.name, Err: err}
+			}
+		}
+		out.rules = append(out.rules, compiled)
+	}
+	return out, nil
+}
+
+// ask finds the first rule that is about the object; it is not decided without
+// one, or when that leaves the rest to others.
+func (r HealthRules) ask(id differ.ID, live map[string]any) (h ObjectHealth, decided bool) {
+	for i := range r.rules {
+		if rule := &r.rules[i]; differ.Matches(rule.match, id) {
+			return rule.ask(live, r.labels)
+		}
+	}
+	return ObjectHealth{}, false
+}
+
+func (r *healthRule) ask(live map[string]any, labels map[string]string) (h ObjectHealth, decided bool) {
+	for _, c := range []struct {
+		condition differ.Condition
+		health    v1alpha1.Health
+	}{
+		{r.inProgress, v1alpha1.HealthProgressing},
+		{r.failed, v1alpha1.HealthDegraded},
+		{r.current, v1alpha1.HealthHealthy},
+	} {
+		if !c.condition.Set() {
+			continue
+		}
+		yes, err := c.condition.Holds(live, labels)
+		if err != nil {
+			return ObjectHealth{
+				Health:  v1alpha1.HealthUnknown,
+				Message: fmt.Sprintf("%s (how it is, is not known: %v)", r.because, err),
+			}, true
+		}
+		if yes {
+			return ObjectHealth{Health: c.health, Message: r.because}, true
+		}
+	}
+	return ObjectHealth{Health: v1alpha1.HealthProgressing, Message: r.because}, r.current.Set()
+}
+
+// known says how objects are that kstatus takes for healthy too early, or never.
+func known(live map[string]any) (h ObjectHealth, decided bool) {
+	group, _, _ := strings.Cut(textAt(live, "apiVersion"), "/")
+	if group == textAt(live, "apiVersion") {
+		group = "" // v1
+	}
+	switch kind := textAt(live, "kind"); {
+	case group == "batch" && kind == "Job":
+		return jobHealth(live), true
+	case group == "" && kind == "Pod" && statusText(live, "phase") == "Failed":
+		return degraded("the pod failed: %s", strings.Join(nonEmpty(statusText(live, "reason"), statusText(live, "message")), ": ")), true
+	case group == "" && kind == "PersistentVolumeClaim" && statusText(live, "phase") == "Lost":
+		return degraded("its volume is lost"), true
+	case group == "" && kind == "Service" && withoutAddress(live):
+		return progressing("no address yet: nothing has given the load balancer one"), true
+	case group == "apps" && kind == "DaemonSet" && onDelete(live):
+		return counted(live, "status", "desiredNumberScheduled", "numberAvailable"), true
+	case group == "apps" && kind == "StatefulSet" && onDelete(live):
+		return counted(live, "spec", "replicas", "readyReplicas"), true
+	case group == "apiregistration.k8s.io" && kind == "APIService":
+		return awaited(live, "Available"), true
+	case group == "admissionregistration.k8s.io" && injected(live):
+		return progressing("a webhook has no caBundle yet: the API server can't call it"), true
+	case readyGroup(group) && len(conditionsOf(live)) == 0:
+		return progressing("its controller has not said yet whether it is ready"), true
+	}
+	return ObjectHealth{}, false
+}
+
+func degraded(format string, args ...any) ObjectHealth {
+	return ObjectHealth{Health: v1alpha1.HealthDegraded, Message: fmt.Sprintf(format, args...)}
+}
+
+// jobHealth: kstatus takes a Job for healthy that is still running.
+func jobHealth(live map[string]any) ObjectHealth {
+	for _, kind := range []string{"Failed", "FailureTarget"} {
+		if c := conditionOf(live, kind); c.status == "True" {
+			return degraded("the Job failed: %s", strings.Join(nonEmpty(c.reason, c.message), ": "))
+		}
+	}
+	for _, kind := range []string{"Complete", "SuccessCriteriaMet"} {
+		if conditionOf(live, kind).status == "True" {
+			return ObjectHealth{Health: v1alpha1.HealthHealthy}
+		}
+	}
+	if c := conditionOf(live, "Suspended"); c.status == "True" {
+		return progressing("the Job is suspended")
+	}
+	return progressing("the Job runs: %d succeeded, %d active, %d failed",
+		numberAt(live, "status", "succeeded"), numberAt(live, "status", "active"), numberAt(live, "status", "failed"))
+}
+
+// awaited is an object with a condition that must be true; without it, its
+// controller has not looked at it.
+func awaited(live map[string]any, kind string) ObjectHealth {
+	switch c := conditionOf(live, kind); c.status {
+	case "True":
+		return ObjectHealth{Health: v1alpha1.HealthHealthy}
+	case "":
+		return progressing("it has no condition %s yet", kind)
+	default:
+		return ObjectHealth{Health: v1alpha1.HealthProgressing, Message: c.String()}
+	}
+}
+
+// onDelete: a person, or another controller, deletes the pods that are of the
+// old template. What is not updated is no sign of bad health.
+func onDelete(live map[string]any) bool {
+	spec, _ := live["spec"].(map[string]any)
+	strategy, _ := spec["updateStrategy"].(map[string]any)
+	return strategy["type"] == "OnDelete"
+}
+
+func counted(live map[string]any, in, wanted, there string) ObjectHealth {
+	want, have := numberAt(live, in, wanted), numberAt(live, "status", there)
+	if have < want {
+		return progressing("%d of %d pods are ready", have, want)
+	}
+	return ObjectHealth{Health: v1alpha1.HealthHealthy}
+}
+
+// withoutAddress is a load balancer that nothing has provided.
+func withoutAddress(live map[string]any) bool {
+	spec, _ := live["spec"].(map[string]any)
+	status, _ := live["status"].(map[string]any)
+	balancer, _ := status["loadBalancer"].(map[string]any)
+	ingress, _ := balancer["ingress"].([]any)
+	return spec["type"] == "LoadBalancer" && len(ingress) == 0
+}
+
+// injected reports a webhook that waits for its caBundle from cert-manager.
+func injected(live map[string]any) bool {
+	metadata, _ := live["metadata"].(map[string]any)
+	annotations, _ := metadata["annotations"].(map[string]any)
+	waits := false
+	for name := range annotations {
+		waits = waits || strings.HasPrefix(name, "cert-manager.io/inject-")
+	}
+	if !waits {
+		return false
+	}
+	webhooks, _ := live["webhooks"].([]any)
+	for _, item := range webhooks {
+		webhook, _ := item.(map[string]any)
+		client, _ := webhook["clientConfig"].(map[string]any)
+		if textAt(client, "caBundle") == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// readyGroup names groups all of whose kinds get a condition Ready from their
+// controller. kstatus takes those without one for healthy, as one is that nobody
+// has looked at.
+func readyGroup(group string) bool {
+	switch group {
+	case "cert-manager.io", "external-secrets.io",
+		"source.toolkit.fluxcd.io", "kustomize.toolkit.fluxcd.io", "helm.toolkit.fluxcd.io":
+		return true
+	}
+	return false
+}
+
+func statusText(live map[string]any, field string) string {
+	status, _ := live["status"].(map[string]any)
+	return textAt(status, field)
+}
+
+func numberAt(live map[string]any, section, field string) int64 {
+	m, _ := live[section].(map[string]any)
+	n, _ := m[field].(int64)
+	return n
+}
