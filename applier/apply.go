@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -36,6 +35,7 @@ type Step struct {
 	Component string
 	ID        differ.ID
 	Op        differ.Op
+	Hook      string // the event of a hook that was created, as pre-install
 	Err       error
 }
 
@@ -61,14 +61,22 @@ type applying struct {
 	before  map[differ.ID]RecordedObject // as it was
 	live    map[differ.ID]map[string]any
 	outcome Outcome
+
+	hooks      []RecordedHook // as they will be recorded
+	retryHooks bool
+	tried      map[differ.ID]bool // writes that were sent
 }
 
 // ApplyOptions are the settings of one apply.
 type ApplyOptions struct {
 	// Now is the time that the history shows.
 	Now time.Time
-	// Timeout bounds the wait between waves; 0: five minutes.
+	// Timeout bounds the wait between waves, for each hook, and for health
+	// before the last hooks; 0: five minutes.
 	Timeout time.Duration
+	// RetryHooks runs a hook again that failed, without the pause that is else
+	// made: a person asks for it.
+	RetryHooks bool
 }
 
 // Apply carries out a prepared plan: the record of what is intended first, then
@@ -80,6 +88,7 @@ func (c *Cluster) Apply(ctx context.Context, p *Prepared, o ApplyOptions) (Outco
 	a := &applying{
 		Prepared: p, cluster: c, now: o.Now, timeout: o.Timeout,
 		objects: map[differ.ID]RecordedObject{}, live: map[differ.ID]map[string]any{},
+		hooks: p.record.Hooks, retryHooks: o.RetryHooks, tried: map[differ.ID]bool{},
 	}
 	if a.timeout == 0 {
 		a.timeout = 5 * time.Minute
@@ -105,6 +114,9 @@ func (a *applying) run(ctx context.Context) error {
 	}
 	if !a.Plan.Writes() && !a.recordStale() {
 		return nil // what is held waits, and costs nothing
+	}
+	if a.hooksDue() && anyHeld(a.wanted()) {
+		return nil // hooks are for the target as a whole: a migration does not run ahead of what waits for it
 	}
 	if err := a.intend(ctx); err != nil {
 		return err
@@ -145,7 +157,7 @@ func (a *applying) writeFacts(ctx context.Context, whole bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	rec := a.record.Record
-	rec.Objects = a.inventory()
+	rec.Objects, rec.Hooks = a.inventory(), a.hooks
 	if !rec.open() {
 		rec.IntentsAt = nil
 	}
@@ -155,6 +167,7 @@ func (a *applying) writeFacts(ctx context.Context, whole bool) error {
 			rec.History = a.history(rec.History)
 		}
 		rec.Version, rec.Tree, rec.Revision, rec.TargetHash = w.Version, w.Tree, w.Revision, w.Target.Hash
+		rec.Hooks = leftHooks(a.hooks)
 	}
 	if reflect.DeepEqual(rec, a.record.Record) {
 		return nil
@@ -189,15 +202,9 @@ func (a *applying) history(old []HistoryEntry) []HistoryEntry {
 
 // one writes one object.
 func (a *applying) one(ctx context.Context, c *differ.Change) error {
-	m := a.mappings[c.ID]
-	if m == nil {
-		s, err := a.cluster.discovery.surface(ctx)
-		if err != nil {
-			return err
-		}
-		if m, err = s.mapping(schema.FromAPIVersionAndKind(c.APIVersion, c.ID.Kind)); err != nil {
-			return fmt.Errorf("%s: %w", c.ID, err)
-		}
+	m, err := a.mapping(ctx, c.ID, c.APIVersion)
+	if err != nil {
+		return err
 	}
 	defer a.cluster.forgetAnswers(c.ID)
 	switch c.Op {
@@ -210,6 +217,23 @@ func (a *applying) one(ctx context.Context, c *differ.Change) error {
 	case differ.OpCreate, differ.OpUpdate, differ.OpNone, differ.OpForget:
 	}
 	return a.patch(ctx, m, c)
+}
+
+// mapping finds the resource of an object; of a kind that came with a CRD of the
+// apply, too.
+func (a *applying) mapping(ctx context.Context, id differ.ID, apiVersion string) (*meta.RESTMapping, error) {
+	if m := a.mappings[id]; m != nil {
+		return m, nil
+	}
+	s, err := a.cluster.discovery.surface(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m, err := s.mapping(schema.FromAPIVersionAndKind(apiVersion, id.Kind))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", id, err)
+	}
+	return m, nil
 }
 
 // makeRoom deletes an object that is to be created anew, and waits until it is
@@ -296,30 +320,6 @@ func (a *applying) delete(ctx context.Context, m *meta.RESTMapping, c *differ.Ch
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.outcome.Deleted++
-	return nil
-}
-
-// waitHealthy waits for the objects of earlier waves.
-func (a *applying) waitHealthy(ctx context.Context, done []batch) error {
-	for _, b := range done {
-		for _, c := range b.changes {
-			if c.Op == differ.OpDelete || a.mappings[c.ID] == nil {
-				continue
-			}
-			var last ObjectHealth
-			err := wait.PollUntilContextTimeout(ctx, pollInterval, a.timeout, true, func(ctx context.Context) (bool, error) {
-				live, err := a.cluster.reader.Get(ctx, a.mappings[c.ID], c.ID)
-				if err != nil {
-					return false, err
-				}
-				last = a.want.Health.Of(c.ID, live)
-				return last.Health == v1alpha1.HealthHealthy, nil
-			})
-			if err != nil {
-				return fmt.Errorf("wave %d: %s is not healthy after %s (%s): %w", b.wave, c.ID, a.timeout, last.Message, err)
-			}
-		}
-	}
 	return nil
 }
 

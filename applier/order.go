@@ -72,6 +72,9 @@ type batch struct {
 	changes []*differ.Change
 }
 
+// removes reports whether the batch deletes.
+func (b batch) removes() bool { return b.changes[0].Op == differ.OpDelete }
+
 // batches orders the changes that write: by wave, inside a wave by phase;
 // deletions come last and in the opposite order, dependents first.
 func batches(plan *differ.Plan) []batch {

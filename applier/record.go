@@ -30,6 +30,8 @@ type Record struct {
 	TargetHash string `json:"targetHash,omitempty"`
 	// Objects are the inventory, in the order of their IDs.
 	Objects []RecordedObject `json:"objects"`
+	// Hooks are how far those of a target came that is not applied as a whole.
+	Hooks []RecordedHook `json:"hooks,omitempty"`
 	// History of deliveries, the newest first.
 	History []HistoryEntry `json:"history,omitempty"`
 }

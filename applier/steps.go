@@ -24,8 +24,9 @@ type step struct {
 	checkpoint bool
 }
 
-// steps are the way to the target: by wave, inside a wave by phase; deletions come
-// last.
+// steps are the way to the target: hooks before, then by wave, inside a wave by
+// phase; deletions come last, and behind them hooks after. A wave whose
+// predecessors are held is not reached.
 func (a *applying) steps() []step {
 	var out []step
 	if a.createsInNamespace() {
@@ -34,30 +35,68 @@ func (a *applying) steps() []step {
 		}})
 	}
 	list := batches(&a.Plan)
+	before, after := a.events()
+	// Helm, too, installs CRDs before the first hook, which may need them.
+	late := before == preInstall && len(list) > 0 && list[0].phase == phaseCRD && !list[0].removes()
+	if !late {
+		out = append(out, a.hookSteps(before)...)
+	}
 	for i, b := range list {
-		if i > 0 && b.wave > list[i-1].wave {
-			out = append(out, step{name: fmt.Sprintf("health before wave %d", b.wave), checkpoint: true, run: func(ctx context.Context) error {
-				return a.waitHealthy(ctx, list[:i])
+		if i > 0 && list[i-1].wave == b.wave || b.removes() {
+			out = append(out, a.batchSteps(b)...)
+			continue
+		}
+		needed := a.needed(b.wave)
+		if anyHeld(needed) {
+			return out
+		}
+		if len(needed) > 0 {
+			name := fmt.Sprintf("wave %d", b.wave)
+			out = append(out, step{name: "health before " + name, checkpoint: true, run: func(ctx context.Context) error {
+				return a.awaitHealth(ctx, name, needed)
 			}})
 		}
-		out = append(out, step{name: fmt.Sprintf("wave %d, phase %d", b.wave, b.phase), run: func(ctx context.Context) error {
-			return a.batch(ctx, b)
-		}})
-		if b.phase == phaseCRD {
-			out = append(out, step{name: "establish", run: func(ctx context.Context) error { return a.establish(ctx, b.changes) }})
+		out = append(out, a.batchSteps(b)...)
+		if i == 0 && late {
+			out = append(out, a.hookSteps(before)...)
 		}
+	}
+	if hooks := a.hookSteps(after); len(hooks) > 0 && !a.stopped() {
+		out = append(out, step{name: "health before hooks", checkpoint: true, run: func(ctx context.Context) error {
+			return a.awaitHealth(ctx, "hook "+after, a.wanted())
+		}})
+		out = append(out, hooks...)
 	}
 	return out
 }
 
+func (a *applying) batchSteps(b batch) []step {
+	out := []step{{name: fmt.Sprintf("wave %d, phase %d", b.wave, b.phase), run: func(ctx context.Context) error {
+		return a.batch(ctx, b)
+	}}}
+	if b.phase == phaseCRD {
+		out = append(out, step{name: "establish", run: func(ctx context.Context) error { return a.establish(ctx, b.changes) }})
+	}
+	return out
+}
+
+func (a *applying) hookSteps(event string) []step {
+	if len(hooksOf(a.want.Target, event)) == 0 {
+		return nil
+	}
+	return []step{{name: "hooks " + event, checkpoint: true, run: func(ctx context.Context) error { return a.runHooks(ctx, event) }}}
+}
+
 func (a *applying) createsInNamespace() bool {
-	return slices.ContainsFunc(a.Plan.Changes, func(c differ.Change) bool {
+	return a.hooksDue() || slices.ContainsFunc(a.Plan.Changes, func(c differ.Change) bool {
 		return c.Op == differ.OpCreate && c.ID.Namespace == a.want.Namespace
 	})
 }
 
-// carryOut does one step after another.
+// carryOut does one step after another. What it did not come to is no longer
+// intended.
 func (a *applying) carryOut(ctx context.Context) error {
+	defer a.untried()
 	for _, s := range a.steps() {
 		if s.checkpoint {
 			if err := a.writeFacts(ctx, false); err != nil {
@@ -134,6 +173,7 @@ func (a *applying) batch(ctx context.Context, b batch) error {
 	g.SetLimit(parallel)
 	errs := make([]error, len(b.changes))
 	for i, c := range b.changes {
+		a.tried[c.ID] = true
 		g.Go(func() error {
 			errs[i] = a.one(ctx, c)
 			if errs[i] != nil {
@@ -155,15 +195,27 @@ func (a *applying) failed(c *differ.Change, err error) {
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		a.cluster.forgetNamespace(c.ID.Namespace) // it may be gone, or going
 	}
-	if unanswered(err) {
-		return
+	if !unanswered(err) {
+		a.undone(c.ID)
 	}
+}
+
+// untried takes back the intents of writes that were not sent.
+func (a *applying) untried() {
+	for i := range a.Plan.Changes {
+		if c := &a.Plan.Changes[i]; intentOf(c.Op) != "" && !a.tried[c.ID] {
+			a.undone(c.ID)
+		}
+	}
+}
+
+func (a *applying) undone(id differ.ID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if before, ok := a.before[c.ID]; ok {
-		a.objects[c.ID] = before
+	if before, ok := a.before[id]; ok {
+		a.objects[id] = before
 	} else {
-		delete(a.objects, c.ID)
+		delete(a.objects, id)
 	}
 }
 

@@ -285,7 +285,9 @@ func (r *applyRun) dependencies(ctx context.Context, d *registry.Delivery) (appl
 func (r *applyRun) apply(ctx context.Context, p planned) (planned, error) {
 	pause := replanPause
 	for try := 0; ; try++ {
-		_, err := r.live.Apply(ctx, p.Prepared, applier.ApplyOptions{Now: r.env.Now(), Timeout: r.timeout(p.Delivery)})
+		_, err := r.live.Apply(ctx, p.Prepared, applier.ApplyOptions{
+			Now: r.env.Now(), Timeout: r.timeout(p.Delivery), RetryHooks: true,
+		})
 		if err == nil {
 			if definesKinds(p.Plan) {
 				r.live.Forget()

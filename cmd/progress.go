@@ -91,6 +91,9 @@ func (s *stepPrinter) step(step applier.Step) {
 	case s.restored[step.ID]:
 		did, look = "restored", cyan
 	}
+	if step.Hook != "" {
+		did = "hook " + step.Hook + " " + did
+	}
 	fmt.Fprintln(s.out, "  "+oneLine(step.ID.String())+" "+s.paint.paint(look, did))
 }
 

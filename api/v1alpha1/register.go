@@ -23,6 +23,8 @@ const (
 	// AnnotationEpoch marks an object that a new writer found in the middle of an
 	// old one's apply. It makes what the old one still sends stale.
 	AnnotationEpoch = "keelson.io/epoch"
+	// AnnotationHookRun tells the runs of a hook apart.
+	AnnotationHookRun = "keelson.io/hook-run"
 	// FieldManager owns every field that Keelson sets.
 	FieldManager = "keelson"
 	// Namespace of Keelson's own objects, in the hub and in target clusters.

@@ -292,6 +292,8 @@ func (a *agent) again(component string, after time.Duration, err error) {
 		a.queue.AddAfter(component, a.refused.When(component))
 	case wait > 0:
 		a.queue.AddAfter(component, min(wait, retryLast))
+	case after > 0 && errors.As(err, new(*applier.HookError)): // it says what passes until then
+		a.queue.AddAfter(component, after)
 	default:
 		a.queue.AddRateLimited(component)
 	}
@@ -421,10 +423,6 @@ func (a *agent) warn(d *registry.Delivery, target *renderer.Target) {
 	}
 	for _, w := range target.WarningsFor(d.Values) {
 		a.log.Warn("render", "component", d.Component, "version", d.VersionName, "warning", w)
-	}
-	for _, h := range target.Hooks {
-		a.log.Warn("this version of Keelson does not run Helm hooks", "component", d.Component,
-			"version", d.VersionName, "at", h.Source.String())
 	}
 }
 

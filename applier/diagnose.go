@@ -1,0 +1,319 @@
+package applier
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/differ"
+)
+
+// What a diagnosis reads and tells is bounded: it stands in a status and in a
+// log line, and its texts come from whoever wrote the container.
+const (
+	diagnosedObjects = 3
+	diagnosedPods    = 200
+	diagnosedEvents  = 200
+	shownEvents      = 3
+	shownText        = 300 // bytes of one text from the cluster
+	diagnoseTimeout  = 10 * time.Second
+)
+
+// patient is an object that is not healthy, as it was read last.
+type patient struct {
+	ObjectHealth
+	live map[string]any
+}
+
+// Diagnose says why the objects of a plan are not healthy: which object, which
+// condition, which pod, and their last events; empty when all are healthy. It
+// reads pods and events, so it is for the end of a wait. What can't be read is
+// said so in the text.
+func (c *Cluster) Diagnose(ctx context.Context, p *Prepared) string {
+	live := map[differ.ID]map[string]any{}
+	for i := range p.Plan.Changes {
+		live[p.Plan.Changes[i].ID] = p.Plan.Changes[i].Live
+	}
+	var patients []patient
+	for _, h := range p.Health {
+		if h.Health != v1alpha1.HealthHealthy {
+			patients = append(patients, patient{h, live[h.ID]})
+		}
+	}
+	return c.diagnose(ctx, patients)
+}
+
+func (c *Cluster) diagnose(ctx context.Context, patients []patient) string {
+	ctx, cancel := context.WithTimeout(ctx, diagnoseTimeout)
+	defer cancel()
+	slices.SortStableFunc(patients, func(x, y patient) int {
+		switch {
+		case worse(x.Health, y.Health):
+			return -1
+		case worse(y.Health, x.Health):
+			return 1
+		}
+		return 0
+	})
+	var out []string
+	for i, p := range patients {
+		if i == diagnosedObjects {
+			out = append(out, fmt.Sprintf("and %d more objects are not healthy", len(patients)-i))
+			break
+		}
+		out = append(out, c.examine(ctx, p))
+	}
+	return strings.Join(out, "; ")
+}
+
+// examine tells of one object.
+func (c *Cluster) examine(ctx context.Context, p patient) string {
+	text := fmt.Sprintf("%s: %s", p.ID, bounded(p.Message))
+	if p.live == nil {
+		return text
+	}
+	if worst, ok := worstCondition(p.live); ok && !strings.Contains(p.Message, cmp.Or(worst.message, worst.reason, worst.kind)) {
+		text += "; its " + bounded(worst.String())
+	}
+	seen := []*unstructured.Unstructured{{Object: p.live}}
+	switch pod, trouble, err := c.worstPod(ctx, p); {
+	case err != nil:
+		text += fmt.Sprintf("; its pods can't be read: %s", bounded(err.Error()))
+	case pod != nil:
+		text += fmt.Sprintf("; pod %s: %s", pod.Name, trouble)
+		if string(pod.UID) != uidOf(p.live) {
+			seen = append(seen, named(pod))
+		}
+	}
+	events, err := c.lastEvents(ctx, seen)
+	switch {
+	case err != nil:
+		text += fmt.Sprintf("; its events can't be read: %s", bounded(err.Error()))
+	case len(events) > 0:
+		text += "; last events: " + strings.Join(events, ", ")
+	}
+	return text
+}
+
+func named(pod *corev1.Pod) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	u.SetUID(pod.UID)
+	u.SetNamespace(pod.Namespace)
+	return u
+}
+
+// worstCondition is the one that says most about what is wrong.
+func worstCondition(live map[string]any) (condition, bool) {
+	bad := []string{"Failed", "FailureTarget", "Stalled", "ReplicaFailure", "Degraded"}
+	worst, rank := condition{}, 0
+	for _, c := range conditionsOf(live) {
+		of := 0
+		switch {
+		case slices.Contains(bad, c.kind) && c.status == "True":
+			of = 4
+		case c.kind == "Progressing" && c.status == "False":
+			of = 3
+		case !slices.Contains(bad, c.kind) && c.status == "False":
+			of = 2
+		case c.status == "Unknown":
+			of = 1
+		}
+		if of > rank {
+			worst, rank = c, of
+		}
+	}
+	return worst, rank > 0
+}
+
+// worstPod returns the pod of an object that is worst off, and its trouble; nil
+// when the object has none, or all of them are well.
+func (c *Cluster) worstPod(ctx context.Context, p patient) (worst *corev1.Pod, trouble string, err error) {
+	pods, err := c.podsOf(ctx, p)
+	if err != nil {
+		return nil, "", err
+	}
+	rank := 0
+	for i := range pods {
+		pod := &pods[i]
+		of, text := podTrouble(pod)
+		newer := worst != nil && of == rank && worst.CreationTimestamp.Before(&pod.CreationTimestamp)
+		if of > rank || of > 0 && newer {
+			worst, trouble, rank = pod, text, of
+		}
+	}
+	return worst, trouble, nil
+}
+
+// podsOf returns the pods that an object's selector finds and, where pods name
+// it as their controller, that are its own.
+func (c *Cluster) podsOf(ctx context.Context, p patient) ([]corev1.Pod, error) {
+	if p.ID.Group == "" && p.ID.Kind == "Pod" {
+		pod, err := asPod(p.live)
+		return []corev1.Pod{pod}, err
+	}
+	spec, _ := p.live["spec"].(map[string]any)
+	raw, ok := spec["selector"].(map[string]any)
+	if !ok || p.ID.Group != "apps" && p.ID.Group != "batch" {
+		return nil, nil
+	}
+	var selector metav1.LabelSelector
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw, &selector); err != nil {
+		return nil, fmt.Errorf("selector: %w", err)
+	}
+	list, err := c.dynamic.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace(p.ID.Namespace).
+		List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(&selector), Limit: diagnosedPods})
+	if err != nil {
+		return nil, fmt.Errorf("list pods: %w", err)
+	}
+	var out []corev1.Pod
+	for i := range list.Items {
+		owner := metav1.GetControllerOf(&list.Items[i])
+		if owner != nil && owner.Kind == p.ID.Kind && string(owner.UID) != uidOf(p.live) {
+			continue // of an earlier object of this name
+		}
+		pod, err := asPod(list.Items[i].Object)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, pod)
+	}
+	return out, nil
+}
+
+func asPod(object map[string]any) (corev1.Pod, error) {
+	var pod corev1.Pod
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, &pod); err != nil {
+		return pod, fmt.Errorf("decode a pod: %w", err)
+	}
+	return pod, nil
+}
+
+// podTrouble says what is wrong with a pod, and how bad that is; 0: nothing.
+func podTrouble(pod *corev1.Pod) (rank int, trouble string) {
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
+		if of, text := containerTrouble(s); of > rank {
+			rank, trouble = of, fmt.Sprintf("container %s %s", s.Name, text)
+		}
+	}
+	if pod.Status.Phase == corev1.PodFailed && rank < 4 {
+		rank, trouble = 4, "failed"
+		if why := strings.Join(nonEmpty(pod.Status.Reason, pod.Status.Message), ": "); why != "" {
+			trouble += ": " + bounded(why)
+		}
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && rank < 4 {
+			rank, trouble = 4, fmt.Sprintf("is not scheduled: %s: %s", c.Reason, bounded(c.Message))
+		}
+	}
+	if rank < 2 && pod.DeletionTimestamp != nil {
+		rank, trouble = 2, "is being deleted"
+	}
+	return rank, trouble
+}
+
+func containerTrouble(s corev1.ContainerStatus) (rank int, trouble string) {
+	switch {
+	case s.State.Waiting != nil:
+		rank = 5
+		if reason := s.State.Waiting.Reason; reason == "ContainerCreating" || reason == "PodInitializing" {
+			rank = 1
+		}
+		trouble = "waits: " + bounded(strings.Join(nonEmpty(s.State.Waiting.Reason, s.State.Waiting.Message), ": "))
+	case s.State.Terminated != nil && s.State.Terminated.ExitCode != 0:
+		rank, trouble = 4, ended(s.State.Terminated)
+	case s.State.Running != nil && !s.Ready:
+		rank, trouble = 3, "runs and is not ready"
+	}
+	if last := s.LastTerminationState.Terminated; last != nil && rank > 1 {
+		trouble += ", last time it " + ended(last)
+	}
+	if s.RestartCount > 0 && rank > 1 {
+		trouble += fmt.Sprintf(", restarted %d times", s.RestartCount)
+	}
+	return rank, trouble
+}
+
+func ended(t *corev1.ContainerStateTerminated) string {
+	text := fmt.Sprintf("ended with exit code %d", t.ExitCode)
+	if why := strings.Join(nonEmpty(t.Reason, t.Message), ": "); why != "" {
+		text += " (" + bounded(why) + ")"
+	}
+	return text
+}
+
+// lastEvents are the newest events about objects, in a line each.
+func (c *Cluster) lastEvents(ctx context.Context, objects []*unstructured.Unstructured) ([]string, error) {
+	var events []corev1.Event
+	for _, u := range objects {
+		if u.GetUID() == "" {
+			continue
+		}
+		list, err := c.dynamic.Resource(corev1.SchemeGroupVersion.WithResource("events")).
+			Namespace(cmp.Or(u.GetNamespace(), metav1.NamespaceDefault)).
+			List(ctx, metav1.ListOptions{
+				FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(u.GetUID())).String(), Limit: diagnosedEvents,
+			})
+		if err != nil {
+			return nil, fmt.Errorf("list events: %w", err)
+		}
+		for i := range list.Items {
+			var e corev1.Event
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, &e); err != nil {
+				return nil, fmt.Errorf("decode an event: %w", err)
+			}
+			events = append(events, e)
+		}
+	}
+	slices.SortStableFunc(events, func(x, y corev1.Event) int { return happened(y).Compare(happened(x)) })
+	var out []string
+	for _, e := range events[:min(len(events), shownEvents)] {
+		text := e.Reason
+		if n := max(e.Count, countOf(e.Series)); n > 1 {
+			text += fmt.Sprintf(" ×%d", n)
+		}
+		out = append(out, text+": "+bounded(e.Message))
+	}
+	return out, nil
+}
+
+func countOf(s *corev1.EventSeries) int32 {
+	if s == nil {
+		return 0
+	}
+	return s.Count
+}
+
+// happened is when an event happened last, in whatever field says so.
+func happened(e corev1.Event) time.Time {
+	last := e.LastTimestamp.Time
+	if e.Series != nil && e.Series.LastObservedTime.After(last) {
+		last = e.Series.LastObservedTime.Time
+	}
+	if e.EventTime.After(last) {
+		last = e.EventTime.Time
+	}
+	if last.IsZero() {
+		last = e.CreationTimestamp.Time
+	}
+	return last
+}
+
+// bounded is a text from the cluster in one line of bounded length.
+func bounded(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if len(text) > shownText {
+		text = strings.ToValidUTF8(text[:shownText], "") + "…"
+	}
+	return text
+}

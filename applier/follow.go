@@ -1,0 +1,91 @@
+package applier
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/keelson-io/keelson/differ"
+)
+
+// awaitGone waits until an object that was deleted has gone.
+func (a *applying) awaitGone(ctx context.Context, m *meta.RESTMapping, h hook, old *unstructured.Unstructured) error {
+	waiting, cancel := context.WithTimeout(ctx, a.timeout)
+	defer cancel()
+	finalizers := old.GetFinalizers()
+	err := a.follow(waiting, m, h.id, func(live map[string]any) bool {
+		u := unstructured.Unstructured{Object: live}
+		finalizers = u.GetFinalizers()
+		return live == nil || u.GetUID() != old.GetUID()
+	})
+	if err != nil && ctx.Err() == nil && waiting.Err() != nil {
+		return &HookError{Event: h.event, ID: h.id, Message: fmt.Sprintf("what an earlier run left is not gone after %s; its finalizers: %v", a.timeout, finalizers)}
+	}
+	if err != nil {
+		return fmt.Errorf("hook %s %s: %w", h.event, h.id, err)
+	}
+	return nil
+}
+
+// follow shows one object as it is now and after each change, nil while it does
+// not exist, until enough was seen. The error is that of ctx or of a read.
+//
+// It watches, and does not poll: a finished Job with a short time to live is
+// seen for a moment.
+func (a *applying) follow(ctx context.Context, m *meta.RESTMapping, id differ.ID, enough func(live map[string]any) bool) error {
+	objects := a.cluster.resource(m, id)
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		live, err := Get(ctx, a.cluster.dynamic, m, id)
+		if err != nil {
+			return err
+		}
+		if enough(live) {
+			return nil
+		}
+		done, err := watchOne(ctx, objects, id.Name, live, enough)
+		if done || err != nil {
+			return err
+		}
+		again := time.NewTimer(pause)
+		select {
+		case <-again.C:
+		case <-ctx.Done():
+			again.Stop()
+			return fmt.Errorf("wait: %w", ctx.Err())
+		}
+	}
+}
+
+// watchOne shows an object after each change from live on, until enough was seen
+// or the watch ends, which it does after some minutes.
+func watchOne(ctx context.Context, objects dynamic.ResourceInterface, name string, live map[string]any, enough func(map[string]any) bool) (done bool, err error) {
+	w, err := objects.Watch(ctx, metav1.ListOptions{
+		FieldSelector:   fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(),
+		ResourceVersion: resourceVersionOf(live),
+	})
+	if err != nil {
+		return false, fmt.Errorf("watch %s: %w", name, err)
+	}
+	defer w.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return false, fmt.Errorf("wait: %w", ctx.Err())
+		case e, ok := <-w.ResultChan():
+			u, _ := e.Object.(*unstructured.Unstructured)
+			if !ok || u == nil || e.Type == watch.Error {
+				return false, nil
+			}
+			if enough(u.Object) || e.Type == watch.Deleted && enough(nil) {
+				return true, nil
+			}
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package applier
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/differ"
+)
+
+// The pause between two looks at the health of what is waited for grows from the
+// first to the last.
+const firstPause, lastPause = pollInterval, 2 * time.Second
+
+// UnhealthyError says that an apply went no further because objects that others
+// need were not healthy in time, or will not be by waiting.
+type UnhealthyError struct {
+	// Before is what waited: a wave, or hooks.
+	Before  string
+	Waited  time.Duration // 0: waiting does not help
+	Message string        // which object, condition, pod and events
+}
+
+func (e *UnhealthyError) Error() string {
+	if e.Waited == 0 {
+		return fmt.Sprintf("%s waits for what can't become healthy: %s", e.Before, e.Message)
+	}
+	return fmt.Sprintf("%s waited %s: %s", e.Before, e.Waited, e.Message)
+}
+
+// needed are the objects that a wave needs: those of the waves before. Of a
+// target that was applied as a whole, only those that are changed now: the others
+// were healthy once, and drift in a later wave is not their concern.
+func (a *applying) needed(before int) []*differ.Change {
+	whole := a.record.TargetHash == a.want.Target.Hash
+	var out []*differ.Change
+	for _, c := range a.wanted() {
+		if waveOf(c) < before && (!whole || c.Op != differ.OpNone) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// wanted are the changes of the target's objects.
+func (a *applying) wanted() []*differ.Change {
+	wanted := make(map[differ.ID]bool, len(a.want.Target.Objects))
+	for _, o := range a.want.Target.Objects {
+		id, _ := identify(o.Content)
+		wanted[id] = true
+	}
+	var out []*differ.Change
+	for i := range a.Plan.Changes {
+		if c := &a.Plan.Changes[i]; wanted[c.ID] {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// anyHeld reports whether a danger rule keeps one of the changes from being
+// applied.
+func anyHeld(changes []*differ.Change) bool {
+	return slices.ContainsFunc(changes, func(c *differ.Change) bool {
+		return c.State == differ.StateHeld || c.State == differ.StateDenied
+	})
+}
+
+// awaitHealth waits until objects are healthy, in the generation that was applied
+// or a newer one. An object that is degraded ends the wait at once. The error is
+// an [*UnhealthyError], or that of a read.
+func (a *applying) awaitHealth(ctx context.Context, before string, changes []*differ.Change) error {
+	deadline := time.NewTimer(a.timeout)
+	defer deadline.Stop()
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		sick, err := a.sick(ctx, changes)
+		if err != nil {
+			return fmt.Errorf("%s: %w", before, err)
+		}
+		if len(sick) == 0 {
+			return nil
+		}
+		changes = stillWaited(changes, sick) // one that was healthy is not read again
+		for _, p := range sick {
+			if p.Health == v1alpha1.HealthDegraded {
+				return &UnhealthyError{Before: before, Message: a.cluster.diagnose(ctx, sick)}
+			}
+		}
+		look := time.NewTimer(pause)
+		select {
+		case <-look.C:
+		case <-deadline.C:
+			look.Stop()
+			return &UnhealthyError{Before: before, Waited: a.timeout, Message: a.cluster.diagnose(ctx, sick)}
+		case <-ctx.Done():
+			look.Stop()
+			return fmt.Errorf("%s: %w", before, ctx.Err())
+		}
+	}
+}
+
+func stillWaited(changes []*differ.Change, sick []patient) []*differ.Change {
+	waited := make(map[differ.ID]bool, len(sick))
+	for _, p := range sick {
+		waited[p.ID] = true
+	}
+	var out []*differ.Change
+	for _, c := range changes {
+		if waited[c.ID] {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// sick are those of the objects that are not healthy.
+func (a *applying) sick(ctx context.Context, changes []*differ.Change) ([]patient, error) {
+	var out []patient
+	for _, c := range changes {
+		m, err := a.mapping(ctx, c.ID, c.APIVersion)
+		if err != nil {
+			return nil, err
+		}
+		live, err := a.cluster.reader.Get(ctx, m, c.ID)
+		if err != nil {
+			return nil, fmt.Errorf("wait for %s: %w", c.ID, err)
+		}
+		h := a.want.Health.Of(c.ID, live)
+		if written, seen := a.seen(c.ID, live); seen < written {
+			h = progressing("generation %d was applied, and %d is what was read last", written, seen)
+			h.ID = c.ID
+		}
+		if h.Health != v1alpha1.HealthHealthy {
+			out = append(out, patient{h, live})
+		}
+	}
+	return out, nil
+}
+
+// seen takes in what was read of an object, unless it is older than what a write
+// was answered with, and returns both generations.
+func (a *applying) seen(id differ.ID, live map[string]any) (written, seen int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now, before := unstructured.Unstructured{Object: live}, unstructured.Unstructured{Object: a.live[id]}
+	if live == nil || a.live[id] != nil && now.GetUID() == before.GetUID() && now.GetGeneration() < before.GetGeneration() {
+		return before.GetGeneration(), now.GetGeneration()
+	}
+	a.live[id] = live
+	return 0, 0
+}
