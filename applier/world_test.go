@@ -41,12 +41,6 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	return newWorldIn(t, strings.ToLower(strings.TrimPrefix(t.Name(), "Test")))
-}
-
-// newWorldIn is one whose component and namespace have a given name.
-func newWorldIn(t *testing.T, name string) *world {
-	t.Helper()
 	apiservertest.Need(t, server)
 	t.Parallel()
 	d, err := dynamic.NewForConfig(server)
