@@ -40,7 +40,7 @@ func (a *applying) awaitGone(ctx context.Context, m *meta.RESTMapping, h hook, o
 // It watches, and does not poll: a finished Job with a short time to live is
 // seen for a moment.
 func (a *applying) follow(ctx context.Context, m *meta.RESTMapping, id differ.ID, enough func(live map[string]any) bool) error {
-	objects := a.cluster.resource(m, id)
+	objects := resourceOf(a.cluster.dynamic, m, id)
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		live, err := Get(ctx, a.cluster.dynamic, m, id)
 		if err != nil {

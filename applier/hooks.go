@@ -342,13 +342,13 @@ func (a *applying) createHook(ctx context.Context, m *meta.RESTMapping, h hook, 
 	}
 	annotations[v1alpha1.AnnotationHookRun] = r.run()
 	u.SetAnnotations(annotations)
-	answer, err := send(ctx, a.cluster.resource(m, h.id), u.Object, nil, v1alpha1.FieldManager)
+	answer, err := send(ctx, a.resource(m, h.id), u.Object, nil, v1alpha1.FieldManager)
 	a.cluster.progress(Step{Component: a.want.Component, ID: h.id, Op: differ.OpCreate, Hook: h.event, Err: err})
 	if err != nil {
 		if !unanswered(err) && !errors.Is(err, ErrStale) { // refused for certain
 			a.hooks = before
 		}
-		return nil, fmt.Errorf("hook %s: create %s: %w", h.event, h.id, withheld(h.id, err))
+		return nil, fmt.Errorf("hook %s: create %s: %w", h.event, h.id, withheld(h.id, a.forbidden(ctx, m, h.id, err, "create")))
 	}
 	a.cluster.reader.Wrote(h.id, answer.Object)
 	return answer.Object, nil
@@ -448,9 +448,9 @@ func (a *applying) deleteHook(ctx context.Context, m *meta.RESTMapping, id diffe
 	}
 	options := DeleteOptions(live)
 	options.Preconditions.ResourceVersion = nil
-	err := a.cluster.resource(m, id).Delete(ctx, id.Name, options)
+	err := a.resource(m, id).Delete(ctx, id.Name, options)
 	if err != nil && !apierrors.IsNotFound(err) {
-		return stale(fmt.Errorf("delete hook %s: %w", id, err))
+		return stale(fmt.Errorf("delete hook %s: %w", id, a.forbidden(ctx, m, id, err, "delete")))
 	}
 	return nil
 }

@@ -28,8 +28,13 @@ import (
 	"github.com/keelson-io/keelson/components"
 )
 
-// crdTimeout bounds the wait for the hub to serve Deliveries.
-const crdTimeout = time.Minute
+const (
+	// crdTimeout bounds the wait for the hub to serve Deliveries.
+	crdTimeout = time.Minute
+	// collect is how long a status waits for what follows it at once: a component
+	// that is applied has several within a second.
+	collect = 500 * time.Millisecond
+)
 
 // writer keeps the Deliveries of the hub. It writes what changed, and of many
 // changes to one Delivery the last.
@@ -159,7 +164,18 @@ func (w *writer) publish(s v1alpha1.DeliveryStatus) {
 	d := w.written[name]
 	w.mu.Unlock()
 	if d == nil || !equality.Semantic.DeepEqual(d.Status, s) {
-		w.queue.Add(name)
+		w.queue.AddAfter(name, collect)
+	}
+}
+
+// flush queues what still waits.
+func (w *writer) flush() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name, s := range w.wanted {
+		if d := w.written[name]; d == nil || !equality.Semantic.DeepEqual(d.Status, s) {
+			w.queue.Add(name)
+		}
 	}
 }
 
@@ -180,6 +196,7 @@ func (w *writer) run(ctx context.Context) {
 	}()
 	<-ctx.Done()
 	defer drain(ctx, stop)()
+	w.flush()
 	w.queue.ShutDownWithDrain()
 	<-done
 }
