@@ -23,6 +23,8 @@ BENCHFILE ?= bin/bench.txt
 # COMPONENTS CLUSTERS DISTINCT-RENDERS, and COMMITS how many of each kind follow.
 FLEET ?= 200 300 2000
 COMMITS ?= 10
+# APPLY is how many components make bench-apply delivers.
+APPLY ?= 1000
 # MUTANTS faults are made one at a time by make mutate, drawn by MUTATE_SEED;
 # MUTATE_THRESHOLD percent of them must be caught.
 MUTANTS ?= 100
@@ -48,7 +50,7 @@ VERSION ?= $(shell git describe --tags --always --dirty --match='v*' 2>/dev/null
 nested := lab/bench lab tools
 module = $(firstword $(foreach m,$(nested),$(if $(filter $m $m/%,$1),$m)))
 package = $(if $(call module,$1),$(call module,$1):.$(1:$(call module,$1)%=%),.:./$1)
-packages := $(if $(PKG),$(foreach p,$(PKG:./%=%),$(call package,$p)),.:./... lab:./... tools:./... lab/bench:. lab/bench:./fleet)
+packages := $(if $(PKG),$(foreach p,$(PKG:./%=%),$(call package,$p)),.:./... lab:./... tools:./... lab/bench:. lab/bench:./fleet lab/bench:./apply)
 # Every module, those too that are only built by a tool.
 modules := git ls-files -co --exclude-standard -- go.mod '*/go.mod' | grep -v /testdata/ | xargs -n1 dirname
 
@@ -154,6 +156,11 @@ bench-fleet: ## time a cold start and small commits on a fleet of 60,000 deliver
 	set -- $(FLEET)
 	bin/lab fleet --components "$$1" --clusters "$$2" --distinct "$$3" "$$dir/fleet.git"
 	bin/bench-fleet --commits $(COMMITS) "$$dir/fleet.git"
+
+.PHONY: bench-apply
+bench-apply: build lab ## bring a cluster to 1,000 components, beside a bare loop of applies (APPLY=1000)
+	@go build -C lab/bench -trimpath -o ../../bin/bench-apply ./apply
+	bin/bench-apply --components $(APPLY)
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (10s)
