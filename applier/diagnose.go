@@ -256,11 +256,10 @@ func ended(t *corev1.ContainerStateTerminated) string {
 func (c *Cluster) lastEvents(ctx context.Context, objects []*unstructured.Unstructured) ([]string, error) {
 	var events []corev1.Event
 	for _, u := range objects {
-		if u.GetUID() == "" {
-			continue
+		if u.GetUID() == "" || u.GetNamespace() == "" {
+			continue // those of cluster-scoped objects are anywhere
 		}
-		list, err := c.dynamic.Resource(corev1.SchemeGroupVersion.WithResource("events")).
-			Namespace(cmp.Or(u.GetNamespace(), metav1.NamespaceDefault)).
+		list, err := c.dynamic.Resource(corev1.SchemeGroupVersion.WithResource("events")).Namespace(u.GetNamespace()).
 			List(ctx, metav1.ListOptions{
 				FieldSelector: fields.OneTermEqualSelector("involvedObject.uid", string(u.GetUID())).String(), Limit: diagnosedEvents,
 			})

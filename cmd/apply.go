@@ -361,7 +361,7 @@ func (r *applyRun) settle(ctx context.Context, p planned) applyResult {
 		case health == v1alpha1.HealthHealthy:
 			return applyResult{state: applyDone}
 		case health == v1alpha1.HealthDegraded:
-			return applyResult{state: applyUnhealthy, message: why}
+			return applyResult{state: applyUnhealthy, message: r.live.Diagnose(ctx, p.Prepared)}
 		}
 		progress.say(p.Component + ": waiting for " + why)
 		look := time.NewTimer(pause)
@@ -369,6 +369,7 @@ func (r *applyRun) settle(ctx context.Context, p planned) applyResult {
 		case <-look.C:
 		case <-deadline.C:
 			look.Stop()
+			why = cmp.Or(r.live.Diagnose(ctx, p.Prepared), why)
 			return applyResult{state: applyUnhealthy, message: fmt.Sprintf("not after %s: %s", timeout, why)}
 		case <-ctx.Done():
 			look.Stop()

@@ -36,7 +36,9 @@ cluster to deliver there what git wants now, and nothing else:
                  cluster serves, and of the custom resources of its CRDs
   get            of objects, where they are, and of the components' namespaces
   patch, create  of objects: what server-side apply takes
-  delete         of what a component no longer has
+  delete         of what a component no longer has, and of hooks
+  pods, events   list, where a component has objects: to say why one does not
+                 become healthy
   secrets        in ` + v1alpha1.Namespace + `: the records
   impersonate    of the service accounts that components name, by their names;
                  their objects Keelson only reads

@@ -266,7 +266,19 @@ func (p *planner) object(c Component, gvk schema.GroupVersionKind, namespace str
 	if gvk.Kind == "CustomResourceDefinition" {
 		p.instances(c)
 	}
+	p.diagnosis(gvk, namespace)
 	return nil
+}
+
+// diagnosis is what says why an object does not become healthy.
+func (p *planner) diagnosis(gvk schema.GroupVersionKind, namespace string) {
+	if namespace == "" {
+		return
+	}
+	p.add(p.scope(namespace), "", "events", nil, "list")
+	if gvk.Group == "apps" || gvk.Group == "batch" {
+		p.add(p.scope(namespace), "", "pods", nil, "list")
+	}
 }
 
 // instances are custom resources of the component's CRDs: whether a new schema

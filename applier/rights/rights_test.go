@@ -106,11 +106,11 @@ func TestForCluster(t *testing.T) {
 	}{
 		"Namespaced": {
 			why: "One watch sees all namespaces; what is written is written where it is.", with: component(t, "", settings),
-			want: []string{"cluster: list,watch configmaps", names, scalers, "app: create,delete,get,patch configmaps"},
+			want: []string{"cluster: list,watch configmaps", names, scalers, "app: create,delete,get,patch configmaps", "app: list events"},
 		},
 		"Account": {
 			why: "Keelson writes nothing of it, and may be this account alone.", with: component(t, "deployer", settings),
-			want: []string{"cluster: list,watch configmaps", names, scalers, "app: get configmaps", "app: impersonate serviceaccounts deployer"},
+			want: []string{"cluster: list,watch configmaps", names, scalers, "app: get configmaps", "app: impersonate serviceaccounts deployer", "app: list events"},
 		},
 		"AccountOfRoles": {
 			why:  "What an account grants is checked against the account.",
@@ -128,7 +128,7 @@ func TestForCluster(t *testing.T) {
 		},
 		"BoundToEverything": {
 			why: "It would be everything.", with: component(t, "", settings, binding("cluster-admin")),
-			want:    append([]string{"cluster: list,watch configmaps", names, scalers, bindings[0]}, "app: create,delete,get,patch configmaps"),
+			want:    append([]string{"cluster: list,watch configmaps", names, scalers, bindings[0]}, "app: create,delete,get,patch configmaps", "app: list events"),
 			leftOut: []string{"app.yaml:2: ClusterRoleBinding app of component app is left out: it binds ClusterRole cluster-admin: a rule of it has a wildcard (* *.*)"},
 		},
 		"BoundUnknown": {
@@ -155,13 +155,13 @@ func TestForCluster(t *testing.T) {
 		"OwnNamespace": {
 			why:  "No role can stand in a namespace that is yet to come.",
 			with: component(t, "", settings, `{apiVersion: v1, kind: Namespace, metadata: {name: app}}`),
-			want: []string{"cluster: create,delete,get,list,patch,watch configmaps,namespaces", scalers},
+			want: []string{"cluster: create,delete,get,list,patch,watch configmaps,namespaces", "cluster: list events", scalers},
 		},
 		"CustomResources": {
 			why: "A CRD brings its kind, and what exists of it is looked at before the CRD changes.",
 			with: component(t, "", `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: gadgets.x}, spec: {group: x, scope: Namespaced, names: {kind: Gadget, plural: gadgets}}}`,
 				`{apiVersion: x/v1, kind: Gadget, metadata: {name: g, namespace: app}}`),
-			want: []string{names, "cluster: create,delete,get,list,patch,watch customresourcedefinitions", scalers, "cluster: get,list,watch gadgets", "app: create,delete,patch gadgets"},
+			want: []string{names, "cluster: create,delete,get,list,patch,watch customresourcedefinitions", scalers, "cluster: get,list,watch gadgets", "app: create,delete,patch gadgets", "app: list events"},
 		},
 	}
 	for name, c := range cases {

@@ -69,6 +69,8 @@ type agent struct {
 	// been upgraded, so what is known of it is asked anew.
 	returned bool
 	statuses map[string]v1alpha1.DeliveryStatus
+	// diagnoses of components that are not healthy.
+	diagnoses map[string]diagnosis
 }
 
 // link is a connection to the cluster.
@@ -81,7 +83,7 @@ func newAgent(name string, c *Controller) *agent {
 	a := &agent{
 		name: name, log: c.log.With("cluster", name), now: c.now,
 		schemas: c.schemas, session: c.session, renderer: c.renderer, metrics: c.metrics, publish: c.writer.publish,
-		statuses: map[string]v1alpha1.DeliveryStatus{},
+		statuses: map[string]v1alpha1.DeliveryStatus{}, diagnoses: map[string]diagnosis{},
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)),
 		refused: workqueue.NewTypedItemExponentialFailureRateLimiter[string](refusedFirst, refusedLast),
@@ -370,6 +372,7 @@ func (a *agent) attempt(ctx context.Context, component string) (attempt, error) 
 	switch {
 	case prepared.Settled():
 		t.sync, t.message = syncOf(t.plan)
+		t.diagnosis = a.diagnose(ctx, s, prepared, t)
 		return t, nil
 	case d.Paused || s.cluster.Spec.Paused:
 		return t.stop(v1alpha1.SyncPaused, "paused in git: "+t.plan.Summary()), nil
@@ -377,6 +380,35 @@ func (a *agent) attempt(ctx context.Context, component string) (attempt, error) 
 		return t.stop(v1alpha1.SyncWaiting, waiting), nil
 	}
 	return a.apply(ctx, s, prepared, t)
+}
+
+// diagnosis is why a component is not healthy, and of what that was said.
+type diagnosis struct{ about, text string }
+
+// diagnose says why a component is not healthy, once that has lasted too long or
+// waiting does not help. It asks the cluster once for each way of being unhealthy.
+func (a *agent) diagnose(ctx context.Context, s snapshot, p *applier.Prepared, t attempt) string {
+	component := s.delivery.Component
+	health, worst := applier.Worst(t.health)
+	about := t.targetHash + " " + worst
+	a.mu.Lock()
+	late := waited(a.statuses[component], a.now()) > t.timeout
+	known := a.diagnoses[component]
+	if health == v1alpha1.HealthHealthy {
+		delete(a.diagnoses, component)
+	}
+	a.mu.Unlock()
+	switch {
+	case health == v1alpha1.HealthHealthy, health != v1alpha1.HealthDegraded && !late:
+		return ""
+	case known.about == about:
+		return known.text
+	}
+	text := s.link.cluster.Diagnose(ctx, p)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.diagnoses[component] = diagnosis{about, text}
+	return text
 }
 
 // prepare renders and plans; the plan is nil when the attempt ends here.

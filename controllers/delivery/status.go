@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -31,6 +32,9 @@ type attempt struct {
 	planned bool
 	// secrets are the decrypted values of the target, which no status shows.
 	secrets *renderer.Secrets
+	// diagnosis is why the component is not healthy, as the cluster tells in
+	// detail; empty while that is not asked.
+	diagnosis string
 	// timeout is how long the component may take to become healthy.
 	timeout time.Duration
 }
@@ -56,6 +60,7 @@ func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.Del
 		s.Objects = int32(len(a.health)) //nolint:gosec // bounded by what a render may hold
 		var why string
 		s.Health, why = applier.Worst(a.health)
+		why = cmp.Or(a.diagnosis, why)
 		if late := waited(before, now); s.Health == v1alpha1.HealthProgressing && late > a.timeout {
 			s.Health, why = v1alpha1.HealthDegraded, fmt.Sprintf("not healthy after %s: %s", a.timeout, why)
 		}
