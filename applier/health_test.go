@@ -69,7 +69,6 @@ func TestHealthWithoutRules(t *testing.T) {
 		"APIService":          {"It answers.", apiService + "{conditions: [{type: Available, status: 'True'}]}}", healthy, ""},
 		"WebhookNew":          {"The API server can't verify it, so every call would fail.", webhook + "{service: {name: a}}}]}", progressing, "caBundle"},
 		"Webhook":             {"cert-manager has filled it in.", webhook + "{caBundle: eA==}}]}", healthy, ""},
-		"CertificateNew":      {"Its controller has not seen it; kstatus would call it healthy.", "{apiVersion: cert-manager.io/v1, kind: Certificate, metadata: {name: a}}", progressing, "has not said"},
 		"ReadyOld":            {"A condition that is about the generation before.", "{apiVersion: x.io/v1, kind: X, metadata: {name: a, generation: 3}, status: {conditions: [{type: Ready, status: 'True', observedGeneration: 2}]}}", progressing, "about generation 2"},
 		"Ready":               {"A condition that is about this one.", "{apiVersion: x.io/v1, kind: X, metadata: {name: a, generation: 3}, status: {conditions: [{type: Ready, status: 'True', observedGeneration: 3}]}}", healthy, ""},
 		"Malformed":           {"What can't be read is not healthy.", "{apiVersion: x.io/v1, kind: X, metadata: {name: a, generation: 3}, status: {observedGeneration: three}}", v1alpha1.HealthUnknown, "observedGeneration"},

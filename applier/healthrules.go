@@ -124,8 +124,6 @@ func known(live map[string]any) (h ObjectHealth, decided bool) {
 		return awaited(live, "Available"), true
 	case group == "admissionregistration.k8s.io" && injected(live):
 		return progressing("a webhook has no caBundle yet: the API server can't call it"), true
-	case readyGroup(group) && len(conditionsOf(live)) == 0:
-		return progressing("its controller has not said yet whether it is ready"), true
 	}
 	return ObjectHealth{}, false
 }
@@ -209,18 +207,6 @@ func injected(live map[string]any) bool {
 		if textAt(client, "caBundle") == "" {
 			return true
 		}
-	}
-	return false
-}
-
-// readyGroup names groups all of whose kinds get a condition Ready from their
-// controller. kstatus takes those without one for healthy, as one is that nobody
-// has looked at.
-func readyGroup(group string) bool {
-	switch group {
-	case "cert-manager.io", "external-secrets.io",
-		"source.toolkit.fluxcd.io", "kustomize.toolkit.fluxcd.io", "helm.toolkit.fluxcd.io":
-		return true
 	}
 	return false
 }
