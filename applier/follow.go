@@ -20,7 +20,7 @@ func (a *applying) awaitGone(ctx context.Context, m *meta.RESTMapping, h hook, o
 	waiting, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	finalizers := old.GetFinalizers()
-	err := a.follow(waiting, m, h.id, func(live map[string]any) bool {
+	err := a.follow(waiting, m, resumePoint{id: h.id}, func(live map[string]any) bool {
 		u := unstructured.Unstructured{Object: live}
 		finalizers = u.GetFinalizers()
 		return live == nil || u.GetUID() != old.GetUID()
@@ -34,22 +34,27 @@ func (a *applying) awaitGone(ctx context.Context, m *meta.RESTMapping, h hook, o
 	return nil
 }
 
-// follow shows one object as it is now and after each change, nil while it does
-// not exist, until enough was seen. The error is that of ctx or of a read.
+// follow shows one object after each change, nil while it does not exist, until
+// enough was seen: from the state on that was just answered with, or else from
+// what it is now. The error is that of ctx or of a read.
 //
 // It watches, and does not poll: a finished Job with a short time to live is
-// seen for a moment.
-func (a *applying) follow(ctx context.Context, m *meta.RESTMapping, id differ.ID, enough func(live map[string]any) bool) error {
+// there for a moment.
+func (a *applying) follow(ctx context.Context, m *meta.RESTMapping, from resumePoint, enough func(live map[string]any) bool) error {
+	id, live := from.id, from.live
 	objects := resourceOf(a.cluster.dynamic, m, id)
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
-		live, err := Get(ctx, a.cluster.dynamic, m, id)
-		if err != nil {
-			return err
+		if live == nil {
+			var err error
+			if live, err = Get(ctx, a.cluster.dynamic, m, id); err != nil {
+				return err
+			}
 		}
 		if enough(live) {
 			return nil
 		}
 		done, err := watchOne(ctx, objects, id.Name, live, enough)
+		live = nil
 		if done || err != nil {
 			return err
 		}
@@ -61,6 +66,13 @@ func (a *applying) follow(ctx context.Context, m *meta.RESTMapping, id differ.ID
 			return fmt.Errorf("wait: %w", ctx.Err())
 		}
 	}
+}
+
+// resumePoint is an object, in a state from which on nothing may be missed; nil:
+// it is read first.
+type resumePoint struct {
+	id   differ.ID
+	live map[string]any
 }
 
 // watchOne shows an object after each change from live on, until enough was seen

@@ -2,23 +2,17 @@ package applier
 
 import (
 	"cmp"
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/renderer"
 )
@@ -164,9 +158,9 @@ func words(list string) []string {
 
 // events are those before and after the component's own objects; empty when no
 // hooks are due. Restoring drift is no event.
-func (a *applying) events() (before, after string) {
-	switch a.record.TargetHash {
-	case a.want.Target.Hash:
+func (p *Prepared) events() (before, after string) {
+	switch p.record.TargetHash {
+	case p.want.Target.Hash:
 		return "", ""
 	case "":
 		return preInstall, postInstall
@@ -175,361 +169,23 @@ func (a *applying) events() (before, after string) {
 }
 
 // hooksDue reports whether any hook has to run with this apply.
-func (a *applying) hooksDue() bool {
-	before, after := a.events()
-	return before != "" && len(hooksOf(a.want.Target, before))+len(hooksOf(a.want.Target, after)) > 0
+func (p *Prepared) hooksDue() bool { return len(p.Hooks()) > 0 }
+
+// Hook is one that an apply runs, at an event.
+type Hook struct {
+	Event string
+	ID    differ.ID
 }
 
-// runHooks runs the hooks of an event one after another, each when the one before
-// has come to its end. Those that have come to a good end for this target already
-// don't run again. The error is a [*HookError] when one did not.
-func (a *applying) runHooks(ctx context.Context, event string) error {
-	list := hooksOf(a.want.Target, event)
-	if len(list) == 0 {
-		return nil
-	}
-	if err := a.clearHooks(ctx); err != nil {
-		return err
-	}
-	for _, h := range list {
-		if err := a.runHook(ctx, h); err != nil {
-			return err
-		}
-	}
-	for _, h := range slices.Backward(list) {
-		if err := a.removeHook(ctx, a.recordedHook(h), deleteSucceeded); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// recordedHook is how far a hook came for this target.
-func (a *applying) recordedHook(h hook) RecordedHook {
-	for _, r := range a.hooks {
-		if r.ID == h.id && r.Event == h.event && r.TargetHash == a.want.Target.Hash {
-			return r
-		}
-	}
-	return RecordedHook{
-		ID: h.id, APIVersion: h.gvk.GroupVersion().String(), Event: h.event, TargetHash: a.want.Target.Hash, Policies: h.policies,
-	}
-}
-
-// keepHook records how far a hook came.
-func (a *applying) keepHook(ctx context.Context, r RecordedHook) error {
-	r.At = a.now.UTC()
-	a.hooks = append(slices.DeleteFunc(slices.Clone(a.hooks), func(old RecordedHook) bool {
-		return old.ID == r.ID && old.Event == r.Event && old.TargetHash == r.TargetHash
-	}), r)
-	return a.writeFacts(ctx, false)
-}
-
-// clearHooks forgets the hooks of earlier targets, and deletes those whose policy
-// says so.
-func (a *applying) clearHooks(ctx context.Context) error {
-	var kept []RecordedHook
-	for _, r := range a.hooks {
-		if r.TargetHash == a.want.Target.Hash {
-			kept = append(kept, r)
-			continue
-		}
-		r.Contested = false // what was on its way then has arrived
-		if r.State == HookSucceeded {
-			if err := a.removeHook(ctx, r, deleteSucceeded); err != nil {
-				return err
-			}
-		}
-	}
-	a.hooks = kept
-	return nil
-}
-
-// leftHooks are those of a target that is applied as a whole that have yet to be
-// deleted: with the next target, since nothing can create them anew by then.
-func leftHooks(hooks []RecordedHook) []RecordedHook {
-	var out []RecordedHook
-	for _, r := range hooks {
-		if r.Contested && r.State == HookSucceeded && slices.Contains(r.Policies, deleteSucceeded) {
-			r.TargetHash = "" // done: the same target may come again
-			out = append(out, r)
+// Hooks are those that an apply of the plan runs, in order; also those of them
+// that have run already, if an apply of the same target was cut off.
+func (p *Prepared) Hooks() []Hook {
+	var out []Hook
+	before, after := p.events()
+	for _, event := range []string{before, after} {
+		for _, h := range hooksOf(p.want.Target, event) {
+			out = append(out, Hook{Event: event, ID: h.id})
 		}
 	}
 	return out
-}
-
-func (a *applying) runHook(ctx context.Context, h hook) error {
-	r := a.recordedHook(h)
-	m, err := a.mapping(ctx, h.id, h.gvk.GroupVersion().String())
-	if err != nil {
-		return fmt.Errorf("hook %s: %w", h.event, err)
-	}
-	var live map[string]any
-	switch r.State {
-	case HookSucceeded:
-		return nil
-	case HookFailed:
-		if again := r.pause() - a.now.Sub(r.At); again > 0 && !a.retryHooks {
-			a.outcome.Again = again
-			return &HookError{Event: h.event, ID: h.id, Attempt: r.Attempt, Again: again, Message: r.Message}
-		}
-	case HookIntended: // a session was cut off before it knew whether it had created it
-		if live, err = Get(ctx, a.cluster.dynamic, m, h.id); err != nil {
-			return fmt.Errorf("hook %s: %w", h.event, err)
-		}
-		r.Contested = runOf(live) != r.run()
-	case HookRunning:
-		return a.awaitHook(ctx, m, h, r)
-	}
-	if r.State != HookIntended || r.Contested {
-		if live, err = a.createHook(ctx, m, h, &r); err != nil {
-			return err
-		}
-	}
-	r.UID, r.State, r.Message = uidOf(live), HookRunning, ""
-	if !comesToEnd(h.id) {
-		r.State = HookSucceeded
-	}
-	if err := a.keepHook(ctx, r); err != nil || r.State == HookSucceeded {
-		return err
-	}
-	return a.awaitHook(ctx, m, h, r)
-}
-
-// pause is how long a failed hook stays as it is.
-func (r *RecordedHook) pause() time.Duration {
-	pause := firstHookPause
-	for range min(r.Attempt-1, 16) {
-		pause *= 2
-	}
-	return min(pause, lastHookPause)
-}
-
-// comesToEnd tells hooks that are waited for from those that have done their
-// part when they exist.
-func comesToEnd(id differ.ID) bool {
-	return id.Group == "batch" && id.Kind == "Job" || id.Group == "" && id.Kind == "Pod"
-}
-
-func runOf(live map[string]any) string {
-	return (&unstructured.Unstructured{Object: live}).GetAnnotations()[v1alpha1.AnnotationHookRun]
-}
-
-// createHook records the intent to create a hook's object, makes room for it,
-// and creates it.
-func (a *applying) createHook(ctx context.Context, m *meta.RESTMapping, h hook, r *RecordedHook) (map[string]any, error) {
-	if r.State != HookIntended { // a new run
-		r.Attempt, r.State, r.UID, r.Message, r.Contested = r.Attempt+1, HookIntended, "", "", false
-	}
-	patch, err := a.judgeHook(ctx, h)
-	if err != nil {
-		return nil, err
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("hook %s %s: %w", h.event, h.id, err)
-	}
-	before := a.hooks
-	if err := a.keepHook(ctx, *r); err != nil {
-		return nil, err
-	}
-	if err := a.replaceHook(ctx, m, h, r); err != nil {
-		return nil, err
-	}
-	u := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(patch)}
-	annotations := u.GetAnnotations()
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
-	annotations[v1alpha1.AnnotationHookRun] = r.run()
-	u.SetAnnotations(annotations)
-	answer, err := send(ctx, a.resource(m, h.id), u.Object, nil, v1alpha1.FieldManager)
-	a.cluster.progress(Step{Component: a.want.Component, ID: h.id, Op: differ.OpCreate, Hook: h.event, Err: err})
-	if err != nil {
-		if !unanswered(err) && !errors.Is(err, ErrStale) { // refused for certain
-			a.hooks = before
-		}
-		return nil, fmt.Errorf("hook %s: create %s: %w", h.event, h.id, withheld(h.id, a.forbidden(ctx, m, h.id, err, "create")))
-	}
-	a.cluster.reader.Wrote(h.id, answer.Object)
-	return answer.Object, nil
-}
-
-// judgeHook asks the danger rules about the creation of a hook's object, and
-// returns what to create.
-func (a *applying) judgeHook(ctx context.Context, h hook) (map[string]any, error) {
-	schemas, err := a.cluster.schemas(ctx, map[differ.ID]schema.GroupVersionKind{h.id: h.gvk})
-	if err != nil {
-		return nil, err
-	}
-	plan, err := differ.Compare(schemas, []differ.State{{ID: h.id, Target: h.object}}, a.policy)
-	if err != nil {
-		return nil, fmt.Errorf("hook %s: %w", h.event, err)
-	}
-	c := &plan.Changes[0]
-	if c.Op == differ.OpCreate && c.State != differ.StateHeld && c.State != differ.StateDenied {
-		return c.Patch, nil
-	}
-	why := fmt.Sprintf("it is %s: %s (rule %s)", c.State, c.Because, c.Rule)
-	for _, f := range c.Fields {
-		if f.Action == differ.ActionHold || f.Action == differ.ActionDeny {
-			why = fmt.Sprintf("%s is %s: %s (rule %s)", f.Path, c.State, f.Because, f.Rule)
-			break
-		}
-	}
-	if c.Approvable() {
-		why += "; its hash, for an approval: " + c.Hash
-	}
-	return nil, &HookError{Event: h.event, ID: h.id, Message: why}
-}
-
-// replaceHook makes room for a hook's object: what an earlier run left behind
-// goes, if its policy lets it.
-func (a *applying) replaceHook(ctx context.Context, m *meta.RESTMapping, h hook, r *RecordedHook) error {
-	live, err := Get(ctx, a.cluster.dynamic, m, h.id)
-	if err != nil {
-		return fmt.Errorf("hook %s: %w", h.event, err)
-	}
-	if live == nil {
-		return nil
-	}
-	refuse := func(why string) error {
-		return &HookError{Event: h.event, ID: h.id, Message: "an object of this name exists, and " + why}
-	}
-	u := &unstructured.Unstructured{Object: live}
-	ours := u.GetLabels()[v1alpha1.LabelComponent] == a.want.Component && runOf(live) != ""
-	helms := u.GetLabels()[v1alpha1.LabelComponent] == "" && u.GetAnnotations()[annotationHook] != "" && a.want.Adopt
-	switch {
-	case runOf(live) == r.run():
-		return fmt.Errorf("%w: hook %s %s was created meanwhile", ErrStale, h.event, h.id)
-	case u.GetDeletionTimestamp() != nil:
-		return a.awaitGone(ctx, m, h, u)
-	case !ours && !helms:
-		return refuse("it is no hook of this component: delete or rename it")
-	case h.id.Kind == "CustomResourceDefinition":
-		return refuse("a hook never deletes a CustomResourceDefinition, which would delete all objects of the kind")
-	case !slices.Contains(h.policies, deleteBefore):
-		return refuse(fmt.Sprintf("its delete policy (%s) does not let it be replaced: delete it, or add %s", strings.Join(h.policies, ","), deleteBefore))
-	}
-	if err := a.deleteHook(ctx, m, h.id, u); err != nil {
-		return err
-	}
-	return a.awaitGone(ctx, m, h, u)
-}
-
-// removeHook deletes the object of a hook that came to its end, if its policy
-// says so and it is still the one that ran.
-func (a *applying) removeHook(ctx context.Context, r RecordedHook, when string) error {
-	if r.UID == "" || r.Contested || !slices.Contains(r.Policies, when) || r.Kind == "CustomResourceDefinition" {
-		return nil
-	}
-	m, err := a.mapping(ctx, r.ID, r.APIVersion)
-	if gone, ok := notServed(err); ok && gone.Unknown == nil {
-		return nil // the kind went, and the object with it
-	}
-	if err != nil {
-		return fmt.Errorf("hook %s: %w", r.Event, err)
-	}
-	live, err := Get(ctx, a.cluster.dynamic, m, r.ID)
-	if err != nil {
-		return fmt.Errorf("hook %s: %w", r.Event, err)
-	}
-	u := &unstructured.Unstructured{Object: live}
-	if live == nil || string(u.GetUID()) != r.UID || u.GetDeletionTimestamp() != nil {
-		return nil
-	}
-	return a.deleteHook(ctx, m, r.ID, u)
-}
-
-// deleteHook deletes an object by its UID: its controller may write its status
-// meanwhile.
-func (a *applying) deleteHook(ctx context.Context, m *meta.RESTMapping, id differ.ID, live *unstructured.Unstructured) error {
-	if live.GetDeletionTimestamp() != nil {
-		return nil
-	}
-	options := DeleteOptions(live)
-	options.Preconditions.ResourceVersion = nil
-	err := a.resource(m, id).Delete(ctx, id.Name, options)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return stale(fmt.Errorf("delete hook %s: %w", id, a.forbidden(ctx, m, id, err, "delete")))
-	}
-	return nil
-}
-
-// awaitHook waits until a hook has come to its end, and records it.
-func (a *applying) awaitHook(ctx context.Context, m *meta.RESTMapping, h hook, r RecordedHook) error {
-	waiting, cancel := context.WithTimeout(ctx, a.timeout)
-	defer cancel()
-	var last map[string]any
-	var end hookEnd
-	err := a.follow(waiting, m, h.id, func(live map[string]any) bool {
-		switch {
-		case live == nil && last == nil:
-			end = hookEnd{over: true, message: "it was deleted before it was seen to come to its end"}
-		case live == nil: // a time to live ended it with its last state seen
-			end = endOf(last)
-			if !end.over {
-				end = hookEnd{over: true, message: "it was deleted while it ran"}
-			}
-		case uidOf(live) != r.UID:
-			end = hookEnd{over: true, message: "somebody replaced it while it ran"}
-		default:
-			last, end = live, endOf(live)
-		}
-		return end.over
-	})
-	switch {
-	case err != nil && ctx.Err() == nil && waiting.Err() != nil:
-		message := fmt.Sprintf("it runs for longer than %s: %s", a.timeout, a.diagnoseHook(ctx, h.id, last, "it runs"))
-		return &HookError{Event: h.event, ID: h.id, Running: true, Attempt: r.Attempt, Message: message}
-	case err != nil:
-		return fmt.Errorf("hook %s %s: %w", h.event, h.id, err)
-	case end.good:
-		r.State = HookSucceeded
-		return a.keepHook(ctx, r)
-	}
-	r.State, r.Message = HookFailed, end.message
-	failed := &HookError{Event: h.event, ID: h.id, Attempt: r.Attempt, Message: a.diagnoseHook(ctx, h.id, last, end.message)}
-	a.outcome.Again = r.pause()
-	if err := a.keepHook(ctx, r); err != nil {
-		return fmt.Errorf("%w: %w", failed, err)
-	}
-	if err := a.removeHook(ctx, r, deleteFailed); err != nil {
-		return fmt.Errorf("%w: %w", failed, err)
-	}
-	return failed
-}
-
-func (a *applying) diagnoseHook(ctx context.Context, id differ.ID, live map[string]any, message string) string {
-	text := a.cluster.diagnose(ctx, []patient{{ObjectHealth{ID: id, Health: v1alpha1.HealthDegraded, Message: message}, live}})
-	return strings.TrimPrefix(text, id.String()+": ")
-}
-
-// hookEnd is how a hook came to its end, if it did.
-type hookEnd struct {
-	over, good bool
-	message    string
-}
-
-func endOf(live map[string]any) hookEnd {
-	if textAt(live, "kind") == "Pod" {
-		switch statusText(live, "phase") {
-		case "Succeeded":
-			return hookEnd{over: true, good: true}
-		case "Failed":
-			return hookEnd{over: true, message: byKnown(live)}
-		}
-		return hookEnd{}
-	}
-	switch {
-	case conditionOf(live, "Complete").status == "True":
-		return hookEnd{over: true, good: true}
-	case conditionOf(live, "Failed").status == "True":
-		return hookEnd{over: true, message: byKnown(live)}
-	}
-	return hookEnd{}
-}
-
-func byKnown(live map[string]any) string {
-	h, _ := known(live)
-	return bounded(h.Message)
 }

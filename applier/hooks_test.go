@@ -316,6 +316,75 @@ func TestHookTakesLong(t *testing.T) {
 	}
 }
 
+// A Job that is gone as soon as it is done has come to its end all the same: its
+// last state was seen. One that was deleted before that has not.
+func TestJobHooks(t *testing.T) {
+	w := newWorld(t)
+	if err := w.namespace(); err != nil {
+		t.Fatal(err)
+	}
+	jobs := schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}
+	want := w.withHooks(w.want("v1", configMap("own", "one")), `
+apiVersion: batch/v1
+kind: Job
+metadata: {name: migrate, namespace: NS, annotations: {`+hookOn("pre-install")+`}}
+spec: {ttlSecondsAfterFinished: 0, template: {spec: {restartPolicy: Never, containers: [{name: main, image: migrate}]}}}
+`)
+	// ends brings the next Job to its end, or not, and deletes it.
+	ends := func(status string) <-chan error {
+		watched, err := w.resource(jobs).Watch(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() {
+			defer watched.Stop()
+			e := <-watched.ResultChan()
+			name := e.Object.(*unstructured.Unstructured).GetName() //nolint:forcetypeassert // a panic fails the test
+			if status != "" {
+				_, err := w.resource(jobs).Patch(t.Context(), name, types.MergePatchType, []byte(status), metav1.PatchOptions{}, "status")
+				if err != nil {
+					ended <- err
+					return
+				}
+			}
+			background := metav1.DeletePropagationBackground
+			ended <- w.resource(jobs).Delete(t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &background})
+		}()
+		return ended
+	}
+	cases := []struct {
+		why, status, message string
+	}{
+		{"Nobody saw how it ended.", "", "it was deleted while it ran"},
+		{
+			"It failed, and went.",
+			`{"status": {"startTime": "2026-01-01T00:00:00Z", "failed": 1, "conditions": [
+				{"type": "FailureTarget", "status": "True", "reason": "BackoffLimitExceeded", "message": "too often", "lastTransitionTime": "2026-01-01T00:00:01Z"},
+				{"type": "Failed", "status": "True", "reason": "BackoffLimitExceeded", "message": "too often", "lastTransitionTime": "2026-01-01T00:00:01Z"}]}}`,
+			"BackoffLimitExceeded: too often",
+		},
+		{
+			"It succeeded, and went.",
+			`{"status": {"startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:00:01Z", "succeeded": 1, "conditions": [
+				{"type": "SuccessCriteriaMet", "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"},
+				{"type": "Complete", "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"}]}}`,
+			"",
+		},
+	}
+	for _, c := range cases {
+		ended := ends(c.status)
+		err := w.try(t.Context(), want, applier.ApplyOptions{RetryHooks: true})
+		if derr := <-ended; derr != nil {
+			t.Fatal(derr)
+		}
+		if (err == nil) != (c.message == "") || err != nil && !strings.Contains(err.Error(), c.message) {
+			t.Errorf("%s The error is %v", c.why, err)
+		}
+	}
+	w.settled(want)
+}
+
 func TestHookDeletePolicies(t *testing.T) {
 	cases := map[string]struct {
 		why     string

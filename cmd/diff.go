@@ -148,6 +148,9 @@ func (a *app) showPlans(cluster string, plans []planned, all differ.Plan) error 
 		if err := p.Plan.WriteText(&text, bool(paint)); err != nil {
 			return err
 		}
+		for _, h := range p.Hooks() {
+			text.WriteString(paint.paint(cyan, oneLine("> hook "+h.Event+" "+h.ID.String())) + "\n")
+		}
 		if text.Len() == 0 {
 			continue
 		}

@@ -197,6 +197,27 @@ func TestApplyHeld(t *testing.T) {
 	}
 }
 
+// A chart's hooks run with an upgrade, and diff says which.
+func TestApplyHooks(t *testing.T) {
+	live(t)
+	f := newFleet(t, "hooked")
+	f.write("components/gadgets/template/templates/hook.yaml", `
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: before
+  annotations: {helm.sh/hook: "pre-install,pre-upgrade", helm.sh/hook-delete-policy: "before-hook-creation,hook-succeeded"}
+`)
+	f.commit()
+	f.tag("gadgets/v1.1.0")
+	f.keelson("apply", "prod", "gadgets", "--yes").want(t, 0)
+	f.edit("layers/10-base.yaml", "gadgets:\n    version: v1.0.0", "gadgets:\n    version: v1.1.0")
+	f.commit()
+	f.keelson("diff", "prod", "gadgets").says(t, "> hook pre-upgrade ConfigMap gadgets/before")
+	f.keelson("apply", "prod", "gadgets", "--yes").want(t, 0).says(t, "ConfigMap gadgets/before hook pre-upgrade created", "gadgets v1.0.0 → v1.1.0 synced")
+	f.keelson("diff", "prod", "gadgets").want(t, 0)
+}
+
 // Without Kubernetes' controllers a Deployment never becomes healthy, and
 // nobody waits for ever. What depends on it waits.
 func TestApplyUnhealthy(t *testing.T) {
