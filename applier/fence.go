@@ -17,9 +17,6 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// epochManager owns the annotation of the fence, and nothing else.
-const epochManager = v1alpha1.FieldManager + "-epoch"
-
 // inFlight is longer than any request of another session can be on its way: they
 // end after half a minute, and an API server's own limit is one.
 const inFlight = 2 * time.Minute
@@ -74,7 +71,7 @@ func (a *applying) touch(ctx context.Context, id differ.ID, apiVersion string, e
 	if err != nil {
 		return fmt.Errorf("encode: %w", err)
 	}
-	answer, err := a.resource(m, id).Patch(ctx, id.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: epochManager})
+	answer, err := a.resource(m, id).Patch(ctx, id.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: v1alpha1.EpochManager})
 	if apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
 		return nil
 	}

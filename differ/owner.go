@@ -80,7 +80,7 @@ func readOwners(live map[string]any) (owners, error) {
 	}
 	out := owners{read: true, entries: make([]ownerEntry, 0, len(entries))}
 	for _, e := range entries {
-		if e.FieldsV1 == nil {
+		if e.FieldsV1 == nil || e.Manager == v1alpha1.EpochManager { // the mark of a takeover may go any time
 			continue
 		}
 		fields := &fieldpath.Set{}

@@ -27,6 +27,8 @@ const (
 	AnnotationHookRun = "keelson.io/hook-run"
 	// FieldManager owns every field that Keelson sets.
 	FieldManager = "keelson"
+	// EpochManager owns AnnotationEpoch, and nothing else.
+	EpochManager = FieldManager + "-epoch"
 	// Namespace of Keelson's own objects, in the hub and in target clusters.
 	Namespace = "keelson-system"
 )
