@@ -332,7 +332,7 @@ func (r *clusterReader) deliver(ctx context.Context, layers []*layered) error {
 		if len(layers) > 0 && (mine == nil || mine.component == layers[0].component) {
 			base, layers = layers[0], layers[1:]
 		}
-		if mine == nil && base.version == "" {
+		if mine == nil && base.version == "" && !base.absent {
 			continue
 		}
 		d, err := r.delivery(ctx, base, mine)
@@ -377,7 +377,7 @@ func (r *clusterReader) keep(made []Delivery) {
 // equal says whether two deliveries of one cluster say the same.
 func (d *Delivery) equal(e *Delivery) bool {
 	return d.Component == e.Component && d.VersionName == e.VersionName && d.VersionAt == e.VersionAt &&
-		d.Version == e.Version && d.Values == e.Values && d.Paused == e.Paused &&
+		d.Absent == e.Absent && d.AbsentAt == e.AbsentAt && d.Version == e.Version && d.Values == e.Values && d.Paused == e.Paused &&
 		slices.Equal(d.Approvals, e.Approvals) && slices.Equal(d.Problems, e.Problems) && maps.Equal(d.mirrors, e.mirrors)
 }
 
@@ -391,15 +391,14 @@ func (r *clusterReader) delivery(ctx context.Context, base *layered, own *ownFil
 	var sources []*source
 	if base != nil {
 		d.Component, d.VersionName, d.VersionAt, d.Values = base.component, base.version, base.versionAt, base.values
+		d.setAbsent(base.absent, base.absentAt)
 		d.Problems = append(d.Problems, base.problems...)
 		sources = base.sources
 	}
 	if own != nil {
 		d.Component = own.component
 		d.Problems = append(d.Problems, own.problems...)
-		if own.file != nil && own.file.spec.Version != "" {
-			d.VersionName, d.VersionAt = own.file.spec.Version, own.file.versionAt.in(own.path, "")
-		}
+		d.nearest(own)
 		d.Paused = d.Paused || own.file != nil && own.file.spec.Paused
 		d.Values = r.repo.sharing.lay(d.Values, own.source)
 	}
@@ -420,10 +419,36 @@ func (r *clusterReader) delivery(ctx context.Context, base *layered, own *ownFil
 	return d, nil
 }
 
-// findVersion sets a delivery's version, or the problem of having none.
+// nearest takes in what the cluster's own file says of version and absence. The
+// nearest word counts, so a version there ends the absence that a layer wants.
+func (d *Delivery) nearest(own *ownFile) {
+	if own.file == nil {
+		return
+	}
+	spec := &own.file.spec
+	if spec.Version != "" {
+		d.VersionName, d.VersionAt = spec.Version, own.file.versionAt.in(own.path, "")
+	}
+	if spec.Version != "" || spec.Absent {
+		d.setAbsent(spec.Absent, own.file.absentAt.in(own.path, ""))
+	}
+}
+
+func (d *Delivery) setAbsent(absent bool, at Position) {
+	d.Absent, d.AbsentAt = absent, Position{}
+	if absent {
+		d.AbsentAt = at
+	}
+}
+
+// findVersion sets a delivery's version, or the problem of having none. What is
+// absent needs none.
 func (r *clusterReader) findVersion(ctx context.Context, d *Delivery, own *ownFile) error {
 	place := d.VersionAt
 	if d.VersionName == "" {
+		if d.Absent {
+			return nil
+		}
 		if own == nil || len(own.problems) > 0 {
 			return nil // what is wrong with the file says enough
 		}

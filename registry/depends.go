@@ -17,8 +17,42 @@ func (r *clusterReader) checkDependencies(deliveries []Delivery) {
 	for i := range deliveries {
 		r.checkAbsent(&deliveries[i], deliveries)
 	}
+	for i := range deliveries {
+		r.checkNeeded(&deliveries[i], deliveries)
+	}
 	for _, circle := range circles(deliveries) {
 		r.reportCircle(circle)
+	}
+}
+
+// checkNeeded blocks a component that is absent while others that stay depend on
+// it: neither may it go, nor may they change as if it stayed.
+func (r *clusterReader) checkNeeded(d *Delivery, deliveries []Delivery) {
+	if !d.Absent {
+		return
+	}
+	var by []string
+	for i := range deliveries {
+		o := &deliveries[i]
+		if o.Absent || o.Version == nil || !slices.Contains(o.Version.Spec.DependsOn, d.Component) {
+			continue
+		}
+		by = append(by, o.Component)
+	}
+	if len(by) == 0 {
+		return
+	}
+	problem := Problem{
+		At:      d.AbsentAt,
+		Message: fmt.Sprintf("%s is absent, and depends on it: %s", d.Component, strings.Join(by, ", ")),
+		Hint:    "make these absent, too, or publish versions of them that do without it",
+	}
+	r.report(problem)
+	d.Problems = append(d.Problems, problem)
+	for _, name := range by {
+		if i, ok := find(deliveries, name); ok {
+			deliveries[i].Problems = append(deliveries[i].Problems, problem)
+		}
 	}
 }
 
@@ -28,7 +62,7 @@ func find(deliveries []Delivery, component string) (int, bool) {
 }
 
 func (r *clusterReader) checkAbsent(d *Delivery, deliveries []Delivery) {
-	if d.Version == nil {
+	if d.Version == nil || d.Absent { // what goes needs nothing
 		return
 	}
 	for i, name := range d.Version.Spec.DependsOn {

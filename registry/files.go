@@ -54,6 +54,7 @@ func decodeCluster(data []byte) *clusterFile {
 type metaFile struct {
 	spec      v1alpha1.MetaConfig
 	versionAt point
+	absentAt  point
 	places    *places
 	sealed    *sealed
 	mistakes  []mistake
@@ -67,7 +68,7 @@ func decodeMeta(data []byte) *metaFile {
 		c := checker{doc}
 		c.version([]string{"version"}, f.spec.Version)
 		c.noImages([]string{"values"}, f.spec.Values)
-		f.versionAt = doc.valuePoint("version")
+		f.versionAt, f.absentAt = doc.valuePoint("version"), doc.valuePoint("absent")
 		f.places = valuePlaces(doc, "values")
 		f.sealed = doc.sealed
 	}
@@ -93,6 +94,7 @@ type layerEntry struct {
 	spec      v1alpha1.LayerEntry
 	at        point // of the component's name
 	versionAt point
+	absentAt  point
 	places    *places
 }
 
@@ -117,6 +119,7 @@ func decodeLayer(data []byte) *layerFile {
 			spec:      entry,
 			at:        doc.keyPoint(path...),
 			versionAt: doc.valuePoint("components", name, "version"),
+			absentAt:  doc.valuePoint("components", name, "absent"),
 			places:    valuePlaces(doc, "components", name, "values"),
 		}
 	}

@@ -44,8 +44,13 @@ type Delivery struct {
 	// VersionName as written, and where.
 	VersionName string
 	VersionAt   Position
-	// Version is nil when Problems say why it can't be had.
+	// Version is nil when Problems say why it can't be had, and where the
+	// component is Absent and git does not say as which version it goes.
 	Version *Version
+	// Absent: git wants the component removed from the cluster. AbsentAt is where
+	// it says so.
+	Absent   bool
+	AbsentAt Position
 	// Values are the layers and the cluster's own file, merged; the chart's
 	// own values.yaml is not in them (Helm merges it below).
 	Values *Values

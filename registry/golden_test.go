@@ -273,6 +273,9 @@ func showDeliveries(f *registry.Fleet) string {
 			case d.Version.Name != d.VersionName:
 				state = " (reads " + d.Version.Name + ")"
 			}
+			if d.Absent {
+				state += " absent at " + d.AbsentAt.String()
+			}
 			if d.Paused {
 				state += " paused"
 			}

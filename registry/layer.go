@@ -36,6 +36,8 @@ type namedComponent struct {
 type layerUse struct {
 	version   string
 	versionAt Position
+	absent    bool
+	absentAt  Position
 	source    *source // nil: no values
 	problems  Problems
 }
@@ -102,7 +104,10 @@ func (r *Repo) newLayer(path string, f *layerFile, problems Problems) *layer {
 	}
 	for _, name := range slices.Sorted(maps.Keys(f.entries)) {
 		entry := f.entries[name]
-		use := &layerUse{version: entry.spec.Version, versionAt: entry.versionAt.in(path, "")}
+		use := &layerUse{
+			version: entry.spec.Version, versionAt: entry.versionAt.in(path, ""),
+			absent: entry.spec.Absent, absentAt: entry.absentAt.in(path, ""),
+		}
 		if len(entry.spec.Values) > 0 || f.sealed != nil { // what is encrypted is verified as a whole
 			use.source = r.sharing.source(&source{
 				file: path, values: entry.spec.Values, places: entry.places,
@@ -153,6 +158,8 @@ type layered struct {
 	component string
 	version   string
 	versionAt Position
+	absent    bool
+	absentAt  Position
 	sources   []*source
 	values    *Values
 	problems  Problems
@@ -195,6 +202,9 @@ func (g *layering) put(t *sharing) []*layered {
 			}
 			if use.version != "" {
 				c.version, c.versionAt = use.version, use.versionAt
+			}
+			if use.version != "" || use.absent {
+				c.absent, c.absentAt = use.absent, use.absentAt
 			}
 			if use.source != nil {
 				c.sources = append(c.sources, use.source)

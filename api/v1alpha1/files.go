@@ -202,6 +202,8 @@ type Layer struct {
 type LayerEntry struct {
 	// Version is a tag name without the component (v1.12.0), or HEAD.
 	Version string `json:"version,omitempty"`
+	// Absent removes the component from the clusters; see [MetaConfig.Absent].
+	Absent bool `json:"absent,omitempty"`
 	// Values are meta-config, merged by Helm's rules.
 	Values map[string]any `json:"values,omitempty"`
 }
@@ -251,6 +253,12 @@ type MetaConfig struct {
 	// Version is a tag name without the component (v1.12.0), or HEAD. It may
 	// be left out when a layer sets it.
 	Version string `json:"version,omitempty"`
+	// Absent removes the component from the cluster: its objects go, by the same
+	// rules as one that left the chart, and its record last. A version may stand
+	// beside it: whose danger rules, dependencies and deletion hooks hold while
+	// it goes. The nearest word counts: a layer's absence ends where a later layer
+	// or the cluster's own file names a version.
+	Absent bool `json:"absent,omitempty"`
 	// Values are meta-config, merged by Helm's rules.
 	Values map[string]any `json:"values,omitempty"`
 	// Paused stops changes to this component on this cluster.
