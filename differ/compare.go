@@ -6,6 +6,7 @@
 package differ
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -16,7 +17,6 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v4/typed"
 
-	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -40,6 +40,18 @@ type State struct {
 	// object without them is owned by nobody. They count as read, too, when
 	// they are there.
 	OwnersRead bool
+	// Unread is why Live of an object without a target could not be read, while all
+	// else could; empty: it was. Nothing is done about it: it may be there, or not.
+	Unread string
+	// Waits is whom the deletion of an object without a target waits for; empty:
+	// for nobody.
+	Waits string
+	// MovedFrom is the component that the object is taken over from: it applied
+	// it, as Recorded says, its label is still on it, and its own target does
+	// without. Empty: what bears another component's label is left alone.
+	MovedFrom string
+	// Contested says why that other component keeps the object; empty: not known.
+	Contested string
 	// Instances says what became of the custom resources of a CRD under its
 	// target's schema; nil: they were not read. Where they are needed the plan
 	// says so.
@@ -90,6 +102,7 @@ func Compare(schemas Schemas, states []State, policy Policy) (Plan, error) {
 		plan.Changes = append(plan.Changes, c)
 	}
 	plan.boundDeletions()
+	plan.deletionsLast(states)
 	return plan, nil
 }
 
@@ -104,29 +117,6 @@ func CompareIDs(a, b ID) int {
 		}
 	}
 	return 0
-}
-
-// boundDeletions holds every deletion when there are more than
-// max(10, 10 % of the component's objects): a mistake in git or in a chart
-// looks just like this. Approved ones are no mistake.
-func (p *Plan) boundDeletions() {
-	const least, percent = 10, 10
-	bound := func(c *Change) bool { return (c.Op == OpDelete || c.Op == OpReplace) && !c.Approved }
-	deletions := 0
-	for i := range p.Changes {
-		if bound(&p.Changes[i]) {
-			deletions++
-		}
-	}
-	if deletions <= max(least, len(p.Changes)*percent/100) {
-		return
-	}
-	for i := range p.Changes {
-		if c := &p.Changes[i]; bound(c) {
-			c.stop(StateHeld, "deletion-budget",
-				fmt.Sprintf("%d of %d objects would be deleted at once", deletions, len(p.Changes)))
-		}
-	}
 }
 
 // stop leaves the object as it is.
@@ -167,10 +157,12 @@ func (c *comparison) run() error {
 		}
 	}
 	switch {
+	case c.target == nil && c.state.Unread != "":
+		c.change.State, c.change.Because = StateChanged, c.state.Unread
 	case c.target == nil && c.live == nil:
 		c.change.Op, c.change.Record, c.change.RecordStale = OpForget, nil, true
 	case c.target == nil:
-		c.remove()
+		return c.remove()
 	default:
 		return c.bring()
 	}
@@ -239,48 +231,6 @@ func newDecisions() decisions {
 	}
 }
 
-// remove plans the end of an object that is no longer wanted.
-func (c *comparison) remove() {
-	forget := func(because string) {
-		c.change.Op, c.change.State, c.change.Because = OpForget, StateSynced, because
-		c.change.Record, c.change.RecordStale = nil, true
-	}
-	switch {
-	case c.recorded == nil:
-		// Somebody else's, or found by label alone: without a record nothing is
-		// deleted by inference.
-	case c.state.RecordedUID != "" && nested(c.state.Live, "metadata", "uid") != c.state.RecordedUID:
-		forget("somebody deleted it and created another of its name, which was left in place")
-	case !c.policy.AnyComponent && nested(c.live, "metadata", "labels", v1alpha1.LabelComponent) != c.policy.Component:
-		forget("it no longer carries the label " + v1alpha1.LabelComponent + "=" + c.policy.Component + " and was left in place")
-	case nested(c.live, "metadata", "annotations", "helm.sh/resource-policy") == "keep":
-		forget("helm.sh/resource-policy: keep")
-	case deleting(c.state.Live):
-		c.change.State, c.change.Because = StateChanged, "it is being deleted"
-	default:
-		c.change.Op, c.change.State = OpDelete, StateChanged
-		c.change.Hash = hashOf("delete", c.state.ID.String(), fmt.Sprint(nested(c.state.Live, "metadata", "uid")))
-		c.change.Approved = c.approved()
-		if r, found := c.find(v1alpha1.OnDeleteObject, nil); found {
-			switch r.effect() {
-			case v1alpha1.EffectHold:
-				if !c.change.Approved {
-					c.change.stop(StateHeld, r.Name, r.because())
-				}
-			case v1alpha1.EffectKeep:
-				forget("rule " + r.Name + ": " + r.Because)
-			case v1alpha1.EffectAllow:
-			default: // deny, or an effect that this version does not know
-				c.change.stop(StateDenied, r.Name, r.because())
-			}
-		}
-	}
-}
-
-func deleting(live map[string]any) bool {
-	return nested(live, "metadata", "deletionTimestamp") != nil
-}
-
 func nested(object map[string]any, path ...string) any {
 	for _, name := range path[:len(path)-1] {
 		object, _ = object[name].(map[string]any)
@@ -294,8 +244,8 @@ func (c *comparison) bring() error {
 		c.change.State, c.change.Because = StateChanged, "it is being deleted, and will be created anew when it is gone"
 		return nil
 	}
-	if other := nested(c.live, "metadata", "labels", v1alpha1.LabelComponent); !c.policy.AnyComponent && other != nil && other != c.policy.Component {
-		c.change.stop(StateHeld, "other-component", fmt.Sprintf("it belongs to component %v", other))
+	if other := c.bearer(); other != "" && other != c.policy.Component && other != c.state.MovedFrom {
+		c.change.stop(StateHeld, ruleOtherComponent, cmp.Or(c.state.Contested, "it belongs to component "+other))
 		return nil
 	}
 	if err := c.findRecorded(); err != nil {

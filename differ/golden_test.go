@@ -49,8 +49,9 @@ const component = "web"
 //	             of an object that is to be replaced
 //	policy.yaml  drift, adopt, danger and fleetDanger, scaled ({object: …, what:
 //	             replicas|requests|limits}), approved ({object: …, hash: …} with
-//	             the hash of the first plan where it is left out), and the labels
-//	             of the cluster
+//	             the hash of the first plan where it is left out), the labels
+//	             of the cluster, and what is known of other components (others:
+//	             {OBJECT: {unread, waits, movedFrom, contested: …}})
 //	want.txt     the diff as text, then what would be sent; -update rewrites it
 //	want.json    the same as JSON, where a case has it
 //	want.md      the same as Markdown, where a case has it
@@ -368,8 +369,16 @@ func join(t testing.TB, section func(string) []byte) []differ.State {
 		}
 		at(o).Live, at(o).OwnersRead = o, section("owners") != nil
 	}
+	var others struct {
+		Others map[string]struct{ Unread, Waits, MovedFrom, Contested string }
+	}
+	if err := yaml.Unmarshal(section("policy.yaml"), &others); err != nil {
+		t.Fatal(err)
+	}
 	var out []differ.State
-	for _, s := range byID {
+	for id, s := range byID {
+		o := others.Others[id.String()]
+		s.Unread, s.Waits, s.MovedFrom, s.Contested = o.Unread, o.Waits, o.MovedFrom, o.Contested
 		out = append(out, *s)
 	}
 	return out
@@ -428,6 +437,7 @@ func policy(t testing.TB, data []byte) differ.Policy {
 		}
 		Approved []struct{ Object, Hash string }
 		Labels   map[string]string
+		Others   map[string]any // see join
 	}
 	if err := yaml.UnmarshalStrict(data, &p); err != nil {
 		t.Fatal(err)

@@ -190,7 +190,7 @@ func TestScopeFieldRecord(t *testing.T) {
 			plan, err := differ.Compare(schemas(t), []differ.State{{
 				ID:       differ.ID{Group: "apps", Kind: "Deployment", Name: "web"},
 				Recorded: c.recorded, Target: &renderer.Object{Content: c.target}, Live: live,
-			}}, differ.Policy{Component: component, Rules: rules})
+			}}, differ.Policy{AnyComponent: true, Rules: rules})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -222,7 +222,7 @@ func TestScopeFieldHash(t *testing.T) {
 		plan, err := differ.Compare(schemas(t), []differ.State{{
 			ID: differ.ID{Kind: "ConfigMap", Name: "c"}, OwnersRead: true,
 			Recorded: live, Target: &renderer.Object{Content: target}, Live: live,
-		}}, differ.Policy{Component: component, Rules: rules})
+		}}, differ.Policy{AnyComponent: true, Rules: rules})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -293,7 +293,7 @@ func TestRulesInsideAtomicValues(t *testing.T) {
 			plan, err := differ.Compare(schemas(t), []differ.State{{
 				ID:       differ.ID{Group: "nobody.knows", Kind: "Thing", Namespace: "prod", Name: "o"},
 				Recorded: live, Target: &renderer.Object{Content: thing(object{"v": c.new})}, Live: live, OwnersRead: true,
-			}}, differ.Policy{Component: component, Rules: rules})
+			}}, differ.Policy{AnyComponent: true, Rules: rules})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -364,7 +364,7 @@ func TestRulesMatch(t *testing.T) {
 			}
 			for i, id := range append(c.yes, c.no...) {
 				o := object{"apiVersion": "v1", "kind": id.Kind, "metadata": object{"labels": object{v1alpha1.LabelComponent: component}}}
-				plan, err := differ.Compare(nil, []differ.State{{ID: id, Recorded: o, Live: o}}, differ.Policy{Component: component, Rules: rules})
+				plan, err := differ.Compare(nil, []differ.State{{ID: id, Recorded: o, Live: o}}, differ.Policy{AnyComponent: true, Rules: rules})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -393,7 +393,7 @@ func TestRulesWithoutName(t *testing.T) {
 	}
 	plan, err := differ.Compare(nil, []differ.State{{
 		ID: differ.ID{Kind: "ConfigMap", Name: "c"}, Recorded: configMap("x"), Target: &renderer.Object{Content: configMap("z")}, Live: configMap("x"),
-	}}, differ.Policy{Component: component, Rules: rules})
+	}}, differ.Policy{AnyComponent: true, Rules: rules})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -25,6 +25,10 @@ const (
 	AnnotationEpoch = "keelson.io/epoch"
 	// AnnotationHookRun tells the runs of a hook apart.
 	AnnotationHookRun = "keelson.io/hook-run"
+	// AnnotationPrune keeps an object when it leaves the chart or its component
+	// the cluster, where its value is [PruneDisabled].
+	AnnotationPrune = "keelson.io/prune"
+	PruneDisabled   = "disabled"
 	// FieldManager owns every field that Keelson sets.
 	FieldManager = "keelson"
 	// EpochManager owns AnnotationEpoch, and nothing else.
