@@ -45,6 +45,11 @@ type Outcome struct {
 	Created, Updated, Deleted, Restored int
 	// Again is when to look again although nothing will tell; 0: no need.
 	Again time.Duration
+	// Removed: nothing is left of a component that git wants absent, not even its
+	// record.
+	Removed bool
+	// TakenFrom are the components of which objects were taken over.
+	TakenFrom []string
 	// Health of the target objects, as the last answers show them.
 	Health []ObjectHealth
 }
@@ -112,6 +117,7 @@ func (a *applying) run(ctx context.Context) error {
 	if err := a.fence(ctx); err != nil {
 		return err
 	}
+	a.again()
 	if !a.Plan.Writes() && !a.recordStale() {
 		return nil // what is held waits, and costs nothing
 	}
@@ -123,6 +129,13 @@ func (a *applying) run(ctx context.Context) error {
 	}
 	err := a.carryOut(ctx)
 	a.settleRecord()
+	a.taken()
+	if err == nil {
+		a.mark()
+	}
+	if err == nil && a.want.Absent && len(a.objects) == 0 {
+		return a.remove(ctx)
+	}
 	return errors.Join(err, a.writeFacts(ctx, err == nil))
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/differ"
@@ -76,7 +77,7 @@ func TestKilledInTheMiddle(t *testing.T) {
 	w.reconnect()
 	w.apply(want)
 	w.settled(want)
-	w.apply(w.want("v2", deployment, service))
+	w.prune(w.want("v2", deployment, service))
 	w.collect()
 	if _, err := w.resource(configMaps).Get(t.Context(), "a", metav1.GetOptions{}); err == nil {
 		t.Error("what was created before the kill was forgotten")
@@ -136,6 +137,20 @@ func (r brokenReader) Scaled(context.Context, []schema.GroupVersionResource) (ma
 	return nil, nil
 }
 func (r brokenReader) Wrote(differ.ID, map[string]any) {}
+
+// readerOf reads what a user may read.
+type readerOf struct {
+	brokenReader
+	dynamic dynamic.Interface
+}
+
+func (r readerOf) Get(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error) {
+	return applier.Get(ctx, r.dynamic, m, id)
+}
+
+func (r readerOf) Fresh(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error) {
+	return applier.Get(ctx, r.dynamic, m, id)
+}
 
 // A Secret's data is in no plan and no record.
 func TestSecretStaysSecret(t *testing.T) {

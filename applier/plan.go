@@ -38,6 +38,12 @@ type Want struct {
 	Adopt          bool
 	Drift          v1alpha1.Drift
 	Approved       map[string][]string // hashes of differences that git approves, by object
+	// Absent: git wants nothing of the component in the cluster. Version
+	// and Rules are those under which it goes.
+	Absent bool
+	// Others tells what the other components of the cluster want; it is asked where
+	// something is to be deleted or taken over. Nil: there are no others.
+	Others func(context.Context) (*Claims, error)
 }
 
 // TagMovedError says that a version's tag names another tree than when it was
@@ -90,6 +96,12 @@ func (p *Prepared) Settled() bool { return p.Plan.Settled() && !p.recordStale() 
 // has intents that are open no more.
 func (p *Prepared) recordStale() bool {
 	r := &p.record.Record
+	if p.want.Absent {
+		return p.record.version != ""
+	}
+	if p.markStale() {
+		return true
+	}
 	return !p.Plan.Differs() &&
 		(r.Version != p.want.Version || r.Tree != p.want.Tree || r.TargetHash != p.want.Target.Hash || r.open())
 }
@@ -108,11 +120,8 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	if rec.Version == w.Version && rec.Tree != w.Tree && w.Version != v1alpha1.VersionHead {
-		return nil, &TagMovedError{Component: w.Component, Version: w.Version, AppliedTree: rec.Tree, TreeInGit: w.Tree}
-	}
-	if len(w.Target.Objects) == 0 && len(rec.Objects) > 0 {
-		return nil, &EmptyTargetError{Component: w.Component, Version: w.Version, Recorded: len(rec.Objects)}
+	if err := w.checkTarget(rec); err != nil {
+		return nil, err
 	}
 	p := &Prepared{want: w, record: rec, Applied: rec.Version}
 	if p.as, err = c.account(w); err != nil {
@@ -121,6 +130,9 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 	states, versions := statesOf(rec.Objects, w.Target)
 	slices.SortFunc(states, func(a, b differ.State) int { return differ.CompareIDs(a.ID, b.ID) })
 	p.states = states
+	if p.deletesNow() {
+		c.discovery.rediscover()
+	}
 	if p.mappings, err = c.mappings(ctx, states, versions); err != nil {
 		return nil, err
 	}
@@ -130,7 +142,7 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 	if p.schemas, err = c.schemas(ctx, versions); err != nil {
 		return nil, err
 	}
-	if err := c.observe(ctx, p.mappings, states, c.current); err != nil {
+	if err := c.observe(ctx, p.mappings, states, c.get(p)); err != nil {
 		return nil, err
 	}
 	c.recognise(p, versions)
@@ -139,6 +151,9 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 	}
 	c.rememberSettled(p)
 	if err := c.readOwners(ctx, p); err != nil {
+		return nil, err
+	}
+	if err := c.askOthers(ctx, p); err != nil {
 		return nil, err
 	}
 	if err := c.readInstances(ctx, p); err != nil {
@@ -234,8 +249,8 @@ func identify(content map[string]any) (differ.ID, schema.GroupVersionKind) {
 
 // mappings finds each object's resource. A target's kind may be missing when
 // its CRD is among the targets: it will be created first. A recorded object's
-// kind may be missing when discovery was complete: then its CRD is gone, and
-// the object with it.
+// kind may be missing when a discovery made for this plan was complete: then its
+// CRD is gone, and the object with it. When it was not, the object is not read.
 func (c *Cluster) mappings(ctx context.Context, states []differ.State, versions map[differ.ID]schema.GroupVersionKind) (map[differ.ID]*meta.RESTMapping, error) {
 	defined := map[schema.GroupKind]bool{}
 	for _, s := range states {
@@ -253,19 +268,26 @@ func (c *Cluster) mappings(ctx context.Context, states []differ.State, versions 
 			return nil, err
 		}
 		var missing error
-		for _, state := range states {
+		again := false
+		for i := range states {
+			state := &states[i]
 			gvk := versions[state.ID]
 			m, err := s.mapping(gvk)
-			var not *NotServedError
+			not, unserved := notServed(err)
+			if state.Target == nil {
+				state.Unread = s.unread(gvk)
+				again = again || state.Unread != "" || unserved
+			}
 			switch {
+			case state.Unread != "":
 			case err == nil:
 				out[state.ID] = m
-			case errors.As(err, &not) && not.Unknown == nil && (state.Target == nil || defined[gvk.GroupKind()]):
+			case unserved && not.Unknown == nil && (state.Target == nil || defined[gvk.GroupKind()]):
 			default:
 				missing = errors.Join(missing, fmt.Errorf("%s: %w", state.ID, err))
 			}
 		}
-		if missing == nil || fresh {
+		if missing == nil && !again || fresh {
 			return out, missing
 		}
 	}

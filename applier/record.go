@@ -50,6 +50,8 @@ type RecordedObject struct {
 	// Intent is what was about to be done to the object when the record was
 	// written: it may or may not have happened.
 	Intent Intent `json:"intent,omitempty"`
+	// Pruning marks what may be deleted in a later pass; nil: nothing may.
+	Pruning *Pruning `json:"pruning,omitempty"`
 }
 
 // Intent is a write that is recorded before it is sent. The zero Intent is none.
@@ -67,6 +69,15 @@ const (
 // open reports whether any intent is.
 func (r *Record) open() bool {
 	return slices.ContainsFunc(r.Objects, func(o RecordedObject) bool { return o.Intent != "" })
+}
+
+// find returns an object of the inventory, or nil.
+func (r *Record) find(id differ.ID) *RecordedObject {
+	i, found := slices.BinarySearchFunc(r.Objects, id, func(o RecordedObject, id differ.ID) int { return differ.CompareIDs(o.ID, id) })
+	if !found {
+		return nil
+	}
+	return &r.Objects[i]
 }
 
 // HistoryEntry is one delivery that was applied in whole.

@@ -203,6 +203,29 @@ func (c *Cluster) replaceRecord(ctx context.Context, old *record, content Record
 	return &record{Record: content, version: version, parts: parts}, nil
 }
 
+// deleteRecord deletes the record, if it still is the one that was read.
+func (c *Cluster) deleteRecord(ctx context.Context, old *record) error {
+	c.forgetRecord(old.Component)
+	err := error(nil)
+	if old.Writer != c.writer.Identity {
+		err = c.confirm(ctx)
+	}
+	if err == nil && old.version != "" {
+		err = c.secrets.Delete(ctx, recordPrefix+old.Component, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{ResourceVersion: &old.version},
+		})
+	}
+	next := &record{Record: Record{Format: recordFormat, Component: old.Component}}
+	if err == nil || apierrors.IsNotFound(err) {
+		err = c.sweepParts(ctx, old, next)
+	}
+	if err != nil {
+		return fmt.Errorf("cluster %s: delete the record of %s: %w", c.name, old.Component, err)
+	}
+	c.remember(next)
+	return nil
+}
+
 // epochOf is the epoch in which this session writes the record.
 func (c *Cluster) epochOf(r *record) int64 {
 	if r.Writer == c.writer.Identity {

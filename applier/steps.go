@@ -34,7 +34,7 @@ func (a *applying) steps() []step {
 			return a.cluster.ensureNamespace(ctx, a.want.Namespace)
 		}})
 	}
-	list := batches(&a.Plan)
+	list := batches(a.thisPass())
 	before, after := a.events()
 	// Helm, too, installs CRDs before the first hook, which may need them.
 	late := before == preInstall && len(list) > 0 && list[0].phase == phaseCRD && !list[0].removes()
@@ -120,6 +120,9 @@ func (a *applying) intend(ctx context.Context) error {
 	for i := range a.Plan.Changes {
 		ch := &a.Plan.Changes[i]
 		r, intent := a.objects[ch.ID], intentOf(ch.Op)
+		if intent == IntentDelete && !a.due(ch.ID) {
+			continue // this pass only marks it
+		}
 		switch intent {
 		case "":
 			continue

@@ -9,10 +9,15 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// NewWant joins what git says of a delivery with its rendered target. The
-// delivery must have no problems. The error says which rule is malformed.
+// NewWant joins what git says of a delivery with its rendered target, which one
+// that is absent does not need. The delivery must have no problems. The error says
+// which rule is malformed.
 func NewWant(f *registry.Fleet, d *registry.Delivery, t *renderer.Target) (Want, error) {
-	spec := d.Version.Spec
+	version := d.Version
+	if version == nil { // absent, and git does not say as which version it goes
+		version = &registry.Version{Component: d.Component}
+	}
+	spec := version.Spec
 	rules, err := differ.NewRules(spec.Danger, f.Spec.Danger)
 	if err != nil {
 		return Want{}, fmt.Errorf("component %s %s: %w", d.Component, d.VersionName, err)
@@ -29,8 +34,11 @@ func NewWant(f *registry.Fleet, d *registry.Delivery, t *renderer.Target) (Want,
 	for _, a := range d.Approvals {
 		approved[a.Object] = append(approved[a.Object], a.Hash)
 	}
+	if d.Absent {
+		t = &renderer.Target{Hash: absentHash}
+	}
 	return Want{
-		Component: d.Component, Version: d.Version.Name, Tree: d.Version.Tree, Revision: f.Revision,
+		Component: d.Component, Version: version.Name, Tree: version.Tree, Revision: f.Revision, Absent: d.Absent,
 		Namespace: spec.Namespace, ServiceAccount: spec.ServiceAccount, Target: t, Rules: rules, Health: health, Labels: labels, Adopt: spec.Adopt,
 		Drift: cmp.Or(spec.Drift, f.Spec.Drift), Approved: approved,
 	}, nil

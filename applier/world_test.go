@@ -1,6 +1,7 @@
 package applier_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -9,10 +10,12 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
@@ -152,6 +155,41 @@ func (w *world) apply(want applier.Want) *applier.Prepared {
 		w.t.Fatal(err)
 	}
 	return p
+}
+
+// prune applies in two passes, as a deletion needs, the second after a restart.
+func (w *world) prune(want applier.Want) {
+	w.t.Helper()
+	w.apply(want)
+	w.reconnect()
+	w.apply(want)
+}
+
+// eventually waits for what the API server takes its time for.
+func (w *world) eventually(what string, condition func() bool) {
+	w.t.Helper()
+	err := wait.PollUntilContextTimeout(w.t.Context(), 100*time.Millisecond, time.Minute, true,
+		func(context.Context) (bool, error) { return condition(), nil })
+	if err != nil {
+		w.t.Fatalf("not within a minute: %s", what)
+	}
+}
+
+// as is the same namespace and cluster from another component's side.
+func (w *world) as(component string) *world {
+	other := *w
+	other.component = component
+	return &other
+}
+
+// exists says whether a ConfigMap is there, and is not being deleted.
+func (w *world) exists(name string) bool {
+	w.t.Helper()
+	u, err := w.resource(configMaps).Get(w.t.Context(), name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		w.t.Fatal(err)
+	}
+	return err == nil && u.GetDeletionTimestamp() == nil
 }
 
 func (w *world) settled(want applier.Want) {

@@ -235,6 +235,10 @@ func (c *Change) Approvable() bool {
 	return c.State == StateHeld && c.Hash != "" && c.Rule != ruleRefused
 }
 
+// OtherComponent reports whether the object is left alone because it bears the
+// label of another component.
+func (c *Change) OtherComponent() bool { return c.State == StateHeld && c.Rule == ruleOtherComponent }
+
 // additions shows what is none of git's doing.
 func (t *text) additions(list []Addition) {
 	if len(list) == 0 {

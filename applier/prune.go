@@ -1,0 +1,203 @@
+package applier
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/differ"
+)
+
+// An object that left a complete target is deleted in two passes. The first one
+// applies all else, and then marks the object in the record. A later one, which
+// discovers the API anew and reads the object from the API server, deletes it, if
+// it is absent from the same target still. So whatever one pass got wrong about
+// the cluster or the chart has to be wrong in the same way a second time.
+
+const (
+	// secondPass is when the deletion comes that was marked.
+	secondPass = 10 * time.Millisecond
+	// waitPass is when a deletion that waits is looked at again: for another
+	// component, or an API group that can't be discovered. Nothing may tell.
+	waitPass = 30 * time.Second
+)
+
+// Pruning marks an object of the inventory that is absent from a complete target,
+// of which all else was applied.
+type Pruning struct {
+	TargetHash string    `json:"targetHash"`
+	Revision   string    `json:"revision"`
+	Since      time.Time `json:"since"`
+}
+
+// absentHash is the hash of the target, without any object, of a component that git
+// wants absent. No render has it.
+const absentHash = "absent"
+
+// due reports whether an object was marked in an earlier pass, for the target that
+// is wanted now.
+func (p *Prepared) due(id differ.ID) bool {
+	o := p.recorded(id)
+	return o != nil && o.UID != "" && o.Pruning != nil && o.Pruning.TargetHash == p.want.Target.Hash
+}
+
+// deletesNow reports whether any deletion may be sent, whose DELETE was not sent yet.
+func (p *Prepared) deletesNow() bool {
+	return slices.ContainsFunc(p.states, func(s differ.State) bool {
+		return s.Target == nil && p.due(s.ID) && p.recorded(s.ID).Intent != IntentDelete
+	})
+}
+
+// get reads an object for the plan: what may be deleted as the API server has it,
+// with its managedFields.
+func (c *Cluster) get(p *Prepared) getFunc {
+	return func(ctx context.Context, m *meta.RESTMapping, s *differ.State) (map[string]any, error) {
+		if s.Target == nil && p.due(s.ID) {
+			return c.fresh(ctx, m, s)
+		}
+		return c.current(ctx, m, s)
+	}
+}
+
+// markStale reports whether an object is marked that the target has again.
+func (p *Prepared) markStale() bool {
+	return slices.ContainsFunc(p.states, func(s differ.State) bool {
+		o := p.recorded(s.ID)
+		return s.Target != nil && o != nil && o.Pruning != nil
+	})
+}
+
+// recorded is an object as the record has it; nil: it has not.
+func (p *Prepared) recorded(id differ.ID) *RecordedObject { return p.record.find(id) }
+
+// thisPass is what of the plan this pass carries out: all but the deletions that it
+// only marks.
+func (p *Prepared) thisPass() *differ.Plan {
+	return &differ.Plan{Changes: slices.DeleteFunc(slices.Clone(p.Plan.Changes), func(ch differ.Change) bool {
+		return ch.Op == differ.OpDelete && !p.due(ch.ID)
+	})}
+}
+
+// mark marks what may go, when everything else of the target was applied. The
+// deletion itself is for the next pass, which comes soon.
+func (a *applying) mark() {
+	for i := range a.Plan.Changes {
+		ch := &a.Plan.Changes[i]
+		r, known := a.objects[ch.ID]
+		switch {
+		case !known:
+		case a.states[i].Target != nil:
+			r.Pruning = nil
+			a.objects[ch.ID] = r
+		case ch.Op == differ.OpDelete && !a.due(ch.ID):
+			r.UID, r.Intent = uidOf(ch.Live), ""
+			r.Pruning = &Pruning{TargetHash: a.want.Target.Hash, Revision: a.want.Revision, Since: a.now.UTC()}
+			a.objects[ch.ID] = r
+			a.outcome.Again = secondPass
+		}
+	}
+}
+
+// taken names the components of which objects were taken over.
+func (a *applying) taken() {
+	for i := range a.states {
+		if from := a.states[i].MovedFrom; from != "" && a.Plan.Changes[i].Op == differ.OpUpdate && a.objects[a.states[i].ID].Intent == "" {
+			a.outcome.TakenFrom = append(a.outcome.TakenFrom, from)
+		}
+	}
+	slices.Sort(a.outcome.TakenFrom)
+	a.outcome.TakenFrom = slices.Compact(a.outcome.TakenFrom)
+}
+
+// again says when to look again at what waits.
+func (a *applying) again() {
+	waits := slices.ContainsFunc(a.states, func(s differ.State) bool {
+		return s.Waits != "" || s.Unread != "" || s.Contested != ""
+	})
+	if waits {
+		a.outcome.Again = cmp.Or(a.outcome.Again, waitPass)
+	}
+}
+
+// unread says why a kind that is no longer wanted can't be looked for: a part of
+// its group could not be discovered. An aggregated API that is down serves 404s,
+// too.
+func (s *surface) unread(gvk schema.GroupVersionKind) string {
+	for gv, err := range s.failed {
+		if gv.Group == gvk.Group {
+			return fmt.Sprintf("waits until the API group %s can be discovered: %v", gv, err)
+		}
+	}
+	return ""
+}
+
+// remove deletes the record of a component of which nothing is left.
+func (a *applying) remove(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	defer cancel()
+	if err := a.cluster.deleteRecord(ctx, a.record); err != nil {
+		return stale(err)
+	}
+	a.outcome.Removed = true
+	return nil
+}
+
+// Tidy drops from the record of a component that is no longer in git what other
+// components have taken over, and returns how many objects are left. A record
+// without any is deleted. It reads nothing: a record that this process does not
+// know takes nothing over.
+func (c *Cluster) Tidy(ctx context.Context, component string) (int, error) {
+	rec, err := c.readRecord(ctx, component)
+	if err != nil {
+		return 0, err
+	}
+	left := slices.DeleteFunc(slices.Clone(rec.Objects), func(o RecordedObject) bool { return c.takenOver(component, &o) })
+	switch {
+	case len(left) == 0 && rec.version != "":
+		if err := c.deleteRecord(ctx, rec); err != nil {
+			return 0, stale(err)
+		}
+	case len(left) < len(rec.Objects):
+		next := rec.Record
+		next.Objects = left
+		if _, err := c.writeRecord(ctx, rec, next); err != nil {
+			return len(rec.Objects), stale(err)
+		}
+	}
+	return len(left), nil
+}
+
+// takenOver reports whether the record of another component holds the same object
+// as applied.
+func (c *Cluster) takenOver(from string, o *RecordedObject) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, r := range c.records {
+		if name == from || r == nil || o.UID == "" {
+			continue
+		}
+		if has := r.find(o.ID); has != nil && has.UID == o.UID && has.Intent == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// checkTarget refuses a target that can't be meant.
+func (w *Want) checkTarget(rec *record) error {
+	switch {
+	case w.Absent:
+		return nil
+	case rec.Version == w.Version && rec.Tree != w.Tree && w.Version != v1alpha1.VersionHead:
+		return &TagMovedError{Component: w.Component, Version: w.Version, AppliedTree: rec.Tree, TreeInGit: w.Tree}
+	case len(w.Target.Objects) == 0 && len(rec.Objects) > 0:
+		return &EmptyTargetError{Component: w.Component, Version: w.Version, Recorded: len(rec.Objects)}
+	}
+	return nil
+}
