@@ -1,0 +1,135 @@
+package applier_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/registry"
+)
+
+// gone is the wish that nothing of the component is left.
+func (w *world) gone() applier.Want {
+	w.t.Helper()
+	want, err := applier.NewWant(&registry.Fleet{Revision: "abc"}, &registry.Delivery{Component: w.component, Absent: true}, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return want
+}
+
+func (w *world) recorded() bool {
+	w.t.Helper()
+	names, err := w.cluster.Recorded(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return slices.Contains(names, w.component)
+}
+
+// A component that git wants absent goes by the same two passes, its record last.
+func TestAbsent(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.want("v1", configMap("a", "x"), configMap("b", "x"), service))
+	want := w.gone()
+	w.apply(want)
+	if !w.exists("a") || !w.exists("b") {
+		t.Fatal("the first pass deleted something")
+	}
+	w.apply(want)
+	if w.exists("a") || w.exists("b") {
+		t.Error("the second pass did not delete everything")
+	}
+	if !w.recorded() {
+		t.Error("the record went before the objects")
+	}
+	w.collect()
+	w.collectServices()
+	outcome, err := w.cluster.Apply(t.Context(), w.plan(want), applier.ApplyOptions{})
+	if err != nil || !outcome.Removed {
+		t.Errorf("it is not said that it is removed: %+v (%v)", outcome, err)
+	}
+	if w.recorded() {
+		t.Error("the record is left")
+	}
+	w.settled(want)
+	t.Log("and what comes back begins anew")
+	w.apply(w.want("v1", configMap("a", "x")))
+	if !w.exists("a") {
+		t.Error("it can't be installed again")
+	}
+}
+
+func (w *world) collectServices() {
+	w.t.Helper()
+	services := configMaps
+	services.Resource = "services"
+	_, err := w.resource(services).Patch(w.t.Context(), "web", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// What was never there is absent, and nothing is written to say so.
+func TestAbsentFromTheStart(t *testing.T) {
+	w := newWorld(t)
+	w.settled(w.gone())
+	if w.recorded() {
+		t.Error("a record was written")
+	}
+}
+
+// A large component is held until git approves each deletion, a small one with
+// something that holds data in part; its record stays as long.
+func TestAbsentIsHeld(t *testing.T) {
+	w := newWorld(t)
+	var many []string
+	for i := range 11 {
+		many = append(many, configMap(fmt.Sprintf("c%d", i), "x"))
+	}
+	w.apply(w.want("v1", many...))
+	want := w.gone()
+	w.prune(want)
+	p := w.plan(want)
+	if p.Plan.Count(differ.OpDelete) != 0 || !strings.Contains(show(p), "11 of 11 objects would be deleted at once") || !w.exists("c10") {
+		t.Fatalf("want every deletion held:\n%s", show(p))
+	}
+	want.Approved = map[string][]string{}
+	for _, c := range p.Plan.Changes {
+		want.Approved[c.ID.String()] = []string{c.Hash}
+	}
+	w.prune(want)
+	w.collect()
+	w.apply(want)
+	if w.exists("c0") || w.recorded() {
+		t.Error("what git approves was not removed")
+	}
+}
+
+// What another component wants by now is no part of what goes.
+func TestAbsentAfterMove(t *testing.T) {
+	w := newWorld(t)
+	giver, taker := w.as(w.ns+"-giver"), w.as(w.ns+"-taker")
+	giver.apply(giver.want("v1", configMap("goes", "x"), configMap("moves", "x")))
+	takes := taker.want("v1", configMap("moves", "x"))
+	for range 2 {
+		giver.reconnect()
+		giver.apply(among(giver.gone(), takes))
+	}
+	if w.exists("goes") || !w.exists("moves") {
+		t.Error("want one gone and one left for the taker")
+	}
+	taker.apply(among(takes))
+	w.collect()
+	giver.reconnect()
+	giver.apply(among(giver.gone(), takes))
+	if giver.recorded() || !w.exists("moves") || w.owner("moves") != taker.component {
+		t.Error("want the record gone, and the object with the taker")
+	}
+}
