@@ -129,6 +129,9 @@ func TestOldWriterIsFenced(t *testing.T) {
 			if c.first != nil {
 				w.apply(w.want("v1", c.first(w)...))
 			}
+			if name == "Delete" {
+				w.apply(w.want("v2", c.old...)) // the first pass marks it alone
+			}
 			finish := w.held(w.want("v2", c.old...), c.at)
 			w.reconnect()
 			w.apply(w.want("v3", c.next...))

@@ -340,7 +340,7 @@ func TestClientSideHistory(t *testing.T) {
 		if data, _, _ := unstructured.NestedStringMap(w.get(configMaps, name).Object, "data"); len(data) != 1 {
 			t.Errorf("what left git later is there still: %v", data)
 		}
-		w.apply(w.want("v0", configMap("other", "x")))
+		w.prune(w.want("v0", configMap("other", "x")))
 		w.collect()
 	}
 }

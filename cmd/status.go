@@ -296,6 +296,8 @@ func syncStyle(s v1alpha1.Sync) style {
 		return green
 	case v1alpha1.SyncProgressing, v1alpha1.SyncWaiting:
 		return cyan
+	case v1alpha1.SyncAbsent:
+		return plain
 	case v1alpha1.SyncHeld, v1alpha1.SyncPaused, v1alpha1.SyncOrphaned:
 		return yellow
 	case v1alpha1.SyncDenied, v1alpha1.SyncFailed, v1alpha1.SyncBlocked, v1alpha1.SyncUnreachable:

@@ -35,7 +35,7 @@ type DeliveryList struct {
 
 // Sync says how a cluster's objects stand to what git wants.
 //
-// +kubebuilder:validation:Enum=Synced;Progressing;Held;Denied;Failed;Blocked;Waiting;Paused;Unreachable;Orphaned
+// +kubebuilder:validation:Enum=Synced;Progressing;Held;Denied;Failed;Blocked;Waiting;Paused;Unreachable;Orphaned;Absent
 type Sync string
 
 // The values of [Sync].
@@ -50,6 +50,7 @@ const (
 	SyncPaused      Sync = "Paused"      // git says: change nothing
 	SyncUnreachable Sync = "Unreachable" // the cluster's API server does not answer
 	SyncOrphaned    Sync = "Orphaned"    // no longer in git; its objects were left in place
+	SyncAbsent      Sync = "Absent"      // git wants it absent, and nothing of it is left
 )
 
 // Health says whether the component's objects work.

@@ -54,8 +54,12 @@ type agent struct {
 	session  applier.Writer
 	renderer renderer.Renderer
 	metrics  *metrics
-	// publish hears of every status that changed.
+	// publish hears of every status that changed, and retract of what has none any
+	// more.
 	publish func(v1alpha1.DeliveryStatus)
+	retract func(cluster, component string)
+	// shown are the components of which the hub has a Delivery.
+	shown func(cluster string) []string
 
 	queue   workqueue.TypedRateLimitingInterface[string] // of component names
 	refused workqueue.TypedRateLimiter[string]           // of those that the API server refused
@@ -82,7 +86,8 @@ type link struct {
 func newAgent(name string, c *Controller) *agent {
 	a := &agent{
 		name: name, log: c.log.With("cluster", name), now: c.now,
-		schemas: c.schemas, session: c.session, renderer: c.renderer, metrics: c.metrics, publish: c.writer.publish,
+		schemas: c.schemas, session: c.session, renderer: c.renderer, metrics: c.metrics,
+		publish: c.writer.publish, retract: c.writer.retract, shown: c.writer.shown,
 		statuses: map[string]v1alpha1.DeliveryStatus{}, diagnoses: map[string]diagnosis{},
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)),
@@ -206,7 +211,7 @@ func (a *agent) dial(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.link = &link{cluster: cluster, cache: live}
-	for _, name := range recorded {
+	for _, name := range append(recorded, a.shown(a.name)...) {
 		if _, ok := a.statuses[name]; !ok {
 			a.statuses[name] = v1alpha1.DeliveryStatus{Cluster: a.name, Component: name}
 		}
@@ -256,7 +261,15 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	before.Cluster, before.Component = a.name, component
 	status := next(before, result, a.now())
 	a.statuses[component] = status
+	if result.gone {
+		delete(a.statuses, component)
+	}
 	a.mu.Unlock()
+	if result.gone {
+		a.log.Info("nothing is left of it", "component", component)
+		a.retract(a.name, component)
+		return
+	}
 
 	if first := before.Sync == "" && status.Sync == v1alpha1.SyncProgressing; !first &&
 		(before.Sync != status.Sync || before.Health != status.Health) {
@@ -275,6 +288,9 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	}
 	if err != nil && !errors.Is(err, applier.ErrStale) {
 		a.log.Warn("delivery failed", "component", component, "error", result.secrets.Redact(err.Error()))
+	}
+	for _, from := range result.outcome.TakenFrom {
+		a.queue.Add(from) // it has fewer objects by now, or none
 	}
 	a.again(component, result.outcome.Again, err)
 }
@@ -301,10 +317,16 @@ func (a *agent) again(component string, after time.Duration, err error) {
 	}
 }
 
-// dependents looks again at the components that wait for this one.
+// dependents looks again at the components that wait for this one: that depend on
+// it, or that go after it.
 func (a *agent) dependents(component string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if d := a.desired.Delivery(component); d != nil && d.Absent && d.Version != nil {
+		for _, on := range d.Version.Spec.DependsOn {
+			a.queue.Add(on)
+		}
+	}
 	for _, d := range a.desired.Deliveries {
 		if d.Version != nil && slices.Contains(d.Version.Spec.DependsOn, component) {
 			a.queue.Add(d.Component)
@@ -345,7 +367,7 @@ func (a *agent) attempt(ctx context.Context, component string) (attempt, error) 
 	case len(s.cluster.Problems) > 0:
 		return t.stop(v1alpha1.SyncBlocked, problemsMessage(s.cluster.Problems)), nil
 	case s.delivery == nil:
-		return t.stop(v1alpha1.SyncOrphaned, "it is no longer in git; its objects were left in place"), nil
+		return a.orphan(ctx, s, component)
 	}
 	d := s.delivery
 	t.version, t.revision, t.timeout = d.VersionName, s.fleet.Revision, timeoutOf(d)
@@ -356,6 +378,8 @@ func (a *agent) attempt(ctx context.Context, component string) (attempt, error) 
 		return t.stop(silent(s.unreachable), s.unreachable.Error()), nil //nolint:nilerr // the watches find out when to go on
 	case s.link == nil:
 		return t.stop(v1alpha1.SyncProgressing, "connecting"), nil
+	case d.Absent:
+		return a.absent(ctx, s, t)
 	}
 	on, why := a.waitsFor(d)
 	waiting := fmt.Sprintf("waits for %s, which is %s", on, why)
@@ -435,6 +459,7 @@ func (a *agent) prepare(ctx context.Context, s snapshot, t attempt) (*applier.Pr
 	if err != nil {
 		return nil, t.stop(v1alpha1.SyncBlocked, err.Error()), nil
 	}
+	want.Others = a.others(s, d)
 	prepared, err := s.link.cluster.Plan(ctx, want)
 	if err != nil {
 		if errors.As(err, new(*applier.TagMovedError)) || errors.As(err, new(*applier.EmptyTargetError)) {

@@ -35,6 +35,8 @@ type attempt struct {
 	// diagnosis is why the component is not healthy, as the cluster tells in
 	// detail; empty while that is not asked.
 	diagnosis string
+	// gone says that nothing is left of what git does not have.
+	gone bool
 	// timeout is how long the component may take to become healthy.
 	timeout time.Duration
 }
@@ -52,7 +54,7 @@ func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.Del
 	if a.version != "" {
 		s.Version = a.version
 	}
-	if a.applied != "" {
+	if a.applied != "" || a.sync == v1alpha1.SyncAbsent {
 		s.AppliedVersion = a.applied
 	}
 	if a.planned {
@@ -133,7 +135,7 @@ func setConditions(s *v1alpha1.DeliveryStatus, now time.Time) {
 			Type: kind, Status: on, Reason: string(s.Sync), Message: s.Message, LastTransitionTime: metav1.NewTime(now),
 		})
 	}
-	ready := s.Sync == v1alpha1.SyncSynced && s.Health == v1alpha1.HealthHealthy
+	ready := s.Sync == v1alpha1.SyncSynced && s.Health == v1alpha1.HealthHealthy || s.Sync == v1alpha1.SyncAbsent
 	set(v1alpha1.ConditionReady, map[bool]metav1.ConditionStatus{true: metav1.ConditionTrue, false: metav1.ConditionFalse}[ready])
 	for kind, on := range map[string]bool{
 		v1alpha1.ConditionReconciling: !ready && !stalled(s),
@@ -154,7 +156,8 @@ func stalled(s *v1alpha1.DeliveryStatus) bool {
 		return true
 	case v1alpha1.SyncSynced:
 		return s.Health == v1alpha1.HealthDegraded
-	case v1alpha1.SyncProgressing, v1alpha1.SyncFailed, v1alpha1.SyncWaiting, v1alpha1.SyncPaused, v1alpha1.SyncUnreachable:
+	case v1alpha1.SyncProgressing, v1alpha1.SyncFailed, v1alpha1.SyncWaiting, v1alpha1.SyncPaused, v1alpha1.SyncUnreachable,
+		v1alpha1.SyncAbsent:
 	}
 	return false
 }

@@ -179,6 +179,32 @@ func (w *writer) flush() {
 	}
 }
 
+// shown are the components of a cluster that have a Delivery: of some of them git
+// and the cluster may know nothing any more.
+func (w *writer) shown(cluster string) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []string
+	for _, d := range w.written {
+		if d.Labels[v1alpha1.LabelCluster] == cluster && d.Labels[v1alpha1.LabelComponent] != "" {
+			out = append(out, d.Labels[v1alpha1.LabelComponent])
+		}
+	}
+	return out
+}
+
+// retract deletes a Delivery: there is nothing to tell of the component any more.
+func (w *writer) retract(cluster, component string) {
+	name := cluster + "." + component
+	w.mu.Lock()
+	delete(w.wanted, name)
+	known := w.written[name] != nil
+	w.mu.Unlock()
+	if known {
+		w.queue.Add(name)
+	}
+}
+
 // run writes until the context ends, and what is queued by then.
 func (w *writer) run(ctx context.Context) {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
@@ -219,8 +245,12 @@ func (w *writer) work(ctx context.Context) {
 
 func (w *writer) write(ctx context.Context, name string) error {
 	w.mu.Lock()
-	s, d := w.wanted[name], w.written[name]
+	s, wanted := w.wanted[name]
+	d := w.written[name]
 	w.mu.Unlock()
+	if !wanted {
+		return w.remove(ctx, name)
+	}
 	if d == nil {
 		d = &v1alpha1.Delivery{ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: v1alpha1.Namespace,
@@ -251,6 +281,15 @@ func (w *writer) write(ctx context.Context, name string) error {
 	return nil
 }
 
+func (w *writer) remove(ctx context.Context, name string) error {
+	d := &v1alpha1.Delivery{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: v1alpha1.Namespace}}
+	if err := w.client.Delete(ctx, d); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("delete Delivery %s: %w", name, err)
+	}
+	w.forget(name)
+	return nil
+}
+
 func (w *writer) forget(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -270,7 +309,8 @@ func (w *writer) announce(d *v1alpha1.Delivery, before v1alpha1.DeliveryStatus) 
 	switch s.Sync {
 	case v1alpha1.SyncHeld, v1alpha1.SyncDenied, v1alpha1.SyncFailed, v1alpha1.SyncBlocked, v1alpha1.SyncUnreachable:
 		kind = corev1.EventTypeWarning
-	case v1alpha1.SyncSynced, v1alpha1.SyncProgressing, v1alpha1.SyncWaiting, v1alpha1.SyncPaused, v1alpha1.SyncOrphaned:
+	case v1alpha1.SyncSynced, v1alpha1.SyncProgressing, v1alpha1.SyncWaiting, v1alpha1.SyncPaused, v1alpha1.SyncOrphaned,
+		v1alpha1.SyncAbsent:
 	}
 	text := s.Component + " " + s.Version
 	if s.Message != "" {

@@ -1,0 +1,65 @@
+package delivery
+
+import (
+	"context"
+	"slices"
+
+	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// others tells what all other components of the cluster want. Renders are cached,
+// and nobody asks before something is to be deleted or taken over.
+func (a *agent) others(s snapshot, d *registry.Delivery) func(context.Context) (*applier.Claims, error) {
+	return func(ctx context.Context) (*applier.Claims, error) {
+		capabilities, err := s.link.cluster.Capabilities(ctx)
+		if err != nil {
+			return nil, err
+		}
+		claims := applier.NewClaims()
+		defined, err := a.claim(ctx, s.cluster, d, capabilities, claims)
+		if err != nil {
+			return nil, err
+		}
+		// What a component wants may depend on kinds that another one brings. As
+		// long as they are not there, it is taken to want both.
+		later := capabilities.Including(defined...)
+		if slices.Equal(later.APIVersions, capabilities.APIVersions) {
+			return claims, nil
+		}
+		_, err = a.claim(ctx, s.cluster, d, later, claims)
+		return claims, err
+	}
+}
+
+// claim adds what all but one delivery want of a cluster with the given
+// capabilities, and returns the targets that define kinds. The error is that of
+// ctx: what can't be rendered is unknown.
+func (a *agent) claim(ctx context.Context, cluster *registry.Cluster, but *registry.Delivery, c renderer.Capabilities, claims *applier.Claims) ([]*renderer.Target, error) {
+	var defined []*renderer.Target
+	for _, d := range cluster.Deliveries {
+		switch {
+		case d.Component == but.Component, d.Absent && len(d.Problems) == 0:
+			continue
+		case len(d.Problems) > 0:
+			claims.AddUnknown(d.Component, problemsMessage(d.Problems))
+			continue
+		}
+		target, err := a.renderer.Render(ctx, renderer.Request{
+			Version: d.Version, Values: d.Values, ImageMirrors: cluster.Spec.ImageMirrors, Capabilities: c,
+		})
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err() //nolint:wrapcheck // nobody reads it
+		case err != nil:
+			claims.AddUnknown(d.Component, err.Error())
+			continue
+		}
+		claims.Add(d.Component, target)
+		if slices.ContainsFunc(target.Objects, func(o *renderer.Object) bool { return o.Content["kind"] == "CustomResourceDefinition" }) {
+			defined = append(defined, target)
+		}
+	}
+	return defined, nil
+}
