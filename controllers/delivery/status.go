@@ -54,8 +54,11 @@ func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.Del
 	if a.version != "" {
 		s.Version = a.version
 	}
-	if a.applied != "" || a.sync == v1alpha1.SyncAbsent {
+	if a.applied != "" {
 		s.AppliedVersion = a.applied
+	}
+	if a.sync == v1alpha1.SyncAbsent {
+		s.AppliedVersion = ""
 	}
 	if a.planned {
 		s.Held = held(a.plan)
