@@ -17,7 +17,9 @@ import (
 // gone is the wish that nothing of the component is left.
 func (w *world) gone() applier.Want {
 	w.t.Helper()
-	want, err := applier.NewWant(&registry.Fleet{Revision: "abc"}, &registry.Delivery{Component: w.component, Absent: true}, nil)
+	want, err := applier.NewWant(&registry.Fleet{Revision: "abc"}, &registry.Delivery{
+		Component: w.component, Absent: true, Version: &registry.Version{Component: w.component, Name: "v1"},
+	}, nil)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -39,11 +41,11 @@ func TestAbsent(t *testing.T) {
 	w.apply(w.want("v1", configMap("a", "x"), configMap("b", "x"), service))
 	want := w.gone()
 	w.apply(want)
-	if !w.exists("a") || !w.exists("b") {
+	if !w.there("a") || !w.there("b") {
 		t.Fatal("the first pass deleted something")
 	}
 	w.apply(want)
-	if w.exists("a") || w.exists("b") {
+	if w.there("a") || w.there("b") {
 		t.Error("the second pass did not delete everything")
 	}
 	if !w.recorded() {
@@ -61,7 +63,7 @@ func TestAbsent(t *testing.T) {
 	w.settled(want)
 	t.Log("and what comes back begins anew")
 	w.apply(w.want("v1", configMap("a", "x")))
-	if !w.exists("a") {
+	if !w.there("a") {
 		t.Error("it can't be installed again")
 	}
 }
@@ -97,7 +99,7 @@ func TestAbsentIsHeld(t *testing.T) {
 	want := w.gone()
 	w.prune(want)
 	p := w.plan(want)
-	if p.Plan.Count(differ.OpDelete) != 0 || !strings.Contains(show(p), "11 of 11 objects would be deleted at once") || !w.exists("c10") {
+	if p.Plan.Count(differ.OpDelete) != 0 || !strings.Contains(show(p), "11 of 11 objects would be deleted at once") || !w.there("c10") {
 		t.Fatalf("want every deletion held:\n%s", show(p))
 	}
 	want.Approved = map[string][]string{}
@@ -107,7 +109,7 @@ func TestAbsentIsHeld(t *testing.T) {
 	w.prune(want)
 	w.collect()
 	w.apply(want)
-	if w.exists("c0") || w.recorded() {
+	if w.there("c0") || w.recorded() {
 		t.Error("what git approves was not removed")
 	}
 }
@@ -122,14 +124,14 @@ func TestAbsentAfterMove(t *testing.T) {
 		giver.reconnect()
 		giver.apply(among(giver.gone(), takes))
 	}
-	if w.exists("goes") || !w.exists("moves") {
+	if w.there("goes") || !w.there("moves") {
 		t.Error("want one gone and one left for the taker")
 	}
 	taker.apply(among(takes))
 	w.collect()
 	giver.reconnect()
 	giver.apply(among(giver.gone(), takes))
-	if giver.recorded() || !w.exists("moves") || w.owner("moves") != taker.component {
+	if giver.recorded() || !w.there("moves") || w.owner("moves") != taker.component {
 		t.Error("want the record gone, and the object with the taker")
 	}
 }

@@ -112,7 +112,7 @@ func TestMoveOfMany(t *testing.T) {
 	giver.reconnect()
 	giver.apply(among(gives, takes))
 	giver.settled(among(gives, takes))
-	if !w.exists("m-a") || w.owner("m-o") != taker.component {
+	if !w.there("m-a") || w.owner("m-o") != taker.component {
 		t.Error("the objects did not move")
 	}
 }
@@ -160,11 +160,11 @@ func TestUnknownComponent(t *testing.T) {
 	if p := taker.apply(among(takes, applier.Want{Component: giver.component})); p.Plan.Changes[0].State != differ.StateHeld {
 		t.Errorf("what may still be wanted was taken over:\n%s", show(p))
 	}
-	if !w.exists("goes") || w.owner("moves") != giver.component {
+	if !w.there("goes") || w.owner("moves") != giver.component {
 		t.Error("something was deleted or taken over")
 	}
 	giver.prune(among(gives, takes))
-	if w.exists("goes") || !w.exists("moves") {
+	if w.there("goes") || !w.there("moves") {
 		t.Error("when all is known, what nobody wants goes, and what somebody wants stays")
 	}
 }
@@ -181,7 +181,7 @@ func TestClaimsFail(t *testing.T) {
 			t.Errorf("error is %v, want %v", err, broken)
 		}
 	}
-	if !w.exists("b") {
+	if !w.there("b") {
 		t.Error("it was deleted")
 	}
 }

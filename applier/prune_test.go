@@ -32,7 +32,7 @@ func TestPrune(t *testing.T) {
 	if p.Plan.Count(differ.OpDelete) != 1 || outcome.Deleted != 0 || outcome.Again == 0 {
 		t.Errorf("want a deletion that is only planned, and another look; %+v:\n%s", outcome, show(p))
 	}
-	if !w.exists("b") {
+	if !w.there("b") {
 		t.Fatal("the first pass deleted it")
 	}
 	outcome, err = w.cluster.Apply(t.Context(), w.plan(want), applier.ApplyOptions{})
@@ -77,7 +77,7 @@ func TestPruneNeedsTheSameTargetTwice(t *testing.T) {
 	w.apply(w.want("v1", a, b))
 	w.apply(w.want("v2", a))
 	w.apply(w.want("v3", configMap("a", "y")))
-	if !w.exists("b") {
+	if !w.there("b") {
 		t.Fatal("it was deleted at the first pass of another target")
 	}
 	w.apply(w.want("v1", a, b))
@@ -88,11 +88,11 @@ func TestPruneNeedsTheSameTargetTwice(t *testing.T) {
 		}
 	}
 	w.apply(w.want("v2", a))
-	if !w.exists("b") {
+	if !w.there("b") {
 		t.Error("a mark of before the object was wanted again counted")
 	}
 	w.apply(w.want("v2", a))
-	if w.exists("b") {
+	if w.there("b") {
 		t.Error("it was not deleted")
 	}
 }
@@ -109,7 +109,7 @@ func TestPruneNotAfterAFailure(t *testing.T) {
 		}
 		w.reconnect()
 	}
-	if !w.exists("b") || w.inventory()[1].Pruning != nil {
+	if !w.there("b") || w.inventory()[1].Pruning != nil {
 		t.Error("an object was marked or deleted although its target was not applied")
 	}
 }
@@ -120,11 +120,11 @@ func TestPruneAfterRename(t *testing.T) {
 	w.apply(w.want("v1", configMap("old", "x")))
 	want := w.want("v2", configMap("new", "x"))
 	w.apply(want)
-	if !w.exists("old") || !w.exists("new") {
+	if !w.there("old") || !w.there("new") {
 		t.Error("after the first pass both should be there")
 	}
 	w.apply(want)
-	if w.exists("old") || !w.exists("new") {
+	if w.there("old") || !w.there("new") {
 		t.Error("after the second pass the new one alone should be there")
 	}
 }
@@ -165,7 +165,7 @@ func TestPruneLeavesWhatIsNotOurs(t *testing.T) {
 	want := w.want("v2", configMap("a", "x"))
 	w.prune(want)
 	for _, name := range []string{"unlabelled", "anew", "theirs", "stays"} {
-		if !w.exists(name) {
+		if !w.there(name) {
 			t.Errorf("%s was deleted", name)
 		}
 	}
@@ -187,7 +187,7 @@ func TestDeletionBudget(t *testing.T) {
 	want := w.want("v2", many[0])
 	w.prune(want)
 	p := w.plan(want)
-	if p.Plan.Count(differ.OpDelete) != 0 || !strings.Contains(show(p), "deletion-budget") || !w.exists("c11") {
+	if p.Plan.Count(differ.OpDelete) != 0 || !strings.Contains(show(p), "deletion-budget") || !w.there("c11") {
 		t.Errorf("want every deletion held:\n%s", show(p))
 	}
 	want.Approved = map[string][]string{}
@@ -197,7 +197,7 @@ func TestDeletionBudget(t *testing.T) {
 		}
 	}
 	w.prune(want)
-	if w.exists("c11") || w.exists("c1") || !w.exists("c0") {
+	if w.there("c11") || w.there("c1") || !w.there("c0") {
 		t.Error("what git approves was not deleted, or more")
 	}
 }
@@ -212,7 +212,7 @@ func TestEmptyRenderPrunesNothing(t *testing.T) {
 			t.Errorf("error is %v, want an EmptyTargetError", err)
 		}
 	}
-	if !w.exists("a") {
+	if !w.there("a") {
 		t.Error("it was deleted")
 	}
 }
@@ -238,7 +238,7 @@ func TestPruneForbiddenRead(t *testing.T) {
 			t.Errorf("error is %v, want a refusal", err)
 		}
 	}
-	if !w.exists("a") {
+	if !w.there("a") {
 		t.Error("it was deleted")
 	}
 }

@@ -13,11 +13,7 @@ import (
 // that is absent does not need. The delivery must have no problems. The error says
 // which rule is malformed.
 func NewWant(f *registry.Fleet, d *registry.Delivery, t *renderer.Target) (Want, error) {
-	version := d.Version
-	if version == nil { // absent, and git does not say as which version it goes
-		version = &registry.Version{Component: d.Component}
-	}
-	spec := version.Spec
+	spec := d.Version.Spec
 	rules, err := differ.NewRules(spec.Danger, f.Spec.Danger)
 	if err != nil {
 		return Want{}, fmt.Errorf("component %s %s: %w", d.Component, d.VersionName, err)
@@ -38,7 +34,7 @@ func NewWant(f *registry.Fleet, d *registry.Delivery, t *renderer.Target) (Want,
 		t = &renderer.Target{Hash: absentHash}
 	}
 	return Want{
-		Component: d.Component, Version: version.Name, Tree: version.Tree, Revision: f.Revision, Absent: d.Absent,
+		Component: d.Component, Version: d.Version.Name, Tree: d.Version.Tree, Revision: f.Revision, Absent: d.Absent,
 		Namespace: spec.Namespace, ServiceAccount: spec.ServiceAccount, Target: t, Rules: rules, Health: health, Labels: labels, Adopt: spec.Adopt,
 		Drift: cmp.Or(spec.Drift, f.Spec.Drift), Approved: approved,
 	}, nil

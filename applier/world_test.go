@@ -182,8 +182,8 @@ func (w *world) as(component string) *world {
 	return &other
 }
 
-// exists says whether a ConfigMap is there, and is not being deleted.
-func (w *world) exists(name string) bool {
+// there says whether a ConfigMap is there, and is not being deleted.
+func (w *world) there(name string) bool {
 	w.t.Helper()
 	u, err := w.resource(configMaps).Get(w.t.Context(), name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {

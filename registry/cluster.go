@@ -442,11 +442,12 @@ func (d *Delivery) setAbsent(absent bool, at Position) {
 }
 
 // findVersion sets a delivery's version, or the problem of having none. What is
-// absent needs none.
+// absent has one, too: whose rules hold while it goes.
 func (r *clusterReader) findVersion(ctx context.Context, d *Delivery, own *ownFile) error {
 	place := d.VersionAt
 	if d.VersionName == "" {
 		if d.Absent {
+			r.needsVersion(d)
 			return nil
 		}
 		if own == nil || len(own.problems) > 0 {
@@ -464,6 +465,19 @@ func (r *clusterReader) findVersion(ctx context.Context, d *Delivery, own *ownFi
 	d.Problems = append(d.Problems, problems...)
 	r.report(problems...)
 	return nil
+}
+
+// needsVersion reports a component that is absent, and of which it is not known as
+// what it goes.
+func (r *clusterReader) needsVersion(d *Delivery) {
+	problem := Problem{
+		At:      d.AbsentAt,
+		Message: d.Component + " is absent, and no version of it is named",
+		Hint: "leave its version beside it, version: vX.Y.Z, until it is gone: " +
+			"its danger rules, dependencies, service account and hooks hold while it goes",
+	}
+	r.report(problem)
+	d.Problems = append(d.Problems, problem)
 }
 
 // checkOverrides reports meta-config that sets what the version's images set.

@@ -44,8 +44,7 @@ type Delivery struct {
 	// VersionName as written, and where.
 	VersionName string
 	VersionAt   Position
-	// Version is nil when Problems say why it can't be had, and where the
-	// component is Absent and git does not say as which version it goes.
+	// Version is nil when Problems say why it can't be had.
 	Version *Version
 	// Absent: git wants the component removed from the cluster. AbsentAt is where
 	// it says so.

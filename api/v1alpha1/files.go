@@ -254,10 +254,10 @@ type MetaConfig struct {
 	// be left out when a layer sets it.
 	Version string `json:"version,omitempty"`
 	// Absent removes the component from the cluster: its objects go, by the same
-	// rules as one that left the chart, and its record last. A version may stand
-	// beside it: whose danger rules, dependencies and deletion hooks hold while
-	// it goes. The nearest word counts: a layer's absence ends where a later layer
-	// or the cluster's own file names a version.
+	// rules as one that left the chart, and its record last. The version stays
+	// beside it, here or in a layer: its danger rules, dependencies, service account
+	// and hooks hold while it goes. The nearest word counts: a layer's absence ends
+	// where a later layer or the cluster's own file names a version.
 	Absent bool `json:"absent,omitempty"`
 	// Values are meta-config, merged by Helm's rules.
 	Values map[string]any `json:"values,omitempty"`
