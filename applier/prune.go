@@ -115,6 +115,29 @@ func (a *applying) taken() {
 	a.outcome.TakenFrom = slices.Compact(a.outcome.TakenFrom)
 }
 
+// OnlyDeletions reports whether nothing but deletions is left to do once the plan
+// was carried out: what is wanted is there, or on its way.
+func (p *Prepared) OnlyDeletions() bool {
+	for i := range p.Plan.Changes {
+		ch := &p.Plan.Changes[i]
+		stuck := ch.State == differ.StateHeld || ch.State == differ.StateDenied || ch.Op == differ.OpNone && ch.State == differ.StateChanged
+		if p.states[i].Target != nil && stuck {
+			return false
+		}
+	}
+	return true
+}
+
+// Waits says which deletion waits for another component, and for what; empty: none.
+func (p *Prepared) Waits() string {
+	for i := range p.states {
+		if why := p.states[i].Waits; why != "" && p.Plan.Changes[i].Op == differ.OpNone {
+			return p.states[i].ID.String() + ": " + why
+		}
+	}
+	return ""
+}
+
 // again says when to look again at what waits.
 func (a *applying) again() {
 	waits := slices.ContainsFunc(a.states, func(s differ.State) bool {

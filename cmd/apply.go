@@ -27,6 +27,8 @@ const (
 	replanPause = 200 * time.Millisecond
 	// The pause between two looks at the health grows from the first to the last.
 	firstLook, lastLook = 250 * time.Millisecond, 2 * time.Second
+	// secondPass is the pause before what was marked is deleted.
+	secondPass = 10 * time.Millisecond
 	// defaultTimeout is that of component.yaml.
 	defaultTimeout = 5 * time.Minute
 )
@@ -88,13 +90,14 @@ const (
 	applyDone      applyState = iota + 1 // as git says, and healthy if that was waited for
 	applyHeld                            // a danger rule holds or denies a change
 	applyPaused                          // git says: change nothing
-	applyWaiting                         // a dependency is not done
+	applyWaiting                         // a dependency is not done, or another component has to take something over
+	applyGives                           // done, but for what another component has to take over
 	applyUnhealthy                       // applied, but not healthy in time
 	applyFailed
 )
 
 func (s applyState) String() string {
-	names := [...]string{"", "synced", "held", "paused", "waiting", "not healthy", "failed"}
+	names := [...]string{"", "synced", "held", "paused", "waiting", "waiting", "not healthy", "failed"}
 	if int(s) >= len(names) {
 		return fmt.Sprintf("applyState(%d)", uint8(s))
 	}
@@ -105,7 +108,7 @@ func (s applyState) style() style {
 	switch s {
 	case applyDone:
 		return green
-	case applyHeld, applyPaused, applyWaiting:
+	case applyHeld, applyPaused, applyWaiting, applyGives:
 		return yellow
 	case applyUnhealthy, applyFailed:
 	}
@@ -120,6 +123,8 @@ type applyRun struct {
 	steps   *stepPrinter
 	results map[string]applyResult
 	failed  []error
+	// last: no component comes after this one.
+	last bool
 }
 
 func (r *applyRun) run(ctx context.Context, cluster string, components []string) error {
@@ -132,7 +137,7 @@ func (r *applyRun) run(ctx context.Context, cluster string, components []string)
 	if err != nil {
 		return err
 	}
-	deliveries = dependenciesFirst(r.cluster, deliveries)
+	deliveries = inOrder(r.cluster, deliveries)
 	plans, err := r.planAll(ctx, deliveries)
 	if err != nil {
 		return err
@@ -144,15 +149,45 @@ func (r *applyRun) run(ctx context.Context, cluster string, components []string)
 	if err := r.confirm(ctx, plans); err != nil {
 		return err
 	}
+	// What waits for a component that comes later has its turn again at the end.
+	var later []planned
 	for i := range plans {
 		result := r.component(ctx, plans[i])
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		r.results[plans[i].Component] = result
+		if r.results[plans[i].Component] = result; result.state == applyGives {
+			later = append(later, plans[i])
+			continue
+		}
 		r.report(&plans[i], result)
 	}
+	r.last = true
+	for i := range later {
+		r.results[later[i].Component] = r.component(ctx, r.plan(ctx, later[i].Delivery))
+		r.report(&later[i], r.results[later[i].Component])
+	}
+	if len(components) == 0 {
+		if err := r.tidy(ctx); err != nil {
+			return err
+		}
+	}
 	return r.outcome(plans)
+}
+
+// tidy drops from the records of components that left git what others have taken
+// over.
+func (r *applyRun) tidy(ctx context.Context) error {
+	orphans, err := r.orphans(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range orphans {
+		if _, err := r.live.Tidy(ctx, name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // confirm shows what is about to happen and asks whether it may.
@@ -256,9 +291,12 @@ func (r *applyRun) fail(err error) applyResult {
 // dependencies says whether all that a delivery depends on is as git says and
 // healthy.
 func (r *applyRun) dependencies(ctx context.Context, d *registry.Delivery) (applyResult, bool) {
+	if d.Absent {
+		return r.dependents(ctx, d)
+	}
 	for _, name := range d.Version.Spec.DependsOn {
 		if result, ok := r.results[name]; ok {
-			if result.state != applyDone {
+			if result.state != applyDone && result.state != applyGives {
 				return applyResult{state: applyWaiting, message: name + " is " + result.state.String()}, false
 			}
 			continue
@@ -275,6 +313,24 @@ func (r *applyRun) dependencies(ctx context.Context, d *registry.Delivery) (appl
 		}
 		if health, why := p.health(); health != v1alpha1.HealthHealthy {
 			return applyResult{state: applyWaiting, message: fmt.Sprintf("it depends on %s, which is %s: %s", name, strings.ToLower(string(health)), why)}, false
+		}
+	}
+	return applyResult{}, true
+}
+
+// dependents says whether all that depends on a delivery that is to go is gone.
+func (r *applyRun) dependents(ctx context.Context, d *registry.Delivery) (applyResult, bool) {
+	for _, o := range r.cluster.Deliveries {
+		if o.Version == nil || !slices.Contains(o.Version.Spec.DependsOn, d.Component) {
+			continue
+		}
+		if result, ok := r.results[o.Component]; ok && result.state == applyDone && !r.options.noWait {
+			continue
+		}
+		if p := r.plan(ctx, o); p.err != nil {
+			return r.fail(p.err), false
+		} else if !p.Settled() {
+			return applyResult{state: applyWaiting, message: o.Component + " depends on it, and is not gone yet"}, false
 		}
 	}
 	return applyResult{}, true
@@ -338,26 +394,40 @@ func sleep(ctx context.Context, d time.Duration) error {
 // settle waits until what was applied is there and healthy.
 func (r *applyRun) settle(ctx context.Context, p planned) applyResult {
 	if held := stopped(p.Plan); len(held) > 0 {
+		if result := r.finish(ctx, p); result.state != applyDone {
+			return result
+		}
 		return applyResult{state: applyHeld, message: p.Plan.Summary()}
 	}
 	if !r.options.wait {
-		return applyResult{state: applyDone}
+		return r.finish(ctx, p)
 	}
 	progress := newProgress(r.app)
 	defer progress.clear()
 	timeout := r.timeout(p.Delivery)
 	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()
+	var err error
 	for pause := firstLook; ; pause = min(2*pause, lastLook) {
 		if p = r.plan(ctx, p.Delivery); p.err != nil {
 			return r.fail(p.err)
+		}
+		if leaves(p) {
+			if p, err = r.apply(ctx, p); err != nil {
+				return r.fail(err)
+			}
+			pause = secondPass
 		}
 		health, why := p.health()
 		switch {
 		case len(stopped(p.Plan)) > 0:
 			return applyResult{state: applyHeld, message: p.Plan.Summary()}
-		case p.Plan.Differs():
-			why = p.Plan.Summary()
+		case p.Waits() != "" && r.last:
+			return applyResult{state: applyWaiting, message: p.Waits()}
+		case p.Waits() != "" && p.OnlyDeletions() && health == v1alpha1.HealthHealthy:
+			return applyResult{state: applyGives}
+		case p.Plan.Differs(), p.Absent && !p.Settled():
+			why = unfinished(p.Plan)
 		case health == v1alpha1.HealthHealthy:
 			return applyResult{state: applyDone}
 		case health == v1alpha1.HealthDegraded:
@@ -376,6 +446,40 @@ func (r *applyRun) settle(ctx context.Context, p planned) applyResult {
 			return r.fail(ctx.Err())
 		}
 	}
+}
+
+// leaves says whether a plan has deletions to carry out, or to record.
+func leaves(p planned) bool {
+	return p.Absent && !p.Settled() && len(p.Plan.Changes) == 0 || slices.ContainsFunc(p.Plan.Changes, func(c differ.Change) bool {
+		return c.Op == differ.OpDelete || c.Op == differ.OpForget
+	})
+}
+
+// unfinished says what of a plan is not done.
+func unfinished(p differ.Plan) string {
+	for i := range p.Changes {
+		if c := &p.Changes[i]; c.Op == differ.OpNone && c.State == differ.StateChanged {
+			return c.ID.String() + ": " + c.Because
+		}
+	}
+	if !p.Differs() {
+		return "its record"
+	}
+	return p.Summary()
+}
+
+// finish does the second pass of deletions where nobody waits for their end.
+func (r *applyRun) finish(ctx context.Context, p planned) applyResult {
+	if p.Plan.Count(differ.OpDelete) == 0 {
+		return applyResult{state: applyDone}
+	}
+	if p = r.plan(ctx, p.Delivery); p.err != nil {
+		return r.fail(p.err)
+	}
+	if _, err := r.apply(ctx, p); err != nil {
+		return r.fail(err)
+	}
+	return applyResult{state: applyDone}
 }
 
 // report prints how a component ended.

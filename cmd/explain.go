@@ -101,11 +101,13 @@ func (a *app) completePaths(cmd *cobra.Command, args []string) ([]cobra.Completi
 
 // explanation is the JSON form of explain's answer.
 type explanation struct {
-	Cluster   string               `json:"cluster"`
-	Component string               `json:"component"`
-	Version   explainedVersion     `json:"version"`
-	Images    []explainedImage     `json:"images,omitempty"`
-	Values    []registry.Explained `json:"values"`
+	Cluster   string           `json:"cluster"`
+	Component string           `json:"component"`
+	Version   explainedVersion `json:"version"`
+	// Absent is where git says that the component is to be removed.
+	Absent *registry.Position   `json:"absent,omitempty"`
+	Images []explainedImage     `json:"images,omitempty"`
+	Values []registry.Explained `json:"values"`
 	// Problems that block the delivery.
 	Problems registry.Problems `json:"problems,omitempty"`
 }
@@ -130,6 +132,9 @@ func explain(f *registry.Fleet, d *registry.Delivery, path string) (*explanation
 	e := &explanation{
 		Cluster: d.Cluster, Component: d.Component, Problems: d.Problems,
 		Version: explainedVersion{Name: d.VersionName, At: d.VersionAt, Commit: cmp.Or(d.Version.Commit, f.Revision), Tree: d.Version.Tree},
+	}
+	if d.Absent {
+		e.Absent = &d.AbsentAt
 	}
 	keys, err := registry.ParsePath(path)
 	if err != nil {
@@ -224,6 +229,9 @@ func (e *explanation) tables(place func(registry.Position) string) []*table {
 	from := column{title: "FROM", least: 24, tail: true}
 	head := &table{columns: []column{{title: "WHAT"}, {title: "IS", least: 16}, from}}
 	head.rows = append(head.rows, line("version", e.Version.Name, e.Version.At, [3]style{}))
+	if e.Absent != nil {
+		head.rows = append(head.rows, line("absent", "true", *e.Absent, [3]style{}))
+	}
 	for _, i := range e.Images {
 		head.rows = append(head.rows, line(oneLine("image "+i.Name), i.Ref, i.At, [3]style{}))
 	}

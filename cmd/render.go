@@ -100,6 +100,10 @@ func (a *app) render(ctx context.Context, o renderOptions, cluster string, compo
 		failed   []error
 	)
 	for _, d := range deliveries {
+		if d.Absent {
+			a.warn("%s is absent on %s: nothing of it is wanted there", d.Component, cluster)
+			continue
+		}
 		target, err := t.render(ctx, d)
 		if err != nil {
 			failed = append(failed, err)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
@@ -94,6 +95,9 @@ func (p *planned) title() string {
 		version = p.Applied + " → " + version
 	}
 	title := p.Component + " " + version
+	if p.Absent {
+		title += " (absent)"
+	}
 	if p.Paused {
 		title += " (paused)"
 	}
@@ -113,11 +117,41 @@ func stopped(p differ.Plan) []differ.Change {
 
 // plan says what applying a delivery would change.
 func (s *session) plan(ctx context.Context, d *registry.Delivery) planned {
-	target, err := s.targets.render(ctx, d)
+	target, err := s.target(ctx, d)
 	if err != nil {
 		return planned{Delivery: d, err: err}
 	}
 	return s.compare(ctx, d, target)
+}
+
+// target renders a delivery; nil where nothing of it is wanted.
+func (s *session) target(ctx context.Context, d *registry.Delivery) (*renderer.Target, error) {
+	if d.Absent {
+		return nil, checkDelivery(d)
+	}
+	return s.targets.render(ctx, d)
+}
+
+// others tells what all other components of the cluster want.
+func (s *session) others(but *registry.Delivery) func(context.Context) (*applier.Claims, error) {
+	return func(ctx context.Context) (*applier.Claims, error) {
+		claims := applier.NewClaims()
+		for _, d := range s.cluster.Deliveries {
+			if d == but {
+				continue
+			}
+			target, err := s.target(ctx, d)
+			switch {
+			case ctx.Err() != nil:
+				return nil, ctx.Err()
+			case err != nil:
+				claims.AddUnknown(d.Component, err.Error())
+			case target != nil:
+				claims.Add(d.Component, target)
+			}
+		}
+		return claims, nil
+	}
 }
 
 func (s *session) compare(ctx context.Context, d *registry.Delivery, target *renderer.Target) planned {
@@ -125,6 +159,7 @@ func (s *session) compare(ctx context.Context, d *registry.Delivery, target *ren
 	if err != nil {
 		return planned{Delivery: d, err: err}
 	}
+	want.Others = s.others(d)
 	p, err := s.live.Plan(ctx, want)
 	return planned{Delivery: d, Prepared: p, err: err}
 }
@@ -137,7 +172,7 @@ func (s *session) planAll(ctx context.Context, deliveries []*registry.Delivery) 
 	var g errgroup.Group
 	g.SetLimit(parallel)
 	for i, d := range deliveries {
-		target, err := s.targets.render(ctx, d)
+		target, err := s.target(ctx, d)
 		if err != nil {
 			out[i] = planned{Delivery: d, err: err}
 			continue
@@ -168,6 +203,21 @@ func (s *session) orphans(ctx context.Context) ([]string, error) {
 		return nil, err
 	}
 	return without(names, componentNames(s.cluster)), nil
+}
+
+// inOrder orders deliveries for an apply: those that are wanted after what they
+// depend on, then those that go before what they depend on.
+func inOrder(c *registry.Cluster, deliveries []*registry.Delivery) []*registry.Delivery {
+	var stay, leave []*registry.Delivery
+	for _, d := range dependenciesFirst(c, deliveries) {
+		if d.Absent {
+			leave = append(leave, d)
+		} else {
+			stay = append(stay, d)
+		}
+	}
+	slices.Reverse(leave)
+	return append(stay, leave...)
 }
 
 // dependenciesFirst orders deliveries so that none stands before one that it

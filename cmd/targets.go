@@ -46,7 +46,9 @@ type targets struct {
 	renderer renderer.Renderer
 	cluster  *registry.Cluster
 	caps     *extensions
-	done     map[*registry.Delivery]*targetResult
+
+	mu   sync.Mutex
+	done map[*registry.Delivery]*targetResult
 }
 
 // extensions are what clusters can do once custom resource definitions are in
@@ -116,6 +118,8 @@ func newTargetsWith(r renderer.Renderer, c *registry.Cluster, caps *extensions) 
 // render returns the target of a delivery. The kinds that its dependencies
 // define are taken for served: they are there before it is applied.
 func (t *targets) render(ctx context.Context, d *registry.Delivery) (*renderer.Target, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	r := t.result(ctx, d)
 	return r.target, r.err
 }

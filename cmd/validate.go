@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
@@ -182,6 +183,7 @@ func (v *validation) run(ctx context.Context) error {
 func (v *validation) cluster(ctx context.Context, c *registry.Cluster, neighbour int) error {
 	t := newTargetsWith(v.cache, c, v.caps)
 	first := neighbour * len(c.Deliveries) / v.workers
+	wanted := wishes{}
 	for i := range c.Deliveries {
 		d := c.Deliveries[(first+i)%len(c.Deliveries)]
 		if checkDelivery(d) != nil {
@@ -189,6 +191,9 @@ func (v *validation) cluster(ctx context.Context, c *registry.Cluster, neighbour
 		}
 		v.danger(d)
 		v.health(d)
+		if d.Absent {
+			continue
+		}
 		target, err := t.render(ctx, d)
 		var (
 			failed     *renderer.Error
@@ -197,6 +202,7 @@ func (v *validation) cluster(ctx context.Context, c *registry.Cluster, neighbour
 		switch {
 		case err == nil:
 			v.warn(target.WarningsFor(d.Values))
+			wanted.add(d.Component, target)
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.As(err, &dependency):
@@ -208,7 +214,44 @@ func (v *validation) cluster(ctx context.Context, c *registry.Cluster, neighbour
 			return fmt.Errorf("render %s for %s: %w", d.Component, c.Name, err)
 		}
 	}
+	for _, p := range wanted.conflicts() {
+		v.add(p, c.Name)
+	}
 	return nil
+}
+
+// wishes are the components that want an object of a cluster, and where.
+type wishes map[differ.ID][]wish
+
+type wish struct {
+	component string
+	at        registry.Position
+}
+
+func (w wishes) add(component string, t *renderer.Target) {
+	for _, o := range t.Objects {
+		u := unstructured.Unstructured{Object: o.Content}
+		id := differ.ID{Group: u.GroupVersionKind().Group, Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName()}
+		w[id] = append(w[id], wish{component, o.Source})
+	}
+}
+
+// conflicts are the objects that several components want: one of them would wait
+// for ever.
+func (w wishes) conflicts() registry.Problems {
+	var out registry.Problems
+	for id, all := range w {
+		if len(all) < 2 {
+			continue
+		}
+		slices.SortFunc(all, func(x, y wish) int { return cmp.Compare(x.component, y.component) })
+		out = append(out, registry.Problem{
+			At:      all[1].at,
+			Message: fmt.Sprintf("%s: components %s and %s both want it, the first at %s", id, all[0].component, all[1].component, all[0].at),
+			Hint:    "leave it out of one of them",
+		})
+	}
+	return out
 }
 
 // tell says how far it is, where somebody looks on.

@@ -75,6 +75,9 @@ type agent struct {
 	statuses map[string]v1alpha1.DeliveryStatus
 	// diagnoses of components that are not healthy.
 	diagnoses map[string]diagnosis
+	// pruning are the components that have all that is wanted, and only deletions
+	// left to do. Nobody waits for those: they may wait for others.
+	pruning map[string]bool
 }
 
 // link is a connection to the cluster.
@@ -88,7 +91,7 @@ func newAgent(name string, c *Controller) *agent {
 		name: name, log: c.log.With("cluster", name), now: c.now,
 		schemas: c.schemas, session: c.session, renderer: c.renderer, metrics: c.metrics,
 		publish: c.writer.publish, retract: c.writer.retract, shown: c.writer.shown,
-		statuses: map[string]v1alpha1.DeliveryStatus{}, diagnoses: map[string]diagnosis{},
+		statuses: map[string]v1alpha1.DeliveryStatus{}, diagnoses: map[string]diagnosis{}, pruning: map[string]bool{},
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)),
 		refused: workqueue.NewTypedItemExponentialFailureRateLimiter[string](refusedFirst, refusedLast),
@@ -261,6 +264,8 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	before.Cluster, before.Component = a.name, component
 	status := next(before, result, a.now())
 	a.statuses[component] = status
+	pruning := result.pruning && !a.pruning[component]
+	a.pruning[component] = result.pruning
 	if result.gone {
 		delete(a.statuses, component)
 	}
@@ -275,6 +280,8 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 		(before.Sync != status.Sync || before.Health != status.Health) {
 		a.log.Info("delivery", "component", component, "version", status.Version,
 			"sync", status.Sync, "health", status.Health, "message", status.Message)
+		a.dependents(component)
+	} else if pruning {
 		a.dependents(component)
 	}
 	if o := result.outcome; o.Created+o.Updated+o.Deleted > 0 {
@@ -494,6 +501,7 @@ func (a *agent) apply(ctx context.Context, s snapshot, p *applier.Prepared, t at
 		return t.stop(a.failed(), err.Error()), err
 	}
 	t.sync, t.message = syncOf(t.plan)
+	t.pruning = t.sync == v1alpha1.SyncProgressing && p.OnlyDeletions()
 	if t.sync == v1alpha1.SyncSynced {
 		t.applied = t.version
 	}
@@ -541,7 +549,7 @@ func (a *agent) waitsFor(d *registry.Delivery) (string, string) {
 		switch {
 		case on == nil:
 			return name, "not on this cluster"
-		case s.Sync != v1alpha1.SyncSynced || s.Version != on.VersionName:
+		case s.Sync != v1alpha1.SyncSynced && !a.pruning[name], s.Version != on.VersionName:
 			return name, string(cmp.Or(s.Sync, v1alpha1.SyncProgressing))
 		case s.Health != v1alpha1.HealthHealthy:
 			return name, string(s.Health)

@@ -35,6 +35,8 @@ type attempt struct {
 	// diagnosis is why the component is not healthy, as the cluster tells in
 	// detail; empty while that is not asked.
 	diagnosis string
+	// pruning says that only deletions are left to do.
+	pruning bool
 	// gone says that nothing is left of what git does not have.
 	gone bool
 	// timeout is how long the component may take to become healthy.
