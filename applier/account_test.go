@@ -131,17 +131,20 @@ func TestAccount(t *testing.T) {
 	w.refused(w.asAccount(w.want("v3", accountMap, other, secret)), []string{"patch", "create"}, "secrets", "may not patch or create secrets")
 
 	t.Log("what it may not delete stays, and stays in the record")
+	w.apply(w.asAccount(w.want("v4", accountMap))) // marks it
 	w.refused(w.asAccount(w.want("v4", accountMap)), []string{"delete"}, "configmaps", "may not delete configmaps")
 	w.present("other")
 
 	t.Log("nor does a record of what Keelson itself applied let the account's component delete it")
 	w.apply(w.want("v5", accountMap, other, secret))
+	w.apply(w.asAccount(w.want("v6", accountMap, other)))
 	w.refused(w.asAccount(w.want("v6", accountMap, other)), []string{"delete"}, "secrets", "may not delete secrets")
 	w.present("other")
 
 	t.Log("a right of the account, not Keelson's, deletes")
 	w.allow("deletes", w.deployer(), configMapRule("patch", "create", "delete"),
 		rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"patch", "create", "delete"}})
+	w.apply(w.asAccount(w.want("v7", accountMap)))
 	p := w.plan(w.asAccount(w.want("v7", accountMap)))
 	if _, err := w.cluster.Apply(t.Context(), p, applier.ApplyOptions{Now: time.Unix(1, 0)}); err != nil {
 		t.Fatal(err)
