@@ -28,7 +28,9 @@ type scenario struct {
 
 // allScenarios is the table; a scenario is a line here and a file.
 func allScenarios() []scenario {
-	return []scenario{}
+	return []scenario{
+		{name: "kill", why: "a process that is killed at any step loses and doubles nothing", run: runKill},
+	}
 }
 
 // result is what happened in a scenario. An error beside it says that it

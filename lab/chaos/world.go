@@ -126,11 +126,17 @@ func (w *world) direct() (string, error) {
 	return path, nil
 }
 
-// kubeconfig writes one, such as a proxy's, and returns its path. Its context
-// must be called target.
+// kubeconfig writes one, such as a proxy's, with its context called target, and
+// returns its path.
 func (w *world) kubeconfig(name string, content []byte) (string, error) {
+	config, err := clientcmd.Load(content)
+	if err != nil {
+		return "", fmt.Errorf("read kubeconfig: %w", err)
+	}
+	config.Contexts[target] = config.Contexts[config.CurrentContext]
+	config.CurrentContext = target
 	path := w.path(name + ".kubeconfig.yaml")
-	if err := os.WriteFile(path, content, 0o600); err != nil {
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
 		return "", fmt.Errorf("write kubeconfig: %w", err)
 	}
 	return path, nil

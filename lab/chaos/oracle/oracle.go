@@ -17,6 +17,7 @@ package oracle
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/keelson-io/keelson/lab/audit"
@@ -136,6 +137,7 @@ func (j *judge) change(e audit.Event) {
 		}
 	case g.version == neverExists:
 		// It can only create.
+	case fence(e):
 	case g.version == "" || g.uid == "" && !g.patch:
 		j.violate(UnguardedUpdate, e, fmt.Sprintf("uid %q, resourceVersion %q", g.uid, g.version))
 	}
@@ -158,7 +160,7 @@ func (j *judge) delete(e audit.Event) {
 		return
 	}
 	uid := options.Preconditions.UID
-	if uid == "" || options.Preconditions.ResourceVersion == "" {
+	if uid == "" || options.Preconditions.ResourceVersion == "" && !own(e) { // of its own, the parts of a record never change
 		j.violate(UnguardedDelete, e, fmt.Sprintf("uid %q, resourceVersion %q", uid, options.Preconditions.ResourceVersion))
 	}
 	if !own(e) && !j.ledger.wants(e) {
@@ -212,6 +214,31 @@ func guardOf(body json.RawMessage) (guard, bool) {
 		}
 	}
 	return g, true
+}
+
+// fence reports what a session sends that takes over from one which may still
+// have writes on their way: an annotation, so that the object is another.
+func fence(e audit.Event) bool {
+	var body struct {
+		Metadata map[string]json.RawMessage `json:"metadata"`
+	}
+	var all map[string]json.RawMessage
+	if e.FieldManager != "keelson-epoch" || json.Unmarshal(e.Request, &body) != nil || json.Unmarshal(e.Request, &all) != nil {
+		return false
+	}
+	for field := range all {
+		if !slices.Contains([]string{"metadata", "apiVersion", "kind"}, field) {
+			return false
+		}
+	}
+	var notes map[string]string
+	if json.Unmarshal(body.Metadata["annotations"], &notes) != nil {
+		return false
+	}
+	_, ok := notes["keelson.io/epoch"]
+	return ok && len(notes) == 1 && !slices.ContainsFunc(slices.Collect(maps.Keys(body.Metadata)), func(field string) bool {
+		return !slices.Contains([]string{"annotations", "name", "namespace", "uid", "resourceVersion"}, field)
+	})
 }
 
 func objectOf(e audit.Event) Object {

@@ -19,7 +19,7 @@ func TestParse(t *testing.T) {
 		},
 		"Apply": {
 			why: "Server-side apply is a patch.", method: "PATCH", url: "/apis/apps/v1/namespaces/a/deployments/d?fieldManager=x&force=true",
-			want: Request{Verb: "patch", Group: "apps", Version: "v1", Namespace: "a", Resource: "deployments", Name: "d"},
+			want: Request{Verb: "patch", Group: "apps", Version: "v1", Namespace: "a", Resource: "deployments", Name: "d", FieldManager: "x"},
 		},
 		"DryRun": {
 			why: "A dry run changes nothing.", method: "PATCH", url: "/apis/apps/v1/namespaces/a/deployments/d?dryRun=All",

@@ -19,7 +19,9 @@ type Request struct {
 	Group, Version, Resource, Subresource, Namespace, Name string
 	// PatchType is the content type of a patch: application/apply-patch+yaml …
 	PatchType string
-	DryRun    bool
+	// FieldManager of a write, as its query says.
+	FieldManager string
+	DryRun       bool
 	// N counts the requests of a user with the same verb, group, resource and
 	// subresource, from 1.
 	N int
@@ -43,9 +45,10 @@ func (r Request) Write() bool {
 // parse reads a request as an API server does: /api/VERSION or
 // /apis/GROUP/VERSION, then [namespaces/NAMESPACE/]RESOURCE[/NAME[/SUBRESOURCE]].
 func parse(r *http.Request, user string) Request {
+	query := r.URL.Query()
 	out := Request{
 		User: user, UserAgent: r.UserAgent(), Method: r.Method, Path: r.URL.Path,
-		Verb: strings.ToLower(r.Method), DryRun: r.URL.Query().Get("dryRun") == "All",
+		Verb: strings.ToLower(r.Method), FieldManager: query.Get("fieldManager"), DryRun: query.Get("dryRun") == "All",
 	}
 	if r.Method == http.MethodPatch {
 		out.PatchType = r.Header.Get("Content-Type")

@@ -1,0 +1,234 @@
+package main
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/keelson-io/keelson/lab/chaos/oracle"
+)
+
+// component is one that a scenario makes up, in two versions. Two components of
+// one seed differ in their names alone.
+type component struct {
+	name      string // of the component, and its namespace
+	old, next []piece
+	// removed are in old alone; replaced can't be updated to next.
+	removed, replaced []oracle.Object
+	// adopted is in next, and somebody else's until then.
+	adopted string
+}
+
+// piece is one object of a component.
+type piece struct {
+	oracle.Object
+	manifest string
+}
+
+// recipe is what a component is made of.
+type recipe struct {
+	seed   uint64
+	kinds  bool   // with a CRD and an object of its kind
+	secret string // the value of its Secret
+}
+
+// cook makes a component: the seed decides how many objects of each kind there
+// are, what they hold, and which of them change.
+func cook(name string, r recipe) component {
+	k := kitchen{c: component{name: name}, rand: rand.New(rand.NewPCG(r.seed, 1))} //nolint:gosec // chance to be repeated
+	k.config(r.secret)
+	k.rights()
+	k.network()
+	k.workloads()
+	if r.kinds {
+		k.kinds()
+	}
+	k.later()
+	return k.c
+}
+
+type kitchen struct {
+	c    component
+	rand *rand.Rand
+}
+
+// versions says in which versions of the component an object is.
+type versions uint8
+
+const (
+	inOld versions = 1 << iota
+	inNext
+)
+
+// add adds an object; of the two bodies each version has its own.
+func (k *kitchen) add(in versions, o oracle.Object, head, before, after string) {
+	o.Namespace = k.c.name
+	manifest := func(body string) string {
+		return fmt.Sprintf("%s\nmetadata:\n  name: %s\n  namespace: %s\n%s\n", head, o.Name, o.Namespace, body)
+	}
+	if in&inOld != 0 {
+		k.c.old = append(k.c.old, piece{o, manifest(before)})
+	}
+	if in&inNext != 0 {
+		k.c.next = append(k.c.next, piece{o, manifest(after)})
+	}
+	if in == inOld {
+		k.c.removed = append(k.c.removed, o)
+	}
+}
+
+func (k *kitchen) word() string { return fmt.Sprintf("%08x", k.rand.Uint32()) }
+
+func configMap(name string) oracle.Object { return oracle.Object{Resource: "configmaps", Name: name} }
+
+const (
+	configMapHead = "apiVersion: v1\nkind: ConfigMap"
+	secretHead    = "apiVersion: v1\nkind: Secret"
+)
+
+func (k *kitchen) config(secret string) {
+	data := func() string { return fmt.Sprintf("data:\n  key: %q\n  list: |\n    %s\n", k.word(), k.word()) }
+	for i := range 2 + k.rand.IntN(3) {
+		before := data()
+		after := before
+		if i == 0 || k.rand.IntN(2) == 0 {
+			after = data()
+		}
+		k.add(inOld|inNext, configMap(fmt.Sprintf("settings-%d", i)), configMapHead, before, after)
+	}
+	for i := range 1 + k.rand.IntN(2) {
+		k.add(inOld, configMap(fmt.Sprintf("gone-%d", i)), configMapHead, data(), "")
+		k.add(inNext, configMap(fmt.Sprintf("new-%d", i)), configMapHead, "", data())
+	}
+	body := func(s string) string {
+		return fmt.Sprintf("type: Opaque\nstringData:\n  password: %q\n  more: %q\n", s, k.word())
+	}
+	k.add(inOld|inNext, oracle.Object{Resource: "secrets", Name: "login"}, secretHead, body(secret), body(secret))
+	// Of what a rule keeps, Keelson lets go: it is handed over.
+	k.add(inOld|inNext, configMap("kept"), configMapHead, "data:\n  kept: before\n  other: a\n", "data:\n  kept: after\n  other: b\n")
+}
+
+func (k *kitchen) rights() {
+	const group = "rbac.authorization.k8s.io"
+	for i := range 1 + k.rand.IntN(2) {
+		name := fmt.Sprintf("reader-%d", i)
+		k.add(inOld|inNext, oracle.Object{Resource: "serviceaccounts", Name: name}, "apiVersion: v1\nkind: ServiceAccount",
+			"", "automountServiceAccountToken: false")
+		role := "rules:\n- apiGroups: [\"\"]\n  resources: [configmaps]\n  verbs: [get]\n"
+		k.add(inOld|inNext, oracle.Object{Group: group, Resource: "roles", Name: name},
+			"apiVersion: rbac.authorization.k8s.io/v1\nkind: Role", role, role)
+		binding := func(to string) string {
+			return fmt.Sprintf("roleRef: {apiGroup: %s, kind: Role, name: %s}\nsubjects:\n- {kind: ServiceAccount, name: %s, namespace: %s}\n", group, to, name, k.c.name)
+		}
+		o := oracle.Object{Group: group, Resource: "rolebindings", Name: name}
+		// Its role can't be changed: it is replaced.
+		k.add(inOld|inNext, o, "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding", binding(name), binding(name+"-more"))
+		o.Namespace = k.c.name
+		k.c.replaced = append(k.c.replaced, o)
+	}
+}
+
+func (k *kitchen) network() {
+	for i := range 1 + k.rand.IntN(2) {
+		service := func(port int) string {
+			return fmt.Sprintf("spec:\n  clusterIP: None\n  selector: {app: app-%d}\n  ports:\n  - {name: web, port: %d}\n", i, port)
+		}
+		k.add(inOld|inNext, oracle.Object{Resource: "services", Name: fmt.Sprintf("app-%d", i)},
+			"apiVersion: v1\nkind: Service", service(80), service(8000+k.rand.IntN(1000)))
+	}
+}
+
+func (k *kitchen) workloads() {
+	for i := range 1 + k.rand.IntN(2) {
+		deployment := func(tag, wave string) string {
+			return fmt.Sprintf(`  annotations: {keelson.io/wave: %q}
+spec:
+  replicas: 0
+  selector: {matchLabels: {app: app-%[2]d}}
+  template:
+    metadata: {labels: {app: app-%[2]d}}
+    spec:
+      containers:
+      - {name: app, image: "app:%[3]s"}
+`, wave, i, tag)
+		}
+		k.add(inOld|inNext, oracle.Object{Group: "apps", Resource: "deployments", Name: fmt.Sprintf("app-%d", i)},
+			"apiVersion: apps/v1\nkind: Deployment", deployment("v1", "0"), deployment("v2-"+k.word(), "0"))
+	}
+	last := func(s string) string {
+		return fmt.Sprintf("  annotations: {keelson.io/wave: \"1\"}\ndata: {last: %q}\n", s)
+	}
+	k.add(inOld|inNext, configMap("second-wave"), configMapHead, last(k.word()), last(k.word()))
+}
+
+// kinds adds a CRD, which is no namespaced object, and one of its kind.
+func (k *kitchen) kinds() {
+	group := k.c.name + ".chaos.example"
+	crd := fmt.Sprintf(`apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: widgets.%[1]s
+spec:
+  group: %[1]s
+  scope: Namespaced
+  names: {kind: Widget, plural: widgets, singular: widget, listKind: WidgetList}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec: {type: object, properties: {size: {type: integer}}}
+`, group)
+	o := piece{oracle.Object{Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions", Name: "widgets." + group}, crd}
+	k.c.old, k.c.next = append(k.c.old, o), append(k.c.next, o)
+	size := func() string { return fmt.Sprintf("spec: {size: %d}", 1+k.rand.IntN(9)) }
+	k.add(inOld|inNext, oracle.Object{Group: group, Resource: "widgets", Name: "one"},
+		"apiVersion: "+group+"/v1\nkind: Widget", size(), size())
+}
+
+// later adds what somebody applied with kubectl before it came into git.
+func (k *kitchen) later() {
+	k.c.adopted = k.word()
+	k.add(inNext, configMap("adopted"), configMapHead, "", fmt.Sprintf("data: {key: %q}\n", k.c.adopted))
+}
+
+const danger = `danger:
+- {name: immutable, effect: allow, because: bindings are cheap, path: .roleRef}
+- {name: kept, effect: keep, because: somebody else sets it, match: {kinds: [ConfigMap], name: kept}, path: .data.kept}
+`
+
+// files are those of a version of the component in a fleet repository.
+func (c *component) files(pieces []piece) map[string]string {
+	var all []string
+	for _, p := range pieces {
+		all = append(all, p.manifest)
+	}
+	folder := "components/" + c.name + "/"
+	return map[string]string{
+		folder + "component.yaml":                     apiVersion + "kind: Component\nnamespace: " + c.name + "\nadopt: true\n" + danger,
+		folder + "template/Chart.yaml":                "apiVersion: v2\nname: " + c.name + "\nversion: 1.0.0\n",
+		folder + "template/templates/all.yaml":        strings.Join(all, "---\n"),
+		"clusters/" + target + "/" + c.name + ".yaml": apiVersion + "kind: MetaConfig\nversion: HEAD\n",
+	}
+}
+
+// allow writes into the ledger what the component owns in both versions.
+func (c *component) allow(l *oracle.Ledger) {
+	l.Own(oracle.Object{Resource: "namespaces", Name: c.name})
+	for _, p := range append(c.old, c.next...) {
+		l.Own(p.Object)
+	}
+}
+
+// allowNext writes into the ledger what the step to the next version deletes.
+func (c *component) allowNext(l *oracle.Ledger, from time.Time) {
+	for _, o := range c.removed {
+		o.Namespace = c.name
+		l.MayDelete(from, "git no longer has it", o)
+	}
+	l.MayDelete(from, "it can't be updated", c.replaced...)
+}

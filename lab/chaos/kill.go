@@ -1,0 +1,449 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/keelson-io/keelson/lab/chaos/proxy"
+	"github.com/keelson-io/keelson/lab/cluster"
+)
+
+// lanes is how many processes are killed at the same time, each with its own
+// proxy.
+const lanes = 2
+
+// lateEvery is on how many seeds one is tried on which the last request comes
+// late: that a stale request is refused does not depend on what it holds.
+const lateEvery = 3
+
+// matrix is the kill matrix on its way.
+type matrix struct {
+	*world
+	client dynamic.Interface
+	direct string // kubeconfig past the proxies
+	lanes  chan *lane
+	points []point
+	result result
+	tries  map[string]int // by point: how often the process was killed there
+}
+
+// runKill kills apply at every point of every seed's component.
+func runKill(ctx context.Context, w *world) (result, error) {
+	m := &matrix{world: w, points: allPoints(), lanes: make(chan *lane, lanes), tries: map[string]int{}}
+	m.result = result{did: fmt.Sprintf("SIGKILL at %d points of an apply, %d components each", len(m.points), w.Seeds), must: m.must()}
+	var err error
+	if m.client, err = w.dynamic(); err != nil {
+		return m.result, err
+	}
+	if m.direct, err = w.direct(); err != nil {
+		return m.result, err
+	}
+	for i := range lanes {
+		l, err := w.newLane(ctx, fmt.Sprintf("lane-%d", i))
+		if err != nil {
+			return m.result, err
+		}
+		defer l.close()
+		m.lanes <- l
+	}
+	for seed := range w.Seeds {
+		if err := m.seed(ctx, seed); err != nil {
+			return m.result, fmt.Errorf("seed %d of the matrix: %w", seed, err)
+		}
+	}
+	return m.result, m.complete()
+}
+
+// must is how many kills there are at least.
+func (m *matrix) must() int {
+	n := 0
+	for _, p := range m.points {
+		if p.when != late {
+			n += m.Seeds
+		}
+	}
+	return n
+}
+
+// complete holds that every point was hit on every seed.
+func (m *matrix) complete() error {
+	var missed []string
+	for _, p := range m.points {
+		want := m.Seeds
+		if p.when == late {
+			want = m.Seeds / lateEvery
+		}
+		if n := m.tries[p.String()]; n < want {
+			missed = append(missed, fmt.Sprintf("%s (%d of %d)", p, n, want))
+		}
+	}
+	if len(missed) > 0 {
+		return fmt.Errorf("points that were not hit: %s", missed)
+	}
+	return nil
+}
+
+// trial is one point on one component.
+type trial struct {
+	point
+	component
+	started time.Time
+	held    *held // a late request
+}
+
+// round is all that one seed is about: a component a point, and two that
+// nobody disturbs.
+type round struct {
+	*matrix
+	seed   int
+	trials []*trial
+	plain  component // as the trials are without a kill
+	kinds  component // and those with a CRD
+	repo   string
+}
+
+func (m *matrix) seed(ctx context.Context, seed int) error {
+	started := time.Now()
+	r := &round{matrix: m, seed: seed}
+	chance := m.rand.Uint64()
+	secret := m.canaries.plant("a Secret of the kill matrix")
+	cooked := func(name string, kinds bool) component {
+		c := cook(name, recipe{seed: chance, kinds: kinds, secret: secret})
+		c.allow(m.ledger)
+		return c
+	}
+	for i, p := range m.points {
+		if p.when == late && (i+seed)%lateEvery != 0 {
+			continue
+		}
+		r.trials = append(r.trials, &trial{point: p, component: cooked(p.component(seed, i), p.kinds)})
+	}
+	r.plain, r.kinds = cooked(fmt.Sprintf("k%02dplain", seed), false), cooked(fmt.Sprintf("k%02dkinds", seed), true)
+	steps := []func(context.Context) error{
+		r.publish,
+		func(ctx context.Context) error { return r.killAll(ctx, install) },
+		r.recover,
+		func(ctx context.Context) error { return r.check(ctx, install) },
+		r.meanwhile,
+		func(ctx context.Context) error { return r.killAll(ctx, upgrade) },
+		r.recover,
+		func(ctx context.Context) error { return r.check(ctx, upgrade) },
+		r.cleanUp,
+	}
+	for _, step := range steps {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	say("%s: seed %d of %d in %s, %d violations until now", m.name, seed+1, m.Seeds, time.Since(started).Round(100*time.Millisecond), len(m.result.violations))
+	return nil
+}
+
+func (r *round) components() []*component {
+	all := []*component{&r.plain, &r.kinds}
+	for _, t := range r.trials {
+		all = append(all, &t.component)
+	}
+	return all
+}
+
+func (r *round) publish(ctx context.Context) (err error) {
+	files := map[string]string{}
+	for _, c := range r.components() {
+		maps.Copy(files, c.files(c.old))
+	}
+	r.repo, err = r.repository(ctx, fmt.Sprintf("kill-%02d", r.seed), files)
+	return err
+}
+
+// meanwhile somebody applies with kubectl what then comes into git, with all
+// else of the next version.
+func (r *round) meanwhile(ctx context.Context) error {
+	files := map[string]string{}
+	for _, c := range r.components() {
+		if err := r.kubectl(ctx, c); err != nil {
+			return err
+		}
+		maps.Copy(files, c.files(c.next))
+		c.allowNext(r.ledger, time.Now())
+	}
+	return r.push(ctx, r.repo, files)
+}
+
+// kubectl leaves an object as kubectl apply does, on the client's side.
+func (r *round) kubectl(ctx context.Context, c *component) error {
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"key": "by hand", "old": "x"},
+		"metadata": map[string]any{
+			"name": "adopted", "namespace": c.name,
+			"annotations": map[string]any{"kubectl.kubernetes.io/last-applied-configuration": "{}"},
+		},
+	}}
+	configMaps := r.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"})
+	_, err := configMaps.Namespace(c.name).Create(ctx, u, metav1.CreateOptions{FieldManager: "kubectl-client-side-apply"})
+	if err != nil {
+		return fmt.Errorf("create as kubectl does: %w", err)
+	}
+	return nil
+}
+
+// killAll kills an apply of each trial at its point.
+func (r *round) killAll(ctx context.Context, s stage) error {
+	var wg sync.WaitGroup
+	errs := make([]error, len(r.trials))
+	for i, t := range r.trials {
+		if t.stage != s {
+			continue
+		}
+		l := <-r.lanes
+		wg.Go(func() {
+			defer func() { r.lanes <- l }()
+			errs[i] = l.kill(ctx, r.repo, t)
+		})
+	}
+	wg.Wait()
+	for i, t := range r.trials {
+		switch {
+		case t.stage != s:
+		case errors.Is(errs[i], errNotHit):
+			say("%s: %s was not hit: %v", r.name, t.point, errs[i])
+		case errs[i] != nil:
+			return fmt.Errorf("%s: %w", t.point, errs[i])
+		default:
+			r.tries[t.point.String()]++
+			r.result.number++
+		}
+	}
+	return nil
+}
+
+// recover lets a new process finish all that was begun, lets the requests
+// through that were still on their way, and lets one more process look: of what
+// is deleted, only a later look shows that it is gone.
+func (r *round) recover(ctx context.Context) error {
+	if err := r.apply(ctx, "recover"); err != nil {
+		return err
+	}
+	now := time.Now()
+	for _, t := range r.trials {
+		if t.held != nil {
+			if err := t.held.release(ctx); err != nil {
+				return fmt.Errorf("%s: %w", t.point, err)
+			}
+			t.held = nil
+		}
+		if !t.started.IsZero() {
+			r.result.worst = max(r.result.worst, now.Sub(t.started))
+			t.started = time.Time{}
+		}
+	}
+	return r.apply(ctx, "look")
+}
+
+func (r *round) apply(ctx context.Context, name string) error {
+	code, out, err := r.run(ctx, launch{name: name, repo: r.repo, kubeconfig: r.direct}, "apply", target, "--yes", "--timeout", "60s")
+	if err != nil {
+		return err
+	}
+	if code != 0 {
+		r.result.violate("seed %d: the process after the kills (%s) ended with exit code %d:\n%s", r.seed, name, code, tail(out))
+	}
+	return nil
+}
+
+// check compares each trial of a stage with the component that nobody killed.
+func (r *round) check(ctx context.Context, s stage) error {
+	states, err := r.states(ctx)
+	if err != nil {
+		return err
+	}
+	records, err := r.inventories(ctx)
+	if err != nil {
+		return err
+	}
+	if n := len(states[r.plain.name]); n < 10 {
+		return fmt.Errorf("the component that nobody killed has %d objects: there is nothing to compare with", n)
+	}
+	for _, t := range r.trials {
+		want := states[r.plain.name]
+		if t.point.kinds {
+			want = states[r.kinds.name]
+		}
+		have := states[t.component.name]
+		wrong := append(have.differences(want), records[t.component.name].whole(have)...)
+		for _, line := range wrong {
+			r.result.violate("seed %d, %s (%s): %s", r.seed, t.point, t.component.name, line)
+		}
+		if t.stage == s && len(wrong) == 0 {
+			r.result.survived++
+		}
+	}
+	return nil
+}
+
+// cleanUp removes what the next seed has no use for, outside the audit window.
+func (r *round) cleanUp(ctx context.Context) error {
+	crds := r.client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	for _, c := range r.components() {
+		for _, p := range c.next {
+			if p.Resource == "customresourcedefinitions" {
+				if err := crds.Delete(ctx, p.Name, metav1.DeleteOptions{}); err != nil {
+					return fmt.Errorf("remove the CRD of %s: %w", c.name, err)
+				}
+			}
+		}
+		err := r.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Delete(ctx, c.name, metav1.DeleteOptions{})
+		if err != nil {
+			return fmt.Errorf("remove namespace %s: %w", c.name, err)
+		}
+		secrets := r.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace(systemNS)
+		if err := secrets.Delete(ctx, "record-"+c.name, metav1.DeleteOptions{}); err != nil {
+			return fmt.Errorf("remove the record of %s: %w", c.name, err)
+		}
+	}
+	return nil
+}
+
+func tail(text string) string {
+	const enough = 3000
+	return text[max(0, len(text)-enough):]
+}
+
+// lane is a proxy at which one process at a time is killed.
+type lane struct {
+	*world
+	proxy      *proxy.Proxy
+	kubeconfig string
+}
+
+func (w *world) newLane(ctx context.Context, name string) (*lane, error) {
+	config, err := w.client(cluster.Keelson)
+	if err != nil {
+		return nil, err
+	}
+	p, err := proxy.New(ctx, proxy.Options{Upstream: map[string]*rest.Config{cluster.Keelson: config}})
+	if err != nil {
+		return nil, err
+	}
+	l := &lane{world: w, proxy: p}
+	content, err := p.Kubeconfig(cluster.Keelson)
+	if err == nil {
+		l.kubeconfig, err = w.kubeconfig(name, content)
+	}
+	return l, err
+}
+
+func (l *lane) close() {
+	if err := l.proxy.Close(); err != nil {
+		say("%s: %v", l.name, err)
+	}
+}
+
+// errNotHit says that a process ended before it came to its point.
+var errNotHit = errors.New("the point was never reached")
+
+// trap waits for the request of a point.
+type trap struct {
+	trial *trial
+
+	mu    sync.Mutex
+	seen  int
+	shut  bool
+	ready chan struct{} // closed when kill is known
+	kill  func() error
+	err   error // of the kill
+}
+
+// held is a request that is kept until another process has done the work.
+type held struct {
+	let  chan struct{}
+	done chan struct{}
+}
+
+// release lets the request through, and returns when it was answered.
+func (h *held) release(ctx context.Context) error {
+	close(h.let)
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	select {
+	case <-h.done:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("a request that was let through late was not answered: %w", ctx.Err())
+	}
+}
+
+// kill starts an apply of the trial's component and kills it at the point.
+func (l *lane) kill(ctx context.Context, repo string, t *trial) error {
+	tr := &trap{trial: t, ready: make(chan struct{})}
+	l.proxy.Use(tr.decide)
+	k, err := l.start(launch{name: t.component.name, repo: repo, kubeconfig: l.kubeconfig},
+		"apply", target, t.component.name, "--yes", "--timeout", "30s")
+	if err != nil {
+		return err
+	}
+	tr.kill = k.kill
+	close(tr.ready)
+	code, err := k.wait(ctx, time.Minute)
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	switch {
+	case tr.err != nil:
+		return tr.err
+	case !tr.shut:
+		return fmt.Errorf("%w: exit code %d, its log: %s", errNotHit, code, k.log)
+	case err == nil:
+		return fmt.Errorf("the process ended with exit code %d though it was killed", code)
+	case !errors.Is(err, errKilled):
+		return err
+	}
+	t.started = time.Now()
+	return nil
+}
+
+// decide kills the process at the request of the point.
+func (tr *trap) decide(r proxy.Request) proxy.Verdict {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	if tr.shut {
+		return proxy.Verdict{Fault: proxy.Hang} // until the process is gone, in a moment
+	}
+	if !tr.trial.match(&tr.trial.component, r) {
+		return proxy.Verdict{}
+	}
+	if tr.seen++; tr.seen != tr.trial.nth {
+		return proxy.Verdict{}
+	}
+	tr.shut = true
+	switch tr.trial.when {
+	case before:
+		go tr.strike()
+		return proxy.Verdict{Fault: proxy.Hang}
+	case late:
+		// In a hook: by then the proxy has the whole request.
+		h := &held{let: make(chan struct{}), done: make(chan struct{})}
+		tr.trial.held = h
+		return proxy.Verdict{Fault: proxy.DropAnswer, Before: func() { tr.strike(); <-h.let }, Answered: func() { close(h.done) }}
+	default:
+		return proxy.Verdict{Fault: proxy.DropAnswer, Answered: tr.strike}
+	}
+}
+
+// strike kills the process.
+func (tr *trap) strike() {
+	<-tr.ready
+	err := tr.kill()
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	tr.err = err
+}

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/keelson-io/keelson/lab/chaos/proxy"
+)
+
+// point is a moment of an apply at which the process is killed: a request, and
+// whether the API server has it. Between two requests nothing changes that
+// anybody else could see.
+type point struct {
+	name  string
+	stage stage
+	match func(c *component, r proxy.Request) bool
+	nth   int // the how manieth request that matches; from 1
+	when  when
+	kinds bool // the component needs a CRD
+}
+
+func (p point) String() string { return p.stage.String() + ": " + p.name + ", " + p.when.String() }
+
+// stage is the apply that is killed.
+type stage uint8
+
+const (
+	install stage = iota // the component's first
+	upgrade              // to its next version
+)
+
+func (s stage) String() string { return [...]string{"install", "upgrade"}[s] }
+
+// when says what becomes of the request at which the process is killed.
+type when uint8
+
+const (
+	before when = iota // it never reaches the API server
+	after              // it is carried out, and nobody hears the answer
+	late               // it reaches the API server when another process has finished the work
+)
+
+func (w when) String() string { return [...]string{"before", "after", "late"}[w] }
+
+// moment is a request of an apply with a name.
+type moment struct {
+	name  string
+	nth   int
+	match func(c *component, r proxy.Request) bool
+	kinds bool
+	reads bool // it changes nothing: before and after are the same, and it is never late
+}
+
+// on matches writes, and reads, of a resource.
+func on(verb, resource, name string) func(*component, proxy.Request) bool {
+	return func(c *component, r proxy.Request) bool {
+		prefix, open := strings.CutSuffix(name, "*")
+		return !r.DryRun && r.Verb == verb && r.Resource == resource && r.FieldManager != "keelson-epoch" &&
+			(r.Name == name || open && strings.HasPrefix(r.Name, prefix)) &&
+			(r.Namespace == c.name || r.Namespace == "")
+	}
+}
+
+func record(verb string) func(*component, proxy.Request) bool {
+	return func(c *component, r proxy.Request) bool {
+		// A POST does not name its object in the path.
+		return r.Verb == verb && r.Resource == "secrets" && r.Namespace == systemNS && (r.Name == "" || r.Name == "record-"+c.name)
+	}
+}
+
+func installMoments() []moment {
+	return []moment{
+		{name: "the record is made with all intents", nth: 1, match: record("create")},
+		{name: "the namespace is looked for", nth: 1, match: namespaces("get"), reads: true},
+		{name: "the namespace is made", nth: 1, match: namespaces("create")},
+		{name: "the CRD is made", nth: 1, match: on("patch", "customresourcedefinitions", "widgets.*"), kinds: true},
+		{name: "the CRD is established", nth: 1, match: on("get", "customresourcedefinitions", "widgets.*"), kinds: true, reads: true},
+		{name: "the first ConfigMap is made", nth: 1, match: on("patch", "configmaps", "*")},
+		{name: "the third ConfigMap is made", nth: 3, match: on("patch", "configmaps", "*")},
+		{name: "the Secret is made", nth: 1, match: on("patch", "secrets", "login")},
+		{name: "rights are given", nth: 1, match: on("patch", "rolebindings", "*")},
+		{name: "the Service is made", nth: 1, match: on("patch", "services", "*")},
+		{name: "the workload is made", nth: 1, match: on("patch", "deployments", "*")},
+		{name: "the custom object is made", nth: 1, match: on("patch", "widgets", "one"), kinds: true},
+		{name: "what was done is recorded between waves", nth: 1, match: record("update")},
+		{name: "the second wave is made", nth: 1, match: on("patch", "configmaps", "second-wave")},
+		{name: "all that was done is recorded", nth: 2, match: record("update")},
+	}
+}
+
+func upgradeMoments() []moment {
+	return []moment{
+		{name: "the component is taken over with all intents", nth: 1, match: record("update")},
+		{name: "the first ConfigMap is updated", nth: 1, match: on("patch", "configmaps", "settings-*")},
+		{name: "a ConfigMap is new", nth: 1, match: on("patch", "configmaps", "new-*")},
+		{name: "what kubectl owns is taken over", nth: 1, match: migration},
+		{name: "what was kubectl's is updated", nth: 1, match: applied(on("patch", "configmaps", "adopted"))},
+		{name: "a kept field is handed over", nth: 1, match: handOver},
+		{name: "the rest of that object is updated", nth: 1, match: applied(on("patch", "configmaps", "kept"))},
+		{name: "the Secret is updated", nth: 1, match: on("patch", "secrets", "login")},
+		{name: "a binding that must be replaced is deleted", nth: 1, match: on("delete", "rolebindings", "*")},
+		{name: "it is waited for its end", nth: 1, match: on("get", "rolebindings", "reader-*"), reads: true},
+		{name: "the new binding is made", nth: 1, match: on("patch", "rolebindings", "*")},
+		{name: "the Service is updated", nth: 1, match: on("patch", "services", "*")},
+		{name: "the workload is updated", nth: 1, match: on("patch", "deployments", "*")},
+		{name: "what was done is recorded between waves", nth: 2, match: record("update")},
+		{name: "the second wave is updated", nth: 1, match: on("patch", "configmaps", "second-wave")},
+		{name: "what git no longer has is deleted", nth: 1, match: on("delete", "configmaps", "gone-*")},
+		{name: "all that was done is recorded", nth: 3, match: record("update")},
+	}
+}
+
+func namespaces(verb string) func(*component, proxy.Request) bool {
+	return func(c *component, r proxy.Request) bool {
+		return r.Verb == verb && r.Resource == "namespaces" && (r.Name == "" || r.Name == c.name)
+	}
+}
+
+func migration(c *component, r proxy.Request) bool {
+	return on("patch", "configmaps", "adopted")(c, r) && r.PatchType == "application/json-patch+json"
+}
+
+func handOver(c *component, r proxy.Request) bool {
+	return on("patch", "configmaps", "kept")(c, r) && r.FieldManager != "keelson"
+}
+
+// applied narrows a match to what is applied in Keelson's own name.
+func applied(match func(*component, proxy.Request) bool) func(*component, proxy.Request) bool {
+	return func(c *component, r proxy.Request) bool {
+		return match(c, r) && r.FieldManager == "keelson" && strings.HasPrefix(r.PatchType, "application/apply-patch")
+	}
+}
+
+// allPoints are the moments, each before, after and late.
+func allPoints() []point {
+	var out []point
+	for s, moments := range [][]moment{installMoments(), upgradeMoments()} {
+		for _, m := range moments {
+			all := []when{before, after, late}
+			if m.reads {
+				all = all[:1]
+			}
+			for _, w := range all {
+				out = append(out, point{name: m.name, stage: stage(s), match: m.match, nth: m.nth, when: w, kinds: m.kinds}) //nolint:gosec // two stages
+			}
+		}
+	}
+	return out
+}
+
+// component names the component that a point is tried on.
+func (p point) component(seed, number int) string {
+	return fmt.Sprintf("k%02dp%02dx", seed, number)
+}

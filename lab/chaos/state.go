@@ -1,0 +1,223 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+const (
+	componentLabel = "keelson.io/component"
+	recordLabel    = "keelson.io/record"
+	systemNS       = "keelson-system"
+)
+
+// managedKinds are what components of scenarios are made of.
+func managedKinds() []schema.GroupVersionResource {
+	gvr := func(group, resource string) schema.GroupVersionResource {
+		return schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}
+	}
+	return []schema.GroupVersionResource{
+		gvr("", "configmaps"), gvr("", "secrets"), gvr("", "serviceaccounts"), gvr("", "services"), gvr("apps", "deployments"),
+		gvr("batch", "jobs"),
+		gvr("rbac.authorization.k8s.io", "roles"), gvr("rbac.authorization.k8s.io", "rolebindings"),
+		gvr("apiextensions.k8s.io", "customresourcedefinitions"),
+	}
+}
+
+// state is what a cluster has of one component: the objects by a key, each as
+// JSON that two clusters, or two components of one recipe, have in common.
+type state map[string]string
+
+// states reads all components of the cluster.
+func (w *world) states(ctx context.Context) (map[string]state, error) {
+	d, err := w.dynamic()
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]state{}
+	kinds := managedKinds()
+	for i := 0; i < len(kinds); i++ {
+		list, err := d.Resource(kinds[i]).List(ctx, metav1.ListOptions{LabelSelector: componentLabel})
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", kinds[i].Resource, err)
+		}
+		for _, u := range list.Items {
+			name := u.GetLabels()[componentLabel]
+			if out[name] == nil {
+				out[name] = state{}
+			}
+			key, content, err := common(name, &u)
+			if err != nil {
+				return nil, err
+			}
+			out[name][key] = content
+			if kinds[i].Resource == "customresourcedefinitions" {
+				group, _, _ := unstructured.NestedString(u.Object, "spec", "group")
+				plural, _, _ := unstructured.NestedString(u.Object, "spec", "names", "plural")
+				kinds = append(kinds, schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural})
+			}
+		}
+	}
+	return out, nil
+}
+
+// common takes from an object what no two objects share, and what the fence of
+// an interrupted apply leaves on purpose: its epoch.
+func common(component string, u *unstructured.Unstructured) (key, content string, err error) {
+	u = u.DeepCopy()
+	// A Deployment's generation counts changes of annotations, too.
+	for _, field := range []string{"uid", "resourceVersion", "creationTimestamp", "generation"} {
+		unstructured.RemoveNestedField(u.Object, "metadata", field)
+	}
+	delete(u.Object, "status")
+	notes := u.GetAnnotations()
+	if delete(notes, "keelson.io/epoch"); len(notes) == 0 {
+		notes = nil
+	}
+	u.SetAnnotations(notes)
+	var managers []metav1.ManagedFieldsEntry
+	for _, m := range u.GetManagedFields() {
+		if m.Manager != "keelson-epoch" && m.Subresource == "" {
+			m.Time = nil
+			managers = append(managers, m)
+		}
+	}
+	u.SetManagedFields(managers)
+	data, err := json.Marshal(u.Object)
+	if err != nil {
+		return "", "", fmt.Errorf("encode %s: %w", u.GetName(), err)
+	}
+	rename := func(s string) string { return strings.ReplaceAll(s, component, "COMPONENT") }
+	return rename(keyOf(u.GetAPIVersion(), u.GetKind(), u.GetNamespace(), u.GetName())), rename(string(data)), nil
+}
+
+func keyOf(apiVersion, kind, namespace, name string) string {
+	group, _, found := strings.Cut(apiVersion, "/")
+	if !found {
+		group = ""
+	}
+	return strings.TrimSuffix(kind+"."+group, ".") + " " + namespace + "/" + name
+}
+
+// differences says how a state differs from the one that it should be.
+func (s state) differences(want state) []string {
+	var out []string
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		switch have, ok := s[key]; {
+		case !ok:
+			out = append(out, key+" is missing")
+		case have != want[key]:
+			out = append(out, fmt.Sprintf("%s differs: %s, and should be %s", key, around(have, want[key]), around(want[key], have)))
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(s)) {
+		if _, ok := want[key]; !ok {
+			out = append(out, key+" is there and should not be")
+		}
+	}
+	return out
+}
+
+// around returns the part of a text in which another begins to differ.
+func around(text, other string) string {
+	at := 0
+	for at < min(len(text), len(other)) && text[at] == other[at] {
+		at++
+	}
+	const few = 80
+	return "…" + text[max(0, at-few):min(len(text), at+few)] + "…"
+}
+
+// inventory is what a record remembers, read without Keelson's code.
+type inventory struct {
+	objects []string // keys as in a state
+	open    []string // of these, what is only intended
+	raw     []byte
+}
+
+// inventories reads the records of all components.
+func (w *world) inventories(ctx context.Context) (map[string]inventory, error) {
+	d, err := w.dynamic()
+	if err != nil {
+		return nil, err
+	}
+	secrets := d.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace(systemNS)
+	list, err := secrets.List(ctx, metav1.ListOptions{LabelSelector: recordLabel})
+	if err != nil {
+		return nil, fmt.Errorf("list records: %w", err)
+	}
+	out := map[string]inventory{}
+	for _, u := range list.Items {
+		name := u.GetLabels()[recordLabel]
+		encoded, _, _ := unstructured.NestedString(u.Object, "data", "record")
+		if out[name], err = readInventory(name, encoded); err != nil {
+			return nil, fmt.Errorf("record of %s: %w", name, err)
+		}
+	}
+	return out, nil
+}
+
+func readInventory(component, encoded string) (inventory, error) {
+	packed, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		return inventory{}, fmt.Errorf("decode: %w", err)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return inventory{}, fmt.Errorf("decompress: %w", err)
+	}
+	plain, err := io.ReadAll(z)
+	if err != nil {
+		return inventory{}, fmt.Errorf("decompress: %w", err)
+	}
+	var record struct {
+		Objects []struct {
+			APIVersion, Kind, Namespace, Name string
+			Intent                            string
+		}
+	}
+	if err := json.Unmarshal(plain, &record); err != nil {
+		return inventory{}, fmt.Errorf("decode: %w", err)
+	}
+	out := inventory{raw: plain}
+	for _, o := range record.Objects {
+		key := strings.ReplaceAll(keyOf(o.APIVersion, o.Kind, o.Namespace, o.Name), component, "COMPONENT")
+		out.objects = append(out.objects, key)
+		if o.Intent != "" {
+			out.open = append(out.open, key+" ("+o.Intent+")")
+		}
+	}
+	slices.Sort(out.objects)
+	return out, nil
+}
+
+// whole says how an inventory and the live objects contradict each other.
+func (i inventory) whole(live state) []string {
+	var out []string
+	for _, key := range i.objects {
+		if _, ok := live[key]; !ok {
+			out = append(out, "the record has "+key+", and the cluster has not")
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(live)) {
+		if !slices.Contains(i.objects, key) {
+			out = append(out, "the record forgot "+key)
+		}
+	}
+	for _, key := range i.open {
+		out = append(out, "the record still intends "+key)
+	}
+	return out
+}
