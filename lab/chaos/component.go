@@ -16,6 +16,8 @@ type component struct {
 	old, next []piece
 	// removed are in old alone; replaced can't be updated to next.
 	removed, replaced []oracle.Object
+	// done are hooks, which are deleted when they are.
+	done []oracle.Object
 	// adopted is in next, and somebody else's until then.
 	adopted string
 }
@@ -29,9 +31,18 @@ type piece struct {
 // recipe is what a component is made of.
 type recipe struct {
 	seed   uint64
-	kinds  bool   // with a CRD and an object of its kind
+	with   extra
 	secret string // the value of its Secret
 }
+
+// extra is what takes long, and is in few components.
+type extra string
+
+const (
+	plain    extra = "plain"
+	withKind extra = "kind" // a CRD, and an object of its kind
+	withHook extra = "hook" // a Job before each upgrade
+)
 
 // cook makes a component: the seed decides how many objects of each kind there
 // are, what they hold, and which of them change.
@@ -41,8 +52,12 @@ func cook(name string, r recipe) component {
 	k.rights()
 	k.network()
 	k.workloads()
-	if r.kinds {
+	switch r.with {
+	case withKind:
 		k.kinds()
+	case withHook:
+		k.hook()
+	case plain:
 	}
 	k.later()
 	return k.c
@@ -190,6 +205,27 @@ spec:
 		"apiVersion: "+group+"/v1\nkind: Widget", size(), size())
 }
 
+// hook adds a Job that runs before the upgrade and is deleted when it is done.
+func (k *kitchen) hook() {
+	o := oracle.Object{Group: "batch", Resource: "jobs", Namespace: k.c.name, Name: "migrate"}
+	k.c.next = append(k.c.next, piece{o, fmt.Sprintf(`apiVersion: batch/v1
+kind: Job
+metadata:
+  name: migrate
+  namespace: %s
+  annotations:
+    helm.sh/hook: pre-upgrade
+    helm.sh/hook-delete-policy: hook-succeeded
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+      - {name: migrate, image: "migrate:%s"}
+`, k.c.name, k.word())})
+	k.c.done = append(k.c.done, o)
+}
+
 // later adds what somebody applied with kubectl before it came into git.
 func (k *kitchen) later() {
 	k.c.adopted = k.word()
@@ -231,4 +267,5 @@ func (c *component) allowNext(l *oracle.Ledger, from time.Time) {
 		l.MayDelete(from, "git no longer has it", o)
 	}
 	l.MayDelete(from, "it can't be updated", c.replaced...)
+	l.MayDelete(from, "the hook has run", c.done...)
 }

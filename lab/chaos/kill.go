@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -101,24 +102,23 @@ type trial struct {
 	held    *held // a late request
 }
 
-// round is all that one seed is about: a component a point, and two that
-// nobody disturbs.
+// round is all that one seed is about: a component a point, and one of each kind
+// that nobody disturbs: as the trials are without a kill.
 type round struct {
 	*matrix
 	seed   int
 	trials []*trial
-	plain  component // as the trials are without a kill
-	kinds  component // and those with a CRD
+	whole  map[extra]*component
 	repo   string
 }
 
 func (m *matrix) seed(ctx context.Context, seed int) error {
 	started := time.Now()
-	r := &round{matrix: m, seed: seed}
+	r := &round{matrix: m, seed: seed, whole: map[extra]*component{}}
 	chance := m.rand.Uint64()
 	secret := m.canaries.plant("a Secret of the kill matrix")
-	cooked := func(name string, kinds bool) component {
-		c := cook(name, recipe{seed: chance, kinds: kinds, secret: secret})
+	cooked := func(name string, with extra) component {
+		c := cook(name, recipe{seed: chance, with: with, secret: secret})
 		c.allow(m.ledger)
 		return c
 	}
@@ -126,9 +126,12 @@ func (m *matrix) seed(ctx context.Context, seed int) error {
 		if p.when == late && (i+seed)%lateEvery != 0 {
 			continue
 		}
-		r.trials = append(r.trials, &trial{point: p, component: cooked(p.component(seed, i), p.kinds)})
+		r.trials = append(r.trials, &trial{point: p, component: cooked(p.component(seed, i), p.with)})
 	}
-	r.plain, r.kinds = cooked(fmt.Sprintf("k%02dplain", seed), false), cooked(fmt.Sprintf("k%02dkinds", seed), true)
+	for _, with := range []extra{plain, withKind, withHook} {
+		c := cooked(fmt.Sprintf("k%02d%s", seed, with), with)
+		r.whole[with] = &c
+	}
 	steps := []func(context.Context) error{
 		r.publish,
 		func(ctx context.Context) error { return r.killAll(ctx, install) },
@@ -150,7 +153,7 @@ func (m *matrix) seed(ctx context.Context, seed int) error {
 }
 
 func (r *round) components() []*component {
-	all := []*component{&r.plain, &r.kinds}
+	all := slices.Collect(maps.Values(r.whole))
 	for _, t := range r.trials {
 		all = append(all, &t.component)
 	}
@@ -271,14 +274,13 @@ func (r *round) check(ctx context.Context, s stage) error {
 	if err != nil {
 		return err
 	}
-	if n := len(states[r.plain.name]); n < 10 {
-		return fmt.Errorf("the component that nobody killed has %d objects: there is nothing to compare with", n)
+	for _, c := range r.whole {
+		if n := len(states[c.name]); n < 10 {
+			return fmt.Errorf("the component %s, that nobody killed, has %d objects: there is nothing to compare with", c.name, n)
+		}
 	}
 	for _, t := range r.trials {
-		want := states[r.plain.name]
-		if t.point.kinds {
-			want = states[r.kinds.name]
-		}
+		want := states[r.whole[t.with].name]
 		have := states[t.component.name]
 		wrong := append(have.differences(want), records[t.component.name].whole(have)...)
 		for _, line := range wrong {

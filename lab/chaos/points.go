@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -16,7 +17,7 @@ type point struct {
 	match func(c *component, r proxy.Request) bool
 	nth   int // the how manieth request that matches; from 1
 	when  when
-	kinds bool // the component needs a CRD
+	with  extra // what the component needs
 }
 
 func (p point) String() string { return p.stage.String() + ": " + p.name + ", " + p.when.String() }
@@ -47,8 +48,8 @@ type moment struct {
 	name  string
 	nth   int
 	match func(c *component, r proxy.Request) bool
-	kinds bool
-	reads bool // it changes nothing: before and after are the same, and it is never late
+	with  extra // empty: plain
+	reads bool  // it changes nothing: before and after are the same, and it is never late
 }
 
 // on matches writes, and reads, of a resource.
@@ -73,15 +74,15 @@ func installMoments() []moment {
 		{name: "the record is made with all intents", nth: 1, match: record("create")},
 		{name: "the namespace is looked for", nth: 1, match: namespaces("get"), reads: true},
 		{name: "the namespace is made", nth: 1, match: namespaces("create")},
-		{name: "the CRD is made", nth: 1, match: on("patch", "customresourcedefinitions", "widgets.*"), kinds: true},
-		{name: "the CRD is established", nth: 1, match: on("get", "customresourcedefinitions", "widgets.*"), kinds: true, reads: true},
+		{name: "the CRD is made", nth: 1, match: on("patch", "customresourcedefinitions", "widgets.*"), with: withKind},
+		{name: "the CRD is established", nth: 1, match: on("get", "customresourcedefinitions", "widgets.*"), with: withKind, reads: true},
 		{name: "the first ConfigMap is made", nth: 1, match: on("patch", "configmaps", "*")},
 		{name: "the third ConfigMap is made", nth: 3, match: on("patch", "configmaps", "*")},
 		{name: "the Secret is made", nth: 1, match: on("patch", "secrets", "login")},
 		{name: "rights are given", nth: 1, match: on("patch", "rolebindings", "*")},
 		{name: "the Service is made", nth: 1, match: on("patch", "services", "*")},
 		{name: "the workload is made", nth: 1, match: on("patch", "deployments", "*")},
-		{name: "the custom object is made", nth: 1, match: on("patch", "widgets", "one"), kinds: true},
+		{name: "the custom object is made", nth: 1, match: on("patch", "widgets", "one"), with: withKind},
 		{name: "what was done is recorded between waves", nth: 1, match: record("update")},
 		{name: "the second wave is made", nth: 1, match: on("patch", "configmaps", "second-wave")},
 		{name: "all that was done is recorded", nth: 2, match: record("update")},
@@ -91,6 +92,10 @@ func installMoments() []moment {
 func upgradeMoments() []moment {
 	return []moment{
 		{name: "the component is taken over with all intents", nth: 1, match: record("update")},
+		{name: "the hook is recorded", nth: 2, match: record("update"), with: withHook},
+		{name: "the hook is made", nth: 1, match: on("patch", "jobs", "migrate"), with: withHook},
+		{name: "the hook is waited for", nth: 1, match: on("get", "jobs", "migrate"), with: withHook, reads: true},
+		{name: "the hook is deleted", nth: 1, match: on("delete", "jobs", "migrate"), with: withHook},
 		{name: "the first ConfigMap is updated", nth: 1, match: on("patch", "configmaps", "settings-*")},
 		{name: "a ConfigMap is new", nth: 1, match: on("patch", "configmaps", "new-*")},
 		{name: "what kubectl owns is taken over", nth: 1, match: migration},
@@ -141,7 +146,7 @@ func allPoints() []point {
 				all = all[:1]
 			}
 			for _, w := range all {
-				out = append(out, point{name: m.name, stage: stage(s), match: m.match, nth: m.nth, when: w, kinds: m.kinds}) //nolint:gosec // two stages
+				out = append(out, point{name: m.name, stage: stage(s), match: m.match, nth: m.nth, when: w, with: cmp.Or(m.with, plain)}) //nolint:gosec // two stages
 			}
 		}
 	}
