@@ -30,6 +30,7 @@ type scenario struct {
 func allScenarios() []scenario {
 	return []scenario{
 		{name: "kill", why: "a process that is killed at any step loses and doubles nothing", run: runKill},
+		{name: "prune", why: "not knowing is never absence: a broken render or read deletes nothing", run: runPrune},
 	}
 }
 
