@@ -11,6 +11,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -40,8 +41,16 @@ func managedKinds() []schema.GroupVersionResource {
 // JSON that two clusters, or two components of one recipe, have in common.
 type state map[string]string
 
-// states reads all components of the cluster.
-func (w *world) states(ctx context.Context) (map[string]state, error) {
+// states reads all components of the cluster, when nothing is on its way out.
+func (w *world) states(ctx context.Context) (out map[string]state, err error) {
+	err = until(ctx, 20*time.Second, func(ctx context.Context) (err error) {
+		out, err = w.statesNow(ctx)
+		return err
+	})
+	return out, err
+}
+
+func (w *world) statesNow(ctx context.Context) (map[string]state, error) {
 	d, err := w.dynamic()
 	if err != nil {
 		return nil, err
@@ -55,6 +64,9 @@ func (w *world) states(ctx context.Context) (map[string]state, error) {
 		}
 		for _, u := range list.Items {
 			name := u.GetLabels()[componentLabel]
+			if u.GetDeletionTimestamp() != nil {
+				return nil, fmt.Errorf("%s %s/%s is being deleted, and its finalizers are %v", u.GetKind(), u.GetNamespace(), u.GetName(), u.GetFinalizers())
+			}
 			if out[name] == nil {
 				out[name] = state{}
 			}
