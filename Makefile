@@ -100,7 +100,7 @@ bin-smoke:
 ##### check
 
 .PHONY: chaos
-chaos: build lab bin-chaos ## break things under Keelson for half an hour, and judge it by the audit log
+chaos: build lab bin-chaos bin/sops ## break things under Keelson for half an hour, and judge it by the audit log
 	bin/chaos $(if $(CHAOS_SEED),--seed=$(CHAOS_SEED)) --seeds=$(CHAOS_SEEDS) --controller-seeds=$(CHAOS_CONTROLLER_SEEDS) \
 		--faults=$(CHAOS_FAULTS) --rounds=$(CHAOS_ROUNDS) --chances=$(CHAOS_CHANCES) --contend=$(CHAOS_CONTEND) $(CHAOS)
 

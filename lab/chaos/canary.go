@@ -40,6 +40,13 @@ func (c *canaries) plant(where string) string {
 	return value
 }
 
+// add adds a secret that has a form of its own.
+func (c *canaries) add(value, where string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.values[value] = where
+}
+
 // plain returns a secret value of letters and digits alone: a token, say.
 func (c *canaries) plain(where string) string {
 	c.mu.Lock()

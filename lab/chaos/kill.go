@@ -266,7 +266,7 @@ func (r *round) apply(ctx context.Context, name string) error {
 
 // check compares each trial of a stage with the component that nobody killed.
 func (r *round) check(ctx context.Context, s stage) error {
-	states, err := r.states(ctx)
+	states, err := r.states(ctx, fmt.Sprintf("k%02d", r.seed))
 	if err != nil {
 		return err
 	}

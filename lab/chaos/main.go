@@ -56,6 +56,7 @@ func newCommand() *cobra.Command {
 	f := c.Flags()
 	f.SortFlags = false
 	f.StringVar(&o.keelson, "keelson", "bin/keelson", "the keelson `BINARY`")
+	f.StringVar(&o.sops, "sops", "bin/sops", "the sops `BINARY` (make bin/sops)")
 	f.StringSliceVar(&o.only, "only", nil, "run only these scenarios (default: all)")
 	f.Uint64Var(&o.seed, "seed", uint64(time.Now().Unix()), "what chance is drawn from; a run prints its own")
 	f.BoolVar(&o.keep, "keep", false, "leave files and audit logs for a look; clusters are ended")

@@ -84,7 +84,7 @@ func (p *pruning) install(ctx context.Context) (err error) {
 	if err != nil || code != 0 {
 		return fmt.Errorf("install: exit code %d: %w\n%s", code, err, tail(out))
 	}
-	p.whole, err = p.states(ctx)
+	p.whole, err = p.states(ctx, "p")
 	return err
 }
 
@@ -156,7 +156,7 @@ func (p *pruning) count(ctx context.Context, way way, log string, code int, mark
 			p.result.violate("%s: %s", way.name, e)
 		}
 	}
-	states, err := p.states(ctx)
+	states, err := p.states(ctx, "p")
 	if err != nil {
 		return err
 	}
@@ -208,7 +208,7 @@ func (p *pruning) control(ctx context.Context) error {
 	if err != nil || code != 0 {
 		return fmt.Errorf("the control: exit code %d: %w\n%s", code, err, tail(out))
 	}
-	states, err := p.states(ctx)
+	states, err := p.states(ctx, "p")
 	if err != nil {
 		return err
 	}

@@ -31,6 +31,7 @@ func allScenarios() []scenario {
 	return []scenario{
 		{name: "kill", why: "a process that is killed at any step loses and doubles nothing", run: runKill},
 		{name: "prune", why: "not knowing is never absence: a broken render or read deletes nothing", run: runPrune},
+		{name: "secrets", why: "secrets stay where they were put", run: runSecrets},
 	}
 }
 
@@ -63,6 +64,7 @@ func (r *result) recovered(after time.Duration) {
 type options struct {
 	sizes
 	keelson string
+	sops    string
 	only    []string
 	seed    uint64
 	keep    bool
@@ -134,6 +136,9 @@ func prepare(o options) (*chaos, error) {
 		return nil, fmt.Errorf("find keelson (make build): %w", err)
 	}
 	o.keelson = binary
+	if o.sops, err = filepath.Abs(o.sops); err != nil {
+		return nil, fmt.Errorf("find sops: %w", err)
+	}
 	set, err := binaries.Find()
 	if err != nil {
 		return nil, fmt.Errorf("find the control plane: %w", err)

@@ -41,16 +41,17 @@ func managedKinds() []schema.GroupVersionResource {
 // JSON that two clusters, or two components of one recipe, have in common.
 type state map[string]string
 
-// states reads all components of the cluster, when nothing is on its way out.
-func (w *world) states(ctx context.Context) (out map[string]state, err error) {
+// states reads the components whose names begin with a prefix, when nothing of
+// them is on its way out.
+func (w *world) states(ctx context.Context, prefix string) (out map[string]state, err error) {
 	err = until(ctx, 20*time.Second, func(ctx context.Context) (err error) {
-		out, err = w.statesNow(ctx)
+		out, err = w.statesNow(ctx, prefix)
 		return err
 	})
 	return out, err
 }
 
-func (w *world) statesNow(ctx context.Context) (map[string]state, error) {
+func (w *world) statesNow(ctx context.Context, prefix string) (map[string]state, error) {
 	d, err := w.dynamic()
 	if err != nil {
 		return nil, err
@@ -64,6 +65,9 @@ func (w *world) statesNow(ctx context.Context) (map[string]state, error) {
 		}
 		for _, u := range list.Items {
 			name := u.GetLabels()[componentLabel]
+			if !strings.HasPrefix(name, prefix) {
+				continue
+			}
 			if u.GetDeletionTimestamp() != nil {
 				return nil, fmt.Errorf("%s %s/%s is being deleted, and its finalizers are %v", u.GetKind(), u.GetNamespace(), u.GetName(), u.GetFinalizers())
 			}

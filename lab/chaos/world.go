@@ -40,6 +40,9 @@ type world struct {
 	// ledger says what Keelson may write and delete. The oracle holds the audit
 	// log against it.
 	ledger *oracle.Ledger
+	// clear are components whose chart puts secrets into the open: so does their
+	// record, which is a Secret.
+	clear map[string]bool
 
 	mu        sync.Mutex
 	processes []*keelson
@@ -49,7 +52,7 @@ type world struct {
 func (c *chaos) newWorld(ctx context.Context, s scenario) (*world, error) {
 	folder := filepath.Join(c.folder, s.name)
 	w := &world{
-		chaos: c, name: s.name, folder: folder, rand: c.chance(s.name), ledger: oracle.NewLedger(),
+		chaos: c, name: s.name, folder: folder, rand: c.chance(s.name), ledger: oracle.NewLedger(), clear: map[string]bool{},
 		lab: &cluster.Lab{Dir: filepath.Join(folder, "clusters")},
 	}
 	for _, dir := range []string{"logs", "captured"} {
@@ -248,6 +251,18 @@ func (w *world) capture(ctx context.Context) error {
 			return fmt.Errorf("capture %s: %w", gvr.Resource, err)
 		}
 		if err := w.keepCopy(gvr.Group+"-"+gvr.Resource+".json", data); err != nil {
+			return err
+		}
+	}
+	records, err := w.inventories(ctx)
+	if err != nil {
+		return err
+	}
+	for name, r := range records {
+		if w.clear[name] {
+			continue
+		}
+		if err := w.keepCopy("record-"+name+".json", r.raw); err != nil {
 			return err
 		}
 	}

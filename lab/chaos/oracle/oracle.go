@@ -124,7 +124,8 @@ func count(e audit.Event) int {
 
 // change judges a PUT or PATCH.
 func (j *judge) change(e audit.Event) {
-	if diary(e) {
+	if diary(e) || e.Resource.Name == ownCRD {
+		j.Updates += count(e)
 		return
 	}
 	g, ok := guardOf(e.Request)
@@ -259,6 +260,9 @@ func objectOf(e audit.Event) Object {
 // system is the namespace of Keelson's own objects.
 const system = "keelson-system"
 
+// ownCRD is installed by the controller in its hub, and nobody else's.
+const ownCRD = "deliveries.keelson.io"
+
 // question reports what is a write by its verb alone.
 func question(e audit.Event) bool {
 	return slices.Contains([]string{"authorization.k8s.io", "authentication.k8s.io"}, e.Resource.Group)
@@ -280,7 +284,7 @@ func own(e audit.Event) bool {
 	case o.Resource == "namespaces":
 		return o.Name == system
 	case o.Resource == "customresourcedefinitions":
-		return o.Name == "deliveries.keelson.io"
+		return o.Name == ownCRD
 	}
 	return false
 }

@@ -186,6 +186,12 @@ func TestJudge(t *testing.T) {
 			why:   "A dry run changes nothing.",
 			lines: []string{keelson("patch", webURI+"&dryRun=All", web, `{"metadata":{"name":"web"}}`, 200)},
 		},
+		"OwnCRD": {
+			why: "The kind of statuses is Keelson's own.",
+			lines: []string{keelson("patch", "/x", `"resource":"customresourcedefinitions","apiGroup":"apiextensions.k8s.io","name":"deliveries.keelson.io"`,
+				`{"metadata":{"name":"deliveries.keelson.io"}}`, 200)},
+			accepted: [3]int{0, 1, 0},
+		},
 		"Question": {
 			why: "A review is asked by a POST.",
 			lines: []string{keelson("create", "/x", `"resource":"selfsubjectaccessreviews","apiGroup":"authorization.k8s.io","apiVersion":"v1"`,
