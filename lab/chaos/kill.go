@@ -34,21 +34,15 @@ type matrix struct {
 	direct string // kubeconfig past the proxies
 	lanes  chan *lane
 	points []point
+	seeds  int
 	result result
 	tries  map[string]int // by point: how often the process was killed there
 }
 
 // runKill kills apply at every point of every seed's component.
 func runKill(ctx context.Context, w *world) (result, error) {
-	m := &matrix{world: w, points: allPoints(), lanes: make(chan *lane, lanes), tries: map[string]int{}}
-	m.result = result{did: fmt.Sprintf("SIGKILL at %d points of an apply, %d components each", len(m.points), w.Seeds), must: m.must()}
-	var err error
-	if m.client, err = w.dynamic(); err != nil {
-		return m.result, err
-	}
-	if m.direct, err = w.direct(); err != nil {
-		return m.result, err
-	}
+	m := &matrix{world: w, points: allPoints(applyMoments()), seeds: w.Seeds, lanes: make(chan *lane, lanes), tries: map[string]int{}}
+	m.result = result{did: fmt.Sprintf("SIGKILL of keelson apply at %d points, %d components each", len(m.points), m.seeds), must: m.must()}
 	for i := range lanes {
 		l, err := w.newLane(ctx, fmt.Sprintf("lane-%d", i))
 		if err != nil {
@@ -57,10 +51,25 @@ func runKill(ctx context.Context, w *world) (result, error) {
 		defer l.close()
 		m.lanes <- l
 	}
-	for seed := range w.Seeds {
-		if err := m.seed(ctx, seed); err != nil {
-			return m.result, fmt.Errorf("seed %d of the matrix: %w", seed, err)
+	return m.rounds(ctx, (*round).applies)
+}
+
+// rounds does one seed after another.
+func (m *matrix) rounds(ctx context.Context, steps func(*round) []func(context.Context) error) (_ result, err error) {
+	if m.client, err = m.dynamic(); err != nil {
+		return m.result, err
+	}
+	if m.direct, err = m.world.direct(); err != nil {
+		return m.result, err
+	}
+	for seed := range m.seeds {
+		started := time.Now()
+		for _, step := range steps(m.round(seed)) {
+			if err := step(ctx); err != nil {
+				return m.result, fmt.Errorf("seed %d of the matrix: %w", seed, err)
+			}
 		}
+		say("%s: seed %d of %d in %s, %d violations until now", m.name, seed+1, m.seeds, time.Since(started).Round(100*time.Millisecond), len(m.result.violations))
 	}
 	return m.result, m.complete()
 }
@@ -70,7 +79,7 @@ func (m *matrix) must() int {
 	n := 0
 	for _, p := range m.points {
 		if p.when != late {
-			n += m.Seeds
+			n += m.seeds
 		}
 	}
 	return n
@@ -80,9 +89,9 @@ func (m *matrix) must() int {
 func (m *matrix) complete() error {
 	var missed []string
 	for _, p := range m.points {
-		want := m.Seeds
+		want := m.seeds
 		if p.when == late {
-			want = m.Seeds / lateEvery
+			want = m.seeds / lateEvery
 		}
 		if n := m.tries[p.String()]; n < want {
 			missed = append(missed, fmt.Sprintf("%s (%d of %d)", p, n, want))
@@ -112,8 +121,8 @@ type round struct {
 	repo   string
 }
 
-func (m *matrix) seed(ctx context.Context, seed int) error {
-	started := time.Now()
+// round cooks the components of a seed.
+func (m *matrix) round(seed int) *round {
 	r := &round{matrix: m, seed: seed, whole: map[extra]*component{}}
 	chance := m.rand.Uint64()
 	secret := m.canaries.plant("a Secret of the kill matrix")
@@ -132,7 +141,12 @@ func (m *matrix) seed(ctx context.Context, seed int) error {
 		c := cooked(fmt.Sprintf("k%02d%s", seed, with), with)
 		r.whole[with] = &c
 	}
-	steps := []func(context.Context) error{
+	return r
+}
+
+// applies are the steps of a round of keelson apply.
+func (r *round) applies() []func(context.Context) error {
+	return []func(context.Context) error{
 		r.publish,
 		func(ctx context.Context) error { return r.killAll(ctx, install) },
 		r.recover,
@@ -143,13 +157,6 @@ func (m *matrix) seed(ctx context.Context, seed int) error {
 		func(ctx context.Context) error { return r.check(ctx, upgrade) },
 		r.cleanUp,
 	}
-	for _, step := range steps {
-		if err := step(ctx); err != nil {
-			return err
-		}
-	}
-	say("%s: seed %d of %d in %s, %d violations until now", m.name, seed+1, m.Seeds, time.Since(started).Round(100*time.Millisecond), len(m.result.violations))
-	return nil
 }
 
 func (r *round) components() []*component {
@@ -172,11 +179,18 @@ func (r *round) publish(ctx context.Context) (err error) {
 // meanwhile somebody applies with kubectl what then comes into git, with all
 // else of the next version.
 func (r *round) meanwhile(ctx context.Context) error {
-	files := map[string]string{}
 	for _, c := range r.components() {
 		if err := r.kubectl(ctx, c); err != nil {
 			return err
 		}
+	}
+	return r.next(ctx, r.components()...)
+}
+
+// next brings the next version of components into git.
+func (r *round) next(ctx context.Context, components ...*component) error {
+	files := map[string]string{}
+	for _, c := range components {
 		maps.Copy(files, c.files(c.next))
 		c.allowNext(r.ledger, time.Now())
 	}
@@ -211,21 +225,32 @@ func (r *round) killAll(ctx context.Context, s stage) error {
 		l := <-r.lanes
 		wg.Go(func() {
 			defer func() { r.lanes <- l }()
-			errs[i] = l.kill(ctx, r.repo, t)
+			errs[i] = l.kill(ctx, r.repo, t, "apply", target, t.component.name, "--yes", "--timeout", "30s")
 		})
 	}
 	wg.Wait()
 	for i, t := range r.trials {
-		switch {
-		case t.stage != s:
-		case errors.Is(errs[i], errNotHit):
-			say("%s: %s was not hit: %v", r.name, t.point, errs[i])
-		case errs[i] != nil:
-			return fmt.Errorf("%s: %w", t.point, errs[i])
-		default:
-			r.tries[t.point.String()]++
-			r.result.number++
+		if t.stage != s {
+			continue
 		}
+		if err := r.killed(t, errs[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// killed counts a trial whose process was killed, and tells of one that never
+// came to its point.
+func (r *round) killed(t *trial, err error) error {
+	switch {
+	case errors.Is(err, errNotHit):
+		say("%s: %s was not hit: %v", r.name, t.point, err)
+	case err != nil:
+		return fmt.Errorf("%s: %w", t.point, err)
+	default:
+		r.tries[t.point.String()]++
+		r.result.number++
 	}
 	return nil
 }
@@ -237,6 +262,14 @@ func (r *round) recover(ctx context.Context) error {
 	if err := r.apply(ctx, "recover"); err != nil {
 		return err
 	}
+	if err := r.letThrough(ctx); err != nil {
+		return err
+	}
+	return r.apply(ctx, "look")
+}
+
+// letThrough lets the requests through that were still on their way.
+func (r *round) letThrough(ctx context.Context) error {
 	now := time.Now()
 	for _, t := range r.trials {
 		if t.held != nil {
@@ -250,7 +283,7 @@ func (r *round) recover(ctx context.Context) error {
 			t.started = time.Time{}
 		}
 	}
-	return r.apply(ctx, "look")
+	return nil
 }
 
 func (r *round) apply(ctx context.Context, name string) error {
@@ -385,12 +418,11 @@ func (h *held) release(ctx context.Context) error {
 	}
 }
 
-// kill starts an apply of the trial's component and kills it at the point.
-func (l *lane) kill(ctx context.Context, repo string, t *trial) error {
+// kill starts keelson ARGS and kills it at the trial's point.
+func (l *lane) kill(ctx context.Context, repo string, t *trial, args ...string) error {
 	tr := &trap{trial: t, ready: make(chan struct{})}
 	l.proxy.Use(tr.decide)
-	k, err := l.start(launch{name: t.component.name, repo: repo, kubeconfig: l.kubeconfig},
-		"apply", target, t.component.name, "--yes", "--timeout", "30s")
+	k, err := l.start(launch{name: t.component.name, repo: repo, kubeconfig: l.kubeconfig}, args...)
 	if err != nil {
 		return err
 	}
@@ -403,7 +435,7 @@ func (l *lane) kill(ctx context.Context, repo string, t *trial) error {
 	case tr.err != nil:
 		return tr.err
 	case !tr.shut:
-		return fmt.Errorf("%w: exit code %d, its log: %s", errNotHit, code, k.log)
+		return fmt.Errorf("%w: exit code %d, %w, its log: %s", errNotHit, code, err, k.log)
 	case err == nil:
 		return fmt.Errorf("the process ended with exit code %d though it was killed", code)
 	case !errors.Is(err, errKilled):

@@ -136,10 +136,21 @@ func applied(match func(*component, proxy.Request) bool) func(*component, proxy.
 	}
 }
 
-// allPoints are the moments, each before, after and late.
-func allPoints() []point {
+// applyMoments are those of keelson apply, by stage.
+func applyMoments() [][]moment { return [][]moment{installMoments(), upgradeMoments()} }
+
+// controllerMoments are those of keelson controller, which writes statuses, too.
+func controllerMoments() [][]moment {
+	status := moment{name: "the status is written", nth: 1, match: func(c *component, r proxy.Request) bool {
+		return r.Write() && r.Resource == "deliveries" && strings.Contains(r.Name, c.name)
+	}}
+	return [][]moment{append(installMoments(), status), append(upgradeMoments(), status)}
+}
+
+// allPoints are the moments of all stages, each before, after and late.
+func allPoints(stages [][]moment) []point {
 	var out []point
-	for s, moments := range [][]moment{installMoments(), upgradeMoments()} {
+	for s, moments := range stages {
 		for _, m := range moments {
 			all := []when{before, after, late}
 			if m.reads {

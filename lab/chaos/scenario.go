@@ -30,6 +30,7 @@ type scenario struct {
 func allScenarios() []scenario {
 	return []scenario{
 		{name: "kill", why: "a process that is killed at any step loses and doubles nothing", run: runKill},
+		{name: "kill-controller", why: "neither does the controller, with all its components in flight", run: runKillController},
 		{name: "prune", why: "not knowing is never absence: a broken render or read deletes nothing", run: runPrune},
 		{name: "secrets", why: "secrets stay where they were put", run: runSecrets},
 	}

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// runKillController kills the controller at every point, one after the other:
+// each process finds what those before it left behind, and is killed itself.
+func runKillController(ctx context.Context, w *world) (result, error) {
+	m := &matrix{world: w, points: allPoints(controllerMoments()), seeds: w.Controller, lanes: make(chan *lane, 1), tries: map[string]int{}}
+	m.result = result{did: fmt.Sprintf("SIGKILL of keelson controller at %d points, %d components each", len(m.points), m.seeds), must: m.must()}
+	l, err := w.newLane(ctx, "controller")
+	if err != nil {
+		return m.result, err
+	}
+	defer l.close()
+	m.lanes <- l
+	return m.rounds(ctx, (*round).controls)
+}
+
+// controls are the steps of a round of keelson controller.
+func (r *round) controls() []func(context.Context) error {
+	return []func(context.Context) error{
+		r.publishWhole,
+		func(ctx context.Context) error { return r.killEach(ctx, install) },
+		func(ctx context.Context) error { return r.settle(ctx, install) },
+		func(ctx context.Context) error { return r.check(ctx, install) },
+		r.kubectlAll,
+		func(ctx context.Context) error { return r.killEach(ctx, upgrade) },
+		func(ctx context.Context) error { return r.settle(ctx, upgrade) },
+		func(ctx context.Context) error { return r.check(ctx, upgrade) },
+		r.cleanUp,
+	}
+}
+
+// publishWhole publishes what nobody disturbs; each trial comes when it is its
+// turn.
+func (r *round) publishWhole(ctx context.Context) (err error) {
+	files := map[string]string{}
+	for _, c := range r.whole {
+		maps.Copy(files, c.files(c.old))
+	}
+	for _, t := range r.trials {
+		if t.stage == upgrade {
+			maps.Copy(files, t.component.files(t.old))
+		}
+	}
+	r.repo, err = r.repository(ctx, fmt.Sprintf("control-%02d", r.seed), files)
+	return err
+}
+
+// kubectlAll leaves what kubectl does in every component, and brings the next
+// version of those that nobody disturbs, or no more, into git.
+func (r *round) kubectlAll(ctx context.Context) error {
+	var done []*component
+	for _, c := range r.whole {
+		done = append(done, c)
+	}
+	for _, t := range r.trials {
+		if t.stage == install {
+			done = append(done, &t.component)
+		}
+	}
+	for _, c := range r.components() {
+		if err := r.kubectl(ctx, c); err != nil {
+			return err
+		}
+	}
+	return r.next(ctx, done...)
+}
+
+// killEach brings one trial after another into git, and kills the controller
+// that delivers it.
+func (r *round) killEach(ctx context.Context, s stage) error {
+	l := <-r.lanes
+	defer func() { r.lanes <- l }()
+	for _, t := range r.trials {
+		if t.stage != s {
+			continue
+		}
+		var err error
+		if s == install {
+			err = r.push(ctx, r.repo, t.component.files(t.old))
+		} else {
+			err = r.next(ctx, &t.component)
+		}
+		if err != nil {
+			return err
+		}
+		if err := r.killed(t, l.kill(ctx, r.repo, t, controllerArgs("")...)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle lets a controller that nobody kills finish, lets the requests through
+// that were still on their way, and waits until it has nothing more to do.
+func (r *round) settle(ctx context.Context, s stage) error {
+	k, err := r.start(launch{name: "settle", repo: r.repo, kubeconfig: r.direct}, controllerArgs("")...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = k.kill() }()
+	synced := func(ctx context.Context) error { return r.synced(ctx, s) }
+	if err := until(ctx, 2*time.Minute, synced); err != nil {
+		return fmt.Errorf("the controller after the kills: %w (its log: %s)", err, k.log)
+	}
+	if err := r.letThrough(ctx); err != nil {
+		return err
+	}
+	if err := until(ctx, time.Minute, synced); err != nil {
+		return fmt.Errorf("the controller after late requests: %w (its log: %s)", err, k.log)
+	}
+	return k.stop(ctx)
+}
+
+// synced holds that everything of a stage is delivered, and that no record
+// intends anything.
+func (r *round) synced(ctx context.Context, s stage) error {
+	statuses, err := r.deliveries(ctx)
+	if err != nil {
+		return err
+	}
+	records, err := r.inventories(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range r.components() {
+		d, record := statuses[c.name], records[c.name]
+		switch {
+		case d.sync != "Synced" || d.health != "Healthy":
+			return fmt.Errorf("%s is %s and %s: %s", c.name, d.sync, d.health, d.message)
+		case len(record.open) > 0:
+			return fmt.Errorf("the record of %s still intends %v", c.name, record.open)
+		case s == upgrade && !slices.Contains(record.objects, "ConfigMap COMPONENT/new-0"):
+			return fmt.Errorf("%s is not at its next version", c.name)
+		}
+	}
+	return nil
+}
