@@ -64,6 +64,8 @@ type agent struct {
 	queue   workqueue.TypedRateLimitingInterface[string] // of component names
 	refused workqueue.TypedRateLimiter[string]           // of those that the API server refused
 
+	doubts chan struct{} // a request was not answered
+
 	mu          sync.Mutex
 	fleet       *registry.Fleet
 	desired     *registry.Cluster
@@ -84,6 +86,9 @@ type agent struct {
 type link struct {
 	cluster *applier.Cluster
 	cache   *liveCache
+	// probe asks something small; any answer, a refusal too, shows that the API
+	// server is there.
+	probe func(context.Context) error
 }
 
 func newAgent(name string, c *Controller) *agent {
@@ -91,7 +96,7 @@ func newAgent(name string, c *Controller) *agent {
 		name: name, log: c.log.With("cluster", name), now: c.now,
 		schemas: c.schemas, session: c.session, renderer: c.renderer, metrics: c.metrics,
 		publish: c.writer.publish, retract: c.writer.retract, shown: c.writer.shown,
-		statuses: map[string]v1alpha1.DeliveryStatus{}, diagnoses: map[string]diagnosis{}, pruning: map[string]bool{},
+		statuses: map[string]v1alpha1.DeliveryStatus{}, diagnoses: map[string]diagnosis{}, pruning: map[string]bool{}, doubts: make(chan struct{}, 1),
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)),
 		refused: workqueue.NewTypedItemExponentialFailureRateLimiter[string](refusedFirst, refusedLast),
@@ -156,7 +161,7 @@ func (a *agent) run(ctx context.Context) {
 		wg.Go(func() { a.work(work) })
 	}
 	a.connectUntil(ctx)
-	<-ctx.Done()
+	a.watchOver(ctx)
 	defer drain(ctx, stop)()
 	a.queue.ShutDownWithDrain()
 	wg.Wait()
@@ -194,6 +199,10 @@ func (a *agent) dial(ctx context.Context) error {
 		return fmt.Errorf("connection: %w", err)
 	}
 	live := newLiveCache(ctx, dyn, a.now)
+	probe, err := newProbe(config)
+	if err != nil {
+		return err
+	}
 	cluster, err := applier.New(applier.Options{Name: a.name, Config: config, Schemas: a.schemas, Reader: live, Writer: a.session})
 	if err != nil {
 		return err
@@ -213,35 +222,13 @@ func (a *agent) dial(ctx context.Context) error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.link = &link{cluster: cluster, cache: live}
+	a.link = &link{cluster: cluster, cache: live, probe: probe}
 	for _, name := range append(recorded, a.shown(a.name)...) {
 		if _, ok := a.statuses[name]; !ok {
 			a.statuses[name] = v1alpha1.DeliveryStatus{Cluster: a.name, Component: name}
 		}
 	}
 	return nil
-}
-
-// reached notes whether the API server answers. The watches ask all the time,
-// so that no probe is needed; when it comes back, everything is looked at.
-func (a *agent) reached(err error) {
-	a.mu.Lock()
-	was := a.unreachable
-	a.unreachable = err
-	a.returned = a.returned || was != nil && err == nil
-	a.mu.Unlock()
-	if (was == nil) == (err == nil) {
-		return
-	}
-	if err != nil {
-		a.log.Warn("the API server does not answer", "error", err)
-	} else {
-		a.log.Info("the API server answers again")
-	}
-	for _, name := range a.components() {
-		a.queue.Forget(name)
-	}
-	a.all()
 }
 
 func (a *agent) work(ctx context.Context) {
@@ -382,7 +369,7 @@ func (a *agent) attempt(ctx context.Context, component string) (attempt, error) 
 	case len(d.Problems) > 0:
 		return t.stop(v1alpha1.SyncBlocked, problemsMessage(d.Problems)), nil
 	case s.unreachable != nil:
-		return t.stop(silent(s.unreachable), s.unreachable.Error()), nil //nolint:nilerr // the watches find out when to go on
+		return t.stop(silent(s.unreachable), s.unreachable.Error()), nil //nolint:nilerr // a probe finds out when to go on
 	case s.link == nil:
 		return t.stop(v1alpha1.SyncProgressing, "connecting"), nil
 	case d.Absent:

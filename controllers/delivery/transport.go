@@ -24,7 +24,7 @@ func (a *agent) observe(next http.RoundTripper) http.RoundTripper {
 			// It was not sent, or we hung up.
 		default:
 			a.metrics.request(a.name, verb(r), "none")
-			a.reached(err)
+			a.doubt()
 		}
 		return resp, err //nolint:wrapcheck // a RoundTripper must hand errors through
 	})
