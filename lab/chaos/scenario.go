@@ -32,6 +32,7 @@ func allScenarios() []scenario {
 		{name: "kill", why: "a process that is killed at any step loses and doubles nothing", run: runKill},
 		{name: "kill-controller", why: "neither does the controller, with all its components in flight", run: runKillController},
 		{name: "prune", why: "not knowing is never absence: a broken render or read deletes nothing", run: runPrune},
+		{name: "faults", why: "requests that fail, in any way, lose and double nothing", run: runFaults},
 		{name: "secrets", why: "secrets stay where they were put", run: runSecrets},
 	}
 }

@@ -1,0 +1,316 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/keelson-io/keelson/lab/chaos/oracle"
+)
+
+// garden is a fleet of small components that change while something goes wrong:
+// git gets new values, objects come and go, and somebody makes drift. It knows
+// what the cluster should have.
+type garden struct {
+	*world
+	repo   string
+	client dynamic.Interface
+	plots  []*plot
+}
+
+// plot is one component, in a namespace of its name.
+type plot struct {
+	name  string
+	value string // of fields of each of its objects
+	extra bool   // whether git has its last ConfigMap
+	port  int    // of its Service
+}
+
+// newGarden publishes components. Nothing runs yet.
+func (w *world) newGarden(ctx context.Context, name string, components int) (*garden, error) {
+	g := &garden{world: w}
+	var err error
+	if g.client, err = w.dynamic(); err != nil {
+		return nil, err
+	}
+	files := map[string]string{}
+	for i := range components {
+		p := &plot{name: fmt.Sprintf("%s-%02d", name, i), value: "first", extra: true, port: 8000}
+		g.plots = append(g.plots, p)
+		maps.Copy(files, p.files())
+		w.ledger.OwnNamespace(p.name)
+	}
+	g.repo, err = w.repository(ctx, name, files)
+	return g, err
+}
+
+const plotTemplate = `apiVersion: v1
+kind: ServiceAccount
+metadata: {name: app, annotations: {value: {{ .Values.value | quote }}}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings}
+data: {value: {{ .Values.value | quote }}, constant: x}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: app}
+spec:
+  clusterIP: None
+  sessionAffinity: None
+  selector: {app: app}
+  ports: [{name: http, port: {{ .Values.port }}}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: app}
+spec:
+  replicas: 0
+  selector: {matchLabels: {app: app}}
+  template:
+    metadata: {labels: {app: app}}
+    spec:
+      containers:
+      - {name: app, image: "app:v1", env: [{name: VALUE, value: {{ .Values.value | quote }}}]}
+{{- if .Values.extra }}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: extra}
+data: {value: {{ .Values.value | quote }}}
+{{- end }}
+`
+
+func (p *plot) files() map[string]string {
+	folder := "components/" + p.name + "/"
+	return map[string]string{
+		folder + "component.yaml":                     apiVersion + "kind: Component\nnamespace: " + p.name + "\n",
+		folder + "template/Chart.yaml":                "apiVersion: v2\nname: " + p.name + "\nversion: 1.0.0\n",
+		folder + "template/values.yaml":               "value: none\nport: 1\nextra: false\n",
+		folder + "template/templates/all.yaml":        plotTemplate,
+		"clusters/" + target + "/" + p.name + ".yaml": p.metaConfig(),
+	}
+}
+
+func (p *plot) metaConfig() string {
+	return fmt.Sprintf("%skind: MetaConfig\nversion: HEAD\nvalues: {value: %q, port: %d, extra: %t}\n", apiVersion, p.value, p.port, p.extra)
+}
+
+// The kinds that plots are made of.
+func plotKinds() map[string]schema.GroupVersionResource {
+	return map[string]schema.GroupVersionResource{
+		"ConfigMap":      {Version: "v1", Resource: "configmaps"},
+		"ServiceAccount": {Version: "v1", Resource: "serviceaccounts"},
+		"Service":        {Version: "v1", Resource: "services"},
+		"Deployment":     {Group: "apps", Version: "v1", Resource: "deployments"},
+	}
+}
+
+// grow changes some components in git, in one commit: values, ports, and
+// objects that come and go.
+func (g *garden) grow(ctx context.Context, chance *rand.Rand, some int) error {
+	files := map[string]string{}
+	for range some {
+		p := g.plots[chance.IntN(len(g.plots))]
+		switch chance.IntN(4) {
+		case 0:
+			p.extra = !p.extra
+			if !p.extra {
+				g.ledger.MayDelete(time.Now(), "git no longer has it", oracle.Object{Resource: "configmaps", Namespace: p.name, Name: "extra"})
+			}
+		case 1:
+			p.port = 8000 + chance.IntN(1000)
+		default:
+			p.value = fmt.Sprintf("value-%08x", chance.Uint32())
+		}
+		files["clusters/"+target+"/"+p.name+".yaml"] = p.metaConfig()
+	}
+	return g.push(ctx, g.repo, files)
+}
+
+// drift changes or deletes some objects behind Keelson's back.
+func (g *garden) drift(ctx context.Context, chance *rand.Rand, some int) error {
+	kinds := plotKinds()
+	for range some {
+		p := g.plots[chance.IntN(len(g.plots))]
+		var err error
+		switch chance.IntN(4) {
+		case 0:
+			err = g.client.Resource(kinds["ConfigMap"]).Namespace(p.name).Delete(ctx, "settings", metav1.DeleteOptions{})
+		case 1:
+			err = g.patch(ctx, kinds["Service"], p.name, "app", `{"spec":{"sessionAffinity":"ClientIP"}}`)
+		case 2:
+			err = g.patch(ctx, kinds["ServiceAccount"], p.name, "app", `{"metadata":{"annotations":{"value":"drifted"}}}`)
+		default:
+			err = g.patch(ctx, kinds["ConfigMap"], p.name, "settings", `{"data":{"value":"drifted","constant":null}}`)
+		}
+		if err != nil && !metaNotFound(err) {
+			return fmt.Errorf("make drift in %s: %w", p.name, err)
+		}
+	}
+	return nil
+}
+
+func (g *garden) patch(ctx context.Context, gvr schema.GroupVersionResource, namespace, name, body string) error {
+	_, err := g.client.Resource(gvr).Namespace(namespace).Patch(ctx, name, types.MergePatchType, []byte(body), metav1.PatchOptions{FieldManager: "kubectl-edit"})
+	return err //nolint:wrapcheck // by its caller
+}
+
+// asGitSays compares everything that Keelson manages with what git says.
+func (g *garden) asGitSays(ctx context.Context) error {
+	want := map[string]string{}
+	for _, p := range g.plots {
+		for _, o := range p.want() {
+			want[p.name+"/"+o[0]] = o[1]
+		}
+	}
+	var wrong []string
+	for kind, gvr := range plotKinds() {
+		list, err := g.client.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: componentLabelOf})
+		if err != nil {
+			return fmt.Errorf("list %s: %w", gvr.Resource, err)
+		}
+		for i := range list.Items {
+			u := &list.Items[i]
+			key := u.GetNamespace() + "/" + kind + " " + u.GetName()
+			switch value, ok := want[key]; {
+			case u.GetDeletionTimestamp() != nil:
+				wrong = append(wrong, key+" is being deleted")
+			case !ok:
+				wrong = append(wrong, key+" is there and should not be")
+			case value != shown(u):
+				wrong = append(wrong, fmt.Sprintf("%s is %s and should be %s", key, shown(u), value))
+			}
+			delete(want, key)
+		}
+	}
+	for key := range want {
+		wrong = append(wrong, key+" is missing")
+	}
+	if len(wrong) > 0 {
+		slices.Sort(wrong)
+		return fmt.Errorf("%d differ from git: %s", len(wrong), strings.Join(wrong[:min(len(wrong), 5)], "; "))
+	}
+	return nil
+}
+
+// componentLabelOf selects what Keelson manages.
+const componentLabelOf = "keelson.io/component"
+
+// want are a plot's objects as [shown] shows them.
+func (p *plot) want() [][2]string {
+	out := [][2]string{
+		{"ServiceAccount app", p.value},
+		{"ConfigMap settings", fmt.Sprintf("map[constant:x value:%s]", p.value)},
+		{"Service app", fmt.Sprintf("None:%d", p.port)},
+		{"Deployment app", p.value},
+	}
+	if p.extra {
+		out = append(out, [2]string{"ConfigMap extra", fmt.Sprintf("map[value:%s]", p.value)})
+	}
+	return out
+}
+
+// shown are the fields of an object that git sets.
+func shown(u *unstructured.Unstructured) string {
+	switch u.GetKind() {
+	case "ServiceAccount":
+		return u.GetAnnotations()["value"]
+	case "ConfigMap":
+		data, _, _ := unstructured.NestedStringMap(u.Object, "data")
+		return fmt.Sprint(data)
+	case "Service":
+		ports, _, _ := unstructured.NestedSlice(u.Object, "spec", "ports")
+		var all []string
+		for _, p := range ports {
+			port, _ := p.(map[string]any)
+			all = append(all, fmt.Sprint(port["port"]))
+		}
+		affinity, _, _ := unstructured.NestedString(u.Object, "spec", "sessionAffinity")
+		return affinity + ":" + strings.Join(all, ",")
+	case "Deployment":
+		containers, _, _ := unstructured.NestedSlice(u.Object, "spec", "template", "spec", "containers")
+		var all []string
+		for _, c := range containers {
+			container, _ := c.(map[string]any)
+			env, _ := container["env"].([]any)
+			for _, e := range env {
+				variable, _ := e.(map[string]any)
+				all = append(all, fmt.Sprint(variable["value"]))
+			}
+		}
+		return strings.Join(all, ",")
+	}
+	return ""
+}
+
+// delivery is the status of a component, as the hub shows it.
+type delivery struct{ sync, health, message string }
+
+func (d delivery) String() string {
+	return strings.TrimSpace(d.sync + " " + d.health + " " + d.message)
+}
+
+func (g *garden) deliveries(ctx context.Context) (map[string]delivery, error) {
+	gvr := schema.GroupVersionResource{Group: "keelson.io", Version: "v1alpha1", Resource: "deliveries"}
+	list, err := g.client.Resource(gvr).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list deliveries: %w", err)
+	}
+	out := map[string]delivery{}
+	for i := range list.Items {
+		field := func(name string) string {
+			s, _, _ := unstructured.NestedString(list.Items[i].Object, "status", name)
+			return s
+		}
+		out[field("component")] = delivery{field("sync"), field("health"), field("message")}
+	}
+	return out, nil
+}
+
+// synced holds that all deliveries say that they are as git says.
+func (g *garden) synced(ctx context.Context) error {
+	all, err := g.deliveries(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range g.plots {
+		if d := all[p.name]; d.sync != "Synced" {
+			return fmt.Errorf("%s: %s", p.name, d)
+		}
+	}
+	return nil
+}
+
+// recovery is how long after the end of a fault all must be well.
+const recovery = time.Minute
+
+// converged waits until the cluster is as git says and says so, and returns how
+// long that took.
+func (g *garden) converged(ctx context.Context, patience time.Duration) (time.Duration, error) {
+	started := time.Now()
+	var last error // the condition's own: the end of the patience cuts the last look short
+	err := until(ctx, patience, func(ctx context.Context) error {
+		err := errors.Join(g.asGitSays(ctx), g.synced(ctx))
+		if ctx.Err() == nil {
+			last = err
+		}
+		return err
+	})
+	if err != nil {
+		err = errors.Join(err, last)
+	}
+	return time.Since(started), err
+}
