@@ -26,6 +26,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,11 +45,15 @@ type Options struct {
 	// HTTP1 leaves clients no HTTP/2, so that each request that is under way
 	// has a connection of its own.
 	HTTP1 bool
+	// Agent, if any, is added to each User-Agent, so that audit logs tell the
+	// proxies of one user apart.
+	Agent string
 }
 
 // Proxy is a running proxy. It is safe for concurrent use.
 type Proxy struct {
 	address   string
+	agent     string // see Options.Agent
 	authority *pki.Authority
 	upstream  map[string]*upstream // by user
 	server    *http.Server
@@ -72,7 +77,7 @@ type upstream struct {
 // New starts a proxy; [Proxy.Close] ends it. It makes no call to the API server.
 func New(ctx context.Context, o Options) (*Proxy, error) {
 	p := &Proxy{
-		upstream: map[string]*upstream{}, served: make(chan struct{}), closing: make(chan struct{}),
+		agent: o.Agent, upstream: map[string]*upstream{}, served: make(chan struct{}), closing: make(chan struct{}),
 		seen: map[kindOfRequest]int{}, counts: map[Fault]int{},
 	}
 	for user, config := range o.Upstream {
@@ -261,9 +266,8 @@ func (e *exchange) forward(w http.ResponseWriter, r *http.Request) {
 		Rewrite: func(pr *httputil.ProxyRequest) {
 			pr.SetURL(e.to.target)
 			pr.Out.Header.Del("Authorization") // the transport adds the user's own
-			if _, ok := pr.In.Header["User-Agent"]; !ok {
-				pr.Out.Header.Set("User-Agent", "")
-			}
+			// Without one of the client's, none of Go's own.
+			pr.Out.Header.Set("User-Agent", strings.TrimSpace(pr.In.UserAgent()+" "+e.proxy.agent))
 		},
 		ModifyResponse: func(answer *http.Response) error { return e.answered(ctx, answer) },
 		FlushInterval:  -1,

@@ -69,7 +69,7 @@ func TestProxy(t *testing.T) {
 	for protocol, http1 := range map[string]bool{"HTTP2": false, "HTTP1": true} {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
-			p, err := proxy.New(t.Context(), proxy.Options{Upstream: upstream, HTTP1: http1})
+			p, err := proxy.New(t.Context(), proxy.Options{Upstream: upstream, HTTP1: http1, Agent: "by-" + protocol})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -183,7 +183,7 @@ func (s *scene) pass(t *testing.T) {
 	for _, e := range events {
 		if e.Resource.Name == name && e.Stage == audit.ResponseComplete {
 			verbs[e.Verb] = true
-			if e.User != cluster.Keelson || e.UserAgent != "proxy-test/"+s.prefix {
+			if e.User != cluster.Keelson || strings.ToLower(e.UserAgent) != "proxy-test/"+s.prefix+" by-"+s.prefix {
 				t.Errorf("%s by %s; the API server must see who asks", e, e.UserAgent)
 			}
 		}
