@@ -301,16 +301,8 @@ const recovery = time.Minute
 // long that took.
 func (g *garden) converged(ctx context.Context, patience time.Duration) (time.Duration, error) {
 	started := time.Now()
-	var last error // the condition's own: the end of the patience cuts the last look short
 	err := until(ctx, patience, func(ctx context.Context) error {
-		err := errors.Join(g.asGitSays(ctx), g.synced(ctx))
-		if ctx.Err() == nil {
-			last = err
-		}
-		return err
+		return errors.Join(g.asGitSays(ctx), g.synced(ctx))
 	})
-	if err != nil {
-		err = errors.Join(err, last)
-	}
 	return time.Since(started), err
 }

@@ -33,6 +33,7 @@ func allScenarios() []scenario {
 		{name: "kill-controller", why: "neither does the controller, with all its components in flight", run: runKillController},
 		{name: "prune", why: "not knowing is never absence: a broken render or read deletes nothing", run: runPrune},
 		{name: "faults", why: "requests that fail, in any way, lose and double nothing", run: runFaults},
+		{name: "disasters", why: "what breaks around Keelson is named, and over when its cause is", run: runDisasters},
 		{name: "writers", why: "of two processes only the one that took over last can write", run: runWriters},
 		{name: "secrets", why: "secrets stay where they were put", run: runSecrets},
 	}

@@ -281,8 +281,11 @@ func (w *world) keepCopy(name string, content []byte) error {
 func until(ctx context.Context, patience time.Duration, condition func(context.Context) error) error {
 	last := errors.New("never tried")
 	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		last = condition(ctx)
-		return last == nil, nil
+		err := condition(ctx)
+		if err == nil || ctx.Err() == nil { // the end of the patience cuts the last try short
+			last = err
+		}
+		return err == nil, nil
 	})
 	if err != nil {
 		return fmt.Errorf("not within %s: %w", patience, last)

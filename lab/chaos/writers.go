@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -119,7 +120,7 @@ func (d *duel) enlist(ctx context.Context) error {
 		return errors.Join(err, wr.proxy.Close())
 	}
 	wr.keelson, err = d.start(launch{name: wr.agent, repo: d.repo, kubeconfig: path}, controllerArgs("",
-		"--cache-dir", d.path("cache-"+wr.agent), "--leader-elect", "--lease-duration", "2s", "--renew-deadline", "1500ms", "--retry-period", "300ms")...)
+		"--cache-dir", d.path("cache-"+wr.agent), "--leader-elect", "--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "400ms")...)
 	if err != nil {
 		return errors.Join(err, wr.proxy.Close())
 	}
@@ -158,19 +159,33 @@ func (wr *writer) decide(r proxy.Request) proxy.Verdict {
 }
 
 // leader is the one that renews the Lease.
-func (d *duel) leader(ctx context.Context) (leads, waits *writer, err error) {
-	err = until(ctx, recovery, func(context.Context) error {
-		a, b := d.writers[0].lastRenewed(), d.writers[1].lastRenewed()
-		leads, waits = d.writers[0], d.writers[1]
-		if b.After(a) {
-			leads, waits = waits, leads
+func (d *duel) leader(ctx context.Context) (leads *writer, err error) {
+	err = until(ctx, recovery, func(ctx context.Context) error {
+		if err := d.tend(ctx, nil); err != nil {
+			return err
 		}
+		leads = slices.MaxFunc(d.writers, func(a, b *writer) int { return a.lastRenewed().Compare(b.lastRenewed()) })
 		if time.Since(leads.lastRenewed()) > time.Second {
 			return errors.New("nobody renews the Lease")
 		}
 		return nil
 	})
-	return leads, waits, err
+	return leads, err
+}
+
+// tend starts another process for each that ended, as a Deployment does: on a
+// busy machine one loses its Lease though nobody stopped it. The one that is
+// stopped is left alone.
+func (d *duel) tend(ctx context.Context, stopped *writer) error {
+	for _, wr := range slices.Clone(d.writers) {
+		if wr == stopped || !wr.ended() {
+			continue
+		}
+		if err := d.replace(ctx, wr); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (wr *writer) lastRenewed() time.Time {
@@ -183,7 +198,7 @@ func (wr *writer) lastRenewed() time.Time {
 // stays on its way until the other has taken over. It returns how long the fleet
 // was without what git says.
 func (d *duel) round(ctx context.Context, hold bool) (time.Duration, error) {
-	leads, waits, err := d.leader(ctx)
+	leads, err := d.leader(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -204,24 +219,28 @@ func (d *duel) round(ctx context.Context, hold bool) (time.Duration, error) {
 		d.held++
 	}
 	// The other takes the Lease, finishes, and then the first goes on.
-	err = until(ctx, recovery, func(context.Context) error {
-		if waits.lastRenewed().Before(stopped.Add(time.Second)) {
-			return fmt.Errorf("%s did not take the Lease (its log: %s)", waits.agent, waits.log)
+	err = until(ctx, recovery, func(ctx context.Context) error {
+		if err := d.tend(ctx, leads); err != nil {
+			return err
 		}
-		return nil
+		if !slices.ContainsFunc(d.writers, func(wr *writer) bool { return wr != leads && wr.lastRenewed().After(stopped) }) {
+			return errors.New("nobody took the Lease")
+		}
+		return errors.Join(d.asGitSays(ctx), d.synced(ctx))
 	})
 	if err != nil {
-		return 0, err
-	}
-	if _, err := d.converged(ctx, recovery); err != nil {
-		return 0, fmt.Errorf("%s did not finish what %s had begun: %w (its log: %s)", waits.agent, leads.agent, err, waits.log)
+		return 0, fmt.Errorf("nobody finished what %s had begun: %w (its log: %s)", leads.agent, err, leads.log)
 	}
 	took := time.Since(stopped)
 	let()
 	if err := leads.thaw(); err != nil {
 		return 0, err
 	}
-	return took, d.replace(ctx, leads)
+	if err := d.replace(ctx, leads); err != nil {
+		return 0, err
+	}
+	_, err = d.converged(ctx, recovery)
+	return took, err
 }
 
 func sprung(ctx context.Context, t *freeze, leads *writer) error {
@@ -249,17 +268,8 @@ func (d *duel) replace(ctx context.Context, deposed *writer) error {
 	if err := deposed.proxy.Close(); err != nil {
 		return err
 	}
-	for i, wr := range d.writers {
-		if wr == deposed {
-			d.writers = append(d.writers[:i], d.writers[i+1:]...)
-			break
-		}
-	}
-	if err := d.enlist(ctx); err != nil {
-		return err
-	}
-	_, err = d.converged(ctx, recovery)
-	return err
+	d.writers = slices.DeleteFunc(d.writers, func(wr *writer) bool { return wr == deposed })
+	return d.enlist(ctx)
 }
 
 // verdict is what an audit log shows of take-overs.

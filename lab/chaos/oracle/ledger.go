@@ -38,6 +38,9 @@ type ledger struct {
 	// Deletions that became right at a time: the object left a complete target,
 	// or has to be replaced.
 	Deletions []Deletion `json:"deletions"`
+	// Restores are the times at which etcd was set back to an older state: what
+	// was deleted by then may be there again, with its UID.
+	Restores []time.Time `json:"restores,omitempty"`
 }
 
 // Deletion is one that is wanted.
@@ -72,6 +75,14 @@ func (l *Ledger) MayDelete(from time.Time, why string, objects ...Object) {
 	for _, o := range objects {
 		l.entries.Deletions = append(l.entries.Deletions, Deletion{Object: o, From: from, Why: why})
 	}
+}
+
+// Restored says that at a time, while the API server was down, etcd was set back
+// to an older state.
+func (l *Ledger) Restored(at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.entries.Restores = append(l.entries.Restores, at)
 }
 
 // Save writes the ledger to a file, which [Load] reads.

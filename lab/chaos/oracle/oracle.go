@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/keelson-io/keelson/lab/audit"
 	"github.com/keelson-io/keelson/lab/cluster"
@@ -73,7 +74,7 @@ func (v Verdict) String() string {
 func Judge(events []audit.Event, allowed *Ledger) Verdict {
 	allowed.mu.Lock()
 	defer allowed.mu.Unlock()
-	j := &judge{ledger: index(allowed.entries), deleted: map[string]string{}}
+	j := &judge{ledger: index(allowed.entries), deleted: map[string]audit.Event{}}
 	for _, e := range events {
 		if e.User == cluster.Keelson && e.Write() && !e.DryRun && e.Stage == audit.ResponseComplete {
 			j.write(e)
@@ -85,7 +86,7 @@ func Judge(events []audit.Event, allowed *Ledger) Verdict {
 type judge struct {
 	Verdict
 	ledger  indexed
-	deleted map[string]string // UID to the audit ID of the deletion that succeeded
+	deleted map[string]audit.Event // by UID: the deletion that succeeded
 }
 
 func (j *judge) violate(r Rule, e audit.Event, detail string) {
@@ -130,6 +131,8 @@ func (j *judge) change(e audit.Event) {
 	}
 	g, ok := guardOf(e.Request)
 	switch {
+	case !ok && e.Code >= 500:
+		// It broke off before all of it had come, so nothing was written.
 	case !ok:
 		j.violate(Unseen, e, "")
 	case own(e) && e.Verb == "update":
@@ -171,10 +174,10 @@ func (j *judge) delete(e audit.Event) {
 		return
 	}
 	j.Deletes++
-	if before, ok := j.deleted[uid]; ok && uid != "" {
-		j.violate(DoubleDelete, e, "before by audit "+before)
+	if before, ok := j.deleted[uid]; ok && uid != "" && !j.ledger.restored(before, e) {
+		j.violate(DoubleDelete, e, "before by audit "+before.ID)
 	}
-	j.deleted[uid] = e.ID
+	j.deleted[uid] = e
 }
 
 // neverExists is a resourceVersion that no object has: etcd's first revision
@@ -268,9 +271,11 @@ func question(e audit.Event) bool {
 	return slices.Contains([]string{"authorization.k8s.io", "authentication.k8s.io"}, e.Resource.Group)
 }
 
-// diary reports what Keelson writes for people: nothing of a component.
+// diary reports what Keelson writes for people, and the definition of that:
+// nothing of a component.
 func diary(e audit.Event) bool {
-	return e.Resource.Resource == "events" || e.Resource.Group == "keelson.io"
+	return e.Resource.Resource == "events" || e.Resource.Group == "keelson.io" ||
+		e.Resource.Resource == "customresourcedefinitions" && e.Resource.Name == "deliveries.keelson.io"
 }
 
 // own reports Keelson's own objects.
@@ -294,10 +299,11 @@ type indexed struct {
 	owned      map[Object]bool
 	namespaces map[string]bool
 	deletions  map[Object][]Deletion
+	restores   []time.Time
 }
 
 func index(l ledger) indexed {
-	i := indexed{owned: map[Object]bool{}, namespaces: map[string]bool{}, deletions: map[Object][]Deletion{}}
+	i := indexed{owned: map[Object]bool{}, namespaces: map[string]bool{}, deletions: map[Object][]Deletion{}, restores: l.Restores}
 	for _, o := range l.Owned {
 		i.owned[o] = true
 	}
@@ -312,6 +318,11 @@ func index(l ledger) indexed {
 
 func (i indexed) owns(o Object) bool {
 	return i.owned[o] || i.namespaces[o.Namespace] || o.Group == "" && o.Resource == "namespaces" && i.namespaces[o.Name]
+}
+
+// restored says whether etcd was set back between two events.
+func (i indexed) restored(a, b audit.Event) bool {
+	return slices.ContainsFunc(i.restores, func(at time.Time) bool { return at.After(a.Time) && at.Before(b.Received) })
 }
 
 func (i indexed) wants(e audit.Event) bool {
