@@ -28,7 +28,7 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-var podsResource = schema.GroupVersionResource{Version: "v1", Resource: "pods"} //nolint:gochecknoglobals // constant
+var podsResource = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
 // kubelet does a node's part: it brings pods to an end, and takes away what is
 // deleted. Only the API server runs here.

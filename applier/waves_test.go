@@ -150,7 +150,7 @@ func TestHeldWave(t *testing.T) {
 	w.settled(target("v2"))
 }
 
-var eventsResource = schema.GroupVersionResource{Version: "v1", Resource: "events"} //nolint:gochecknoglobals // constant
+var eventsResource = schema.GroupVersionResource{Version: "v1", Resource: "events"}
 
 // The end of a wait says all that a person would ask for next.
 func TestDiagnose(t *testing.T) {

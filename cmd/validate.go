@@ -303,8 +303,7 @@ func (v *validation) health(d *registry.Delivery) {
 		v.healthRules[d.Version] = err
 		v.mu.Unlock()
 	}
-	var wrong *applier.HealthRuleError
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*applier.HealthRuleError](err); ok {
 		v.add(registry.Problem{At: d.Version.HealthAt(wrong.Rule, wrong.Field), Message: err.Error()}, d.Cluster)
 	}
 }
