@@ -118,10 +118,10 @@ func (a *applying) run(ctx context.Context) error {
 		return err
 	}
 	a.again()
-	if !a.Plan.Writes() && !a.recordStale() {
+	if !a.Plan.Writes() && !a.recordStale() && !a.hooksPending(a.events()) {
 		return nil // what is held waits, and costs nothing
 	}
-	if a.hooksDue() && anyHeld(a.wanted()) {
+	if a.hooksPending(a.events()) && anyHeld(a.wanted()) {
 		return nil // hooks are for the target as a whole: a migration does not run ahead of what waits for it
 	}
 	if err := a.intend(ctx); err != nil {
@@ -134,7 +134,9 @@ func (a *applying) run(ctx context.Context) error {
 		a.mark()
 	}
 	if err == nil && a.want.Absent && len(a.objects) == 0 {
-		return a.remove(ctx)
+		if err = a.runHooks(ctx, postDelete); err == nil {
+			return a.remove(ctx)
+		}
 	}
 	return errors.Join(err, a.writeFacts(ctx, err == nil))
 }

@@ -35,32 +35,48 @@ func (a *applying) runHooks(ctx context.Context, event string) error {
 		}
 	}
 	for _, h := range slices.Backward(list) {
-		if err := a.removeHook(ctx, a.recordedHook(h), deleteSucceeded); err != nil {
+		r := a.recordedHook(h)
+		if err := a.removeHook(ctx, r, deleteSucceeded); err != nil {
 			return err
+		}
+		if r.removable() {
+			r.UID = "" // recorded with the next write; until then it is looked for again
+			a.putHook(r)
 		}
 	}
 	return nil
 }
 
+// removable reports whether a hook that succeeded has yet to be deleted.
+func (r *RecordedHook) removable() bool {
+	return r.UID != "" && !r.Contested && slices.Contains(r.Policies, deleteSucceeded)
+}
+
 // recordedHook is how far a hook came for this target.
-func (a *applying) recordedHook(h hook) RecordedHook {
-	for _, r := range a.hooks {
-		if r.ID == h.id && r.Event == h.event && r.TargetHash == a.want.Target.Hash {
+func (a *applying) recordedHook(h hook) RecordedHook { return a.recordedIn(a.hooks, h) }
+
+func (p *Prepared) recordedIn(hooks []RecordedHook, h hook) RecordedHook {
+	for _, r := range hooks {
+		if r.ID == h.id && r.Event == h.event && r.TargetHash == p.want.Target.Hash {
 			return r
 		}
 	}
 	return RecordedHook{
-		ID: h.id, APIVersion: h.gvk.GroupVersion().String(), Event: h.event, TargetHash: a.want.Target.Hash, Policies: h.policies,
+		ID: h.id, APIVersion: h.gvk.GroupVersion().String(), Event: h.event, TargetHash: p.want.Target.Hash, Policies: h.policies,
 	}
 }
 
 // keepHook records how far a hook came.
 func (a *applying) keepHook(ctx context.Context, r RecordedHook) error {
 	r.At = a.now.UTC()
+	a.putHook(r)
+	return a.writeFacts(ctx, false)
+}
+
+func (a *applying) putHook(r RecordedHook) {
 	a.hooks = append(slices.DeleteFunc(slices.Clone(a.hooks), func(old RecordedHook) bool {
 		return old.ID == r.ID && old.Event == r.Event && old.TargetHash == r.TargetHash
 	}), r)
-	return a.writeFacts(ctx, false)
 }
 
 // clearHooks forgets the hooks of earlier targets, and deletes those whose policy
@@ -153,8 +169,8 @@ func runOf(live map[string]any) string {
 	return (&unstructured.Unstructured{Object: live}).GetAnnotations()[v1alpha1.AnnotationHookRun]
 }
 
-// createHook records the intent to create a hook's object, makes room for it,
-// and creates it.
+// createHook makes room for a hook's object, records the intent to create it, and
+// creates it.
 func (a *applying) createHook(ctx context.Context, m *meta.RESTMapping, h hook, r *RecordedHook) (map[string]any, error) {
 	if r.State != HookIntended { // a new run
 		r.Attempt, r.State, r.UID, r.Message, r.Contested = r.Attempt+1, HookIntended, "", "", false
@@ -166,11 +182,11 @@ func (a *applying) createHook(ctx context.Context, m *meta.RESTMapping, h hook, 
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("hook %s %s: %w", h.event, h.id, err)
 	}
-	before := a.hooks
-	if err := a.keepHook(ctx, *r); err != nil {
+	if err := a.replaceHook(ctx, m, h, r); err != nil {
 		return nil, err
 	}
-	if err := a.replaceHook(ctx, m, h, r); err != nil {
+	before := a.hooks
+	if err := a.keepHook(ctx, *r); err != nil {
 		return nil, err
 	}
 	u := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(patch)}
@@ -234,13 +250,15 @@ func (a *applying) replaceHook(ctx context.Context, m *meta.RESTMapping, h hook,
 		return &HookError{Event: h.event, ID: h.id, Message: "an object of this name exists, and " + why}
 	}
 	u := &unstructured.Unstructured{Object: live}
-	ours := u.GetLabels()[v1alpha1.LabelComponent] == a.want.Component && runOf(live) != ""
+	ours := u.GetLabels()[v1alpha1.LabelComponent] == a.want.Component && (runOf(live) != "" || a.objects[h.id].UID == uidOf(live))
 	helms := u.GetLabels()[v1alpha1.LabelComponent] == "" && u.GetAnnotations()[annotationHook] != "" && a.want.Adopt
 	switch {
 	case runOf(live) == r.run():
 		return fmt.Errorf("%w: hook %s %s was created meanwhile", ErrStale, h.event, h.id)
 	case u.GetDeletionTimestamp() != nil:
 		return a.awaitGone(ctx, m, h, u)
+	case slices.ContainsFunc(a.wanted(), func(c *differ.Change) bool { return c.ID == h.id }):
+		return refuse("it is one of the component's, which the chart has beside the hook: rename one of them")
 	case !ours && !helms:
 		return refuse("it is no hook of this component: delete or rename it")
 	case h.id.Kind == "CustomResourceDefinition":
@@ -251,7 +269,17 @@ func (a *applying) replaceHook(ctx context.Context, m *meta.RESTMapping, h hook,
 	if err := a.deleteHook(ctx, m, h.id, u); err != nil {
 		return err
 	}
+	a.disown(h.id)
 	return a.awaitGone(ctx, m, h, u)
+}
+
+// disown takes an object out of the inventory that was an ordinary one in the
+// version before.
+func (a *applying) disown(id differ.ID) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.objects, id)
+	delete(a.before, id)
 }
 
 // removeHook deletes the object of a hook that came to its end, if its policy

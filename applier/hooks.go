@@ -159,6 +159,9 @@ func words(list string) []string {
 // events are those before and after the component's own objects; empty when no
 // hooks are due. Restoring drift is no event.
 func (p *Prepared) events() (before, after string) {
+	if p.want.Absent {
+		return preDelete, postDelete
+	}
 	switch p.record.TargetHash {
 	case p.want.Target.Hash:
 		return "", ""
@@ -168,8 +171,27 @@ func (p *Prepared) events() (before, after string) {
 	return preUpgrade, postUpgrade
 }
 
-// hooksDue reports whether any hook has to run with this apply.
-func (p *Prepared) hooksDue() bool { return len(p.Hooks()) > 0 }
+// GoesWith has a component that is to go run the hooks that its chart has for that:
+// before anything of it is deleted, and when all of it is gone. It takes the target
+// that the chart renders to.
+func (p *Prepared) GoesWith(target *renderer.Target) {
+	absent := *p.want.Target
+	absent.Hooks = target.Hooks
+	p.want.Target = &absent
+}
+
+// hooksPending reports whether a hook of some events has not come to a good end
+// for this target, or is yet to be deleted.
+func (p *Prepared) hooksPending(events ...string) bool {
+	for _, event := range events {
+		for _, h := range hooksOf(p.want.Target, event) {
+			if r := p.recordedIn(p.record.Hooks, h); r.State != HookSucceeded || r.removable() {
+				return true
+			}
+		}
+	}
+	return false
+}
 
 // Hook is one that an apply runs, at an event.
 type Hook struct {

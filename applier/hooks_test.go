@@ -432,6 +432,73 @@ func TestHookDeletePolicies(t *testing.T) {
 	}
 }
 
+// While something of the target is held its hooks don't run, and nothing runs
+// ahead of them. What is only to be deleted may be held.
+func TestHooksAndHolds(t *testing.T) {
+	w := newWorld(t)
+	n := startKubelet(w, succeeded)
+	hold := func(rule v1alpha1.DangerRule, want applier.Want) applier.Want {
+		t.Helper()
+		rules, err := differ.NewRules([]v1alpha1.DangerRule{rule})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.Rules = rules
+		return want
+	}
+	content := v1alpha1.DangerRule{Name: "mine", Match: v1alpha1.ObjectMatch{Name: "own"}, Path: ".data", Effect: v1alpha1.EffectHold, Because: "mine"}
+	deletion := v1alpha1.DangerRule{
+		Name: "mine", Match: v1alpha1.ObjectMatch{Name: "left"}, On: []v1alpha1.Event{v1alpha1.OnDeleteObject}, Effect: v1alpha1.EffectHold, Because: "mine",
+	}
+	value := func(name string) string {
+		t.Helper()
+		text, _, _ := unstructured.NestedString(w.get(configMaps, name).Object, "data", "key")
+		return text
+	}
+	target := func(version string) applier.Want {
+		return w.withHooks(w.want(version, configMap("own", version), configMap("other", version)), pod("before", hookOn("pre-upgrade")), pod("after", hookOn("post-upgrade")))
+	}
+	w.apply(w.want("v1", configMap("own", "v1"), configMap("other", "v1"), configMap("left", "v1")))
+	if err := w.try(t.Context(), hold(content, target("v2")), applier.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if runs := n.runs(); len(runs) > 0 || value("own") != "v1" || value("other") != "v1" {
+		t.Errorf("an object is held: hooks %v ran, own is %s, other is %s", runs, value("own"), value("other"))
+	}
+	for _, why := range []string{"a deletion is held", "it is held still, and nothing runs again"} {
+		w.reconnect()
+		if err := w.try(t.Context(), hold(deletion, target("v2")), applier.ApplyOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff([]string{"before", "after"}, n.runs()); d != "" || value("own") != "v2" || value("other") != "v2" || value("left") != "v1" {
+			t.Errorf("%s: runs (-want +got):\n%s", why, d)
+		}
+	}
+}
+
+// An object that becomes a hook with a new version is replaced by it, and not
+// deleted as one that left the chart.
+func TestObjectBecomesHook(t *testing.T) {
+	w := newWorld(t)
+	n := startKubelet(w, succeeded)
+	w.apply(w.want("v1", configMap("own", "v1"), pod("migrate", "a: b")))
+	v2 := w.withHooks(w.want("v2", configMap("own", "v2")), pod("migrate", hookOn("pre-upgrade")))
+	if err := w.try(t.Context(), v2, applier.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.settled(v2)
+	if d := cmp.Diff([]string{"migrate", "migrate"}, n.runs()); d != "" {
+		t.Errorf("runs (-want +got):\n%s", d)
+	}
+	if u := w.get(podsResource, "migrate"); u.GetDeletionTimestamp() != nil || u.GetAnnotations()[v1alpha1.AnnotationHookRun] == "" {
+		t.Error("the hook was deleted")
+	}
+	twice := w.withHooks(w.want("v3", configMap("own", "v3")), strings.Replace(configMap("own", "v3"), "namespace: NS", "namespace: NS, annotations: {"+hookOn("pre-upgrade")+"}", 1))
+	if err := w.try(t.Context(), twice, applier.ApplyOptions{}); err == nil || !strings.Contains(err.Error(), "the chart has beside the hook") {
+		t.Errorf("an object that is a hook, too: the error is %v", err)
+	}
+}
+
 // What stands in the way of a hook and is not its own is left alone, and what a
 // danger rule does not let pass is not created.
 func TestHookRefused(t *testing.T) {

@@ -61,7 +61,10 @@ func (a *applying) steps() []step {
 			out = append(out, a.hookSteps(before)...)
 		}
 	}
-	if hooks := a.hookSteps(after); len(hooks) > 0 && !a.stopped() {
+	if a.want.Absent {
+		return out // what comes after is for when all is gone
+	}
+	if hooks := a.hookSteps(after); len(hooks) > 0 && !anyHeld(a.wanted()) {
 		out = append(out, step{name: "health before hooks", checkpoint: true, run: func(ctx context.Context) error {
 			return a.awaitHealth(ctx, "hook "+after, a.wanted())
 		}})
@@ -81,14 +84,14 @@ func (a *applying) batchSteps(b batch) []step {
 }
 
 func (a *applying) hookSteps(event string) []step {
-	if len(hooksOf(a.want.Target, event)) == 0 {
+	if !a.hooksPending(event) {
 		return nil
 	}
 	return []step{{name: "hooks " + event, checkpoint: true, run: func(ctx context.Context) error { return a.runHooks(ctx, event) }}}
 }
 
 func (a *applying) createsInNamespace() bool {
-	return a.hooksDue() || slices.ContainsFunc(a.Plan.Changes, func(c differ.Change) bool {
+	return a.hooksPending(a.events()) || slices.ContainsFunc(a.Plan.Changes, func(c differ.Change) bool {
 		return c.Op == differ.OpCreate && c.ID.Namespace == a.want.Namespace
 	})
 }

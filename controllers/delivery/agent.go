@@ -429,8 +429,8 @@ func (a *agent) diagnose(ctx context.Context, s snapshot, p *applier.Prepared, t
 	return text
 }
 
-// prepare renders and plans; the plan is nil when the attempt ends here.
-func (a *agent) prepare(ctx context.Context, s snapshot, t attempt) (*applier.Prepared, attempt, error) {
+// render makes the target; it is nil when the attempt ends here.
+func (a *agent) render(ctx context.Context, s snapshot, t attempt) (*renderer.Target, attempt, error) {
 	d := s.delivery
 	capabilities, err := s.link.cluster.Capabilities(ctx)
 	if err != nil {
@@ -447,7 +447,18 @@ func (a *agent) prepare(ctx context.Context, s snapshot, t attempt) (*applier.Pr
 		}
 		return nil, t.stop(v1alpha1.SyncFailed, err.Error()), err
 	}
-	t.targetHash, t.secrets = target.Hash, target.Secrets
+	t.secrets = target.Secrets
+	return target, t, nil
+}
+
+// prepare renders and plans; the plan is nil when the attempt ends here.
+func (a *agent) prepare(ctx context.Context, s snapshot, t attempt) (*applier.Prepared, attempt, error) {
+	d := s.delivery
+	target, t, err := a.render(ctx, s, t)
+	if target == nil {
+		return nil, t, err
+	}
+	t.targetHash = target.Hash
 	a.warn(d, target)
 	want, err := applier.NewWant(s.fleet, d, target)
 	if err != nil {
