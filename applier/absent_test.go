@@ -9,16 +9,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
 )
 
 // gone is the wish that nothing of the component is left.
 func (w *world) gone() applier.Want {
 	w.t.Helper()
 	want, err := applier.NewWant(&registry.Fleet{Revision: "abc"}, &registry.Delivery{
-		Component: w.component, Absent: true, Version: &registry.Version{Component: w.component, Name: "v1"},
+		Component: w.component, Absent: true,
+		Version: &registry.Version{Component: w.component, Name: "v1", Spec: v1alpha1.Component{Namespace: w.ns}},
 	}, nil)
 	if err != nil {
 		w.t.Fatal(err)
@@ -111,6 +114,50 @@ func TestAbsentIsHeld(t *testing.T) {
 	w.apply(want)
 	if w.there("c0") || w.recorded() {
 		t.Error("what git approves was not removed")
+	}
+}
+
+// Hooks of a component that goes run before anything of it goes, and after all of
+// it is gone; none while a deletion waits for an approval; once, and once more when
+// it goes another time.
+func TestAbsentHooks(t *testing.T) {
+	w := newWorld(t)
+	hook := func(event string) *renderer.Object {
+		return &renderer.Object{Content: w.object(strings.Replace(configMap(event, "x"), "namespace: NS",
+			"namespace: NS, labels: {keelson.io/component: "+w.component+"}, annotations: {helm.sh/hook: "+event+"}", 1))}
+	}
+	for turn := range 2 {
+		var many []string
+		for i := range 11 {
+			many = append(many, configMap(fmt.Sprintf("c%d", i), "x"))
+		}
+		w.apply(w.want("v1", many...))
+		want := w.gone()
+		want.Target = &renderer.Target{Hooks: []*renderer.Object{hook("pre-delete"), hook("post-delete")}}
+		w.prune(want)
+		if turn == 0 && w.there("pre-delete") {
+			t.Fatal("a hook ran ahead of what waits for an approval")
+		}
+		want.Approved = map[string][]string{}
+		for _, c := range w.plan(want).Plan.Changes {
+			want.Approved[c.ID.String()] = []string{c.Hash}
+		}
+		w.apply(want)
+		if !w.there("pre-delete") || !w.there("c0") {
+			t.Fatal("the first hook should have run, before anything went")
+		}
+		first := w.uid("pre-delete")
+		w.reconnect()
+		w.apply(want)
+		if w.there("c0") || turn == 0 && w.there("post-delete") || w.uid("pre-delete") != first {
+			t.Fatal("the second pass deletes, and runs no hook")
+		}
+		w.collect()
+		w.apply(want)
+		if !w.there("post-delete") || w.recorded() {
+			t.Fatal("the last hook should have run when all was gone, and then the record have been deleted")
+		}
+		w.settled(want)
 	}
 }
 

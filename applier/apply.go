@@ -121,7 +121,7 @@ func (a *applying) run(ctx context.Context) error {
 	if !a.Plan.Writes() && !a.recordStale() && !a.hooksPending(a.events()) {
 		return nil // what is held waits, and costs nothing
 	}
-	if a.hooksPending(a.events()) && anyHeld(a.wanted()) {
+	if a.hooksPending(a.events()) && (anyHeld(a.wanted()) || a.want.Absent && a.stopped()) {
 		return nil // hooks are for the target as a whole: a migration does not run ahead of what waits for it
 	}
 	if err := a.intend(ctx); err != nil {

@@ -158,6 +158,9 @@ func words(list string) []string {
 
 // events are those before and after the component's own objects; empty when no
 // hooks are due. Restoring drift is no event.
+//
+// Of a component that goes, those after run when all else of it is gone; see
+// [applying.remove].
 func (p *Prepared) events() (before, after string) {
 	if p.want.Absent {
 		return preDelete, postDelete
@@ -166,9 +169,14 @@ func (p *Prepared) events() (before, after string) {
 	case p.want.Target.Hash:
 		return "", ""
 	case "":
-		return preInstall, postInstall
+		before, after = preInstall, postInstall
+	default:
+		before, after = preUpgrade, postUpgrade
 	}
-	return preUpgrade, postUpgrade
+	if p.want.Absent {
+		return preDelete, ""
+	}
+	return before, after
 }
 
 // GoesWith has a component that is to go run the hooks that its chart has for that:
@@ -204,6 +212,9 @@ type Hook struct {
 func (p *Prepared) Hooks() []Hook {
 	var out []Hook
 	before, after := p.events()
+	if before == preDelete {
+		after = postDelete
+	}
 	for _, event := range []string{before, after} {
 		for _, h := range hooksOf(p.want.Target, event) {
 			out = append(out, Hook{Event: event, ID: h.id})

@@ -38,8 +38,8 @@ type Want struct {
 	Adopt          bool
 	Drift          v1alpha1.Drift
 	Approved       map[string][]string // hashes of differences that git approves, by object
-	// Absent: git wants nothing of the component in the cluster. Version
-	// and Rules are those under which it goes.
+	// Absent: git wants nothing of the component in the cluster. Version, Rules and
+	// the hooks of the Target are those under which it goes; its objects are none.
 	Absent bool
 	// Others tells what the other components of the cluster want; it is asked where
 	// something is to be deleted or taken over. Nil: there are no others.
@@ -122,6 +122,9 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 	}
 	if err := w.checkTarget(rec); err != nil {
 		return nil, err
+	}
+	if w.Absent {
+		w.Target = absentFrom(rec, w.Target)
 	}
 	p := &Prepared{want: w, record: rec, Applied: rec.Version}
 	if p.as, err = c.account(w); err != nil {

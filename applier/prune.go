@@ -3,8 +3,12 @@ package applier
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -12,6 +16,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/renderer"
 )
 
 // An object that left a complete target is deleted in two passes. The first one
@@ -36,9 +41,27 @@ type Pruning struct {
 	Since      time.Time `json:"since"`
 }
 
-// absentHash is the hash of the target, without any object, of a component that git
-// wants absent. No render has it.
-const absentHash = "absent"
+// absentPrefix begins the hash of the target, without any object, of a component
+// that git wants absent. No render has such a hash.
+const absentPrefix = "absent-"
+
+// absentFrom is that target: the same until the component is gone, and another one
+// when it was installed again meanwhile, for the runs of its hooks.
+func absentFrom(rec *record, t *renderer.Target) *renderer.Target {
+	out := &renderer.Target{Hash: rec.TargetHash}
+	if t != nil {
+		out.Hooks = t.Hooks
+	}
+	if !strings.HasPrefix(rec.TargetHash, absentPrefix) {
+		last := HistoryEntry{}
+		if len(rec.History) > 0 {
+			last = rec.History[0]
+		}
+		sum := sha256.Sum256(fmt.Appendf(nil, "%s %d %s", rec.TargetHash, last.Number, last.Time))
+		out.Hash = absentPrefix + hex.EncodeToString(sum[:16])
+	}
+	return out
+}
 
 // due reports whether an object was marked in an earlier pass, for the target that
 // is wanted now.
@@ -160,8 +183,12 @@ func (s *surface) unread(gvk schema.GroupVersionKind) string {
 	return ""
 }
 
-// remove deletes the record of a component of which nothing is left.
+// remove runs the last hooks of a component of which nothing is left, and deletes
+// its record.
 func (a *applying) remove(ctx context.Context) error {
+	if err := a.runHooks(ctx, postDelete); err != nil {
+		return errors.Join(err, a.writeFacts(ctx, false))
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	if err := a.cluster.deleteRecord(ctx, a.record); err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// NewWant joins what git says of a delivery with its rendered target, which one
-// that is absent does not need. The delivery must have no problems. The error says
-// which rule is malformed.
+// NewWant joins what git says of a delivery with its rendered target. One that is
+// absent is rendered for its hooks; nil says that it has none. The delivery must
+// have no problems. The error says which rule is malformed.
 func NewWant(f *registry.Fleet, d *registry.Delivery, t *renderer.Target) (Want, error) {
 	spec := d.Version.Spec
 	rules, err := differ.NewRules(spec.Danger, f.Spec.Danger)
@@ -29,9 +29,6 @@ func NewWant(f *registry.Fleet, d *registry.Delivery, t *renderer.Target) (Want,
 	approved := map[string][]string{}
 	for _, a := range d.Approvals {
 		approved[a.Object] = append(approved[a.Object], a.Hash)
-	}
-	if d.Absent {
-		t = &renderer.Target{Hash: absentHash}
 	}
 	return Want{
 		Component: d.Component, Version: d.Version.Name, Tree: d.Version.Tree, Revision: f.Revision, Absent: d.Absent,

@@ -124,10 +124,14 @@ func (s *session) plan(ctx context.Context, d *registry.Delivery) planned {
 	return s.compare(ctx, d, target)
 }
 
-// target renders a delivery; nil where nothing of it is wanted.
+// target renders a delivery, one that is to go for its hooks; nil where nothing of
+// that is left.
 func (s *session) target(ctx context.Context, d *registry.Delivery) (*renderer.Target, error) {
-	if d.Absent {
-		return nil, checkDelivery(d)
+	if d.Absent && len(d.Problems) == 0 {
+		record, err := s.live.Record(ctx, d.Component)
+		if err != nil || len(record.Objects) == 0 && record.TargetHash == "" {
+			return nil, err
+		}
 	}
 	return s.targets.render(ctx, d)
 }
@@ -137,16 +141,16 @@ func (s *session) others(but *registry.Delivery) func(context.Context) (*applier
 	return func(ctx context.Context) (*applier.Claims, error) {
 		claims := applier.NewClaims()
 		for _, d := range s.cluster.Deliveries {
-			if d == but {
+			if d == but || d.Absent && len(d.Problems) == 0 {
 				continue
 			}
-			target, err := s.target(ctx, d)
+			target, err := s.targets.render(ctx, d)
 			switch {
 			case ctx.Err() != nil:
 				return nil, ctx.Err()
 			case err != nil:
 				claims.AddUnknown(d.Component, err.Error())
-			case target != nil:
+			default:
 				claims.Add(d.Component, target)
 			}
 		}

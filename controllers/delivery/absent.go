@@ -8,13 +8,21 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
 )
 
 // absent removes what git wants absent: after all that depends on it, by the same
 // plan and guards as any other deletion.
 func (a *agent) absent(ctx context.Context, s snapshot, t attempt) (attempt, error) {
 	d := s.delivery
-	want, err := applier.NewWant(s.fleet, d, nil)
+	target, t, err := a.goes(ctx, s, t)
+	if err != nil || t.sync != "" {
+		return t, err
+	}
+	if target != nil {
+		t.secrets = target.Secrets
+	}
+	want, err := applier.NewWant(s.fleet, d, target)
 	if err != nil {
 		return t.stop(v1alpha1.SyncBlocked, err.Error()), nil
 	}
@@ -48,6 +56,19 @@ func (a *agent) absent(ctx context.Context, s snapshot, t attempt) (attempt, err
 		t = t.stop(v1alpha1.SyncProgressing, "its objects are gone, and its record is next")
 	}
 	return t, err
+}
+
+// goes renders a component that is to go, for its hooks; nil when nothing is left
+// of it. The attempt has a result when it ends here.
+func (a *agent) goes(ctx context.Context, s snapshot, t attempt) (*renderer.Target, attempt, error) {
+	record, err := s.link.cluster.Record(ctx, s.delivery.Component)
+	if err != nil {
+		return nil, t.stop(a.failed(), err.Error()), err
+	}
+	if len(record.Objects) == 0 && record.TargetHash == "" {
+		return nil, t, nil
+	}
+	return a.render(ctx, s, t)
 }
 
 // neededBy names a component that depends on one that is to go, and is not gone.

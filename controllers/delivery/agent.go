@@ -432,20 +432,9 @@ func (a *agent) diagnose(ctx context.Context, s snapshot, p *applier.Prepared, t
 // render makes the target; it is nil when the attempt ends here.
 func (a *agent) render(ctx context.Context, s snapshot, t attempt) (*renderer.Target, attempt, error) {
 	d := s.delivery
-	capabilities, err := s.link.cluster.Capabilities(ctx)
-	if err != nil {
-		return nil, t.stop(a.failed(), err.Error()), err
-	}
-	target, err := a.renderer.Render(ctx, renderer.Request{
-		Version: d.Version, Values: d.Values, ImageMirrors: s.cluster.Spec.ImageMirrors, Capabilities: capabilities,
-	})
-	if err != nil {
-		// The chart or its values are wrong: only git can mend that.
-		var wrong *renderer.Error
-		if errors.As(err, &wrong) && !wrong.Transient {
-			return nil, t.stop(v1alpha1.SyncBlocked, err.Error()), nil
-		}
-		return nil, t.stop(v1alpha1.SyncFailed, err.Error()), err
+	target, t, err := a.render(ctx, s, t)
+	if target == nil {
+		return nil, t, err
 	}
 	t.secrets = target.Secrets
 	return target, t, nil
@@ -473,6 +462,27 @@ func (a *agent) prepare(ctx context.Context, s snapshot, t attempt) (*applier.Pr
 		return nil, t.stop(a.failed(), err.Error()), err
 	}
 	return prepared, t, nil
+}
+
+// render renders a delivery; the target is nil when the attempt ends here.
+func (a *agent) render(ctx context.Context, s snapshot, t attempt) (*renderer.Target, attempt, error) {
+	d := s.delivery
+	capabilities, err := s.link.cluster.Capabilities(ctx)
+	if err != nil {
+		return nil, t.stop(a.failed(), err.Error()), err
+	}
+	target, err := a.renderer.Render(ctx, renderer.Request{
+		Version: d.Version, Values: d.Values, ImageMirrors: s.cluster.Spec.ImageMirrors, Capabilities: capabilities,
+	})
+	if err == nil {
+		return target, t, nil
+	}
+	// The chart or its values are wrong: only git can mend that.
+	var wrong *renderer.Error
+	if errors.As(err, &wrong) && !wrong.Transient {
+		return nil, t.stop(v1alpha1.SyncBlocked, err.Error()), nil
+	}
+	return nil, t.stop(v1alpha1.SyncFailed, err.Error()), err
 }
 
 // warn logs what a new render has to say.
