@@ -118,7 +118,7 @@ func (a *applying) run(ctx context.Context) error {
 		return err
 	}
 	a.again()
-	if !a.Plan.Writes() && !a.recordStale() && !a.hooksPending(a.events()) {
+	if !a.Plan.Writes() && !a.recordStale() && !a.pinStale() && !a.hooksPending(a.events()) {
 		return nil // what is held waits, and costs nothing
 	}
 	if a.hooksPending(a.events()) && (anyHeld(a.wanted()) || a.want.Absent && a.stopped()) {
@@ -172,7 +172,7 @@ func (a *applying) writeFacts(ctx context.Context, whole bool) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
 	defer cancel()
 	rec := a.record.Record
-	rec.Objects, rec.Hooks = a.inventory(), a.hooks
+	rec.Objects, rec.Hooks, rec.Pin = a.inventory(), a.hooks, a.want.Pin
 	if !rec.open() {
 		rec.IntentsAt = nil
 	}
@@ -205,7 +205,7 @@ func (a *applying) stopped() bool {
 func (a *applying) history(old []HistoryEntry) []HistoryEntry {
 	entry := HistoryEntry{
 		Number: 1, Time: a.now.UTC(), Version: a.want.Version, Revision: a.want.Revision, TargetHash: a.want.Target.Hash,
-		Epoch: a.cluster.epochOf(a.record), Writer: a.cluster.writer.Identity,
+		Epoch: a.cluster.epochOf(a.record), Writer: a.cluster.writer.Identity, Pinned: a.want.Pin != nil,
 		Created: a.outcome.Created, Updated: a.outcome.Updated, Deleted: a.outcome.Deleted,
 	}
 	if len(old) > 0 {

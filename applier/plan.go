@@ -44,6 +44,7 @@ type Want struct {
 	// Others tells what the other components of the cluster want; it is asked where
 	// something is to be deleted or taken over. Nil: there are no others.
 	Others func(context.Context) (*Claims, error)
+	Pin    *Pin // that the target is of; nil: it is what git wants now
 }
 
 // TagMovedError says that a version's tag names another tree than when it was
@@ -90,7 +91,7 @@ type Prepared struct {
 
 // Settled reports whether there is nothing to write, neither to the component's
 // objects nor to its record.
-func (p *Prepared) Settled() bool { return p.Plan.Settled() && !p.recordStale() }
+func (p *Prepared) Settled() bool { return p.Plan.Settled() && !p.recordStale() && !p.pinStale() }
 
 // recordStale: every object is as wanted, and the record names something else, or
 // has intents that are open no more.

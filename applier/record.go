@@ -34,6 +34,8 @@ type Record struct {
 	Hooks []RecordedHook `json:"hooks,omitempty"`
 	// History of deliveries, the newest first.
 	History []HistoryEntry `json:"history,omitempty"`
+	// Pin keeps the component at an earlier delivery; nil: it follows git.
+	Pin *Pin `json:"pin,omitempty"`
 }
 
 // RecordedObject is one object of the inventory.
@@ -88,11 +90,13 @@ type HistoryEntry struct {
 	Revision   string    `json:"revision"`
 	TargetHash string    `json:"targetHash"`
 	// Epoch and Writer are the session that delivered it.
-	Epoch   int64  `json:"epoch,omitempty"`
-	Writer  string `json:"writer,omitempty"`
-	Created int    `json:"created,omitempty"`
-	Updated int    `json:"updated,omitempty"`
-	Deleted int    `json:"deleted,omitempty"`
+	Epoch  int64  `json:"epoch,omitempty"`
+	Writer string `json:"writer,omitempty"`
+	// Pinned: it was a rollback, or delivered under one.
+	Pinned  bool `json:"pinned,omitempty"`
+	Created int  `json:"created,omitempty"`
+	Updated int  `json:"updated,omitempty"`
+	Deleted int  `json:"deleted,omitempty"`
 }
 
 // record is a Record with the resourceVersion of its Secret, empty before the

@@ -46,8 +46,9 @@ func newApply(a *app) *cobra.Command {
 		Short:   "Bring a cluster to what git says",
 		Long: `Apply brings the components of a cluster to what git says, each after those
 that it depends on, and waits until they are healthy. It does what the
-controller does, once. What a danger rule holds or denies is listed and left
-as it is. On a terminal it asks before it writes.
+controller does, once. What a rollback has pinned stays as it is pinned. What a
+danger rule holds or denies is listed and left as it is. On a terminal it asks
+before it writes.
 
 Exit codes: 0 all is as git says and healthy, 1 something is held, denied,
 paused or not healthy, 2 something failed.`,
@@ -492,6 +493,12 @@ func (r *applyRun) report(p *planned, result applyResult) {
 		line += fmt.Sprintf(" (%d unchanged)", n)
 	}
 	fmt.Fprintln(r.env.Out, line)
+	if p.Prepared == nil {
+		return
+	}
+	if pin := p.Pin(); pin != nil && result.state != applyFailed {
+		r.warn("%s is %s; 'keelson rollback %s %s --unpin' delivers what git says", p.Component, pin, r.cluster.Name, p.Component)
+	}
 }
 
 func (r *applyRun) outcome(plans []planned) error {

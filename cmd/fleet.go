@@ -43,30 +43,35 @@ func (a *app) remote() bool {
 // loadFleet reads the fleet repository as it is now, at the revision of
 // --revision, or the files in its work tree.
 func (a *app) loadFleet(ctx context.Context, workTree bool) (*registry.Fleet, error) {
+	_, f, err := a.loadRepo(ctx, workTree)
+	return f, err
+}
+
+func (a *app) loadRepo(ctx context.Context, workTree bool) (*registry.Repo, *registry.Fleet, error) {
 	if workTree && a.revision != "" {
-		return nil, usagef("--worktree and --revision contradict each other")
+		return nil, nil, usagef("--worktree and --revision contradict each other")
 	}
 	options := a.repoOptions("")
 	options.WorkTree = workTree
 	repo, err := registry.Open(ctx, options)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if a.remote() {
 		a.log.Debug("fetching", "repo", a.repo)
 		if err := repo.Fetch(ctx); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	f, err := repo.Load(ctx, a.revision)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if f.Signer != nil {
 		a.log.Debug("the commit is signed", "revision", f.Revision, "by", f.Signer.Name, "key", f.Signer.Fingerprint)
 	}
 	a.log.Debug("loaded the fleet", "revision", f.Revision, "clusters", len(f.Clusters), "problems", len(f.Problems))
-	return f, nil
+	return repo, f, nil
 }
 
 // findCluster returns a cluster of which everything is known.

@@ -20,7 +20,8 @@ func newHistory(a *app) *cobra.Command {
 		Short:   "Show what was delivered to a cluster, and when",
 		Long: `History prints the last deliveries of a component to a cluster, or of all its
 components, the newest first, as the records in the cluster itself tell them.
-It also knows components that git no longer has.
+It also knows components that git no longer has. EPOCH and WRITER tell which
+process delivered; PINNED, that it was a rollback.
 
 Exit codes: 0 printed, 2 the records can't be read.`,
 		Example: `  keelson history prod-hz-01
@@ -65,6 +66,9 @@ Exit codes: 0 printed, 2 the records can't be read.`,
 type delivered struct {
 	Component string `json:"component"`
 	applier.HistoryEntry
+	// Pin is what keeps the component here until git moves on: at its newest
+	// delivery only.
+	Pin *applier.Pin `json:"pin,omitempty"`
 }
 
 func readHistory(ctx context.Context, live *applier.Cluster, c *registry.Cluster, components []string) ([]delivered, error) {
@@ -83,8 +87,12 @@ func readHistory(ctx context.Context, live *applier.Cluster, c *registry.Cluster
 		if err != nil {
 			return nil, err
 		}
-		for _, e := range r.History {
-			out = append(out, delivered{Component: name, HistoryEntry: e})
+		for i, e := range r.History {
+			one := delivered{Component: name, HistoryEntry: e}
+			if i == 0 {
+				one.Pin = r.Pin
+			}
+			out = append(out, one)
 		}
 	}
 	return out, nil
@@ -102,10 +110,13 @@ func (a *app) historyTable(entries []delivered) *table {
 			{title: "CREATED"},
 			{title: "UPDATED"},
 			{title: "DELETED"},
+			{title: "PINNED"},
+			{title: "EPOCH"},
+			{title: "WRITER", least: 8},
 		},
 	}
 	for _, e := range entries {
-		t.rows = append(t.rows, row{cells: []cell{
+		r := row{cells: []cell{
 			{text: oneLine(e.Component)},
 			{text: strconv.Itoa(e.Number)},
 			{text: e.Time.UTC().Format(time.RFC3339)},
@@ -114,7 +125,14 @@ func (a *app) historyTable(entries []delivered) *table {
 			{text: strconv.Itoa(e.Created)},
 			{text: strconv.Itoa(e.Updated)},
 			{text: strconv.Itoa(e.Deleted)},
-		}})
+			{text: map[bool]string{true: "yes"}[e.Pinned]},
+			{text: strconv.FormatInt(e.Epoch, 10)},
+			{text: oneLine(e.Writer)},
+		}}
+		if e.Pin != nil {
+			r.notes = append(r.notes, cell{text: oneLine("! " + e.Component + " is " + e.Pin.String()), style: yellow})
+		}
+		t.rows = append(t.rows, r)
 	}
 	return t
 }

@@ -168,7 +168,7 @@ branches and tags of versions have to be signed, and branches never go back.`,
 	)
 	root.AddCommand(
 		newValidate(a), newRender(a), newExplain(a), newPolicy(a), newVendor(a),
-		newDiff(a), newApply(a), newStatus(a), newHistory(a), newRBAC(a),
+		newDiff(a), newApply(a), newStatus(a), newHistory(a), newRollback(a), newRBAC(a),
 		newController(a),
 		newVersion(a), newWorker(a),
 	)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
@@ -42,15 +43,21 @@ func (a *app) warnings() rest.WarningHandler {
 
 // session is a connection to one cluster, with what git wants there.
 type session struct {
+	repo    *registry.Repo
 	fleet   *registry.Fleet
 	cluster *registry.Cluster
 	live    *applier.Cluster
 	workers renderer.Renderer
 	targets *targets
+	// pins are wanted instead of those in the records; a nil one: none.
+	pins map[string]*applier.Pin
+
+	mu   sync.Mutex
+	then map[string]*registry.Fleet // what git said at earlier revisions
 }
 
 func (a *app) openSession(ctx context.Context, cluster string, progress func(applier.Step)) (*session, error) {
-	f, err := a.loadFleet(ctx, false)
+	repo, f, err := a.loadRepo(ctx, false)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +73,10 @@ func (a *app) openSession(ctx context.Context, cluster string, progress func(app
 	if err != nil {
 		return nil, err
 	}
-	s := &session{fleet: f, cluster: c, live: live, workers: workers}
+	s := &session{
+		repo: repo, fleet: f, cluster: c, live: live, workers: workers,
+		pins: map[string]*applier.Pin{}, then: map[string]*registry.Fleet{},
+	}
 	return s, s.learn(ctx)
 }
 
@@ -91,12 +101,21 @@ type planned struct {
 // title names the delivery with its versions.
 func (p *planned) title() string {
 	version := p.VersionName
-	if p.Prepared != nil && p.Applied != "" && p.Applied != version {
-		version = p.Applied + " → " + version
+	var pin *applier.Pin
+	if p.Prepared != nil {
+		if pin = p.Pin(); pin != nil {
+			version = pin.Version
+		}
+		if p.Applied != "" && p.Applied != version {
+			version = p.Applied + " → " + version
+		}
 	}
 	title := p.Component + " " + version
 	if p.Absent {
 		title += " (absent)"
+	}
+	if pin != nil {
+		title += fmt.Sprintf(" (pinned to %d)", pin.Number)
 	}
 	if p.Paused {
 		title += " (paused)"
@@ -159,13 +178,50 @@ func (s *session) others(but *registry.Delivery) func(context.Context) (*applier
 }
 
 func (s *session) compare(ctx context.Context, d *registry.Delivery, target *renderer.Target) planned {
-	want, err := applier.NewWant(s.fleet, d, target)
+	want, err := s.want(ctx, d, target)
 	if err != nil {
 		return planned{Delivery: d, err: err}
 	}
 	want.Others = s.others(d)
 	p, err := s.live.Plan(ctx, want)
 	return planned{Delivery: d, Prepared: p, err: err}
+}
+
+// want is what git wants of a delivery, or what is pinned until git wants
+// something else.
+func (s *session) want(ctx context.Context, d *registry.Delivery, target *renderer.Target) (applier.Want, error) {
+	pin, forced := s.pins[d.Component]
+	if !forced && !d.Absent { // git wants it gone: it moved on
+		record, err := s.live.Record(ctx, d.Component)
+		if err != nil {
+			return applier.Want{}, err
+		}
+		if pin = record.Pin; pin != nil && pin.Against != target.Hash {
+			pin = nil
+		}
+	}
+	if pin == nil {
+		return applier.NewWant(s.fleet, d, target)
+	}
+	// Plans are made at once, and neither loading nor the targets are.
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	then := s.then[pin.Revision]
+	if then == nil {
+		var err error
+		if then, err = s.repo.LoadCommit(ctx, pin.Revision); err != nil {
+			return applier.Want{}, &applier.PinError{Pin: *pin, Component: d.Component, Err: err}
+		}
+		s.then[pin.Revision] = then
+	}
+	return applier.PinnedWant{Pin: pin, Now: s.fleet, Delivery: d, Then: then}.Make(ctx,
+		func(ctx context.Context, c *registry.Cluster, d *registry.Delivery) (*renderer.Target, error) {
+			caps, err := s.live.Capabilities(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return newTargets(s.workers, c, caps).render(ctx, d)
+		})
 }
 
 // planAll says what applying the deliveries would change. The error is that of

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
 )
 
 // statusPage is how many deliveries are asked for at once.
@@ -267,6 +268,10 @@ func statusTable(all []v1alpha1.Delivery, now time.Time) *table {
 		for _, h := range d.Status.Held {
 			what := strings.TrimSpace(h.Object + " " + h.Path)
 			r.notes = append(r.notes, cell{text: oneLine("! " + what + ": " + because(h.Rule, h.Because)), style: yellow})
+		}
+		if p := d.Status.Pinned; p != nil && !strings.HasPrefix(d.Status.Message, "pinned ") {
+			pin := applier.Pin{Number: int(p.Number), Version: p.Version, By: p.By, Because: p.Because}
+			r.notes = append(r.notes, cell{text: oneLine("! " + pin.String()), style: yellow})
 		}
 		t.rows = append(t.rows, r)
 	}

@@ -33,6 +33,51 @@ func (r *Repo) Load(ctx context.Context, rev string) (*Fleet, error) {
 	return f, nil
 }
 
+// LoadCommit reads the fleet at a commit of the past. It leaves alone what Load
+// remembers, so that the next Load is as cheap as if nothing had happened.
+// Signatures are verified as in Load.
+func (r *Repo) LoadCommit(ctx context.Context, commit string) (*Fleet, error) {
+	f, err := r.loadCommit(ctx, commit)
+	if err != nil {
+		return nil, fmt.Errorf("load %s: %w", r.location.shown(), err)
+	}
+	return f, nil
+}
+
+func (r *Repo) loadCommit(ctx context.Context, rev string) (*Fleet, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if !plumbing.IsHash(rev) {
+		return nil, fmt.Errorf("%q is no commit", rev)
+	}
+	now := r.current()
+	commit, err := now.resolve(rev)
+	if err != nil {
+		return nil, err
+	}
+	trust, err := r.trust(now.objects)
+	if err != nil {
+		return nil, err
+	}
+	var admitted *admission
+	if trust != nil {
+		if admitted, err = r.admit(ctx, trust, "", commit); err != nil {
+			return nil, err
+		}
+	}
+	l := r.newLoader(commit, now, trust, admitted)
+	root, err := now.objects.commitTree(commit)
+	if err != nil {
+		return nil, err
+	}
+	l.tree = &gitTree{objects: now.objects, cache: r.cache, root: root}
+	if err := l.load(ctx); err != nil {
+		return nil, fmt.Errorf("commit %s: %w", commit.String()[:12], err)
+	}
+	return l.fleet, nil
+}
+
 func (r *Repo) load(ctx context.Context, rev string) (*Fleet, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

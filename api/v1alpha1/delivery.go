@@ -13,6 +13,7 @@ import (
 // +kubebuilder:printcolumn:name="Cluster",type=string,JSONPath=`.status.cluster`
 // +kubebuilder:printcolumn:name="Component",type=string,JSONPath=`.status.component`
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`
+// +kubebuilder:printcolumn:name="Pinned",type=string,JSONPath=`.status.pinned.version`,priority=1
 // +kubebuilder:printcolumn:name="Sync",type=string,JSONPath=`.status.sync`
 // +kubebuilder:printcolumn:name="Health",type=string,JSONPath=`.status.health`
 // +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.message`,priority=1
@@ -89,6 +90,8 @@ type DeliveryStatus struct {
 	Health     Health `json:"health,omitempty"`
 	// Objects that the component has in the cluster.
 	Objects int32 `json:"objects,omitempty"`
+	// Pinned is the earlier delivery that a rollback keeps here until git moves on.
+	Pinned *PinnedDelivery `json:"pinned,omitempty"`
 	// Message says in one sentence why Sync or Health is not as wished.
 	Message string `json:"message,omitempty"`
 	// Held lists the changes that wait or are denied, at most 32.
@@ -114,6 +117,18 @@ type HeldChange struct {
 	// Hash of the object's difference, which an approval names; empty when none
 	// would help.
 	Hash string `json:"hash,omitempty"`
+}
+
+// PinnedDelivery is an earlier delivery that is kept.
+type PinnedDelivery struct {
+	// Number of the delivery in the component's history.
+	Number  int32  `json:"number"`
+	Version string `json:"version"`
+	// Revision is the commit of the fleet repository that it is rendered from.
+	Revision string `json:"revision"`
+	// By is who rolled back, and Because why.
+	By      string `json:"by,omitempty"`
+	Because string `json:"because,omitempty"`
 }
 
 // DiffSummary counts what one apply did, by object.

@@ -53,6 +53,7 @@ type agent struct {
 	schemas  *applier.SchemaCache
 	session  applier.Writer
 	renderer renderer.Renderer
+	past     *past
 	metrics  *metrics
 	// publish hears of every status that changed, and retract of what has none any
 	// more.
@@ -94,7 +95,7 @@ type link struct {
 func newAgent(name string, c *Controller) *agent {
 	a := &agent{
 		name: name, log: c.log.With("cluster", name), now: c.now,
-		schemas: c.schemas, session: c.session, renderer: c.renderer, metrics: c.metrics,
+		schemas: c.schemas, session: c.session, renderer: c.renderer, past: c.past, metrics: c.metrics,
 		publish: c.writer.publish, retract: c.writer.retract, shown: c.writer.shown,
 		statuses: map[string]v1alpha1.DeliveryStatus{}, diagnoses: map[string]diagnosis{}, pruning: map[string]bool{}, doubts: make(chan struct{}, 1),
 		queue: workqueue.NewTypedRateLimitingQueue(
@@ -447,11 +448,16 @@ func (a *agent) prepare(ctx context.Context, s snapshot, t attempt) (*applier.Pr
 	if target == nil {
 		return nil, t, err
 	}
-	t.targetHash = target.Hash
-	a.warn(d, target)
-	want, err := applier.NewWant(s.fleet, d, target)
+	t.targetHash, t.secrets = target.Hash, target.Secrets
+	want, t, err := a.want(ctx, s, target, t)
 	if err != nil {
-		return nil, t.stop(v1alpha1.SyncBlocked, err.Error()), nil
+		if t.sync == v1alpha1.SyncBlocked {
+			return nil, t, nil
+		}
+		return nil, t, err
+	}
+	if t.pin == nil {
+		a.warn(d, target)
 	}
 	want.Others = a.others(s, d)
 	prepared, err := s.link.cluster.Plan(ctx, want)
@@ -512,6 +518,9 @@ func (a *agent) apply(ctx context.Context, s snapshot, p *applier.Prepared, t at
 	t.pruning = t.sync == v1alpha1.SyncProgressing && p.OnlyDeletions()
 	if t.sync == v1alpha1.SyncSynced {
 		t.applied = t.version
+		if t.pin != nil {
+			t.applied = t.pin.Version
+		}
 	}
 	return t, nil
 }

@@ -57,6 +57,7 @@ type Controller struct {
 	now      func() time.Time
 	connect  func(context.Context, v1alpha1.Connection) (*rest.Config, error)
 	renderer renderer.Renderer
+	past     *past
 	schemas  *applier.SchemaCache
 	metrics  *metrics
 	session  applier.Writer
@@ -82,7 +83,7 @@ func New(o Options) (*Controller, error) {
 	c := &Controller{
 		repo: o.Repo, revision: o.Revision, interval: o.Interval, log: o.Log, now: o.Now, connect: o.Connect,
 		renderer: o.Renderer, schemas: applier.NewSchemaCache(), agents: map[string]*running{},
-		session: o.Writer,
+		session: o.Writer, past: &past{repo: o.Repo},
 	}
 	var err error
 	if c.metrics, err = newMetrics(o.Registry, c, o.Renderer); err != nil {

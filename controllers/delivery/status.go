@@ -28,6 +28,8 @@ type attempt struct {
 	plan    differ.Plan
 	health  []applier.ObjectHealth
 	outcome applier.Outcome
+	// pin is what the target is of; nil: it is git's own, or not known.
+	pin *applier.Pin
 	// planned says that plan and health are known.
 	planned bool
 	// secrets are the decrypted values of the target, which no status shows.
@@ -62,6 +64,9 @@ func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.Del
 	if a.sync == v1alpha1.SyncAbsent {
 		s.AppliedVersion = ""
 	}
+	if a.planned || a.pin != nil {
+		s.Pinned = pinnedStatus(a.pin)
+	}
 	if a.planned {
 		s.Held = held(a.plan)
 		s.Objects = int32(len(a.health)) //nolint:gosec // bounded by what a render may hold
@@ -73,6 +78,9 @@ func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.Del
 		}
 		if s.Message == "" {
 			s.Message = why
+		}
+		if s.Message == "" && a.pin != nil {
+			s.Message = a.pin.String()
 		}
 		if a.targetHash != s.TargetHash || s.Revision == "" {
 			s.TargetHash, s.Revision = a.targetHash, a.revision

@@ -1,0 +1,116 @@
+package applier
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// Pin keeps a component at an earlier delivery until git moves on: a rollback.
+type Pin struct {
+	// Number of the delivery in the history, with its version, revision and target.
+	Number     int    `json:"number"`
+	Version    string `json:"version"`
+	Revision   string `json:"revision"`
+	TargetHash string `json:"targetHash"`
+	// Against is the target that git wanted when the pin was made. When git wants
+	// another one, the pin has had its time.
+	Against string    `json:"against"`
+	By      string    `json:"by,omitempty"`
+	At      time.Time `json:"at"`
+	Because string    `json:"because,omitempty"`
+}
+
+// String tells people what is pinned, by whom and why.
+func (p *Pin) String() string {
+	s := fmt.Sprintf("pinned to %d, %s", p.Number, p.Version)
+	if p.By != "" {
+		s += ", by " + p.By
+	}
+	if p.Because != "" {
+		s += ": " + p.Because
+	}
+	return s
+}
+
+// PinnedWant is what a pin wants.
+type PinnedWant struct {
+	Pin *Pin
+	// Now is what git says now, and Delivery the pinned one there: from them are
+	// the fleet's danger rules, the cluster's labels and what is approved.
+	Now      *registry.Fleet
+	Delivery *registry.Delivery
+	// Then is what git said at the pin's revision.
+	Then *registry.Fleet
+}
+
+// Make renders what the pin wants, as it was delivered before. A [*PinError]
+// says why that can't be had any more; any other error may pass.
+func (w PinnedWant) Make(ctx context.Context, render func(context.Context, *registry.Cluster, *registry.Delivery) (*renderer.Target, error)) (Want, error) {
+	p, component := w.Pin, w.Delivery.Component
+	fail := func(format string, args ...any) (Want, error) {
+		return Want{}, &PinError{Pin: *p, Component: component, Err: fmt.Errorf(format, args...)}
+	}
+	cluster := w.Then.Cluster(w.Delivery.Cluster)
+	if cluster == nil {
+		return fail("there was no cluster %s at that revision", w.Delivery.Cluster)
+	}
+	d := cluster.Delivery(component)
+	switch {
+	case len(cluster.Problems) > 0:
+		return fail("%w", cluster.Problems.Err())
+	case d == nil:
+		return fail("cluster %s did not have it at that revision", cluster.Name)
+	case len(d.Problems) > 0:
+		return fail("%w", d.Problems.Err())
+	case d.Version.Name != p.Version:
+		return fail("it was %s at that revision", d.Version.Name)
+	}
+	target, err := render(ctx, cluster, d)
+	if err != nil {
+		return Want{}, fmt.Errorf("component %s, %s: %w", component, p, err)
+	}
+	if target.Hash != p.TargetHash {
+		return fail("it renders to target %.12s, and was %.12s then: the cluster serves other kinds or versions by now, "+
+			"or this Keelson renders it in another way", target.Hash, p.TargetHash)
+	}
+	then := *d
+	then.Approvals = w.Delivery.Approvals
+	want, err := NewWant(w.Now, &then, target)
+	if err != nil {
+		return Want{}, err
+	}
+	want.Revision, want.Pin = p.Revision, p
+	return want, nil
+}
+
+// PinError says that what is pinned can't be had from git any more. The cluster
+// stays as it is.
+type PinError struct {
+	Pin       Pin
+	Component string
+	Err       error
+}
+
+func (e *PinError) Error() string {
+	return fmt.Sprintf("component %s is %s, which can't be had from git at %.12s any more: %v", e.Component, &e.Pin, e.Pin.Revision, e.Err)
+}
+
+func (e *PinError) Unwrap() error { return e.Err }
+
+// pinStale: the record says something else about a pin than what is wanted.
+func (p *Prepared) pinStale() bool {
+	is, wanted := p.record.Pin, p.want.Pin
+	if is == nil || wanted == nil {
+		return is != wanted
+	}
+	x, y := *is, *wanted
+	x.At, y.At = time.Time{}, time.Time{} // the same time may be written in several ways
+	return x != y || !is.At.Equal(wanted.At)
+}
+
+// Pin is that of the target that was planned; nil: the target is git's own.
+func (p *Prepared) Pin() *Pin { return p.want.Pin }

@@ -1,0 +1,205 @@
+package cmd
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/user"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/registry"
+)
+
+type rollbackOptions struct {
+	apply   applyOptions
+	unpin   bool
+	because string
+}
+
+func newRollback(a *app) *cobra.Command {
+	o := rollbackOptions{apply: applyOptions{wait: true}}
+	cmd := &cobra.Command{
+		Use:     "rollback CLUSTER COMPONENT [NUMBER]",
+		GroupID: groupCluster,
+		Short:   "Go back to an earlier delivery, until git moves on",
+		Long: `Rollback delivers again what was delivered before: NUMBER is that of 'keelson
+history', by default the newest that is not what git wants now. It is rendered
+from git at the revision of that delivery, with the same verification of
+signatures, and has to come out the same. The danger rules of today hold.
+
+The component is pinned to it: controllers and 'keelson apply' deliver that,
+and say so, until git wants something else of the component than it does now.
+So to go forward again, change it in git; --unpin goes forward without.
+
+Exit codes: 0 done and healthy, or with --dry-run the same, 1 something is held,
+denied, paused, not healthy, or with --dry-run differs, 2 something failed.`,
+		Example: `  keelson rollback prod-hz-01 coredns --because INC-321
+  keelson rollback prod-hz-01 coredns 4 --dry-run
+  keelson rollback prod-hz-01 coredns --unpin`,
+		Args:              args("CLUSTER COMPONENT [NUMBER]", 2, 3),
+		ValidArgsFunction: a.completeNames(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML, outputPatch); err != nil {
+				return err
+			}
+			if a.output != outputText && !o.apply.dryRun {
+				return usagef("-o %s is for --dry-run: what was done is told as text", a.output)
+			}
+			number, err := numberOf(args, o.unpin)
+			if err != nil {
+				return err
+			}
+			o.apply.wait = !o.apply.noWait
+			r := &applyRun{app: a, options: o.apply, results: map[string]applyResult{}}
+			return r.rollback(cmd.Context(), args[0], args[1], o, number)
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&o.apply.dryRun, "dry-run", false, "print what would change, as diff does, and exit like it")
+	f.BoolVar(&o.unpin, "unpin", false, "end a rollback, and deliver what git says")
+	f.StringVar(&o.because, "because", "", "the `REASON`, which status and history show")
+	f.BoolVar(&o.apply.noWait, "no-wait", false, "don't wait, not even for dependencies")
+	f.DurationVar(&o.apply.timeout, "timeout", 0, "how long to wait for the component\n(default: its component.yaml's, else 5m)")
+	a.renderFlags(cmd)
+	f.BoolVarP(&o.apply.yes, "yes", "y", false, "don't ask; needed where nobody can be asked")
+	return cmd
+}
+
+// numberOf is the NUMBER of the command line; 0: none was given.
+func numberOf(args []string, unpin bool) (int, error) {
+	switch {
+	case len(args) < 3:
+		return 0, nil
+	case unpin:
+		return 0, usagef("--unpin delivers what git says: leave %q out", args[2])
+	}
+	n, err := strconv.Atoi(args[2])
+	if err != nil || n < 1 {
+		return 0, usagef("%q is no number of a delivery: see 'keelson history %s %s'", args[2], args[0], args[1])
+	}
+	return n, nil
+}
+
+func (r *applyRun) rollback(ctx context.Context, cluster, component string, o rollbackOptions, number int) error {
+	r.steps = &stepPrinter{out: r.env.Out, paint: r.colored(r.env.Out)}
+	var err error
+	if r.session, err = r.openSession(ctx, cluster, r.steps.step); err != nil {
+		return err
+	}
+	deliveries, err := findDeliveries(r.cluster, []string{component})
+	if err != nil {
+		return err
+	}
+	d := deliveries[0]
+	record, err := r.live.Record(ctx, component)
+	if err != nil {
+		return err
+	}
+	switch {
+	case o.unpin && record.Pin == nil:
+		r.warn("%s is not pinned on %s", component, r.cluster.Name)
+		return nil
+	case o.unpin:
+		r.pins[component] = nil
+	default:
+		if r.pins[component], err = r.pin(ctx, d, &record, number); err != nil {
+			return err
+		}
+		r.pins[component].Because = oneLine(o.because)
+	}
+	return r.deliver(ctx, d)
+}
+
+// pin is the pin to make.
+func (r *applyRun) pin(ctx context.Context, d *registry.Delivery, record *applier.Record, number int) (*applier.Pin, error) {
+	target, err := r.targets.render(ctx, d)
+	if err != nil {
+		return nil, fmt.Errorf("what git wants now is not known, so that it could not be told when it wants something else: %w", err)
+	}
+	entry, err := entryOf(record, number, target.Hash)
+	if err != nil {
+		return nil, fmt.Errorf("cluster %s: %w", r.cluster.Name, err)
+	}
+	return &applier.Pin{
+		Number: entry.Number, Version: entry.Version, Revision: entry.Revision, TargetHash: entry.TargetHash,
+		Against: target.Hash, By: person(), At: r.env.Now().UTC(),
+	}, nil
+}
+
+// entryOf finds the delivery to go back to; the number 0 is the newest that is
+// neither what git wants nor pinned already.
+func entryOf(record *applier.Record, number int, wanted string) (*applier.HistoryEntry, error) {
+	see := "see 'keelson history'"
+	for i := range record.History {
+		e := &record.History[i]
+		other := e.TargetHash != wanted && (record.Pin == nil || record.Pin.TargetHash != e.TargetHash)
+		switch {
+		case number == 0 && other, number == e.Number && e.TargetHash != wanted:
+			return e, nil
+		case number == e.Number:
+			return nil, fmt.Errorf("delivery %d of %s is what git wants now: 'keelson apply' delivers it, with --unpin of rollback where it is pinned",
+				number, record.Component)
+		}
+	}
+	if number == 0 {
+		return nil, fmt.Errorf("the record of %s has no other delivery to go back to: %s", record.Component, see)
+	}
+	return nil, fmt.Errorf("the record of %s has no delivery %d: %s", record.Component, number, see)
+}
+
+// person is who runs this, for others to ask.
+func person() string {
+	name := os.Getenv("USER")
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if host, err := os.Hostname(); err == nil && name != "" {
+		name += "@" + host
+	}
+	return oneLine(name)
+}
+
+// deliver shows what would change, asks, and applies one component.
+func (r *applyRun) deliver(ctx context.Context, d *registry.Delivery) error {
+	plans, err := r.planAll(ctx, []*registry.Delivery{d})
+	if err != nil {
+		return err
+	}
+	if r.options.dryRun {
+		r.predictAll(ctx, plans)
+		return r.showDiff(r.cluster.Name, plans)
+	}
+	p := plans[0]
+	if p.err != nil {
+		return p.err
+	}
+	if !r.options.yes {
+		if err := r.showPlan(&p); err != nil {
+			return err
+		}
+	}
+	if err := r.confirm(ctx, plans); err != nil {
+		return err
+	}
+	result := r.component(ctx, p)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	r.results[p.Component] = result
+	r.report(&p, result)
+	return r.outcome(plans)
+}
+
+// showPlan prints the difference, for a person who is asked then.
+func (r *applyRun) showPlan(p *planned) error {
+	var b bytes.Buffer
+	if err := p.Plan.WriteText(&b, bool(r.colored(r.env.Out))); err != nil {
+		return fmt.Errorf("show the difference: %w", err)
+	}
+	return r.write([]byte(strings.TrimLeft(b.String(), "\n")))
+}

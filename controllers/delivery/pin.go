@@ -1,0 +1,106 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// pastKept bounds how many revisions of the past are kept for pins.
+const pastKept = 8
+
+// past is what git said at earlier revisions. It is safe for concurrent use.
+type past struct {
+	repo *registry.Repo
+
+	mu     sync.Mutex
+	fleets []*registry.Fleet // the last used one last
+}
+
+func (p *past) at(ctx context.Context, revision string) (*registry.Fleet, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := slices.IndexFunc(p.fleets, func(f *registry.Fleet) bool { return f.Revision == revision })
+	if i >= 0 {
+		f := p.fleets[i]
+		p.fleets = append(slices.Delete(p.fleets, i, i+1), f)
+		return f, nil
+	}
+	f, err := p.repo.LoadCommit(ctx, revision)
+	if err != nil {
+		return nil, err
+	}
+	p.fleets = append(p.fleets, f)
+	if len(p.fleets) > pastKept {
+		p.fleets = slices.Delete(p.fleets, 0, 1)
+	}
+	return f, nil
+}
+
+// want is what git wants of a component, given its target, or what is pinned
+// until git wants something else. An error ends the attempt; with Blocked only git
+// or a person can help.
+func (a *agent) want(ctx context.Context, s snapshot, target *renderer.Target, t attempt) (applier.Want, attempt, error) {
+	record, err := s.link.cluster.Record(ctx, s.delivery.Component)
+	if err != nil {
+		return applier.Want{}, t.stop(a.failed(), err.Error()), err
+	}
+	pin := record.Pin
+	if pin != nil && pin.Against != target.Hash {
+		a.log.Info("git moved on: the pin ends", "component", s.delivery.Component, "pin", pin.String())
+		pin = nil
+	}
+	if pin == nil {
+		want, err := applier.NewWant(s.fleet, s.delivery, target)
+		if err != nil {
+			return want, t.stop(v1alpha1.SyncBlocked, err.Error()), err
+		}
+		return want, t, nil
+	}
+	t.pin = pin
+	want, err := a.pinned(ctx, s, pin)
+	switch {
+	case errors.As(err, new(*applier.PinError)):
+		return want, t.stop(v1alpha1.SyncBlocked, err.Error()), err
+	case err != nil:
+		return want, t.stop(v1alpha1.SyncFailed, err.Error()), err
+	}
+	t.targetHash, t.revision, t.secrets = want.Target.Hash, pin.Revision, want.Target.Secrets
+	return want, t, nil
+}
+
+func (a *agent) pinned(ctx context.Context, s snapshot, pin *applier.Pin) (applier.Want, error) {
+	then, err := a.past.at(ctx, pin.Revision)
+	if err != nil {
+		if ctx.Err() != nil {
+			return applier.Want{}, ctx.Err()
+		}
+		return applier.Want{}, &applier.PinError{Pin: *pin, Component: s.delivery.Component, Err: err}
+	}
+	return applier.PinnedWant{Pin: pin, Now: s.fleet, Delivery: s.delivery, Then: then}.Make(ctx,
+		func(ctx context.Context, c *registry.Cluster, d *registry.Delivery) (*renderer.Target, error) {
+			capabilities, err := s.link.cluster.Capabilities(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return a.renderer.Render(ctx, renderer.Request{
+				Version: d.Version, Values: d.Values, ImageMirrors: c.Spec.ImageMirrors, Capabilities: capabilities,
+			})
+		})
+}
+
+// pinnedStatus is a pin as status shows it.
+func pinnedStatus(p *applier.Pin) *v1alpha1.PinnedDelivery {
+	if p == nil {
+		return nil
+	}
+	return &v1alpha1.PinnedDelivery{
+		Number: int32(p.Number), Version: p.Version, Revision: p.Revision, By: p.By, Because: p.Because, //nolint:gosec // deliveries are few
+	}
+}
