@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -152,6 +154,25 @@ func (c *Cluster) remember(r *record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.records[r.Component] = r
+}
+
+// RecordSeen hears of the resourceVersion of a component's record, from a watch.
+// When what is remembered of it is older, it is forgotten, and true returned:
+// somebody else wrote it, so plan again.
+func (c *Cluster) RecordSeen(component, version string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.records[component]
+	if r == nil || r.version == version {
+		return false
+	}
+	if r.version != "" {
+		if order, err := resourceversion.CompareResourceVersion(version, r.version); err == nil && order < 0 {
+			return false
+		}
+	}
+	delete(c.records, component)
+	return true
 }
 
 // forgetRecord makes the next read ask the cluster.

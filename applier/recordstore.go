@@ -25,8 +25,9 @@ import (
 
 const (
 	recordPrefix = "record-"
-	recordLabel  = "keelson.io/record"      // of a record's Secret; its value is the component
-	partLabel    = "keelson.io/record-part" // of the Secrets that a large record continues in
+	// RecordLabel is on the Secrets of records; its value is the component.
+	RecordLabel = "keelson.io/record"
+	partLabel   = "keelson.io/record-part" // of the Secrets that a large record continues in
 	// recordFormat 2 has epochs and intents. Format 1 knew objects that were about
 	// to be created, as intended; it is read, and written as 2.
 	recordFormat = 2
@@ -63,13 +64,13 @@ func secretsClient(config *rest.Config) (corev1client.SecretInterface, error) {
 func (c *Cluster) listRecords(ctx context.Context) ([]string, error) {
 	var names []string
 	for next := ""; ; {
-		page, err := c.secrets.List(ctx, metav1.ListOptions{LabelSelector: recordLabel, Limit: 100, Continue: next})
+		page, err := c.secrets.List(ctx, metav1.ListOptions{LabelSelector: RecordLabel, Limit: 100, Continue: next})
 		if err != nil {
 			return nil, fmt.Errorf("list records: %w", err)
 		}
 		for i := range page.Items {
 			s := &page.Items[i]
-			component := s.Labels[recordLabel]
+			component := s.Labels[RecordLabel]
 			if s.Name != recordPrefix+component {
 				continue // not one of Keelson's
 			}
@@ -181,7 +182,7 @@ func (c *Cluster) replaceRecord(ctx context.Context, old *record, content Record
 	head := corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: recordPrefix + content.Component, Namespace: v1alpha1.Namespace, ResourceVersion: old.version,
-			Labels: map[string]string{recordLabel: content.Component},
+			Labels: map[string]string{RecordLabel: content.Component},
 		},
 		Type: "keelson.io/record", Data: map[string][]byte{keyRecord: packed},
 	}

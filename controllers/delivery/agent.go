@@ -221,6 +221,9 @@ func (a *agent) dial(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := a.watchRecords(ctx, config, cluster); err != nil {
+		return err
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.link = &link{cluster: cluster, cache: live, probe: probe}
