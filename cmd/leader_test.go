@@ -29,27 +29,22 @@ import (
 // TestLeaderElection has two controllers as processes of their own. The leader
 // is stopped, as by a debugger or a hypervisor, past the end of its term.
 func TestLeaderElection(t *testing.T) {
-	if versions[0].Assets == "" {
-		apiservertest.Need(t, nil)
-	}
 	t.Parallel()
-	s, err := apiservertest.Start(versions[0].Assets) // of its own: the hub is written to
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Stop(); err != nil {
-			t.Error(err)
-		}
+	apiservertest.Each(t, versions[:1], func(t *testing.T, start func(*testing.T) *apiservertest.Server) {
+		testLeaderElection(t, start(t).Config) // a hub of its own: what is delivered shows in status
 	})
-	c, err := kubernetes.NewForConfig(s.Config)
+}
+
+func testLeaderElection(t *testing.T, hub *rest.Config) {
+	t.Helper()
+	c, err := kubernetes.NewForConfig(hub)
 	if err != nil {
 		t.Fatal(err)
 	}
 	f := newFleet(t, "leader")
-	first := startController(t, f, s.Config)
+	first := startController(t, f, hub)
 	first.waitFor(t, "ok: leader")
-	second := startController(t, f, s.Config)
+	second := startController(t, f, hub)
 	second.waitFor(t, "ok: standby")
 	if got := second.get(t, "/metrics"); !strings.Contains(got, "keelson_leader 0") {
 		t.Errorf("metrics of the one that waits: %s", got)
@@ -77,7 +72,7 @@ func TestLeaderElection(t *testing.T) {
 	}
 
 	t.Log("an ordinary end gives the lease back")
-	third := startController(t, f, s.Config)
+	third := startController(t, f, hub)
 	third.waitFor(t, "ok: standby")
 	second.signal(t, syscall.SIGINT)
 	if code := second.ends(t); code != 0 {
@@ -107,14 +102,14 @@ type controller struct {
 	sent []string // writes, as METHOD PATH
 }
 
-func startController(t *testing.T, f *fleet, server *rest.Config) *controller {
+func startController(t *testing.T, f *fleet, hub *rest.Config) *controller {
 	t.Helper()
 	c := &controller{exited: make(chan struct{})}
-	transport, err := rest.TransportFor(server)
+	transport, err := rest.TransportFor(hub)
 	if err != nil {
 		t.Fatal(err)
 	}
-	target, err := url.Parse(server.Host)
+	target, err := url.Parse(hub.Host)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,206 @@
+package cmd
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/registry/edit"
+)
+
+type approveOptions struct {
+	file, because string
+	all           bool
+}
+
+func newApprove(a *app) *cobra.Command {
+	var o approveOptions
+	cmd := &cobra.Command{
+		Use:     "approve CLUSTER [COMPONENT] [OBJECT]",
+		GroupID: groupCluster,
+		Short:   "Show what is held on a cluster, and approve it in git",
+		Long: `Approve compares the cluster with git, as diff does, and shows what danger rules
+hold, with its diff. With an OBJECT, or with --all, it writes approvals into the
+work tree of --repo: lines that are bound to the very difference that is shown.
+Review, commit and push them; when git or the cluster moves on, they approve
+nothing any more. What a rule denies can't be approved.
+
+Exit codes: 0 nothing is held, or it was written; 1 something is held, and nothing
+was written; 2 it can't be compared or written.`,
+		Example: `  keelson approve prod-hz-01
+  keelson approve prod-hz-01 coredns 'Deployment.apps kube-system/coredns' \
+    --because CHG-1234
+  keelson approve prod-hz-01 coredns --all --because CHG-1234 \
+    --file approvals/2026-11-coredns.yaml`,
+		Args:              args("CLUSTER [COMPONENT] [OBJECT]", 1, 3),
+		ValidArgsFunction: a.completeNames(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+				return err
+			}
+			if err := o.validate(args); err != nil {
+				return err
+			}
+			return a.approve(cmd.Context(), args, o)
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&o.all, "all", false, "approve all that is held and shown")
+	f.StringVar(&o.because, "because", "", "the `REASON`, for those who review and read it")
+	f.StringVar(&o.file, "file", "", "`FILE` to write (default approvals/CLUSTER.yaml)")
+	a.renderFlags(cmd)
+	return cmd
+}
+
+func (o *approveOptions) validate(args []string) error {
+	o.because = oneLine(o.because)
+	writes := o.all || len(args) == 3
+	switch {
+	case o.all && len(args) == 3:
+		return usagef("give an object, or --all")
+	case writes && o.because == "":
+		return usagef("--because is missing: say why it may pass")
+	case !writes && (o.because != "" || o.file != ""):
+		return usagef("name the object to approve, or give --all")
+	case o.file == "":
+		o.file = "approvals/" + args[0] + ".yaml"
+	case path.Dir(path.Clean(o.file)) != "approvals" || path.Ext(o.file) != ".yaml":
+		return usagef("--file takes approvals/NAME.yaml, in the fleet repository, and not %q", o.file)
+	}
+	return nil
+}
+
+// heldChange is a change that an approval would let pass.
+type heldChange struct {
+	planned *planned
+	change  differ.Change
+}
+
+func (a *app) approve(ctx context.Context, args []string, o approveOptions) error {
+	tree, err := a.openWorkTree(ctx, "approve")
+	if err != nil {
+		return err
+	}
+	defer tree.close()
+	s, err := a.openSession(ctx, args[0], nil)
+	if err != nil {
+		return err
+	}
+	deliveries, err := findDeliveries(s.cluster, args[1:min(len(args), 2)])
+	if err != nil {
+		return err
+	}
+	plans, err := s.planAll(ctx, deliveries)
+	if err != nil {
+		return err
+	}
+	var held []heldChange
+	for i := range plans {
+		p := &plans[i]
+		if p.err != nil && len(plans) == 1 {
+			return p.err
+		}
+		if p.err != nil {
+			a.warn("%s can't be compared: %v", p.Component, p.err)
+			continue
+		}
+		for _, c := range p.Plan.Changes {
+			if c.Approvable() && (len(args) < 3 || c.ID.String() == args[2]) {
+				held = append(held, heldChange{planned: p, change: c})
+			}
+		}
+	}
+	if len(args) == 3 && len(held) == 0 {
+		return fmt.Errorf("%s of %s is not held on %s: 'keelson approve %s %s' shows what is", args[2], args[1], args[0], args[0], args[1])
+	}
+	if err := a.showHeld(s.cluster.Name, held); err != nil {
+		return err
+	}
+	switch {
+	case len(held) == 0:
+		return nil
+	case !o.all && len(args) < 3:
+		if a.output == outputText {
+			a.warn("nothing was written: name the object, or give --all, and --because")
+		}
+		return errFound
+	}
+	return a.writeApprovals(tree, s.cluster.Name, held, o)
+}
+
+// showHeld prints what is held, with its differences and hashes.
+func (a *app) showHeld(cluster string, held []heldChange) error {
+	if a.output != outputText {
+		all := differ.Plan{Changes: []differ.Change{}}
+		for _, h := range held {
+			all.Changes = append(all.Changes, h.change)
+		}
+		return a.encode(all)
+	}
+	paint := a.colored(a.env.Out)
+	var b bytes.Buffer
+	for i, h := range held {
+		if i == 0 || held[i-1].planned != h.planned {
+			b.WriteString(paint.paint(bold, h.planned.title()) + "\n\n")
+		}
+		if err := (differ.Plan{Changes: []differ.Change{h.change}}).WriteText(&b, bool(paint)); err != nil {
+			return fmt.Errorf("show what is held: %w", err)
+		}
+	}
+	b.WriteString(paint.paint(verdict(len(held) == 0), cluster+": "+plural(len(held), "object is", "objects are")+" held") + "\n")
+	return a.write(b.Bytes())
+}
+
+func (a *app) writeApprovals(tree *workTree, cluster string, held []heldChange, o approveOptions) error {
+	var lines []v1alpha1.Approval
+	for _, h := range held {
+		line := v1alpha1.Approval{
+			Cluster: cluster, Component: h.planned.Component, Object: h.change.ID.String(), Hash: h.change.Hash, Because: o.because,
+		}
+		if !tree.approved(line) {
+			lines = append(lines, line)
+		}
+	}
+	e := edited{Cluster: cluster, File: path.Clean(o.file)}
+	if len(lines) > 0 {
+		var err error
+		if e.Changed, err = tree.edit(e.File, func(data []byte) ([]byte, error) { return edit.Approve(data, lines) }); err != nil {
+			return err
+		}
+	}
+	if a.output != outputText {
+		return nil // the plan was told, with its hashes
+	}
+	if !e.Changed {
+		fmt.Fprintln(a.env.Out, "the work tree approves it already: commit and push it")
+		return nil
+	}
+	fmt.Fprintf(a.env.Out, "%s: %s\n", e.File, plural(len(lines), "approval added", "approvals added"))
+	a.commit(e, "approve "+strings.Join(componentsOf(held), ", ")+" on "+cluster+": "+o.because)
+	return nil
+}
+
+// approved says whether a file of the work tree approves a change already.
+func (w *workTree) approved(a v1alpha1.Approval) bool {
+	c := w.fleet.Cluster(a.Cluster)
+	if c == nil {
+		return false
+	}
+	d := c.Delivery(a.Component)
+	return d != nil && slices.ContainsFunc(d.Approvals, func(b v1alpha1.Approval) bool { return b.Object == a.Object && b.Hash == a.Hash })
+}
+
+func componentsOf(held []heldChange) []string {
+	var names []string
+	for _, h := range held {
+		names = append(names, h.planned.Component)
+	}
+	return slices.Compact(names)
+}

@@ -1,0 +1,128 @@
+package cmd
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/edit"
+)
+
+func newPause(a *app) *cobra.Command {
+	var because string
+	cmd := &cobra.Command{
+		Use:     "pause CLUSTER [COMPONENT]",
+		GroupID: groupGit,
+		Short:   "Say in git that nothing is to change on a cluster",
+		Long: `Pause writes "paused: true" into the work tree of --repo: into the cluster's
+cluster.yaml, or into the component's file beside it, which is made where only
+layers set the component. Every other byte stays as it is. Commit and push it:
+from then on nothing is changed there, not even drift, and status says Paused.
+
+Exit codes: 0 it is paused, 2 it can't be written.`,
+		Example: `  keelson pause prod-hz-01 --because "INC-321: etcd is being mended"
+  keelson pause prod-hz-01 coredns`,
+		Args:              args("CLUSTER [COMPONENT]", 1, 2),
+		ValidArgsFunction: a.completeNames(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.pause(cmd.Context(), args, true, because)
+		},
+	}
+	cmd.Flags().StringVar(&because, "because", "", "the `REASON`, for a comment on the line")
+	return cmd
+}
+
+func newResume(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "resume CLUSTER [COMPONENT]",
+		GroupID: groupGit,
+		Short:   "Take back what pause said",
+		Long: `Resume removes the line "paused: true" that 'keelson pause' or somebody else
+wrote, from the work tree of --repo. Commit and push it: from then on the
+cluster is as git says again.
+
+Exit codes: 0 it is not paused, 2 it can't be written.`,
+		Example: `  keelson resume prod-hz-01
+  keelson resume prod-hz-01 coredns`,
+		Args:              args("CLUSTER [COMPONENT]", 1, 2),
+		ValidArgsFunction: a.completeNames(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.pause(cmd.Context(), args, false, "")
+		},
+	}
+}
+
+// newMeta is a meta-config file that says nothing.
+func newMeta() []byte {
+	return []byte("apiVersion: " + v1alpha1.GroupVersion.String() + "\nkind: " + v1alpha1.KindMetaConfig + "\n")
+}
+
+// pause sets or removes paused in a file of the work tree.
+func (a *app) pause(ctx context.Context, names []string, paused bool, because string) error {
+	command := map[bool]string{true: "pause", false: "resume"}[paused]
+	if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+		return err
+	}
+	tree, err := a.openWorkTree(ctx, command)
+	if err != nil {
+		return err
+	}
+	defer tree.close()
+	c, err := tree.cluster(names[0])
+	if err != nil {
+		return err
+	}
+	e := edited{Cluster: c.Name, File: "clusters/" + c.Name + "/cluster.yaml"}
+	what := c.Name
+	if len(names) > 1 {
+		e.Component, what = names[1], names[1]+" on "+c.Name
+		e.File = "clusters/" + c.Name + "/" + e.Component + ".yaml"
+		if err := tree.component(c, e.Component); err != nil {
+			return err
+		}
+	}
+	e.Changed, err = tree.edit(e.File, func(data []byte) ([]byte, error) { return pauseFile(data, e.Component, paused, because) })
+	if err != nil {
+		return err
+	}
+	if !paused && e.Component != "" && c.Spec.Paused {
+		a.warn("%s itself is paused, with all its components: 'keelson resume %s'", c.Name, c.Name)
+	}
+	if a.output != outputText {
+		return a.encode(e)
+	}
+	state := map[bool]string{true: "paused", false: "not paused"}[paused]
+	if !e.Changed {
+		fmt.Fprintf(a.env.Out, "%s is %s already (%s)\n", what, state, e.File)
+		return nil
+	}
+	fmt.Fprintf(a.env.Out, "%s: %s is %s\n", e.File, what, state)
+	message := command + " " + what
+	if because != "" {
+		message += ": " + because
+	}
+	a.commit(e, message)
+	return nil
+}
+
+// pauseFile makes the new content of a file; nil data: there is none. A file of a
+// component that says nothing more is removed: pause made it.
+func pauseFile(data []byte, component string, paused bool, because string) ([]byte, error) {
+	if data == nil {
+		if !paused || component == "" {
+			return nil, nil
+		}
+		data = newMeta()
+	}
+	after, err := edit.Paused(data, paused, because)
+	if err != nil {
+		return nil, err
+	}
+	if !paused && component != "" && !bytes.Equal(after, data) && bytes.Equal(after, newMeta()) {
+		return nil, nil
+	}
+	return after, nil
+}
