@@ -13,6 +13,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/controllers/connect"
+	"github.com/keelson-io/keelson/controllers/lease"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
@@ -31,8 +32,12 @@ func (a *app) connect(ctx context.Context, c *registry.Cluster, progress func(ap
 	}
 	a.log.Debug("connecting", "cluster", c.Name, "server", config.Host)
 	config.WarningHandler = a.warnings()
+	identity, err := lease.Identity()
+	if err != nil {
+		return nil, err
+	}
 	return applier.New(applier.Options{
-		Name: c.Name, Config: config, Schemas: applier.NewSchemaCache(), Progress: progress,
+		Name: c.Name, Config: config, Schemas: applier.NewSchemaCache(), Progress: progress, Writer: applier.Writer{Identity: identity},
 	})
 }
 

@@ -64,7 +64,7 @@ func (a *app) configure(cmd *cobra.Command) error {
 // configurable says whether a setting may come from anywhere but a flag. What
 // a person confirms, they confirm each time.
 func configurable(name string) bool {
-	return !slices.Contains([]string{"accept-rewind", "config", "force", "help", "version", "yes"}, name)
+	return !slices.Contains([]string{"accept-rewind", "all", "because", "config", "force", "help", "unpin", "version", "yes"}, name)
 }
 
 func setFlag(f *pflag.Flag, value any) error {

@@ -33,6 +33,7 @@ func deliveries() []v1alpha1.DeliveryStatus {
 		{Cluster: "test-01", Component: "coredns", Version: "v1.12.0", AppliedVersion: "v1.12.0", Sync: synced, Health: healthy},
 		{
 			Cluster: "test-01", Component: "metrics-server", Version: "v0.8.0", Sync: synced, Health: v1alpha1.HealthDegraded,
+			Pinned:  &v1alpha1.PinnedDelivery{Number: 3, Version: "v0.8.0", By: "tess@desk", Because: "INC-321"},
 			Message: "Deployment.apps kube-system/metrics-server: \x1b[31mexceeded\nits progress deadline",
 		},
 	}
@@ -66,6 +67,7 @@ prod-hz-01  coredns         v1.11.0→v1.12.0  Held    Healthy   60m   1 change 
 prod-hz-01  metrics-server  v0.8.0           Synced  Healthy   120m
 test-01     coredns         v1.12.0          Synced  Healthy   9h
 test-01     metrics-server  v0.8.0           Synced  Degraded  28h   Deployment.apps kube-system/metrics-server: ` + "\uFFFD" + `[31mexceeded its progress deadline
+  ! pinned to 3, v0.8.0, by tess@desk: INC-321
 
 4 deliveries: 3 Synced, 1 Held; 3 Healthy, 1 Degraded
 `,
@@ -81,6 +83,7 @@ prod-hz-01  coredns         v1.11.0→v1.12.0  Held    Healthy   60m   1 change 
 prod-hz-01  metrics-server  v0.8.0           Synced  Healthy   120m
 test-01     coredns         v1.12.0          Synced  Healthy   9h
 test-01     metrics-server  v0.8.0           Synced  Degraded  28h   Deployment.apps kube…
+  ! pinned to 3, v0.8.0, by tess@desk: INC-321
 
 4 deliveries: 3 Synced, 1 Held; 3 Healthy, 1 Degraded
 `,
@@ -100,6 +103,7 @@ metrics-server  ✓ v0.8.0           ✗ v0.8.0
 			args: []string{"--problems", "test-01"},
 			want: `CLUSTER  COMPONENT       VERSION  SYNC    HEALTH    AGE  MESSAGE
 test-01  metrics-server  v0.8.0   Synced  Degraded  28h  Deployment.apps kube-system/metrics-server: ` + "\uFFFD" + `[31mexceeded its progress deadline
+  ! pinned to 3, v0.8.0, by tess@desk: INC-321
 
 2 deliveries: 2 Synced; 1 Healthy, 1 Degraded
 `,

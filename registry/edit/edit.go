@@ -137,6 +137,10 @@ func Paused(data []byte, paused bool, because string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	kind, _ := f.find("kind")
+	if kind == nil {
+		return nil, errors.New("it has no kind")
+	}
 	key, value := f.find("paused")
 	is := false
 	if value != nil {
@@ -156,10 +160,6 @@ func Paused(data []byte, paused bool, because string) ([]byte, error) {
 		f.lines[key.Line-1] = pausedLine(because) + lineEnd(f.lines[key.Line-1])
 		edited, want = []byte(strings.Join(f.lines, "")), true
 	default:
-		kind, _ := f.find("kind")
-		if kind == nil {
-			return nil, errors.New("it has no kind")
-		}
 		edited, want = f.insert(kind.Line, pausedLine(because)), true
 	}
 	return edited, f.check(edited, "paused", want)

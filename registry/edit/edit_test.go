@@ -47,6 +47,7 @@ func TestPaused(t *testing.T) {
 		"Broken":        {why: "Nobody knows what is in it.", before: head + "labels: {", wantErr: "it is not YAML"},
 		"Two":           {why: "The registry reads one.", before: head + "---\n" + head, wantErr: "more than one document"},
 		"Sealed":        {why: "SOPS vouches for every value of the file.", before: head + "sops: {mac: x}\n", wantErr: "encrypted by SOPS"},
+		"NoKind":        {why: "Nobody knows what it is.", before: "paused: true", resume: true, wantErr: "it has no kind"},
 		"Empty":         {why: "There is no kind.", before: "# nothing\n", wantErr: "it is"},
 	}
 	for name, tc := range cases {
