@@ -122,7 +122,12 @@ func (a *applying) run(ctx context.Context) error {
 		return nil // what is held waits, and costs nothing
 	}
 	if a.hooksPending(a.events()) && (anyHeld(a.wanted()) || a.want.Absent && a.stopped()) {
-		return nil // hooks are for the target as a whole: a migration does not run ahead of what waits for it
+		// Hooks are for the target as a whole: a migration does not run ahead of what
+		// waits for it. What is pinned is recorded all the same.
+		if a.pinStale() {
+			return a.writeFacts(ctx, false)
+		}
+		return nil
 	}
 	if err := a.intend(ctx); err != nil {
 		return err

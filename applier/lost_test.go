@@ -46,23 +46,35 @@ func TestLostAnswer(t *testing.T) {
 	}{
 		"Create": {
 			"The object came, and is wanted no more.",
-			[]string{configMap("a", "one")}, []string{configMap("a", "one"), configMap("b", "one")}, []string{configMap("a", "one")},
-			write(http.MethodPatch, "/configmaps/b"), []string{"a"},
+			[]string{configMap("a", "one")},
+			[]string{configMap("a", "one"), configMap("b", "one")},
+			[]string{configMap("a", "one")},
+			write(http.MethodPatch, "/configmaps/b"),
+			[]string{"a"},
 		},
 		"Update": {
 			"A label came that no record has, and is wanted no more.",
-			[]string{configMap("a", "one")}, []string{labelled}, []string{configMap("a", "one")},
-			write(http.MethodPatch, "/configmaps/a"), []string{"a"},
+			[]string{configMap("a", "one")},
+			[]string{labelled},
+			[]string{configMap("a", "one")},
+			write(http.MethodPatch, "/configmaps/a"),
+			[]string{"a"},
 		},
 		"Delete": {
 			"The object went, and is wanted again.",
-			[]string{configMap("a", "one"), configMap("b", "one")}, []string{configMap("a", "one")}, []string{configMap("a", "one"), configMap("b", "one")},
-			write(http.MethodDelete, "/configmaps/b"), []string{"a", "b"},
+			[]string{configMap("a", "one"), configMap("b", "one")},
+			[]string{configMap("a", "one")},
+			[]string{configMap("a", "one"), configMap("b", "one")},
+			write(http.MethodDelete, "/configmaps/b"),
+			[]string{"a", "b"},
 		},
 		"Record": {
 			"The record says what was intended, and nothing was begun.",
-			[]string{configMap("a", "one")}, []string{configMap("a", "two"), configMap("b", "one")}, []string{configMap("a", "three")},
-			write(http.MethodPut, "/secrets/record-"), []string{"a"},
+			[]string{configMap("a", "one")},
+			[]string{configMap("a", "two"), configMap("b", "one")},
+			[]string{configMap("a", "three")},
+			write(http.MethodPut, "/secrets/record-"),
+			[]string{"a"},
 		},
 	}
 	for name, c := range cases {

@@ -35,6 +35,9 @@ const (
 	EpochManager = FieldManager + "-epoch"
 	// Namespace of Keelson's own objects, in the hub and in target clusters.
 	Namespace = "keelson-system"
+	// LeaseName is that of the Lease in the hub's [Namespace] that controllers
+	// elect a leader by.
+	LeaseName = "keelson-controller"
 )
 
 // AddToScheme registers the custom resources.

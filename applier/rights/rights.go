@@ -149,7 +149,7 @@ func ForCluster(components []Component, served Served) (*Rights, []LeftOut, erro
 
 // own are the records and their key.
 func (p *planner) own() {
-	p.add(v1alpha1.Namespace, "", "secrets", nil, "get", "list", "create", "update", "delete")
+	p.add(v1alpha1.Namespace, "", "secrets", nil, "get", "list", "watch", "create", "update", "delete")
 	p.namespace(v1alpha1.Namespace)
 }
 
@@ -323,6 +323,9 @@ func ForHub(connections []v1alpha1.Connection, crds []string) *Rights {
 	group := v1alpha1.GroupVersion.Group
 	r.add(own, group, "deliveries", nil, "create", "get", "list")
 	r.add(own, group, "deliveries/status", nil, "patch")
+	// With --leader-elect.
+	r.add(own, "coordination.k8s.io", "leases", nil, "create")
+	r.add(own, "coordination.k8s.io", "leases", []string{v1alpha1.LeaseName}, "get", "update")
 	// Events about the repository have no namespace, and stand in default.
 	for _, namespace := range []string{own, "default"} {
 		r.add(namespace, "", "events", nil, "create", "patch")

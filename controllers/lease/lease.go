@@ -32,9 +32,6 @@ import (
 	"github.com/keelson-io/keelson/applier"
 )
 
-// DefaultName is that of the Lease in the namespace [v1alpha1.Namespace].
-const DefaultName = "keelson-controller"
-
 // ErrLost says that this process does not, or not surely, hold the Lease.
 var ErrLost = errors.New("this process does not hold the lease")
 
@@ -53,7 +50,8 @@ type Options struct {
 	// Hub is the cluster that holds the Lease. Its connection must not go through
 	// the Lease's own gate.
 	Hub *rest.Config
-	// Name of the Lease; empty: [DefaultName].
+	// Name of the Lease in the namespace [v1alpha1.Namespace]; empty:
+	// [v1alpha1.LeaseName].
 	Name string
 	// Identity of this process, [Identity].
 	Identity string
@@ -96,7 +94,7 @@ func New(o Options) (*Lease, error) {
 		return nil, err
 	}
 	if o.Name == "" {
-		o.Name = DefaultName
+		o.Name = v1alpha1.LeaseName
 	}
 	hub := rest.CopyConfig(o.Hub)
 	hub.Timeout = o.RenewDeadline / 2 // so that a request that hangs leaves time for another
