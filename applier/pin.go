@@ -66,6 +66,8 @@ func (w PinnedWant) Make(ctx context.Context, render func(context.Context, *regi
 		return fail("cluster %s did not have it at that revision", cluster.Name)
 	case len(d.Problems) > 0:
 		return fail("%w", d.Problems.Err())
+	case d.Absent:
+		return fail("git said at that revision that it is to be removed")
 	case d.Version.Name != p.Version:
 		return fail("it was %s at that revision", d.Version.Name)
 	}

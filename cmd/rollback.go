@@ -117,6 +117,9 @@ func (r *applyRun) rollback(ctx context.Context, cluster, component string, o ro
 
 // pin is the pin to make.
 func (r *applyRun) pin(ctx context.Context, d *registry.Delivery, record *applier.Record, number int) (*applier.Pin, error) {
+	if d.Absent {
+		return nil, fmt.Errorf("git says that %s is to be removed from %s: take that back in git", d.Component, d.Cluster)
+	}
 	target, err := r.targets.render(ctx, d)
 	if err != nil {
 		return nil, fmt.Errorf("what git wants now is not known, so that it could not be told when it wants something else: %w", err)
