@@ -139,9 +139,7 @@ func (a *applying) run(ctx context.Context) error {
 		a.mark()
 	}
 	if err == nil && a.want.Absent && len(a.objects) == 0 {
-		if err = a.runHooks(ctx, postDelete); err == nil {
-			return a.remove(ctx)
-		}
+		return a.remove(ctx)
 	}
 	return errors.Join(err, a.writeFacts(ctx, err == nil))
 }

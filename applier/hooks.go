@@ -162,30 +162,15 @@ func words(list string) []string {
 // Of a component that goes, those after run when all else of it is gone; see
 // [applying.remove].
 func (p *Prepared) events() (before, after string) {
-	if p.want.Absent {
-		return preDelete, postDelete
-	}
-	switch p.record.TargetHash {
-	case p.want.Target.Hash:
+	switch {
+	case p.record.TargetHash == p.want.Target.Hash:
 		return "", ""
-	case "":
-		before, after = preInstall, postInstall
-	default:
-		before, after = preUpgrade, postUpgrade
-	}
-	if p.want.Absent {
+	case p.want.Absent:
 		return preDelete, ""
+	case p.record.TargetHash == "":
+		return preInstall, postInstall
 	}
-	return before, after
-}
-
-// GoesWith has a component that is to go run the hooks that its chart has for that:
-// before anything of it is deleted, and when all of it is gone. It takes the target
-// that the chart renders to.
-func (p *Prepared) GoesWith(target *renderer.Target) {
-	absent := *p.want.Target
-	absent.Hooks = target.Hooks
-	p.want.Target = &absent
+	return preUpgrade, postUpgrade
 }
 
 // hooksPending reports whether a hook of some events has not come to a good end

@@ -41,12 +41,6 @@ func (a *agent) absent(ctx context.Context, s snapshot, t attempt) (attempt, err
 	case on != "":
 		return t.stop(v1alpha1.SyncWaiting, fmt.Sprintf("waits until %s is gone, which depends on it", on)), nil
 	}
-	target, t, err := a.render(ctx, s, t)
-	if target == nil {
-		t.message = "it is not known whether the chart has hooks for its removal: " + t.message
-		return t, err
-	}
-	prepared.GoesWith(target)
 	t, err = a.apply(ctx, s, prepared, t)
 	switch {
 	case err != nil:

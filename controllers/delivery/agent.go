@@ -433,17 +433,6 @@ func (a *agent) diagnose(ctx context.Context, s snapshot, p *applier.Prepared, t
 	return text
 }
 
-// render makes the target; it is nil when the attempt ends here.
-func (a *agent) render(ctx context.Context, s snapshot, t attempt) (*renderer.Target, attempt, error) {
-	d := s.delivery
-	target, t, err := a.render(ctx, s, t)
-	if target == nil {
-		return nil, t, err
-	}
-	t.secrets = target.Secrets
-	return target, t, nil
-}
-
 // prepare renders and plans; the plan is nil when the attempt ends here.
 func (a *agent) prepare(ctx context.Context, s snapshot, t attempt) (*applier.Prepared, attempt, error) {
 	d := s.delivery
