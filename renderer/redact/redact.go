@@ -1,0 +1,349 @@
+// Package redact takes values that must not be seen out of every text that
+// leaves the process.
+//
+// A [Redactor] is told of values by those who hold them, owner by owner, and
+// finds them again as they are, a line of them, quoted for JSON, YAML, Go or a
+// URL, in base64, and broken over lines. It keeps hashes and no values: about 100
+// bytes a form, however long it is. A text costs a table look-up a byte. What a
+// program made of a value otherwise (reversed, hashed, cut) it does not know.
+package redact
+
+import (
+	"encoding/binary"
+	"hash/maphash"
+	"slices"
+	"strings"
+	"sync"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Redacted stands for a value.
+const Redacted = "***"
+
+const (
+	// leastForm is the length in bytes of the shortest text that is taken for a
+	// secret; below wordForm it is one only where it stands as a word of its own.
+	// Else "on" or "http" would black out every message.
+	leastForm = 4
+	wordForm  = 8
+	// leastBroken is the length without white space from which a form is looked
+	// for across line breaks.
+	leastBroken = wordForm
+)
+
+// Redactor knows the values that are not to be seen. The zero Redactor is not
+// ready: use [New]. A nil *Redactor knows none. It is safe for concurrent use.
+type Redactor struct {
+	seed maphash.Seed
+
+	mu     sync.RWMutex
+	owners map[string]*owned
+	forms  map[form]*known
+	// lengths are those of the forms with a prefix, the longest first: of
+	// wordForm bytes, and for the short ones of leastForm.
+	long, short map[uint64][]length
+	lifted      bool
+}
+
+// form is a text by its hash and length.
+type form struct {
+	hash uint64
+	n    int
+}
+
+type known struct {
+	refs int
+	of   string // the owner that brought it first
+}
+
+type length struct{ n, refs int }
+
+// owned is what one owner has brought. The generation before is kept: an error
+// that holds it may still be on its way.
+type owned struct {
+	generation       string
+	current, earlier []prefixed
+}
+
+// prefixed is a form with the place where it is looked up.
+type prefixed struct {
+	form
+	prefix uint64
+}
+
+// New returns a Redactor that knows nothing.
+func New() *Redactor {
+	return &Redactor{
+		seed: maphash.MakeSeed(), owners: map[string]*owned{}, forms: map[form]*known{},
+		long: map[uint64][]length{}, short: map[uint64][]length{},
+	}
+}
+
+// Set replaces what an owner hides. Values are asked for unless the owner has set
+// the same generation before. Those of the generation before stay hidden until
+// the next one.
+func (r *Redactor) Set(owner, generation string, values func() []Value) {
+	if r == nil {
+		return
+	}
+	r.mu.RLock()
+	o := r.owners[owner]
+	same := o != nil && o.generation == generation
+	r.mu.RUnlock()
+	if same {
+		return
+	}
+	next := r.prepare(values())
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o = r.owners[owner]
+	if o == nil {
+		o = &owned{}
+		r.owners[owner] = o
+	}
+	for _, f := range next {
+		r.add(owner, f)
+	}
+	for _, f := range o.earlier {
+		r.remove(f)
+	}
+	o.generation, o.current, o.earlier = generation, next, o.current
+}
+
+// Hide is [Redactor.Set] for values that never change, as credentials.
+func (r *Redactor) Hide(owner string, texts ...string) {
+	r.Set(owner, strings.Join(texts, "\x00"), func() []Value {
+		var out []Value
+		for _, text := range texts {
+			out = append(out, Certain(text))
+		}
+		return out
+	})
+}
+
+// Forget drops an owner.
+func (r *Redactor) Forget(owner string) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := r.owners[owner]
+	if o == nil {
+		return
+	}
+	for _, f := range slices.Concat(o.current, o.earlier) {
+		r.remove(f)
+	}
+	delete(r.owners, owner)
+}
+
+// Lift shows everything from now on: somebody asked to see it.
+func (r *Redactor) Lift() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lifted = true
+}
+
+// Forms is how many texts are looked for.
+func (r *Redactor) Forms() int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return len(r.forms)
+}
+
+// prepare hashes the forms of values, each once.
+func (r *Redactor) prepare(values []Value) []prefixed {
+	seen := map[form]bool{}
+	var out []prefixed
+	for _, v := range values {
+		for _, text := range v.forms() {
+			if len(text) < leastForm || len(text) < v.least {
+				continue
+			}
+			f := prefixed{form{maphash.String(r.seed, text), len(text)}, prefixOf(text)}
+			if !seen[f.form] {
+				seen[f.form] = true
+				out = append(out, f)
+			}
+		}
+	}
+	return out
+}
+
+func prefixOf(text string) uint64 {
+	if len(text) < wordForm {
+		return shortPrefix(text)
+	}
+	return longPrefix(text)
+}
+
+func longPrefix(text string) uint64 { return binary.LittleEndian.Uint64([]byte(text[:wordForm])) }
+
+func shortPrefix(text string) uint64 {
+	return uint64(binary.LittleEndian.Uint32([]byte(text[:leastForm])))
+}
+
+func (r *Redactor) table(n int) map[uint64][]length {
+	if n < wordForm {
+		return r.short
+	}
+	return r.long
+}
+
+func (r *Redactor) add(owner string, f prefixed) {
+	if k := r.forms[f.form]; k != nil {
+		k.refs++
+		return
+	}
+	r.forms[f.form] = &known{refs: 1, of: owner}
+	table := r.table(f.n)
+	list := table[f.prefix]
+	i, found := slices.BinarySearchFunc(list, f.n, func(l length, n int) int { return n - l.n })
+	if !found {
+		list = slices.Insert(list, i, length{n: f.n})
+	}
+	list[i].refs++
+	table[f.prefix] = list
+}
+
+func (r *Redactor) remove(f prefixed) {
+	k := r.forms[f.form]
+	if k.refs--; k.refs > 0 {
+		return
+	}
+	delete(r.forms, f.form)
+	table := r.table(f.n)
+	list := table[f.prefix]
+	i, _ := slices.BinarySearchFunc(list, f.n, func(l length, n int) int { return n - l.n })
+	if list[i].refs--; list[i].refs == 0 {
+		list = slices.Delete(list, i, i+1)
+	}
+	if table[f.prefix] = list; len(list) == 0 {
+		delete(table, f.prefix)
+	}
+}
+
+// Found is a value in a text.
+type Found struct {
+	Text  string
+	Owner string // that brought it first
+}
+
+// Find returns the values that a text shows, in their order.
+func (r *Redactor) Find(text string) []Found {
+	if r == nil {
+		return nil
+	}
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	var out []Found
+	for _, s := range r.spans(text, leastForm) {
+		part := text[s.from:s.to]
+		out = append(out, Found{part, r.forms[form{maphash.String(r.seed, part), len(part)}].of})
+	}
+	return out
+}
+
+// Text returns a text with *** for every value.
+func (r *Redactor) Text(text string) string {
+	if r == nil {
+		return text
+	}
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if r.lifted || len(r.forms) == 0 {
+		return text
+	}
+	text = cut(text, r.spans(text, leastForm))
+	if strings.Contains(text, "\n") {
+		text = cut(text, r.broken(text))
+	}
+	return text
+}
+
+// span is a part of a text.
+type span struct{ from, to int }
+
+// spans are the values in a text, the first first and of several there the
+// longest.
+func (r *Redactor) spans(text string, least int) []span {
+	var out []span
+	for i := 0; i+leastForm <= len(text); {
+		if n := r.match(text, i); n >= least && n > 0 {
+			out = append(out, span{i, i + n})
+			i += n
+			continue
+		}
+		i++
+	}
+	return out
+}
+
+// match is the length of the longest value at a place; 0: there is none.
+func (r *Redactor) match(text string, i int) int {
+	rest := text[i:]
+	if len(rest) >= wordForm {
+		for _, l := range r.long[longPrefix(rest)] {
+			if l.n <= len(rest) && r.forms[form{maphash.String(r.seed, rest[:l.n]), l.n}] != nil {
+				return l.n
+			}
+		}
+	}
+	if len(r.short) == 0 {
+		return 0
+	}
+	for _, l := range r.short[shortPrefix(rest)] {
+		if l.n <= len(rest) && isWord(text, i, i+l.n) && r.forms[form{maphash.String(r.seed, rest[:l.n]), l.n}] != nil {
+			return l.n
+		}
+	}
+	return 0
+}
+
+// isWord says whether no letter or digit of a part goes on beside it.
+func isWord(text string, from, to int) bool {
+	first, _ := utf8.DecodeRuneInString(text[from:])
+	last, _ := utf8.DecodeLastRuneInString(text[:to])
+	before, _ := utf8.DecodeLastRuneInString(text[:from])
+	after, _ := utf8.DecodeRuneInString(text[to:])
+	return !(inWord(before) && inWord(first)) && !(inWord(last) && inWord(after))
+}
+
+func inWord(r rune) bool {
+	return r == '_' || r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsDigit(r))
+}
+
+// broken are the values in a text that white space breaks.
+func (r *Redactor) broken(text string) []span {
+	var b strings.Builder
+	places := make([]int, 0, len(text)) // of the bytes that are left
+	for i := range len(text) {
+		if c := text[i]; c != ' ' && c != '\n' && c != '\t' && c != '\r' {
+			b.WriteByte(c)
+			places = append(places, i)
+		}
+	}
+	out := r.spans(b.String(), leastBroken)
+	for i, s := range out {
+		out[i] = span{places[s.from], places[s.to-1] + 1}
+	}
+	return out
+}
+
+// cut puts *** for parts of a text.
+func cut(text string, parts []span) string {
+	if len(parts) == 0 {
+		return text
+	}
+	var b strings.Builder
+	at := 0
+	for _, s := range parts {
+		b.WriteString(text[at:s.from])
+		b.WriteString(Redacted)
+		at = s.to
+	}
+	b.WriteString(text[at:])
+	return b.String()
+}

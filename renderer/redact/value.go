@@ -1,0 +1,240 @@
+package redact
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"sigs.k8s.io/yaml"
+)
+
+const (
+	// leastDatum is the length from which what stands in a Secret is taken for
+	// secret. It may be anything, a user's name or a port, and is not meant to
+	// be told from other words by its length alone; see [Data].
+	leastDatum = 6
+	// leastDatumLine is that of one line of many, or of one value in a
+	// document: configuration is kept in Secrets, too.
+	leastDatumLine = 12
+	// parsedDatum bounds the documents in Secrets that are looked into, and
+	// maxLines the lines of a value.
+	parsedDatum = 64 << 10
+	maxLines    = 10_000
+)
+
+// Value is one value that is not to be seen.
+type Value struct {
+	text string
+	// least is the length of the shortest form that counts, and leastLine that
+	// of a line.
+	least, leastLine int
+}
+
+// Certain is a value that is known to be secret, as a password that was
+// decrypted: all of it, and every line.
+func Certain(value any) Value {
+	switch v := value.(type) {
+	case string:
+		return Value{text: v, least: leastForm, leastLine: leastForm}
+	case float64:
+		return Value{text: strconv.FormatFloat(v, 'f', -1, 64), least: leastForm, leastLine: leastForm}
+	case int64:
+		return Value{text: strconv.FormatInt(v, 10), least: leastForm, leastLine: leastForm}
+	default: // a boolean is no secret
+		return Value{}
+	}
+}
+
+// forms are the texts in which a value may come back.
+func (v Value) forms() []string {
+	text := strings.TrimSpace(v.text)
+	if text == "" || len(text) < v.least {
+		return nil
+	}
+	out := textForms(text)
+	if number, err := strconv.ParseFloat(text, 64); err == nil {
+		out = append(out, fmt.Sprint(number)) // as Go prints a large one
+	}
+	if strings.Contains(text, "\n") {
+		n := 0
+		for line := range strings.SplitSeq(text, "\n") {
+			line = strings.TrimSpace(line)
+			if n++; n > maxLines {
+				break
+			}
+			if len(line) >= v.leastLine && !strings.HasPrefix(line, "-----") {
+				out = append(out, textForms(line)...)
+			}
+		}
+	}
+	if squeezed := strings.Join(strings.Fields(text), ""); squeezed != text && len(squeezed) >= leastBroken {
+		out = append(out, squeezed)
+	}
+	// A text that ends with a line end is encoded with it.
+	out = append(out, base64Forms(v.text)...)
+	out = append(out, base64Forms(text)...)
+	return append(out, base64Forms(text+"\n")...)
+}
+
+func textForms(v string) []string {
+	out := []string{v, strings.ReplaceAll(v, "'", "''"), url.QueryEscape(v), url.PathEscape(v), inner(strconv.Quote(v))}
+	if quoted, err := json.Marshal(v); err == nil {
+		out = append(out, inner(string(quoted)))
+		if again, err := json.Marshal(inner(string(quoted))); err == nil { // an object in an annotation
+			out = append(out, inner(string(again)))
+		}
+	}
+	const cut, longest = 7, 10 // so parsers of YAML quote what they can't read
+	if len(v) > longest {
+		out = append(out, v[:cut]+"...")
+	}
+	return out
+}
+
+func inner(quoted string) string { return quoted[1 : len(quoted)-1] }
+
+func base64Forms(v string) []string {
+	return []string{
+		base64.StdEncoding.EncodeToString([]byte(v)), base64.RawStdEncoding.EncodeToString([]byte(v)),
+		base64.URLEncoding.EncodeToString([]byte(v)), base64.RawURLEncoding.EncodeToString([]byte(v)),
+	}
+}
+
+// Object collects what the data of an object hides, if it is a Secret. Public is
+// what others of the same component show anyway, as [Public] returns it: a
+// Secret may well hold the name of its namespace.
+func Object(content map[string]any, public map[string]bool) []Value {
+	if !isSecret(content) {
+		return nil
+	}
+	var out []Value
+	add := func(text string, least int) {
+		text = strings.TrimSpace(text)
+		if len(text) >= least && !public[text] && !slices.Contains(plain(), strings.ToLower(text)) {
+			out = append(out, Value{text: text, least: leastDatum, leastLine: leastDatumLine})
+		}
+	}
+	var walk func(value any, encoded bool)
+	walk = func(value any, encoded bool) {
+		switch v := value.(type) {
+		case map[string]any:
+			for _, key := range slices.Sorted(maps.Keys(v)) {
+				walk(v[key], encoded)
+			}
+		case []any:
+			for _, item := range v {
+				walk(item, encoded)
+			}
+		default:
+			text := leafText(value)
+			add(text, leastDatum)
+			if decoded, err := base64.StdEncoding.DecodeString(text); encoded && err == nil {
+				text = string(decoded)
+				add(text, leastDatum)
+			}
+			if utf8.ValidString(text) {
+				document(text, func(leaf string) { add(leaf, leastDatumLine) })
+			}
+		}
+	}
+	walk(content["data"], true)
+	walk(content["stringData"], false)
+	metadata, _ := content["metadata"].(map[string]any)
+	annotations, _ := metadata["annotations"].(map[string]any)
+	if copied, ok := annotations["kubectl.kubernetes.io/last-applied-configuration"].(string); ok {
+		var object map[string]any
+		if json.Unmarshal([]byte(copied), &object) == nil {
+			walk(object["data"], true)
+			walk(object["stringData"], false)
+		}
+	}
+	return out
+}
+
+// document looks into JSON and YAML.
+func document(text string, leaf func(string)) {
+	if len(text) > parsedDatum || !strings.ContainsAny(text, "{:") {
+		return
+	}
+	var value any
+	if yaml.Unmarshal([]byte(text), &value) != nil {
+		return
+	}
+	if _, isText := value.(string); !isText {
+		leaves(value, func(text string, _ bool) { leaf(text) })
+	}
+}
+
+func isSecret(content map[string]any) bool {
+	return content["kind"] == "Secret" && content["apiVersion"] == "v1"
+}
+
+// plain are words that are no secret, wherever they stand.
+func plain() []string {
+	return []string{"default", "disabled", "enabled", "localhost", "production", "password", "username", "postgres"}
+}
+
+// Public are the texts that objects show to everybody who may read them: whole
+// strings and keys of all but the data of Secrets, and the keys of that.
+func Public(objects []map[string]any) map[string]bool {
+	public := map[string]bool{}
+	add := func(text string, _ bool) { public[strings.TrimSpace(text)] = true }
+	for _, content := range objects {
+		if !isSecret(content) {
+			leaves(content, add)
+			continue
+		}
+		for key, value := range content {
+			if key != "data" && key != "stringData" {
+				leaves(value, add)
+				continue
+			}
+			data, _ := value.(map[string]any)
+			for key := range data {
+				add(key, true)
+			}
+		}
+	}
+	return public
+}
+
+// leaves calls f with each string, number and key in a value.
+func leaves(value any, f func(text string, key bool)) {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, child := range v {
+			f(key, true)
+			leaves(child, f)
+		}
+	case []any:
+		for _, item := range v {
+			leaves(item, f)
+		}
+	default:
+		if text := leafText(value); text != "" {
+			f(text, false)
+		}
+	}
+}
+
+// leafText is a string or number as text.
+func leafText(value any) string {
+	switch v := value.(type) {
+	case string:
+		return v
+	case json.Number:
+		return v.String()
+	case int64:
+		return strconv.FormatInt(v, 10)
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64)
+	default:
+		return ""
+	}
+}
