@@ -5,14 +5,17 @@ package main
 import (
 	"context"
 	"io"
+	"log"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"golang.org/x/term"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/keelson-io/keelson/cmd"
+	"github.com/keelson-io/keelson/renderer/redact"
 )
 
 // version is set by -ldflags "-X main.version=v1.2.3".
@@ -21,10 +24,15 @@ var version = "dev"
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once
+	hidden := redact.New()
+	// What libraries log by themselves goes the same way out as everything else.
+	klog.LogToStderr(false)
+	klog.SetOutput(hidden.Writer(os.Stderr))
+	log.SetOutput(hidden.Writer(os.Stderr))
 	os.Exit(cmd.Run(ctx, cmd.Env{
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
 		Now:     clock.RealClock{}.Now,
-		Version: version,
+		Version: version, Redactor: hidden,
 		Columns: columns,
 		Asks:    func() bool { return term.IsTerminal(int(os.Stdin.Fd())) && columns(os.Stderr) > 0 },
 	}, os.Args[1:]))

@@ -1,6 +1,7 @@
 package applier_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/registry"
 )
 
 var (
@@ -206,17 +208,23 @@ func TestAdopt(t *testing.T) {
 	w.settled(want)
 }
 
-// The API server quotes values of the wrong type; of a Secret none may get out.
+// The API server quotes values of the wrong type, so those of a Secret it never
+// gets; what is wrong is said with the template's line.
 func TestRefusedSecretStaysSecret(t *testing.T) {
 	w := newWorld(t)
-	const secret = `
-apiVersion: v1
-kind: Secret
-metadata: {name: s, namespace: NS}
-data: {pin: 31337}
-`
-	_, err := w.cluster.Apply(t.Context(), w.plan(w.want("v1", secret)), applier.ApplyOptions{})
-	if err == nil || strings.Contains(err.Error(), "31337") || !strings.Contains(err.Error(), "withheld") {
-		t.Errorf("error is %v", err)
+	for data, path := range map[string]string{
+		"data: {pin: 31337}":                  ".data.pin has to be a text: quote it",
+		"data: {pin: hunter2-no-base64}":      ".data.pin has to be in base64",
+		"data: {pin: {nested: [31337]}}":      ".data.pin has to be a text",
+		"data: [hunter2]":                     ".data has to be a map",
+		`stringData: {"a.b": true, c: valid}`: `.stringData."a.b" has to be a text`,
+	} {
+		want := w.want("v1", "apiVersion: v1\nkind: Secret\nmetadata: {name: s, namespace: NS}\n"+data)
+		want.Target.Objects[0].Source = registry.Position{File: "secret.yaml", Line: 3}
+		_, err := w.cluster.Plan(t.Context(), want)
+		if !errors.As(err, new(*applier.MalformedSecretError)) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "secret.yaml:3: Secret ") ||
+			strings.Contains(err.Error(), "31337") || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("%s: error is %v", data, err)
+		}
 	}
 }

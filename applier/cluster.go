@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/renderer/redact"
 )
 
 // Reader finds live objects, from a cache or from the API server.
@@ -52,6 +53,8 @@ type Cluster struct {
 	reader    Reader
 	progress  func(Step)
 	limits    instanceLimits
+	redactor  *redact.Redactor
+	hiding    string // begins the names of what is hidden for this cluster
 	writer    Writer
 	secrets   corev1client.SecretInterface // Keelson's own
 	// compressors are [gzip.Writer]s.
@@ -87,6 +90,9 @@ type Options struct {
 	Reader Reader
 	// Progress hears of each finished step; may be nil.
 	Progress func(Step)
+	// Redactor is told of the data of Secrets, as wanted and as they are; nil:
+	// nobody is.
+	Redactor *redact.Redactor
 	// Writer is the session that writes; the zero Writer is a new one.
 	Writer Writer
 }
@@ -123,7 +129,7 @@ func New(o Options) (*Cluster, error) {
 		o.Writer.Identity = rand.Text()
 	}
 	c := &Cluster{
-		writer: o.Writer, secrets: secrets,
+		redactor: o.Redactor, hiding: o.Name + "/" + rand.Text() + "/", writer: o.Writer, secrets: secrets,
 		name: o.Name, config: o.Config, accounts: map[string]*account{}, dynamic: dyn, reader: o.Reader, progress: o.Progress,
 		discovery:  newDiscoverer(disco, o.Schemas),
 		namespaces: map[string]bool{}, doubted: map[differ.ID]bool{},
@@ -139,6 +145,9 @@ func New(o Options) (*Cluster, error) {
 	}
 	return c, nil
 }
+
+// Close forgets what was hidden for the cluster: nothing of it is said any more.
+func (c *Cluster) Close() { c.redactor.Forget(c.hiding) }
 
 func resourceOf(d dynamic.Interface, m *meta.RESTMapping, id differ.ID) dynamic.ResourceInterface {
 	if m.Scope.Name() == meta.RESTScopeNameNamespace {

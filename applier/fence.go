@@ -76,7 +76,7 @@ func (a *applying) touch(ctx context.Context, id differ.ID, apiVersion string, e
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("annotate %s with its epoch: %w", id, withheld(id, a.forbidden(ctx, m, id, err, "patch")))
+		return fmt.Errorf("annotate %s with its epoch: %w", id, a.forbidden(ctx, m, id, err, "patch"))
 	}
 	a.cluster.reader.Wrote(id, answer.Object)
 	return nil

@@ -202,7 +202,7 @@ func (a *applying) createHook(ctx context.Context, m *meta.RESTMapping, h hook, 
 		if !unanswered(err) && !errors.Is(err, ErrStale) { // refused for certain
 			a.hooks = before
 		}
-		return nil, fmt.Errorf("hook %s: create %s: %w", h.event, h.id, withheld(h.id, a.forbidden(ctx, m, h.id, err, "create")))
+		return nil, fmt.Errorf("hook %s: create %s: %w", h.event, h.id, a.forbidden(ctx, m, h.id, err, "patch", "create"))
 	}
 	a.cluster.reader.Wrote(h.id, answer.Object)
 	return answer.Object, nil

@@ -117,6 +117,9 @@ func (c *Cluster) Plan(ctx context.Context, w Want) (*Prepared, error) {
 }
 
 func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
+	if err := c.hideTarget(w); err != nil {
+		return nil, err
+	}
 	rec, err := c.readRecord(ctx, w.Component)
 	if err != nil {
 		return nil, err
@@ -149,6 +152,7 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 	if err := c.observe(ctx, p.mappings, states, c.get(p)); err != nil {
 		return nil, err
 	}
+	c.hideLive(w, states)
 	c.recognise(p, versions)
 	if p.Plan, err = differ.Compare(p.schemas, states, p.policy); err != nil {
 		return nil, fmt.Errorf("compare: %w", err)

@@ -95,13 +95,13 @@ func (c *Cluster) dryRun(ctx context.Context, p *Prepared, ch *differ.Change) (*
 	case apierrors.IsInvalid(err):
 		d.Refused = causesOf(err)
 	case ch.Op == differ.OpReplace:
-		d.Failed = withheld(ch.ID, err).Error()
+		d.Failed = err.Error()
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
 		return nil, nil // the object, or its namespace, is not as planned any more: the write itself finds out
 	case apierrors.ReasonForError(err) == metav1.StatusReasonUnknown:
 		return nil, fmt.Errorf("%s: %w", ch.ID, err) // no API server said so
 	default:
-		d.Failed = withheld(ch.ID, err).Error()
+		d.Failed = err.Error()
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

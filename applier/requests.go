@@ -3,7 +3,6 @@ package applier
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -87,7 +86,7 @@ func migrate(ctx context.Context, objects dynamic.ResourceInterface, c *differ.C
 	}
 	answer, err := objects.Patch(ctx, c.ID.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
 	if err != nil {
-		return nil, fmt.Errorf("take over the fields of %s in %s: %w", strings.Join(c.Migrate, ", "), c.ID, withheld(c.ID, stale(err)))
+		return nil, fmt.Errorf("take over the fields of %s in %s: %w", strings.Join(c.Migrate, ", "), c.ID, stale(err))
 	}
 	return answer, nil
 }
@@ -129,22 +128,6 @@ func bind(ctx context.Context, id differ.ID, send func() (*unstructured.Unstruct
 		return !apierrors.IsNotFound(err), nil
 	})
 	return answer, err
-}
-
-// withheld keeps from an error what it may quote of a Secret: the API server
-// shows values that have the wrong type.
-func withheld(id differ.ID, err error) error {
-	if id.Group != "" || id.Kind != "Secret" || errors.Is(err, ErrStale) {
-		return err
-	}
-	if errors.As(err, new(*ForbiddenError)) {
-		return err // of rights, not of data
-	}
-	if refused, ok := errors.AsType[*apierrors.StatusError](err); ok {
-		return fmt.Errorf("the API server refused it (%d %s); why is withheld, since it may quote the data: kubectl apply --server-side --dry-run=server tells",
-			refused.ErrStatus.Code, refused.ErrStatus.Reason)
-	}
-	return err
 }
 
 // Body is what is sent to apply a patch: without nulls, which server-side apply

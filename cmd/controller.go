@@ -108,7 +108,7 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 	metrics.MustRegister(office.metrics()...)
 	c, err := delivery.New(delivery.Options{
 		Repo: repo, Revision: a.revision, Interval: o.interval, Hub: office.guard(hub), Connect: office.connect(source.Config),
-		Writer: office.writer, Renderer: renderer.NewCache(workers, o.renderCache), Log: log, Now: a.env.Now, Registry: metrics,
+		Writer: office.writer, Renderer: renderer.NewCache(workers, o.renderCache), Redactor: a.env.Redactor, Log: log, Now: a.env.Now, Registry: metrics,
 	})
 	if err != nil {
 		return err
@@ -157,7 +157,7 @@ func (a *app) serve(ctx context.Context, log *slog.Logger, address string, metri
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		what, err := ready()
 		if err != nil {
-			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			http.Error(w, a.env.Redactor.Text(err.Error()), http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(w, what)

@@ -27,6 +27,7 @@ func (a *app) repoOptions(cacheDir string) registry.Options {
 	return registry.Options{
 		URL: a.repo, CacheDir: cacheDir,
 		TrustedKeys: a.trustedKeys, AcceptRewind: a.acceptRewind, Credentials: a.gitCredentials,
+		Hide:     func(secrets ...string) { a.env.Redactor.Hide("git", secrets...) },
 		Username: os.Getenv("KEELSON_GIT_USERNAME"), Password: os.Getenv("KEELSON_GIT_PASSWORD"),
 	}
 }

@@ -50,9 +50,9 @@ func (a *app) encode(v any) error {
 	return a.write(data)
 }
 
-// masked returns what v is encoded to, with *** for what was decrypted.
+// masked returns what v is encoded to, with *** for what is secret.
 func (a *app) masked(v any) (any, error) {
-	if len(a.veil.known()) == 0 {
+	if a.env.Redactor.Forms() == 0 {
 		return v, nil
 	}
 	data, err := json.Marshal(v)
@@ -65,7 +65,7 @@ func (a *app) masked(v any) (any, error) {
 	if err := decoder.Decode(&out); err != nil {
 		return nil, fmt.Errorf("encode the output: %w", err)
 	}
-	return a.veil.mask(out), nil
+	return a.env.Redactor.Mask(out), nil
 }
 
 func (a *app) write(data []byte) error {

@@ -49,7 +49,7 @@ Exit codes: 0 rendered, 2 it can't be.`,
 				return usagef("--live asks the cluster: --kube-version and --api-versions contradict it")
 			}
 			if o.showSecrets {
-				a.veil.lift()
+				a.env.Redactor.Lift()
 			}
 			rendered, err := a.render(cmd.Context(), o, args[0], args[1:])
 			if err != nil {
@@ -131,7 +131,7 @@ func (a *app) showTargets(rendered []renderedDelivery, showSecrets bool) error {
 			for _, o := range list {
 				shown := *o
 				if !showSecrets {
-					shown.Content, _ = a.veil.mask(maskSecret(o.Content)).(map[string]any)
+					shown.Content, _ = a.env.Redactor.Mask(maskSecret(o.Content)).(map[string]any)
 				}
 				objects = append(objects, &shown)
 			}

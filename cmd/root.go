@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/keelson-io/keelson/renderer/redact"
 )
 
 // Env is what commands have of the world.
@@ -26,6 +28,9 @@ type Env struct {
 	Now      func() time.Time
 	// Version of Keelson.
 	Version string
+	// Redactor knows what must not be seen; Out and Err are written through it.
+	// Nil: a new one.
+	Redactor *redact.Redactor
 	// Columns is the width of the terminal that a writer writes to; 0: it is no
 	// terminal. Nil: there is none.
 	Columns func(io.Writer) int
@@ -75,7 +80,7 @@ func Run(ctx context.Context, env Env, args []string) int {
 		fmt.Fprintln(env.Err, "keelson: stopped by a signal")
 		return exitStopped
 	}
-	env = a.env // behind the veil
+	env = a.env // behind the redactor
 	fmt.Fprintln(env.Err, "keelson: "+clean(strings.TrimSpace(err.Error())))
 	if errors.As(err, new(*usageError)) {
 		fmt.Fprintf(env.Err, "See '%s --help'.\n", cmd.CommandPath())
@@ -106,8 +111,6 @@ type app struct {
 	acceptRewind        string
 	gitCredentials      string
 	verbose             bool
-	// veil is over what was decrypted.
-	veil *veil
 
 	rendering rendering
 }
@@ -119,8 +122,11 @@ func build(env Env) (*cobra.Command, *app) {
 	if env.Asks == nil {
 		env.Asks = func() bool { return false }
 	}
-	a := &app{log: slog.New(slog.DiscardHandler), veil: &veil{}}
-	env = env.behind(a.veil)
+	if env.Redactor == nil {
+		env.Redactor = redact.New()
+	}
+	env = env.behind()
+	a := &app{log: slog.New(slog.DiscardHandler)}
 	a.env = env
 	root := &cobra.Command{
 		Use:   "keelson",

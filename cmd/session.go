@@ -21,7 +21,7 @@ import (
 
 // source is where credentials come from.
 func (a *app) source() connect.Source {
-	return connect.Source{Kubeconfig: a.kubeconfig, Context: a.context, AllowExec: a.allowExec, Version: cmp.Or(a.env.Version, "dev")}
+	return connect.Source{Kubeconfig: a.kubeconfig, Context: a.context, AllowExec: a.allowExec, Hide: a.env.Redactor.Hide, Version: cmp.Or(a.env.Version, "dev")}
 }
 
 // connect prepares the connection to a cluster. Progress may be nil.
@@ -37,7 +37,8 @@ func (a *app) connect(ctx context.Context, c *registry.Cluster, progress func(ap
 		return nil, err
 	}
 	return applier.New(applier.Options{
-		Name: c.Name, Config: config, Schemas: applier.NewSchemaCache(), Progress: progress, Writer: applier.Writer{Identity: identity},
+		Name: c.Name, Config: config, Redactor: a.env.Redactor, Schemas: applier.NewSchemaCache(), Progress: progress,
+		Writer: applier.Writer{Identity: identity},
 	})
 }
 

@@ -103,14 +103,14 @@ func (a *app) program() string {
 	return id
 }
 
-// veiled is [app.renderer] for a command that prints: whatever it decrypts is
-// printed as ***.
+// veiled is [app.renderer] for a command that prints: whatever is
+// secret in a target is printed as ***.
 func (a *app) veiled() (renderer.Renderer, error) {
 	next, err := a.renderer()
 	if err != nil {
 		return nil, err
 	}
-	return &remembering{next: next, veil: a.veil}, nil
+	return &remembering{next: next, redactor: a.env.Redactor}, nil
 }
 
 // metrics count the worker processes.

@@ -102,18 +102,21 @@ func (l location) httpAuth(u *url.URL, login login) (transport.AuthMethod, error
 	auth := transport.AuthMethod(nil)
 	switch {
 	case l.username != "" || l.password != "":
+		l.hide(l.password)
 		auth = &githttp.BasicAuth{Username: l.username, Password: l.password}
 	case login.Token != "" || login.TokenFile != "":
 		token, err := secret(login.Token, login.TokenFile)
 		if err != nil {
 			return nil, err
 		}
+		l.hide(token)
 		auth = &githttp.TokenAuth{Token: token}
 	case login.Username != "" || login.Password != "" || login.PasswordFile != "":
 		password, err := secret(login.Password, login.PasswordFile)
 		if err != nil {
 			return nil, err
 		}
+		l.hide(password)
 		auth = &githttp.BasicAuth{Username: login.Username, Password: password}
 	}
 	if auth != nil && u.Scheme == "http" && !loopback(u.Hostname()) && !login.PlainHTTP {

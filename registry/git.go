@@ -35,6 +35,8 @@ type Options struct {
 	// Credentials is a file of logins by exact address; see docs/decisions/009.
 	// It is read at each Fetch.
 	Credentials string
+	// Hide is told of each password and token before it is used; may be nil.
+	Hide func(secrets ...string)
 	// Limits of what a server can make a Fetch do.
 	Limits Limits
 	// TrustedKeys are files outside of the repository: lines as ssh-keygen reads

@@ -20,6 +20,7 @@ type location struct {
 	// credentials file.
 	username, password string
 	credentials        string // a file; may be empty
+	hide               func(...string)
 }
 
 // shown is the location as errors may show it.
@@ -56,7 +57,7 @@ func locate(opts Options) (location, error) {
 		if user, host, ok := strings.Cut(raw, "@"); ok && strings.Contains(user, ":") && strings.Contains(host, ":") {
 			return location{}, fmt.Errorf("a repository's user must not hold a password: ssh takes a key")
 		}
-		return location{url: raw, credentials: opts.Credentials}, nil
+		return location{url: raw, credentials: opts.Credentials, hide: opts.hide()}, nil
 	case !strings.Contains(raw, "://"):
 		return localPath(raw)
 	}
@@ -80,7 +81,7 @@ func locate(opts Options) (location, error) {
 		if u.User != nil {
 			u.User = url.User(u.User.Username())
 		}
-		return location{url: u.String(), credentials: opts.Credentials}, nil
+		return location{url: u.String(), credentials: opts.Credentials, hide: opts.hide()}, nil
 	default:
 		return location{}, fmt.Errorf("the scheme %s:// is not supported: give a path, or a file, http, https or ssh URL", u.Scheme)
 	}
@@ -95,7 +96,7 @@ func httpLocation(u *url.URL, opts Options) location {
 		password, _ = u.User.Password()
 	}
 	u.User = nil
-	return location{url: u.String(), username: user, password: password, credentials: opts.Credentials}
+	return location{url: u.String(), username: user, password: password, credentials: opts.Credentials, hide: opts.hide()}
 }
 
 func localPath(path string) (location, error) {
@@ -119,4 +120,11 @@ func isSCP(raw string) bool {
 	}
 	_, err := os.Lstat(raw)
 	return err != nil
+}
+
+func (o Options) hide() func(...string) {
+	if o.Hide == nil {
+		return func(...string) {}
+	}
+	return o.Hide
 }

@@ -1,178 +1,71 @@
 package renderer
 
 import (
-	"cmp"
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"maps"
-	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer/redact"
 )
 
-const (
-	// redacted stands for a decrypted value in texts.
-	redacted = "***"
-	// leastSecret is the length in bytes of the shortest text that is taken for
-	// a secret; below wordSecret it is one only where it stands as a word of its
-	// own. Else "on" or "http" would black out every message.
-	leastSecret = 4
-	wordSecret  = 8
-)
+// wordSecret is the length in bytes from which a decrypted text is taken for a
+// secret inside of a longer word.
+const wordSecret = 8
 
 // Secrets are the values of a render that were decrypted, to keep them out of
-// what people see. A nil *Secrets knows none. It finds values as they are, a
-// line of them, quoted, or in base64; what a template made of a value
-// otherwise, it does not know.
+// what people see. A nil *Secrets knows none.
 type Secrets struct {
-	pattern *regexp.Regexp // nil: nothing that could be told from other text
-	// of is where the text of a match was set.
-	of map[string]registry.Secret
+	list []registry.Secret
+	// seen finds them: the owner of each is its index in list.
+	seen *redact.Redactor
 }
 
 func newSecrets(list []registry.Secret) *Secrets {
-	s := &Secrets{of: map[string]registry.Secret{}}
-	for _, secret := range list {
-		for _, form := range forms(secret.Value) {
-			if _, known := s.of[form]; !known && len(form) >= leastSecret {
-				s.of[form] = secret
-			}
-		}
+	s := &Secrets{list: list, seen: redact.New()}
+	for i, secret := range list {
+		s.seen.Set(strconv.Itoa(i), "", func() []redact.Value { return []redact.Value{redact.Certain(secret.Value)} })
 	}
-	if len(s.of) == 0 {
-		return s
-	}
-	// The longest first: a match must take the whole value.
-	texts := slices.SortedFunc(maps.Keys(s.of), func(a, b string) int {
-		return cmp.Or(cmp.Compare(len(b), len(a)), cmp.Compare(a, b))
-	})
-	for i, text := range texts {
-		pattern := regexp.QuoteMeta(text)
-		if len(text) < wordSecret {
-			pattern = wordEdge(text[0]) + pattern + wordEdge(text[len(text)-1])
-		}
-		texts[i] = pattern
-	}
-	s.pattern = regexp.MustCompile(strings.Join(texts, "|"))
 	return s
 }
 
-// wordEdge is the pattern of the end of a word that has the letter c there.
-func wordEdge(c byte) string {
-	if regexp.MustCompile(`\w`).Match([]byte{c}) {
-		return `\b`
-	}
-	return ""
+func (s *Secrets) of(found redact.Found) registry.Secret {
+	i, _ := strconv.Atoi(found.Owner)
+	return s.list[i]
 }
 
-// forms are the texts in which a value may come back.
-func forms(value any) []string {
-	switch v := value.(type) {
-	case float64:
-		return []string{strconv.FormatFloat(v, 'f', -1, 64), fmt.Sprint(v)}
-	case string:
-		v = strings.TrimSpace(v)
-		out := textForms(v)
-		if strings.Contains(v, "\n") {
-			for line := range strings.SplitSeq(v, "\n") {
-				out = append(out, textForms(strings.TrimSpace(line))...)
-			}
+// Hidden are the values that nothing may show which leaves the process: what was
+// decrypted for the target, the data of its Secrets, and that of the same ones as
+// they are in a cluster.
+func (t *Target) Hidden(live ...map[string]any) []redact.Value {
+	var out []redact.Value
+	if t.Secrets != nil {
+		for _, s := range t.Secrets.list {
+			out = append(out, redact.Certain(s.Value))
 		}
-		// A text that ends with a line end is encoded with it.
-		out = append(out, base64Forms(v)...)
-		return append(out, base64Forms(v+"\n")...)
-	default: // a boolean is no secret
-		return nil
 	}
-}
-
-func textForms(v string) []string {
-	out := []string{v, strings.ReplaceAll(v, "'", "''"), url.QueryEscape(v), url.PathEscape(v), strings.Trim(strconv.Quote(v), `"`)}
-	if quoted, err := json.Marshal(v); err == nil {
-		out = append(out, strings.Trim(string(quoted), `"`))
+	var contents []map[string]any
+	for _, o := range slices.Concat(t.Objects, t.Hooks) {
+		contents = append(contents, o.Content)
 	}
-	const cut, longest = 7, 10 // so parsers of YAML quote what they can't read
-	if len(v) > longest {
-		out = append(out, v[:cut]+"...")
+	if !slices.ContainsFunc(append(contents[:len(contents):len(contents)], live...), redact.IsSecret) {
+		return out
+	}
+	public := redact.Public(contents)
+	for _, content := range append(contents, live...) {
+		out = append(out, redact.Object(content, public)...)
 	}
 	return out
-}
-
-func base64Forms(v string) []string {
-	if len(v) < leastSecret {
-		return nil
-	}
-	return []string{
-		base64.StdEncoding.EncodeToString([]byte(v)), base64.RawStdEncoding.EncodeToString([]byte(v)),
-		base64.URLEncoding.EncodeToString([]byte(v)), base64.RawURLEncoding.EncodeToString([]byte(v)),
-	}
-}
-
-// Redact returns the text with *** for every decrypted value.
-func (s *Secrets) Redact(text string) string {
-	if s == nil || s.pattern == nil {
-		return text
-	}
-	return s.pattern.ReplaceAllLiteralString(text, redacted)
-}
-
-// Mask returns a value as JSON has it with *** for the decrypted values in it.
-// It does not modify the value.
-func (s *Secrets) Mask(value any) any {
-	if s == nil || s.pattern == nil {
-		return value
-	}
-	switch v := value.(type) {
-	case map[string]any:
-		out := make(map[string]any, len(v))
-		for key, child := range v {
-			out[s.Redact(key)] = s.Mask(child)
-		}
-		return out
-	case []any:
-		out := make([]any, len(v))
-		for i, child := range v {
-			out[i] = s.Mask(child)
-		}
-		return out
-	}
-	if text := leafText(value); s.Redact(text) != text {
-		return s.Redact(text)
-	}
-	return value
-}
-
-// leafText is a string or number as text.
-func leafText(value any) string {
-	switch v := value.(type) {
-	case string:
-		return v
-	case json.Number:
-		return v.String()
-	case int64:
-		return strconv.FormatInt(v, 10)
-	case float64:
-		return strconv.FormatFloat(v, 'f', -1, 64)
-	default:
-		return ""
-	}
 }
 
 // find returns the secrets that a leaf shows. Of short ones, those that are all
 // of it: that a word of a text is one as well is chance more often than not.
 func (s *Secrets) find(leaf string) []registry.Secret {
-	if s.pattern == nil || leaf == "" {
-		return nil
-	}
 	var out []registry.Secret
-	for _, match := range s.pattern.FindAllString(leaf, -1) {
-		if len(match) >= wordSecret || match == leaf {
-			out = append(out, s.of[match])
+	for _, found := range s.seen.Find(leaf) {
+		if len(found.Text) >= wordSecret || found.Text == leaf {
+			out = append(out, s.of(found))
 		}
 	}
 	return out
@@ -181,9 +74,6 @@ func (s *Secrets) find(leaf string) []registry.Secret {
 // checkName refuses an object that is named by a secret: names stand in logs,
 // events, statuses and the URLs of requests.
 func (s *Secrets) checkName(content map[string]any) string {
-	if s.pattern == nil {
-		return ""
-	}
 	metadata, _ := content["metadata"].(map[string]any)
 	for _, part := range []struct{ what, text string }{
 		{"apiVersion", stringAt(content, "apiVersion")},
@@ -191,14 +81,14 @@ func (s *Secrets) checkName(content map[string]any) string {
 		{"namespace", stringAt(metadata, "namespace")},
 		{"name", stringAt(metadata, "name")},
 	} {
-		for _, match := range s.pattern.FindAllString(part.text, -1) {
-			if len(match) < wordSecret {
+		for _, found := range s.seen.Find(part.text) {
+			if len(found.Text) < wordSecret {
 				continue
 			}
-			from := s.of[match]
+			from := s.of(found)
 			return fmt.Sprintf("the %s of an object of kind %s holds the value of %s, which is encrypted at %s: names can't be kept secret "+
 				"(leave that value unencrypted, or change it)",
-				part.what, s.Redact(stringAt(content, "kind")), registry.FormatPath(from.Path), from.At)
+				part.what, s.seen.Text(stringAt(content, "kind")), registry.FormatPath(from.Path), from.At)
 		}
 	}
 	return ""
@@ -226,9 +116,6 @@ type exposure struct {
 
 // look goes through an object. The data of a Secret is where secrets belong.
 func (e *exposures) look(o *Object) {
-	if e.secrets.pattern == nil {
-		return
-	}
 	isSecret := stringAt(o.Content, "kind") == "Secret" && stringAt(o.Content, "apiVersion") == "v1"
 	var walk func(value any, path string)
 	walk = func(value any, path string) {
@@ -247,7 +134,7 @@ func (e *exposures) look(o *Object) {
 				walk(item, path+"["+strconv.Itoa(i)+"]")
 			}
 		default:
-			e.add(o, path, leafText(value))
+			e.add(o, path, redact.Leaf(value))
 		}
 	}
 	walk(o.Content, "")
@@ -269,7 +156,7 @@ func (e *exposures) add(o *Object, path, text string) {
 			e.found = map[string]*exposure{}
 		}
 		e.found[key] = &exposure{
-			path: secret.Path, first: e.secrets.Redact(stringAt(o.Content, "kind") + " " + name + " at " + path),
+			path: secret.Path, first: e.secrets.seen.Text(stringAt(o.Content, "kind") + " " + name + " at " + path),
 		}
 	}
 }

@@ -153,10 +153,10 @@ func (s *Secrets) redactError(v *registry.Version, err error) error {
 		e.Transient = true // as of every error that does not say that it lasts
 	}
 	out := *e
-	out.Message, out.Err = s.Redact(e.Message), nil
+	out.Message, out.Err = s.seen.Text(e.Message), nil
 	out.violations = slices.Clone(e.violations)
 	for i := range out.violations { // a cache makes the message anew for each cluster
-		out.violations[i].Message = s.Redact(out.violations[i].Message)
+		out.violations[i].Message = s.seen.Text(out.violations[i].Message)
 	}
 	for _, ended := range []error{context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, ended) {
@@ -172,7 +172,7 @@ func (s *Secrets) guard(v *registry.Version, t *Target, salts []byte) (*Target, 
 	out.Secrets = s
 	out.Warnings = make([]string, len(t.Warnings))
 	for i, w := range t.Warnings {
-		out.Warnings[i] = s.Redact(w)
+		out.Warnings[i] = s.seen.Text(w)
 	}
 	shown := exposures{secrets: s}
 	for _, o := range slices.Concat(t.Objects, t.Hooks) {

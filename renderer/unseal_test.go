@@ -16,6 +16,7 @@ import (
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/sops"
 	"github.com/keelson-io/keelson/renderer"
+	"github.com/keelson-io/keelson/renderer/redact"
 )
 
 // keyring counts how often it is asked.
@@ -137,7 +138,7 @@ func TestUnsealingMerges(t *testing.T) {
 		if diff := cmp.Diff(want, secretData(t, target)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", cluster, diff)
 		}
-		if got := target.Secrets.Redact("is it layer-password?"); got != "is it ***?" {
+		if got := hiding(target).Text("is it layer-password?"); got != "is it ***?" {
 			t.Errorf("%s: a text is %q: what a value overrides is as secret", cluster, got)
 		}
 	}
@@ -331,4 +332,10 @@ func TestUnsealingAndDisk(t *testing.T) {
 			}
 		})
 	}
+}
+
+func hiding(t *renderer.Target) *redact.Redactor {
+	r := redact.New()
+	r.Set("", "", func() []redact.Value { return t.Hidden() })
+	return r
 }

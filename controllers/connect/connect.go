@@ -41,6 +41,8 @@ type Source struct {
 	// AllowExec names the programs that a context may get its credentials from,
 	// as the kubeconfig names them or by absolute path.
 	AllowExec []string
+	// Hide is told of the credentials of each connection; may be nil.
+	Hide func(owner string, secrets ...string)
 	// Version of Keelson, for the User-Agent header.
 	Version string
 	// Secrets reads the hub's Secrets; nil: from its API server, each time.
@@ -181,6 +183,9 @@ func (s Source) finish(c *rest.Config) *rest.Config {
 		version = "dev"
 	}
 	c.UserAgent = "keelson/" + version
+	if s.Hide != nil {
+		s.Hide("connection to "+c.Host, c.BearerToken, c.Password, string(c.KeyData))
+	}
 	if c.ExecProvider != nil {
 		c.ExecProvider.PluginPolicy = s.policy()
 	}

@@ -19,9 +19,6 @@ func (a *agent) absent(ctx context.Context, s snapshot, t attempt) (attempt, err
 	if err != nil || t.sync != "" {
 		return t, err
 	}
-	if target != nil {
-		t.secrets = target.Secrets
-	}
 	want, err := applier.NewWant(s.fleet, d, target)
 	if err != nil {
 		return t.stop(v1alpha1.SyncBlocked, err.Error()), nil

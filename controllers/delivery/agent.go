@@ -22,6 +22,7 @@ import (
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
+	"github.com/keelson-io/keelson/renderer/redact"
 )
 
 const (
@@ -55,6 +56,7 @@ type agent struct {
 	renderer renderer.Renderer
 	past     *past
 	metrics  *metrics
+	redactor *redact.Redactor
 	// publish hears of every status that changed, and retract of what has none any
 	// more.
 	publish func(v1alpha1.DeliveryStatus)
@@ -95,7 +97,7 @@ type link struct {
 func newAgent(name string, c *Controller) *agent {
 	a := &agent{
 		name: name, log: c.log.With("cluster", name), now: c.now,
-		schemas: c.schemas, session: c.session, renderer: c.renderer, past: c.past, metrics: c.metrics,
+		schemas: c.schemas, session: c.session, redactor: c.redactor, renderer: c.renderer, past: c.past, metrics: c.metrics,
 		publish: c.writer.publish, retract: c.writer.retract, shown: c.writer.shown,
 		statuses: map[string]v1alpha1.DeliveryStatus{}, diagnoses: map[string]diagnosis{}, pruning: map[string]bool{}, doubts: make(chan struct{}, 1),
 		queue: workqueue.NewTypedRateLimitingQueue(
@@ -166,6 +168,11 @@ func (a *agent) run(ctx context.Context) {
 	defer drain(ctx, stop)()
 	a.queue.ShutDownWithDrain()
 	wg.Wait()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.link != nil {
+		a.link.cluster.Close()
+	}
 }
 
 // connectUntil links to the cluster, trying until it works or the context ends.
@@ -204,7 +211,7 @@ func (a *agent) dial(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	cluster, err := applier.New(applier.Options{Name: a.name, Config: config, Schemas: a.schemas, Reader: live, Writer: a.session})
+	cluster, err := applier.New(applier.Options{Name: a.name, Config: config, Schemas: a.schemas, Reader: live, Writer: a.session, Redactor: a.redactor})
 	if err != nil {
 		return err
 	}
@@ -285,7 +292,7 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 		a.queue.AddAfter(component, result.timeout+time.Second) // nothing else would tell that it takes too long
 	}
 	if err != nil && !errors.Is(err, applier.ErrStale) {
-		a.log.Warn("delivery failed", "component", component, "error", result.secrets.Redact(err.Error()))
+		a.log.Warn("delivery failed", "component", component, "error", err)
 	}
 	for _, from := range result.outcome.TakenFrom {
 		a.queue.Add(from) // it has fewer objects by now, or none
@@ -440,7 +447,7 @@ func (a *agent) prepare(ctx context.Context, s snapshot, t attempt) (*applier.Pr
 	if target == nil {
 		return nil, t, err
 	}
-	t.targetHash, t.secrets = target.Hash, target.Secrets
+	t.targetHash = target.Hash
 	want, t, err := a.want(ctx, s, target, t)
 	if err != nil {
 		if t.sync == v1alpha1.SyncBlocked {
@@ -454,7 +461,8 @@ func (a *agent) prepare(ctx context.Context, s snapshot, t attempt) (*applier.Pr
 	want.Others = a.others(s, d)
 	prepared, err := s.link.cluster.Plan(ctx, want)
 	if err != nil {
-		if errors.As(err, new(*applier.TagMovedError)) || errors.As(err, new(*applier.EmptyTargetError)) {
+		if errors.As(err, new(*applier.TagMovedError)) || errors.As(err, new(*applier.EmptyTargetError)) ||
+			errors.As(err, new(*applier.MalformedSecretError)) {
 			return nil, t.stop(v1alpha1.SyncBlocked, err.Error()), nil
 		}
 		return nil, t.stop(a.failed(), err.Error()), err

@@ -24,6 +24,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/lease"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
+	"github.com/keelson-io/keelson/renderer/redact"
 )
 
 // Options are the settings of a [Controller]; all are required but Revision and
@@ -42,7 +43,10 @@ type Options struct {
 	Renderer *renderer.Cache
 	// Writer is what this process is called in records, and who says that it may
 	// take them over.
-	Writer   applier.Writer
+	Writer applier.Writer
+	// Redactor is told of secrets, and takes them out of statuses and events. Log
+	// has to write through it.
+	Redactor *redact.Redactor
 	Log      *slog.Logger
 	Now      func() time.Time
 	Registry prometheus.Registerer
@@ -59,6 +63,7 @@ type Controller struct {
 	renderer renderer.Renderer
 	past     *past
 	schemas  *applier.SchemaCache
+	redactor *redact.Redactor
 	metrics  *metrics
 	session  applier.Writer
 	writer   *writer
@@ -82,14 +87,14 @@ type running struct {
 func New(o Options) (*Controller, error) {
 	c := &Controller{
 		repo: o.Repo, revision: o.Revision, interval: o.Interval, log: o.Log, now: o.Now, connect: o.Connect,
-		renderer: o.Renderer, schemas: applier.NewSchemaCache(), agents: map[string]*running{},
+		renderer: o.Renderer, schemas: applier.NewSchemaCache(), redactor: o.Redactor, agents: map[string]*running{},
 		session: o.Writer, past: &past{repo: o.Repo},
 	}
 	var err error
 	if c.metrics, err = newMetrics(o.Registry, c, o.Renderer); err != nil {
 		return nil, err
 	}
-	if c.writer, err = newWriter(o.Hub, o.Log, o.Now); err != nil {
+	if c.writer, err = newWriter(o); err != nil {
 		return nil, err
 	}
 	return c, nil

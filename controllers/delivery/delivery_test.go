@@ -2,6 +2,7 @@ package delivery_test
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"log/slog"
@@ -32,6 +33,7 @@ import (
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/sops"
 	"github.com/keelson-io/keelson/renderer"
+	"github.com/keelson-io/keelson/renderer/redact"
 )
 
 // server is a real API server, hub and cluster in one; nil in -short runs.
@@ -163,10 +165,12 @@ func (f *fleet) start(connect func(context.Context, v1alpha1.Connection) (*rest.
 	if connect == nil {
 		connect = func(context.Context, v1alpha1.Connection) (*rest.Config, error) { return server, nil }
 	}
+	hidden := redact.New()
 	c, err := delivery.New(delivery.Options{
-		Repo: repo, Interval: 200 * time.Millisecond, Hub: server, Connect: connect,
+		Redactor: hidden,
+		Repo:     repo, Interval: 200 * time.Millisecond, Hub: server, Connect: connect,
 		Renderer: renderer.NewCache(renderer.NewUnsealing(renderer.New(), sops.Keys{File: ageKey}), 1<<20),
-		Log:      slog.New(slog.NewTextHandler(io.MultiWriter(f.t.Output(), &f.log), nil)),
+		Log:      slog.New(slog.NewTextHandler(hidden.Writer(io.MultiWriter(f.t.Output(), &f.log)), nil)),
 		Now:      time.Now, Registry: prometheus.NewRegistry(),
 	})
 	if err != nil {
@@ -414,6 +418,46 @@ func TestForbidden(t *testing.T) {
 	f.sync(v1alpha1.SyncSynced, "")
 }
 
+// What stands in a Secret is in no log, status or event either, wherever the
+// chart puts it besides, and however it is quoted.
+func TestDataOfSecrets(t *testing.T) {
+	f := newFleet(t)
+	f.start(nil)
+	f.sync(v1alpha1.SyncSynced, "")
+	const password = `canary "of" git \ 0123`
+	f.write("components/CLUSTER-web/template/templates/more.yaml", `
+apiVersion: v1
+kind: Secret
+metadata: {name: more}
+stringData: {password: {{ .Values.password | quote }}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: more, labels: {x: {{ printf "the password is %s" .Values.password | quote }}, z: {{ b64enc .Values.password | printf "or %s" | quote }}}}
+`)
+	f.write("clusters/CLUSTER/CLUSTER-web.yaml", "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: v1.0.1\nvalues: {text: hello, password: '"+password+"'}\n")
+	f.commit("a label that is none")
+	f.git("tag", f.name+"-web/v1.0.1")
+	f.sync(v1alpha1.SyncFailed, `Invalid value: "the password is ***"`)
+	f.tellsNot("canary", base64.StdEncoding.EncodeToString([]byte(password)))
+}
+
+// tellsNot looks for texts in all that the controller says.
+func (f *fleet) tellsNot(texts ...string) {
+	f.t.Helper()
+	var events corev1.EventList
+	if err := f.hub.List(f.t.Context(), &events); err != nil {
+		f.t.Fatal(err)
+	}
+	for what, seen := range map[string]string{"log": f.log.String(), "status": fmt.Sprint(f.status()), "event": fmt.Sprint(events)} {
+		for _, text := range texts {
+			if strings.Contains(seen, text) {
+				f.t.Errorf("a %s tells %s:\n%s", what, text, seen)
+			}
+		}
+	}
+}
+
 // A decrypted value reaches the cluster, and no log, status or event.
 func TestEncryptedValues(t *testing.T) {
 	f := newFleet(t)
@@ -455,13 +499,5 @@ func TestEncryptedValues(t *testing.T) {
 		t.Errorf("the text is %q, want %q: a file that can't be trusted changed the cluster", got, want)
 	}
 
-	var events corev1.EventList
-	if err := f.hub.List(t.Context(), &events); err != nil {
-		t.Fatal(err)
-	}
-	for what, seen := range map[string]string{"log": f.log.String(), "status": fmt.Sprint(f.status()), "event": fmt.Sprint(events)} {
-		if strings.Contains(seen, "SENTINEL") {
-			t.Errorf("a %s tells the value:\n%s", what, seen)
-		}
-	}
+	f.tellsNot("SENTINEL")
 }

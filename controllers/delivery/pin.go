@@ -71,7 +71,7 @@ func (a *agent) want(ctx context.Context, s snapshot, target *renderer.Target, t
 	case err != nil:
 		return want, t.stop(v1alpha1.SyncFailed, err.Error()), err
 	}
-	t.targetHash, t.revision, t.secrets = want.Target.Hash, pin.Revision, want.Target.Secrets
+	t.targetHash, t.revision = want.Target.Hash, pin.Revision
 	return want, t, nil
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/differ"
-	"github.com/keelson-io/keelson/renderer"
 )
 
 // heldShown bounds the held changes that a status lists.
@@ -32,8 +31,6 @@ type attempt struct {
 	pin *applier.Pin
 	// planned says that plan and health are known.
 	planned bool
-	// secrets are the decrypted values of the target, which no status shows.
-	secrets *renderer.Secrets
 	// diagnosis is why the component is not healthy, as the cluster tells in
 	// detail; empty while that is not asked.
 	diagnosis string
@@ -85,10 +82,6 @@ func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.Del
 		if a.targetHash != s.TargetHash || s.Revision == "" {
 			s.TargetHash, s.Revision = a.targetHash, a.revision
 		}
-	}
-	s.Message = a.secrets.Redact(s.Message)
-	for i := range s.Held {
-		s.Held[i].Path, s.Held[i].Because = a.secrets.Redact(s.Held[i].Path), a.secrets.Redact(s.Held[i].Because)
 	}
 	if a.sync == v1alpha1.SyncUnreachable || s.Health == "" {
 		s.Health = v1alpha1.HealthUnknown

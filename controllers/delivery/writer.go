@@ -26,6 +26,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/components"
+	"github.com/keelson-io/keelson/renderer/redact"
 )
 
 const (
@@ -43,17 +44,20 @@ type writer struct {
 	client client.Client
 	core   typedcorev1.CoreV1Interface
 	scheme *runtime.Scheme
-	log    *slog.Logger
-	now    func() time.Time
-	events record.EventRecorder
-	queue  workqueue.TypedRateLimitingInterface[string] // of Delivery names
+	// redactor stands before everything that is written to the hub.
+	redactor *redact.Redactor
+	log      *slog.Logger
+	now      func() time.Time
+	events   record.EventRecorder
+	queue    workqueue.TypedRateLimitingInterface[string] // of Delivery names
 
 	mu      sync.Mutex
 	wanted  map[string]v1alpha1.DeliveryStatus
 	written map[string]*v1alpha1.Delivery // as the hub answered
 }
 
-func newWriter(hub *rest.Config, log *slog.Logger, now func() time.Time) (*writer, error) {
+func newWriter(o Options) (*writer, error) {
+	hub, log, now := o.Hub, o.Log, o.Now
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
 		v1alpha1.AddToScheme, clientgoscheme.AddToScheme, apiextensionsv1.AddToScheme,
@@ -71,7 +75,7 @@ func newWriter(hub *rest.Config, log *slog.Logger, now func() time.Time) (*write
 		return nil, fmt.Errorf("hub: %w", err)
 	}
 	return &writer{
-		hub: hub, client: c, core: core, scheme: scheme, log: log, now: now,
+		redactor: o.Redactor, hub: hub, client: c, core: core, scheme: scheme, log: log, now: now,
 		wanted: map[string]v1alpha1.DeliveryStatus{}, written: map[string]*v1alpha1.Delivery{},
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)),
@@ -158,6 +162,7 @@ func (w *writer) serve(ctx context.Context, manifest []byte) error {
 
 // publish takes a status; it is written if it differs from the hub's.
 func (w *writer) publish(s v1alpha1.DeliveryStatus) {
+	s = w.redacted(s)
 	name := s.Cluster + "." + s.Component
 	w.mu.Lock()
 	w.wanted[name] = s
@@ -203,6 +208,22 @@ func (w *writer) retract(cluster, component string) {
 	if known {
 		w.queue.Add(name)
 	}
+}
+
+// redacted is a status as the hub may show it.
+func (w *writer) redacted(s v1alpha1.DeliveryStatus) v1alpha1.DeliveryStatus {
+	s = *s.DeepCopy()
+	texts := []*string{&s.Message}
+	for i := range s.Held {
+		texts = append(texts, &s.Held[i].Path, &s.Held[i].Because)
+	}
+	for i := range s.Conditions {
+		texts = append(texts, &s.Conditions[i].Message)
+	}
+	for _, text := range texts {
+		*text = w.redactor.Text(*text)
+	}
+	return s
 }
 
 // run writes until the context ends, and what is queued by then.
@@ -329,7 +350,7 @@ func (w *writer) repository(err error) {
 	}
 	about := &corev1.ObjectReference{Kind: "Namespace", APIVersion: "v1", Name: v1alpha1.Namespace}
 	if err != nil {
-		events.Eventf(about, corev1.EventTypeWarning, "RepositoryUnreadable", "every cluster stays as it is: %v", err)
+		events.Eventf(about, corev1.EventTypeWarning, "RepositoryUnreadable", "every cluster stays as it is: %s", w.redactor.Text(err.Error()))
 		return
 	}
 	events.Eventf(about, corev1.EventTypeNormal, "RepositoryReadable", "the fleet repository can be read again")

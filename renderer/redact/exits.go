@@ -26,7 +26,7 @@ func (r *Redactor) Mask(value any) any {
 		}
 		return out
 	}
-	if text := leafText(value); text != "" {
+	if text := Leaf(value); text != "" {
 		if hidden := r.Text(text); hidden != text {
 			return hidden
 		}

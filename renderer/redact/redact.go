@@ -122,21 +122,21 @@ func (r *Redactor) Hide(owner string, texts ...string) {
 	})
 }
 
-// Forget drops an owner.
-func (r *Redactor) Forget(owner string) {
+// Forget drops the owners whose names begin with a prefix.
+func (r *Redactor) Forget(prefix string) {
 	if r == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	o := r.owners[owner]
-	if o == nil {
-		return
+	for name, o := range r.owners {
+		if strings.HasPrefix(name, prefix) {
+			for _, f := range slices.Concat(o.current, o.earlier) {
+				r.remove(f)
+			}
+			delete(r.owners, name)
+		}
 	}
-	for _, f := range slices.Concat(o.current, o.earlier) {
-		r.remove(f)
-	}
-	delete(r.owners, owner)
 }
 
 // Lift shows everything from now on: somebody asked to see it.

@@ -68,7 +68,8 @@ func (v Value) forms() []string {
 			if n++; n > maxLines {
 				break
 			}
-			if len(line) >= v.leastLine && !strings.HasPrefix(line, "-----") {
+			armor := v.least > leastForm && strings.HasPrefix(line, "-----") // begins every certificate, too
+			if len(line) >= v.leastLine && !armor {
 				out = append(out, textForms(line)...)
 			}
 		}
@@ -90,6 +91,12 @@ func textForms(v string) []string {
 			out = append(out, inner(string(again)))
 		}
 	}
+	var b strings.Builder
+	plain := json.NewEncoder(&b) // as logs are written: without escapes for HTML
+	plain.SetEscapeHTML(false)
+	if plain.Encode(v) == nil {
+		out = append(out, inner(strings.TrimSuffix(b.String(), "\n")))
+	}
 	const cut, longest = 7, 10 // so parsers of YAML quote what they can't read
 	if len(v) > longest {
 		out = append(out, v[:cut]+"...")
@@ -110,7 +117,7 @@ func base64Forms(v string) []string {
 // what others of the same component show anyway, as [Public] returns it: a
 // Secret may well hold the name of its namespace.
 func Object(content map[string]any, public map[string]bool) []Value {
-	if !isSecret(content) {
+	if !IsSecret(content) {
 		return nil
 	}
 	var out []Value
@@ -132,7 +139,7 @@ func Object(content map[string]any, public map[string]bool) []Value {
 				walk(item, encoded)
 			}
 		default:
-			text := leafText(value)
+			text := Leaf(value)
 			add(text, leastDatum)
 			if decoded, err := base64.StdEncoding.DecodeString(text); encoded && err == nil {
 				text = string(decoded)
@@ -171,7 +178,8 @@ func document(text string, leaf func(string)) {
 	}
 }
 
-func isSecret(content map[string]any) bool {
+// IsSecret says whether the data of an object is secret.
+func IsSecret(content map[string]any) bool {
 	return content["kind"] == "Secret" && content["apiVersion"] == "v1"
 }
 
@@ -186,7 +194,7 @@ func Public(objects []map[string]any) map[string]bool {
 	public := map[string]bool{}
 	add := func(text string, _ bool) { public[strings.TrimSpace(text)] = true }
 	for _, content := range objects {
-		if !isSecret(content) {
+		if !IsSecret(content) {
 			leaves(content, add)
 			continue
 		}
@@ -217,14 +225,14 @@ func leaves(value any, f func(text string, key bool)) {
 			leaves(item, f)
 		}
 	default:
-		if text := leafText(value); text != "" {
+		if text := Leaf(value); text != "" {
 			f(text, false)
 		}
 	}
 }
 
-// leafText is a string or number as text.
-func leafText(value any) string {
+// Leaf is a string or number as text; "" for anything else.
+func Leaf(value any) string {
 	switch v := value.(type) {
 	case string:
 		return v

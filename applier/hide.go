@@ -1,0 +1,88 @@
+package applier
+
+import (
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
+	"github.com/keelson-io/keelson/renderer/redact"
+)
+
+// MalformedSecretError says that the data of a Secret has the wrong type. An API
+// server would quote the value, and say less: nothing is sent.
+type MalformedSecretError struct {
+	ID   differ.ID
+	At   registry.Position
+	Path string
+	Want string // what has to stand there
+}
+
+func (e *MalformedSecretError) Error() string {
+	return fmt.Sprintf("%s: %s: %s has to be %s", e.At, e.ID, e.Path, e.Want)
+}
+
+// hideTarget tells the redactor of what a target holds, before anything is done
+// that could quote it.
+func (c *Cluster) hideTarget(w Want) error {
+	c.redactor.Set(c.hiding+w.Component+" wanted", w.Target.Hash, func() []redact.Value { return w.Target.Hidden() })
+	for _, o := range w.Target.Objects {
+		if err := checkSecret(o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hideLive tells it of the same Secrets as they are in the cluster.
+func (c *Cluster) hideLive(w Want, states []differ.State) {
+	generation := []string{w.Target.Hash}
+	var live []map[string]any
+	for i := range states {
+		if s := &states[i]; s.Live != nil && s.ID.Group == "" && s.ID.Kind == "Secret" {
+			live = append(live, s.Live)
+			generation = append(generation, s.ID.String(), resourceVersionOf(s.Live))
+		}
+	}
+	if len(live) > 0 {
+		c.redactor.Set(c.hiding+w.Component+" found", strings.Join(generation, " "), func() []redact.Value { return w.Target.Hidden(live...) })
+	}
+}
+
+// checkSecret refuses data that no API server takes.
+func checkSecret(o *renderer.Object) error {
+	id, _ := identify(o.Content)
+	if id.Group != "" || id.Kind != "Secret" {
+		return nil
+	}
+	for _, field := range []string{"data", "stringData"} {
+		wrong := &MalformedSecretError{ID: id, At: o.Source, Path: "." + field, Want: "a map"}
+		data, isMap := o.Content[field].(map[string]any)
+		if o.Content[field] != nil && !isMap {
+			return wrong
+		}
+		for _, key := range slices.Sorted(maps.Keys(data)) {
+			wrong.Path = registry.FormatPath([]string{field, key})
+			text, isText := data[key].(string)
+			switch {
+			case data[key] == nil:
+			case !isText:
+				wrong.Want = "a text: quote it in the template"
+				return wrong
+			case field == "data" && !isBase64(text):
+				wrong.Want = "in base64: use stringData, or b64enc in the template"
+				return wrong
+			}
+		}
+	}
+	return nil
+}
+
+func isBase64(text string) bool {
+	_, err := base64.StdEncoding.DecodeString(text)
+	return err == nil
+}
