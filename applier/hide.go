@@ -30,7 +30,7 @@ func (e *MalformedSecretError) Error() string {
 // that could quote it.
 func (c *Cluster) hideTarget(w Want) error {
 	c.redactor.Set(c.hiding+w.Component+" wanted", w.Target.Hash, func() []redact.Value { return w.Target.Hidden() })
-	for _, o := range w.Target.Objects {
+	for _, o := range slices.Concat(w.Target.Objects, w.Target.Hooks) {
 		if err := checkSecret(o); err != nil {
 			return err
 		}

@@ -15,7 +15,9 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier/rights"
 	"github.com/keelson-io/keelson/components"
+	"github.com/keelson-io/keelson/controllers/lease"
 	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
 )
 
 type rbacOptions struct {
@@ -132,7 +134,7 @@ func (a *app) hubRights(ctx context.Context, o rbacOptions, to rbacv1.Subject) e
 	if name == "keelson" {
 		name = "keelson-hub" // one cluster may be both
 	}
-	return a.showRights(rights.ForHub(connections, crds), name, to)
+	return a.showRights(rights.ForHub(connections, crds, lease.DefaultName), name, to)
 }
 
 func (a *app) clusterRights(ctx context.Context, o rbacOptions, to rbacv1.Subject, cluster string) error {
@@ -170,9 +172,12 @@ func (a *app) clusterRights(ctx context.Context, o rbacOptions, to rbacv1.Subjec
 }
 
 func (s *session) rightsOf(ctx context.Context, d *registry.Delivery) (rights.Component, error) {
-	target, err := s.targets.render(ctx, d)
+	target, err := s.target(ctx, d)
 	if err != nil {
 		return rights.Component{}, err
+	}
+	if target == nil {
+		target = &renderer.Target{} // absent: what is recorded goes
 	}
 	record, err := s.live.Record(ctx, d.Component)
 	if err != nil {
