@@ -338,6 +338,8 @@ func unusedFor(r right, handedOn map[right]bool) string {
 		return "an API server that does not stream lists (before 1.34) is asked for one before a watch; custom resources are, when their CRD changes"
 	case r.resource == "events":
 		return "an event that comes again is patched; those of the repository are in default"
+	case r.resource == "leases" && r.verb == "update":
+		return "the Lease is renewed after some seconds, and taken over"
 	case r.resource == "deliveries" && r.verb == "get":
 		return "somebody else created it meanwhile"
 	case r.verb == "get" && r.resource != "namespaces":
