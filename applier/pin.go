@@ -24,8 +24,11 @@ type Pin struct {
 	Because string    `json:"because,omitempty"`
 }
 
-// String tells people what is pinned, by whom and why.
+// String tells people what is pinned, by whom and why; "" of no pin.
 func (p *Pin) String() string {
+	if p == nil {
+		return ""
+	}
 	s := fmt.Sprintf("pinned to %d, %s", p.Number, p.Version)
 	if p.By != "" {
 		s += ", by " + p.By

@@ -101,24 +101,9 @@ func (a *app) approve(ctx context.Context, args []string, o approveOptions) erro
 	if err != nil {
 		return err
 	}
-	var held []heldChange
-	for i := range plans {
-		p := &plans[i]
-		if p.err != nil && len(plans) == 1 {
-			return p.err
-		}
-		if p.err != nil {
-			a.warn("%s can't be compared: %v", p.Component, p.err)
-			continue
-		}
-		for _, c := range p.Plan.Changes {
-			if c.Approvable() && (len(args) < 3 || c.ID.String() == args[2]) {
-				held = append(held, heldChange{planned: p, change: c})
-			}
-		}
-	}
-	if len(args) == 3 && len(held) == 0 {
-		return fmt.Errorf("%s of %s is not held on %s: 'keelson approve %s %s' shows what is", args[2], args[1], args[0], args[0], args[1])
+	held, err := a.held(plans, args)
+	if err != nil {
+		return err
 	}
 	if err := a.showHeld(s.cluster.Name, held); err != nil {
 		return err
@@ -133,6 +118,31 @@ func (a *app) approve(ctx context.Context, args []string, o approveOptions) erro
 		return errFound
 	}
 	return a.writeApprovals(tree, s.cluster.Name, held, o)
+}
+
+// held are the changes that an approval would let pass; of one object, if one was
+// named.
+func (a *app) held(plans []planned, args []string) ([]heldChange, error) {
+	var held []heldChange
+	for i := range plans {
+		p := &plans[i]
+		if p.err != nil && len(plans) == 1 {
+			return nil, p.err
+		}
+		if p.err != nil {
+			a.warn("%s can't be compared: %v", p.Component, p.err)
+			continue
+		}
+		for _, c := range p.Plan.Changes {
+			if c.Approvable() && (len(args) < 3 || c.ID.String() == args[2]) {
+				held = append(held, heldChange{planned: p, change: c})
+			}
+		}
+	}
+	if len(args) == 3 && len(held) == 0 {
+		return nil, fmt.Errorf("%s of %s is not held on %s: 'keelson approve %s %s' shows what is", args[2], args[1], args[0], args[0], args[1])
+	}
+	return held, nil
 }
 
 // showHeld prints what is held, with its differences and hashes.

@@ -15,7 +15,6 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier/rights"
 	"github.com/keelson-io/keelson/components"
-	"github.com/keelson-io/keelson/controllers/lease"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
 )
@@ -134,7 +133,7 @@ func (a *app) hubRights(ctx context.Context, o rbacOptions, to rbacv1.Subject) e
 	if name == "keelson" {
 		name = "keelson-hub" // one cluster may be both
 	}
-	return a.showRights(rights.ForHub(connections, crds, lease.DefaultName), name, to)
+	return a.showRights(rights.ForHub(connections, crds), name, to)
 }
 
 func (a *app) clusterRights(ctx context.Context, o rbacOptions, to rbacv1.Subject, cluster string) error {

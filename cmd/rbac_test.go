@@ -375,7 +375,7 @@ func (a *audited) controls(f *fleet, deliveries int) {
 	ended := make(chan result, 1)
 	go func() {
 		ended <- world{now: time.Now()}.runContext(ctx, "--repo", f.dir, "--kubeconfig", f.kubeconfig, "--context", "prod",
-			"controller", "--listen", "", "--interval", "1s", "--cache-dir", a.t.TempDir())
+			"controller", "--leader-elect", "--listen", "", "--interval", "1s", "--cache-dir", a.t.TempDir())
 	}()
 	deadline := time.NewTimer(time.Minute)
 	defer deadline.Stop()

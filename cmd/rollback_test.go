@@ -89,17 +89,17 @@ func TestRollback(t *testing.T) {
 // it is.
 func TestRollbackGone(t *testing.T) {
 	c := live(t)
-	f := newFleet(t, "gone")
+	f := newFleet(t, "past")
 	f.keelson("apply", "prod", "gadgets", "--yes").want(t, 0)
 	f.edit("components/gadgets/template/templates/config.yaml", `size: "1"`, `size: "2"`)
 	f.edit("layers/10-base.yaml", "gadgets:\n    version: v1.0.0", "gadgets:\n    version: v1.1.0")
 	f.commit()
 	f.tag("gadgets/v1.1.0")
 	f.keelson("apply", "prod", "gadgets", "--yes").want(t, 0)
-	f.git("tag", "-d", "gadgetsgone/v1.0.0")
+	f.git("tag", "-d", "gadgetspast/v1.0.0")
 	f.keelson("rollback", "prod", "gadgets", "--yes").want(t, 2).says(t,
 		"component gadgets is pinned to 1, v1.0.0", "which can't be had from git at ", "any more: ", "gadgets/v1.0.0")
-	m, err := c.CoreV1().ConfigMaps("gadgetsgone").Get(t.Context(), "gadgetsgone", metav1.GetOptions{})
+	m, err := c.CoreV1().ConfigMaps("gadgetspast").Get(t.Context(), "gadgetspast", metav1.GetOptions{})
 	if err != nil || m.Data["size"] != "2" {
 		t.Errorf("got %v (%v)", m.Data, err)
 	}

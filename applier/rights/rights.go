@@ -313,7 +313,7 @@ func groupKind(content map[string]any) schema.GroupKind {
 // ForHub returns what the controller has to be allowed in the hub: to serve and
 // write Deliveries, to announce what happens, to hold its Lease, and to read the
 // kubeconfigs of connections, the last two by their names alone.
-func ForHub(connections []v1alpha1.Connection, crds []string, lease string) *Rights {
+func ForHub(connections []v1alpha1.Connection, crds []string) *Rights {
 	r := newRights()
 	const own = v1alpha1.Namespace
 	r.add("", "", "namespaces", []string{own}, "get")

@@ -58,9 +58,6 @@ func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.Del
 	if a.applied != "" {
 		s.AppliedVersion = a.applied
 	}
-	if a.sync == v1alpha1.SyncAbsent {
-		s.AppliedVersion = ""
-	}
 	if a.planned || a.pin != nil {
 		s.Pinned = pinnedStatus(a.pin)
 	}
@@ -73,15 +70,13 @@ func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.Del
 		if late := waited(before, now); s.Health == v1alpha1.HealthProgressing && late > a.timeout {
 			s.Health, why = v1alpha1.HealthDegraded, fmt.Sprintf("not healthy after %s: %s", a.timeout, why)
 		}
-		if s.Message == "" {
-			s.Message = why
-		}
-		if s.Message == "" && a.pin != nil {
-			s.Message = a.pin.String()
-		}
+		s.Message = cmp.Or(s.Message, why, a.pin.String())
 		if a.targetHash != s.TargetHash || s.Revision == "" {
 			s.TargetHash, s.Revision = a.targetHash, a.revision
 		}
+	}
+	if a.sync == v1alpha1.SyncAbsent {
+		s.AppliedVersion, s.Pinned = "", nil
 	}
 	if a.sync == v1alpha1.SyncUnreachable || s.Health == "" {
 		s.Health = v1alpha1.HealthUnknown

@@ -32,7 +32,7 @@ func approvalLine(a v1alpha1.Approval) string {
 // read as anything else.
 func scalar(s string) string {
 	plain := s != "" && !strings.ContainsFunc(s, func(r rune) bool {
-		return !(r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || strings.ContainsRune(" ./_-:", r))
+		return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && !strings.ContainsRune(" ./_-:", r)
 	})
 	if plain {
 		var got map[string]any

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"unicode"
 
@@ -215,7 +216,7 @@ func Approve(data []byte, add []v1alpha1.Approval) ([]byte, error) {
 	var lines []string
 	for _, a := range add {
 		if !contains(want, a) {
-			want = append(want[:len(want):len(want)], a)
+			want = append(slices.Clip(want), a)
 			lines = append(lines, indent+approvalLine(a))
 		}
 	}
