@@ -252,6 +252,18 @@ func (c *component) files(pieces []piece) map[string]string {
 	}
 }
 
+// absentFiles say that the component is to go.
+func (c *component) absentFiles() map[string]string {
+	return map[string]string{"clusters/" + target + "/" + c.name + ".yaml": apiVersion + "kind: MetaConfig\nversion: HEAD\nabsent: true\n"}
+}
+
+// allowAbsent writes into the ledger that all of the component may go.
+func (c *component) allowAbsent(l *oracle.Ledger, from time.Time) {
+	for _, p := range c.next {
+		l.MayDelete(from, "the component is to be absent", p.Object)
+	}
+}
+
 // allow writes into the ledger what the component owns in both versions.
 func (c *component) allow(l *oracle.Ledger) {
 	l.Own(oracle.Object{Resource: "namespaces", Name: c.name})

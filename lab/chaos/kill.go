@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -155,6 +156,10 @@ func (r *round) applies() []func(context.Context) error {
 		func(ctx context.Context) error { return r.killAll(ctx, upgrade) },
 		r.recover,
 		func(ctx context.Context) error { return r.check(ctx, upgrade) },
+		r.leave,
+		func(ctx context.Context) error { return r.killAll(ctx, uninstall) },
+		r.recover,
+		r.checkGone,
 		r.cleanUp,
 	}
 }
@@ -195,6 +200,51 @@ func (r *round) next(ctx context.Context, components ...*component) error {
 		c.allowNext(r.ledger, time.Now())
 	}
 	return r.push(ctx, r.repo, files)
+}
+
+// leave says in git that the components of the last stage are to be absent.
+func (r *round) leave(ctx context.Context) error {
+	files := map[string]string{}
+	for _, t := range r.trials {
+		if t.stage == uninstall {
+			maps.Copy(files, t.component.absentFiles())
+			t.component.allowAbsent(r.ledger, time.Now())
+		}
+	}
+	return r.push(ctx, r.repo, files)
+}
+
+// checkGone holds that nothing is left of the components that were to be
+// absent, and that all others are as they were.
+func (r *round) checkGone(ctx context.Context) error {
+	states, err := r.states(ctx, fmt.Sprintf("k%02d", r.seed))
+	if err != nil {
+		return err
+	}
+	records, err := r.inventories(ctx)
+	if err != nil {
+		return err
+	}
+	for _, t := range r.trials {
+		name := t.component.name
+		if t.stage != uninstall {
+			if len(states[name]) == 0 {
+				r.result.violate("seed %d, %s: all of %s is gone", r.seed, t.point, name)
+			}
+			continue
+		}
+		_, remembered := records[name]
+		for key := range states[name] {
+			r.result.violate("seed %d, %s (%s): %s is left", r.seed, t.point, name, key)
+		}
+		if remembered {
+			r.result.violate("seed %d, %s (%s): its record is left", r.seed, t.point, name)
+		}
+		if len(states[name]) == 0 && !remembered {
+			r.result.survived++
+		}
+	}
+	return nil
 }
 
 // kubectl leaves an object as kubectl apply does, on the client's side.
@@ -342,7 +392,7 @@ func (r *round) cleanUp(ctx context.Context) error {
 			return fmt.Errorf("remove namespace %s: %w", c.name, err)
 		}
 		secrets := r.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace(systemNS)
-		if err := secrets.Delete(ctx, "record-"+c.name, metav1.DeleteOptions{}); err != nil {
+		if err := secrets.Delete(ctx, "record-"+c.name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("remove the record of %s: %w", c.name, err)
 		}
 	}
@@ -435,7 +485,7 @@ func (l *lane) kill(ctx context.Context, repo string, t *trial, args ...string) 
 	case tr.err != nil:
 		return tr.err
 	case !tr.shut:
-		return fmt.Errorf("%w: exit code %d, %w, its log: %s", errNotHit, code, err, k.log)
+		return fmt.Errorf("%w: exit code %d (%v), its log: %s", errNotHit, code, err, k.log) //nolint:errorlint // it may be nil
 	case err == nil:
 		return fmt.Errorf("the process ended with exit code %d though it was killed", code)
 	case !errors.Is(err, errKilled):

@@ -33,6 +33,9 @@ func (r *round) controls() []func(context.Context) error {
 		func(ctx context.Context) error { return r.killEach(ctx, upgrade) },
 		func(ctx context.Context) error { return r.settle(ctx, upgrade) },
 		func(ctx context.Context) error { return r.check(ctx, upgrade) },
+		func(ctx context.Context) error { return r.killEach(ctx, uninstall) },
+		func(ctx context.Context) error { return r.settle(ctx, uninstall) },
+		r.checkGone,
 		r.cleanUp,
 	}
 }
@@ -45,7 +48,7 @@ func (r *round) publishWhole(ctx context.Context) (err error) {
 		maps.Copy(files, c.files(c.old))
 	}
 	for _, t := range r.trials {
-		if t.stage == upgrade {
+		if t.stage != install {
 			maps.Copy(files, t.component.files(t.old))
 		}
 	}
@@ -61,7 +64,7 @@ func (r *round) kubectlAll(ctx context.Context) error {
 		done = append(done, c)
 	}
 	for _, t := range r.trials {
-		if t.stage == install {
+		if t.stage != upgrade {
 			done = append(done, &t.component)
 		}
 	}
@@ -82,13 +85,7 @@ func (r *round) killEach(ctx context.Context, s stage) error {
 		if t.stage != s {
 			continue
 		}
-		var err error
-		if s == install {
-			err = r.push(ctx, r.repo, t.component.files(t.old))
-		} else {
-			err = r.next(ctx, &t.component)
-		}
-		if err != nil {
+		if err := r.turn(ctx, t); err != nil {
 			return err
 		}
 		if err := r.killed(t, l.kill(ctx, r.repo, t, controllerArgs("")...)); err != nil {
@@ -96,6 +93,19 @@ func (r *round) killEach(ctx context.Context, s stage) error {
 		}
 	}
 	return nil
+}
+
+// turn brings into git what a trial is about.
+func (r *round) turn(ctx context.Context, t *trial) error {
+	switch t.stage {
+	case install:
+		return r.push(ctx, r.repo, t.component.files(t.old))
+	case upgrade:
+		return r.next(ctx, &t.component)
+	default:
+		t.component.allowAbsent(r.ledger, time.Now())
+		return r.push(ctx, r.repo, t.component.absentFiles())
+	}
 }
 
 // settle lets a controller that nobody kills finish, lets the requests through
@@ -130,14 +140,21 @@ func (r *round) synced(ctx context.Context, s stage) error {
 	if err != nil {
 		return err
 	}
+	gone := map[string]bool{}
+	for _, t := range r.trials {
+		gone[t.component.name] = s == uninstall && t.stage == uninstall
+	}
 	for _, c := range r.components() {
 		d, record := statuses[c.name], records[c.name]
 		switch {
+		case gone[c.name] && (d.sync != "Absent" || len(record.objects) > 0):
+			return fmt.Errorf("%s is %s, and its record has %d objects: %s", c.name, d.sync, len(record.objects), d.message)
+		case gone[c.name]:
 		case d.sync != "Synced" || d.health != "Healthy":
 			return fmt.Errorf("%s is %s and %s: %s", c.name, d.sync, d.health, d.message)
 		case len(record.open) > 0:
 			return fmt.Errorf("the record of %s still intends %v", c.name, record.open)
-		case s == upgrade && !slices.Contains(record.objects, "ConfigMap COMPONENT/new-0"):
+		case s != install && !slices.Contains(record.objects, "ConfigMap COMPONENT/new-0"):
 			return fmt.Errorf("%s is not at its next version", c.name)
 		}
 	}

@@ -26,11 +26,12 @@ func (p point) String() string { return p.stage.String() + ": " + p.name + ", " 
 type stage uint8
 
 const (
-	install stage = iota // the component's first
-	upgrade              // to its next version
+	install   stage = iota // the component's first
+	upgrade                // to its next version
+	uninstall              // git says that it is to be absent
 )
 
-func (s stage) String() string { return [...]string{"install", "upgrade"}[s] }
+func (s stage) String() string { return [...]string{"install", "upgrade", "uninstall"}[s] }
 
 // when says what becomes of the request at which the process is killed.
 type when uint8
@@ -115,6 +116,17 @@ func upgradeMoments() []moment {
 	}
 }
 
+func uninstallMoments() []moment {
+	return []moment{
+		{name: "all deletions are recorded", nth: 1, match: record("update")},
+		{name: "the workload is deleted", nth: 1, match: on("delete", "deployments", "*")},
+		{name: "the Service is deleted", nth: 1, match: on("delete", "services", "*")},
+		{name: "a ConfigMap is deleted", nth: 2, match: on("delete", "configmaps", "*")},
+		{name: "the Secret is deleted", nth: 1, match: on("delete", "secrets", "login")},
+		{name: "the record is deleted", nth: 1, match: record("delete")},
+	}
+}
+
 func namespaces(verb string) func(*component, proxy.Request) bool {
 	return func(c *component, r proxy.Request) bool {
 		return r.Verb == verb && r.Resource == "namespaces" && (r.Name == "" || r.Name == c.name)
@@ -137,14 +149,16 @@ func applied(match func(*component, proxy.Request) bool) func(*component, proxy.
 }
 
 // applyMoments are those of keelson apply, by stage.
-func applyMoments() [][]moment { return [][]moment{installMoments(), upgradeMoments()} }
+func applyMoments() [][]moment {
+	return [][]moment{installMoments(), upgradeMoments(), uninstallMoments()}
+}
 
 // controllerMoments are those of keelson controller, which writes statuses, too.
 func controllerMoments() [][]moment {
 	status := moment{name: "the status is written", nth: 1, match: func(c *component, r proxy.Request) bool {
 		return r.Write() && r.Resource == "deliveries" && strings.Contains(r.Name, c.name)
 	}}
-	return [][]moment{append(installMoments(), status), append(upgradeMoments(), status)}
+	return [][]moment{append(installMoments(), status), append(upgradeMoments(), status), uninstallMoments()}
 }
 
 // allPoints are the moments of all stages, each before, after and late.
@@ -157,7 +171,7 @@ func allPoints(stages [][]moment) []point {
 				all = all[:1]
 			}
 			for _, w := range all {
-				out = append(out, point{name: m.name, stage: stage(s), match: m.match, nth: m.nth, when: w, with: cmp.Or(m.with, plain)}) //nolint:gosec // two stages
+				out = append(out, point{name: m.name, stage: stage(s), match: m.match, nth: m.nth, when: w, with: cmp.Or(m.with, plain)}) //nolint:gosec // three stages
 			}
 		}
 	}
