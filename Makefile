@@ -34,7 +34,7 @@ MUTATE_THRESHOLD ?= 80
 # prints its own); the others are how much of each kind it does.
 CHAOS_SEED ?=
 CHAOS_SEEDS ?= 20
-CHAOS_CONTROLLER_SEEDS ?= 2
+CHAOS_CONTROLLER_SEEDS ?= 1
 CHAOS_FAULTS ?= 2000
 CHAOS_ROUNDS ?= 100
 CHAOS_CHANCES ?= 1000

@@ -61,7 +61,7 @@ func newCommand() *cobra.Command {
 	f.Uint64Var(&o.seed, "seed", uint64(time.Now().Unix()), "what chance is drawn from; a run prints its own")
 	f.BoolVar(&o.keep, "keep", false, "leave files and audit logs for a look; clusters are ended")
 	f.IntVar(&o.Seeds, "seeds", 20, "`COMPONENTS` that each kill point is tried on")
-	f.IntVar(&o.Controller, "controller-seeds", 2, "`COMPONENTS` that each kill point is tried on with keelson controller")
+	f.IntVar(&o.Controller, "controller-seeds", 1, "`COMPONENTS` that each kill point is tried on with keelson controller")
 	f.IntVar(&o.Faults, "faults", 2000, "`FAULTS` that the proxy injects")
 	f.IntVar(&o.Rounds, "rounds", 100, "`ROUNDS` of two writers")
 	f.IntVar(&o.Chances, "chances", 1000, "`CHANCES` to prune what must stay")
