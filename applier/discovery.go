@@ -217,6 +217,21 @@ func (c *Cluster) Forget() {
 	c.forgetAnswers()
 }
 
+// Restart drops all that was read of the cluster, records too, for when it was not
+// there for a while: its store may have been set back to an older state, in which
+// resourceVersions that are known name something else.
+func (c *Cluster) Restart() {
+	c.Forget()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.records)
+	clear(c.namespaces)
+	clear(c.doubted)
+	clear(c.lookedAt)
+	clear(c.settled)
+	c.listed, c.maskKey = false, nil
+}
+
 // Rediscover asks anew what the cluster serves, and for the schemas of the
 // given groups: a CRD or APIService of theirs has changed.
 func (c *Cluster) Rediscover(groups ...string) {

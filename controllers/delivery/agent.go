@@ -74,10 +74,7 @@ type agent struct {
 	desired     *registry.Cluster
 	link        *link
 	unreachable error
-	// returned is set when the API server answers after an outage: it may have
-	// been upgraded, so what is known of it is asked anew.
-	returned bool
-	statuses map[string]v1alpha1.DeliveryStatus
+	statuses    map[string]v1alpha1.DeliveryStatus
 	// diagnoses of components that are not healthy.
 	diagnoses map[string]diagnosis
 	// pruning are the components that have all that is wanted, and only deletions
@@ -346,17 +343,14 @@ type snapshot struct {
 	delivery    *registry.Delivery // nil: not in git
 	link        *link              // nil: never connected
 	unreachable error
-	relearn     bool // what is known of the API server is old
 }
 
 func (a *agent) snapshot(component string) snapshot {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	relearn := a.returned && a.link != nil
-	a.returned = a.returned && !relearn
 	return snapshot{
 		fleet: a.fleet, cluster: a.desired, delivery: a.desired.Delivery(component),
-		link: a.link, unreachable: a.unreachable, relearn: relearn,
+		link: a.link, unreachable: a.unreachable,
 	}
 }
 
@@ -364,9 +358,6 @@ func (a *agent) snapshot(component string) snapshot {
 // can't go on. The error asks for another try; the attempt holds either way.
 func (a *agent) attempt(ctx context.Context, component string) (attempt, error) {
 	s := a.snapshot(component)
-	if s.relearn {
-		s.link.cluster.Forget()
-	}
 	var t attempt
 	switch {
 	case len(s.cluster.Problems) > 0:

@@ -323,6 +323,15 @@ func (l *liveCache) Scaled(ctx context.Context, served []schema.GroupVersionReso
 	return out, nil
 }
 
+// restart drops what was learned but from the watches, which begin anew by
+// themselves after an outage.
+func (l *liveCache) restart() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.written)
+	clear(l.full)
+}
+
 // Wrote implements [applier.Reader].
 func (l *liveCache) Wrote(id differ.ID, object map[string]any) {
 	l.mu.Lock()

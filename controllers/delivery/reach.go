@@ -93,7 +93,7 @@ func (a *agent) reached(err error) {
 	a.mu.Lock()
 	was := a.unreachable
 	a.unreachable = err
-	a.returned = a.returned || was != nil && err == nil
+	link := a.link
 	a.mu.Unlock()
 	if (was == nil) == (err == nil) {
 		return
@@ -102,6 +102,11 @@ func (a *agent) reached(err error) {
 		a.log.Warn("the API server does not answer", "error", err)
 	} else {
 		a.log.Info("the API server answers again")
+		// It may be another one, or its store may have been restored.
+		if link != nil {
+			link.cluster.Restart()
+			link.cache.restart()
+		}
 	}
 	for _, name := range a.components() {
 		a.queue.Forget(name)
