@@ -27,6 +27,8 @@ type garden struct {
 	repo   string
 	client dynamic.Interface
 	plots  []*plot
+	// steady: objects change, and none comes or goes.
+	steady bool
 }
 
 // plot is one component, in a namespace of its name.
@@ -39,6 +41,11 @@ type plot struct {
 
 // newGarden publishes components. Nothing runs yet.
 func (w *world) newGarden(ctx context.Context, name string, components int) (*garden, error) {
+	return w.newGardenOf(ctx, name, components, plotTemplate)
+}
+
+// newGardenOf is newGarden with another template.
+func (w *world) newGardenOf(ctx context.Context, name string, components int, template string) (*garden, error) {
 	g := &garden{world: w}
 	var err error
 	if g.client, err = w.dynamic(); err != nil {
@@ -48,7 +55,7 @@ func (w *world) newGarden(ctx context.Context, name string, components int) (*ga
 	for i := range components {
 		p := &plot{name: fmt.Sprintf("%s-%02d", name, i), value: "first", extra: true, port: 8000}
 		g.plots = append(g.plots, p)
-		maps.Copy(files, p.files())
+		maps.Copy(files, p.files(template))
 		w.ledger.OwnNamespace(p.name)
 	}
 	g.repo, err = w.repository(ctx, name, files)
@@ -93,7 +100,7 @@ data: {value: {{ .Values.value | quote }}}
 {{- end }}
 `
 
-func (p *plot) files() map[string]string {
+func (p *plot) files(template string) map[string]string {
 	folder := "components/" + p.name + "/"
 	return map[string]string{
 		folder + "component.yaml":                     apiVersion + "kind: Component\nnamespace: " + p.name + "\n",
@@ -126,6 +133,9 @@ func (g *garden) grow(ctx context.Context, chance *rand.Rand, some int) error {
 		p := g.plots[chance.IntN(len(g.plots))]
 		switch chance.IntN(4) {
 		case 0:
+			if g.steady {
+				continue
+			}
 			p.extra = !p.extra
 			if !p.extra {
 				g.ledger.MayDelete(time.Now(), "git no longer has it", oracle.Object{Resource: "configmaps", Namespace: p.name, Name: "extra"})
@@ -148,6 +158,9 @@ func (g *garden) drift(ctx context.Context, chance *rand.Rand, some int) error {
 		var err error
 		switch chance.IntN(4) {
 		case 0:
+			if g.steady {
+				continue
+			}
 			err = g.client.Resource(kinds["ConfigMap"]).Namespace(p.name).Delete(ctx, "settings", metav1.DeleteOptions{})
 		case 1:
 			err = g.patch(ctx, kinds["Service"], p.name, "app", `{"spec":{"sessionAffinity":"ClientIP"}}`)

@@ -1,0 +1,341 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/keelson-io/keelson/lab/audit"
+	"github.com/keelson-io/keelson/lab/cluster"
+)
+
+const (
+	// contendedPlots of four objects each, and one that comes and goes, are the
+	// 200 objects that are written to.
+	contendedPlots = 50
+	// contendPace is the time between two writes of one writer.
+	contendPace = 40 * time.Millisecond
+	// gitPace is the time between two changes in git.
+	gitPace = 3 * time.Second
+)
+
+// runContended lets others write fields of Keelson's objects that are not
+// Keelson's, each a counter that only goes up, while Keelson changes the objects.
+func runContended(ctx context.Context, w *world) (result, error) {
+	r := result{did: "writes of others (apply, PUT, patch, scale) to objects that change", must: 10 * int(w.Contend.Seconds())}
+	// Whoever scales, scales: git says nothing of replicas.
+	g, err := w.newGardenOf(ctx, "busy", contendedPlots, strings.ReplaceAll(plotTemplate, "  replicas: 0\n", ""))
+	if err != nil {
+		return r, err
+	}
+	g.steady = true // nobody collects garbage in a control plane alone
+	path, err := w.direct()
+	if err != nil {
+		return r, err
+	}
+	s := &scenery{garden: g}
+	if s.kubeconfig, err = s.renamed(path); err != nil {
+		return r, err
+	}
+	if err := s.restart(ctx); err != nil {
+		return r, err
+	}
+	if _, err := g.converged(ctx, 2*time.Minute); err != nil {
+		return r, fmt.Errorf("before any other writer: %w (its log: %s)", err, s.controller.log)
+	}
+	c := &contest{garden: g, last: map[string]int{}}
+	if err := c.run(ctx, w.Contend); err != nil {
+		return r, err
+	}
+	took, err := g.converged(ctx, recovery)
+	if err != nil {
+		r.violate("not as git says: %v (its log: %s)", err, s.controller.log)
+	}
+	r.worst, r.number = took, c.writes
+	lost, err := c.lost(ctx)
+	if err != nil {
+		return r, err
+	}
+	reverted, ours, err := c.reverted()
+	if err != nil {
+		return r, err
+	}
+	for _, line := range append(lost, reverted...) {
+		r.violate("%s", line)
+	}
+	if ours < len(g.plots) {
+		r.violate("Keelson wrote %d times while others did: nothing was contended", ours)
+	}
+	if len(r.violations) == 0 {
+		r.survived = r.number
+	}
+	r.notes = append(r.notes, fmt.Sprintf("%d writes of others to %d fields of objects in %s, %d more met a conflict; %d of Keelson's in between; %d lost, %d reverted",
+		c.writes, len(c.last), w.Contend, c.conflicts, ours, len(lost), len(reverted)))
+	return r, s.controller.stop(ctx)
+}
+
+// contest is what others write.
+type contest struct {
+	*garden
+
+	mu        sync.Mutex
+	last      map[string]int // by object and field: the value that was acknowledged last
+	writes    int
+	conflicts int
+}
+
+// rival is one who writes one field of objects.
+type rival struct {
+	name  string
+	kinds []string
+	write func(context.Context, dynamic.ResourceInterface, string, int) error
+}
+
+const (
+	ssaField   = "chaos.example/ssa"
+	putField   = "chaos.example/put"
+	patchField = "chaos.example/patch"
+)
+
+func rivals() []rival {
+	all := slices.Sorted(maps.Keys(plotKinds()))
+	return []rival{
+		{ssaField, all, applyField},
+		{putField, all, putAnnotation},
+		{patchField, all, patchLabel},
+		{"scale", []string{"Deployment"}, scale},
+	}
+}
+
+// applyField applies server-side a field of its own.
+func applyField(ctx context.Context, objects dynamic.ResourceInterface, name string, n int) error {
+	live, err := objects.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err //nolint:wrapcheck // by the caller
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": live.GetAPIVersion(), "kind": live.GetKind(),
+		// It must not create an object that is gone by now.
+		"metadata": map[string]any{"name": name, "uid": string(live.GetUID()), "annotations": map[string]any{ssaField: strconv.Itoa(n)}},
+	}}
+	_, err = objects.Apply(ctx, name, u, metav1.ApplyOptions{FieldManager: "other-apply"})
+	return err //nolint:wrapcheck // by the caller
+}
+
+// putAnnotation reads, changes and replaces the whole object.
+func putAnnotation(ctx context.Context, objects dynamic.ResourceInterface, name string, n int) error {
+	live, err := objects.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err //nolint:wrapcheck // by the caller
+	}
+	notes := live.GetAnnotations()
+	if notes == nil {
+		notes = map[string]string{}
+	}
+	notes[putField] = strconv.Itoa(n)
+	live.SetAnnotations(notes)
+	_, err = objects.Update(ctx, live, metav1.UpdateOptions{FieldManager: "other-put"})
+	return err //nolint:wrapcheck // by the caller
+}
+
+// patchLabel patches as kubectl label does.
+func patchLabel(ctx context.Context, objects dynamic.ResourceInterface, name string, n int) error {
+	body := fmt.Sprintf(`{"metadata":{"labels":{%q:"%d"}}}`, patchField, n)
+	_, err := objects.Patch(ctx, name, "application/merge-patch+json", []byte(body), metav1.PatchOptions{FieldManager: "kubectl-label"})
+	return err //nolint:wrapcheck // by the caller
+}
+
+// scale sets the replicas through their subresource, as an autoscaler does.
+func scale(ctx context.Context, objects dynamic.ResourceInterface, name string, n int) error {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&autoscalingv1.Scale{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "autoscaling/v1", Kind: "Scale"},
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: autoscalingv1.ScaleSpec{Replicas: int32(n)}, //nolint:gosec // some hundreds
+	})
+	if err != nil {
+		return fmt.Errorf("encode a Scale: %w", err)
+	}
+	u := &unstructured.Unstructured{Object: content}
+	live, err := objects.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return err //nolint:wrapcheck // by the caller
+	}
+	u.SetNamespace(live.GetNamespace())
+	_, err = objects.Update(ctx, u, metav1.UpdateOptions{FieldManager: "other-scale"}, "scale")
+	return err //nolint:wrapcheck // by the caller
+}
+
+// shownField reads a rival's field; 0 when it is not there.
+func shownField(field string, u *unstructured.Unstructured) int {
+	var text string
+	switch field {
+	case patchField:
+		text = u.GetLabels()[field]
+	case "scale":
+		n, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "replicas")
+		text = fmt.Sprint(n)
+	default:
+		text = u.GetAnnotations()[field]
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// run lets everybody write for a time, while git changes.
+func (c *contest) run(ctx context.Context, span time.Duration) error {
+	bounded, cancel := context.WithTimeout(ctx, span)
+	defer cancel()
+	var wg sync.WaitGroup
+	errs := make([]error, len(rivals())+2)
+	for i, r := range rivals() {
+		chance := rand.New(rand.NewPCG(c.rand.Uint64(), 0)) //nolint:gosec // chance to be repeated
+		wg.Go(func() {
+			errs[i] = every(bounded, contendPace, func() error { return c.write(ctx, r, chance) })
+		})
+	}
+	chance := rand.New(rand.NewPCG(c.rand.Uint64(), 0)) //nolint:gosec // chance to be repeated
+	wg.Go(func() {
+		errs[len(errs)-1] = every(bounded, gitPace, func() error { return c.grow(ctx, chance, len(c.plots)) })
+	})
+	// Fields that are Keelson's are written by others, too: those are set back.
+	others := rand.New(rand.NewPCG(c.rand.Uint64(), 0)) //nolint:gosec // chance to be repeated
+	wg.Go(func() {
+		errs[len(errs)-2] = every(bounded, gitPace, func() error { return c.drift(ctx, others, 5) })
+	})
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// every does something again and again until the context ends, which is no error.
+func every(ctx context.Context, pace time.Duration, do func() error) error {
+	tick := time.NewTicker(pace)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			if err := do(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// write is one write of a rival to an object of its choice. A conflict or an
+// object that is gone is no write.
+func (c *contest) write(ctx context.Context, r rival, chance *rand.Rand) error {
+	p := c.plots[chance.IntN(len(c.plots))]
+	kind := r.kinds[chance.IntN(len(r.kinds))]
+	name := "app"
+	if kind == "ConfigMap" {
+		name = "settings"
+	}
+	key := fmt.Sprintf("%s/%s %s: %s", p.name, kind, name, r.name)
+	c.mu.Lock()
+	n := c.last[key] + 1
+	c.mu.Unlock()
+	err := r.write(ctx, c.client.Resource(plotKinds()[kind]).Namespace(p.name), name, n)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+		c.conflicts++
+		return nil
+	case err != nil:
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	c.last[key] = n
+	c.writes++
+	return nil
+}
+
+// lost compares every field with what its writer was told last.
+func (c *contest) lost(ctx context.Context) ([]string, error) {
+	var out []string
+	for kind, gvr := range plotKinds() {
+		list, err := c.client.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: componentLabelOf})
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", gvr.Resource, err)
+		}
+		for i := range list.Items {
+			u := &list.Items[i]
+			for _, r := range rivals() {
+				key := fmt.Sprintf("%s/%s %s: %s", u.GetNamespace(), kind, u.GetName(), r.name)
+				if want := c.last[key]; want > 0 && shownField(r.name, u) != want {
+					out = append(out, fmt.Sprintf("%s is %d, and its writer was told %d", key, shownField(r.name, u), want))
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// reverted reads from the audit log, in the order of etcd, what each write of
+// Keelson's made of the fields of others, and how many such writes there were.
+func (c *contest) reverted() ([]string, int, error) {
+	path, err := c.lab.AuditLog(target)
+	if err != nil {
+		return nil, 0, err
+	}
+	events, _, err := audit.Read(path, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	history := map[string][]audit.Event{}
+	for _, e := range events {
+		if wrote(e) && e.Verb != "delete" && e.Resource.Name != "" && strings.HasPrefix(e.Resource.Namespace, "busy-") && versionOf(e) > 0 {
+			key := e.Resource.Resource + " " + e.Resource.Namespace + "/" + e.Resource.Name
+			history[key] = append(history[key], e)
+		}
+	}
+	var out []string
+	ours := 0
+	for key, of := range history {
+		slices.SortStableFunc(of, func(a, b audit.Event) int { return cmp.Compare(versionOf(a), versionOf(b)) })
+		seen := map[string]int{}
+		for _, e := range of {
+			keelsons := e.User == cluster.Keelson
+			if keelsons {
+				ours++
+			}
+			u := &unstructured.Unstructured{}
+			if err := json.Unmarshal(e.Response, &u.Object); err != nil {
+				return nil, 0, fmt.Errorf("audit %s: %w", e.ID, err)
+			}
+			for _, r := range rivals() {
+				n := shownField(r.name, u)
+				if e.Resource.Subresource != "" && r.name != "scale" {
+					continue // a Scale has no annotations of its object
+				}
+				if n < seen[r.name] && (r.name != "scale" || e.Resource.Resource == "deployments") {
+					out = append(out, fmt.Sprintf("%s: %s went from %d to %d by a write of %s: %s, audit %s", key, r.name, seen[r.name], n, e.User, e, e.ID))
+				}
+				seen[r.name] = n
+			}
+		}
+	}
+	return out, ours, nil
+}
