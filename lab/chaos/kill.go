@@ -207,8 +207,8 @@ func (r *round) leave(ctx context.Context) error {
 	files := map[string]string{}
 	for _, t := range r.trials {
 		if t.stage == uninstall {
-			maps.Copy(files, t.component.absentFiles())
-			t.component.allowAbsent(r.ledger, time.Now())
+			maps.Copy(files, t.absentFiles())
+			t.allowAbsent(r.ledger, time.Now())
 		}
 	}
 	return r.push(ctx, r.repo, files)
@@ -299,7 +299,7 @@ func (r *round) killed(t *trial, err error) error {
 	case err != nil:
 		return fmt.Errorf("%s: %w", t.point, err)
 	default:
-		r.tries[t.point.String()]++
+		r.tries[t.String()]++
 		r.result.number++
 	}
 	return nil

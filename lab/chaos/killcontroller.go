@@ -49,7 +49,7 @@ func (r *round) publishWhole(ctx context.Context) (err error) {
 	}
 	for _, t := range r.trials {
 		if t.stage != install {
-			maps.Copy(files, t.component.files(t.old))
+			maps.Copy(files, t.files(t.old))
 		}
 	}
 	r.repo, err = r.repository(ctx, fmt.Sprintf("control-%02d", r.seed), files)
@@ -99,12 +99,12 @@ func (r *round) killEach(ctx context.Context, s stage) error {
 func (r *round) turn(ctx context.Context, t *trial) error {
 	switch t.stage {
 	case install:
-		return r.push(ctx, r.repo, t.component.files(t.old))
+		return r.push(ctx, r.repo, t.files(t.old))
 	case upgrade:
 		return r.next(ctx, &t.component)
 	default:
-		t.component.allowAbsent(r.ledger, time.Now())
-		return r.push(ctx, r.repo, t.component.absentFiles())
+		t.allowAbsent(r.ledger, time.Now())
+		return r.push(ctx, r.repo, t.absentFiles())
 	}
 }
 

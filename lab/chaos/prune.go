@@ -145,7 +145,7 @@ func (p *pruning) count(ctx context.Context, way way, log string, code int, mark
 	if err != nil {
 		return fmt.Errorf("read the log of keelson: %w", err)
 	}
-	events, _, err := p.since(mark)
+	events, err := p.since(mark)
 	if err != nil {
 		return err
 	}

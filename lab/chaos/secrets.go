@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 
@@ -140,11 +141,9 @@ func (s *secrets) command(ctx context.Context, codes []int, args ...string) (str
 		return "", err
 	}
 	s.result.number++
-	for _, want := range codes {
-		if code == want {
-			s.result.survived++
-			return out, nil
-		}
+	if slices.Contains(codes, code) {
+		s.result.survived++
+		return out, nil
 	}
 	return out, fmt.Errorf("keelson %s ended with exit code %d, want %v:\n%s", strings.Join(args, " "), code, codes, tail(out))
 }
@@ -203,10 +202,22 @@ func (s *secrets) spoil(ctx context.Context) error {
 // ask asks for everything that Keelson tells.
 func (s *secrets) ask(ctx context.Context) error {
 	commands := [][]string{
-		{"validate"}, {"render", target}, {"render", target, "-o", "json"}, {"explain", target, "leak-good"}, {"explain", target, "leak-clear", "secrets.password"},
-		{"diff", target}, {"diff", target, "-o", "json"}, {"diff", target, "-o", "yaml"}, {"diff", target, "-o", "patch"}, {"diff", target, "-o", "markdown"},
-		{"apply", target, "--dry-run", "-o", "patch"}, {"apply", target, "--yes", "--verbose", "--no-wait", "--timeout", "10s"},
-		{"status", target}, {"status", target, "-o", "json"}, {"history", target}, {"history", target, "-o", "json"},
+		{"validate"},
+		{"render", target},
+		{"render", target, "-o", "json"},
+		{"explain", target, "leak-good"},
+		{"explain", target, "leak-clear", "secrets.password"},
+		{"diff", target},
+		{"diff", target, "-o", "json"},
+		{"diff", target, "-o", "yaml"},
+		{"diff", target, "-o", "patch"},
+		{"diff", target, "-o", "markdown"},
+		{"apply", target, "--dry-run", "-o", "patch"},
+		{"apply", target, "--yes", "--verbose", "--no-wait", "--timeout", "10s"},
+		{"status", target},
+		{"status", target, "-o", "json"},
+		{"history", target},
+		{"history", target, "-o", "json"},
 	}
 	for _, args := range commands {
 		if _, err := s.command(ctx, []int{0, 1, 2}, args...); err != nil {

@@ -74,19 +74,29 @@ func (w *world) statesNow(ctx context.Context, prefix string) (map[string]state,
 			if out[name] == nil {
 				out[name] = state{}
 			}
-			key, content, err := common(name, &u)
-			if err != nil {
+			if err := out[name].add(name, &u); err != nil {
 				return nil, err
 			}
-			out[name][key] = content
-			if kinds[i].Resource == "customresourcedefinitions" {
-				group, _, _ := unstructured.NestedString(u.Object, "spec", "group")
-				plural, _, _ := unstructured.NestedString(u.Object, "spec", "names", "plural")
-				kinds = append(kinds, schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural})
-			}
+			kinds = append(kinds, defined(&u)...)
 		}
 	}
 	return out, nil
+}
+
+// defined is the kind of a CRD.
+func defined(u *unstructured.Unstructured) []schema.GroupVersionResource {
+	if u.GetKind() != "CustomResourceDefinition" {
+		return nil
+	}
+	group, _, _ := unstructured.NestedString(u.Object, "spec", "group")
+	plural, _, _ := unstructured.NestedString(u.Object, "spec", "names", "plural")
+	return []schema.GroupVersionResource{{Group: group, Version: "v1", Resource: plural}}
+}
+
+func (s state) add(component string, u *unstructured.Unstructured) error {
+	key, content, err := common(component, u)
+	s[key] = content
+	return err
 }
 
 // common takes from an object what no two objects share, and what the fence of

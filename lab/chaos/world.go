@@ -198,15 +198,15 @@ func (w *world) judge() ([]string, error) {
 }
 
 // since returns the requests of the user keelson that were answered after a
-// point in the log, and where the log ends now.
-func (w *world) since(mark int64) ([]audit.Event, int64, error) {
+// point in the log.
+func (w *world) since(mark int64) ([]audit.Event, error) {
 	path, err := w.lab.AuditLog(target)
 	if err != nil {
-		return nil, mark, fmt.Errorf("audit log: %w", err)
+		return nil, fmt.Errorf("audit log: %w", err)
 	}
-	events, next, err := audit.Read(path, mark)
+	events, _, err := audit.Read(path, mark)
 	if err != nil {
-		return nil, mark, fmt.Errorf("audit log: %w", err)
+		return nil, fmt.Errorf("audit log: %w", err)
 	}
 	var out []audit.Event
 	for _, e := range events {
@@ -214,7 +214,7 @@ func (w *world) since(mark int64) ([]audit.Event, int64, error) {
 			out = append(out, e)
 		}
 	}
-	return out, next, nil
+	return out, nil
 }
 
 // mark is where the audit log ends now.

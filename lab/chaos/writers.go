@@ -56,7 +56,7 @@ func runWriters(ctx context.Context, w *world) (result, error) {
 			say("%s: %d rounds, worst take-over %s, %d writes held back and then let go", w.name, r.number, r.worst.Round(10*time.Millisecond), d.held)
 		}
 	}
-	events, _, err := w.since(0)
+	events, err := w.since(0)
 	if err != nil {
 		return r, err
 	}
