@@ -129,7 +129,7 @@ func TestAbsentHooks(t *testing.T) {
 	for turn := range 2 {
 		var many []string
 		for i := range 11 {
-			many = append(many, configMap(fmt.Sprintf("c%d", i), "x"))
+			many = append(many, configMap(fmt.Sprintf("c%d", i), fmt.Sprintf("turn-%d", turn)))
 		}
 		w.apply(w.want("v1", many...))
 		want := w.gone()
@@ -158,6 +158,11 @@ func TestAbsentHooks(t *testing.T) {
 			t.Fatal("the last hook should have run when all was gone, and then the record have been deleted")
 		}
 		w.settled(want)
+		for _, name := range []string{"pre-delete", "post-delete"} { // no garbage collector would let them be replaced
+			if err := w.resource(configMaps).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
 	}
 }
 
