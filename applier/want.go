@@ -30,6 +30,9 @@ func NewWant(f *registry.Fleet, d *registry.Delivery, t *renderer.Target) (Want,
 	for _, a := range d.Approvals {
 		approved[a.Object] = append(approved[a.Object], a.Hash)
 	}
+	if t == nil { // absent, and nothing is left of it
+		t = &renderer.Target{}
+	}
 	return Want{
 		Component: d.Component, Version: d.Version.Name, Tree: d.Version.Tree, Revision: f.Revision, Absent: d.Absent,
 		Namespace: spec.Namespace, ServiceAccount: spec.ServiceAccount, Target: t, Rules: rules, Health: health, Labels: labels, Adopt: spec.Adopt,
