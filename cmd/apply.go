@@ -440,7 +440,9 @@ func (r *applyRun) settle(ctx context.Context, p planned) applyResult {
 		case <-look.C:
 		case <-deadline.C:
 			look.Stop()
-			why = cmp.Or(r.live.Diagnose(ctx, p.Prepared), why)
+			if !p.Plan.Differs() {
+				why = cmp.Or(r.live.Diagnose(ctx, p.Prepared), why)
+			}
 			return applyResult{state: applyUnhealthy, message: fmt.Sprintf("not after %s: %s", timeout, why)}
 		case <-ctx.Done():
 			look.Stop()
