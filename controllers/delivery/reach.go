@@ -88,7 +88,8 @@ func (a *agent) watchOver(ctx context.Context) {
 }
 
 // reached notes whether the API server answers. When it comes back, everything is
-// looked at.
+// looked at. It must not be called within a request: what is forgotten then may
+// be locked by whoever made that.
 func (a *agent) reached(err error) {
 	a.mu.Lock()
 	was := a.unreachable

@@ -9,15 +9,14 @@ import (
 	"github.com/keelson-io/keelson/controllers/lease"
 )
 
-// observe counts the requests to a cluster and learns from them whether its
-// API server answers.
+// observe counts the requests to a cluster, and has a probe find out whether its
+// API server is there when one was not answered.
 func (a *agent) observe(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(r)
 		switch {
 		case err == nil:
 			a.metrics.request(a.name, verb(r), strconv.Itoa(resp.StatusCode))
-			a.reached(nil)
 		case r.Context().Err() != nil && !errors.Is(r.Context().Err(), context.DeadlineExceeded):
 			// We gave up ourselves; that says nothing about the server.
 		case errors.Is(err, lease.ErrLost):

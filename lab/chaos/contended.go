@@ -293,8 +293,7 @@ func (c *contest) lost(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// reverted reads from the audit log, in the order of etcd, what each write of
-// Keelson's made of the fields of others, and how many such writes there were.
+// reverted reads the audit log: see [revertedFields].
 func (c *contest) reverted() ([]string, int, error) {
 	path, err := c.lab.AuditLog(target)
 	if err != nil {
@@ -304,38 +303,53 @@ func (c *contest) reverted() ([]string, int, error) {
 	if err != nil {
 		return nil, 0, err
 	}
+	return revertedFields(events, "busy-")
+}
+
+// revertedFields says, in the order of etcd, where a write made less of a counter
+// of somebody's, and how many writes were Keelson's. It looks at objects in
+// namespaces with a prefix.
+func revertedFields(events []audit.Event, prefix string) (reverted []string, ours int, err error) {
 	history := map[string][]audit.Event{}
 	for _, e := range events {
-		if wrote(e) && e.Verb != "delete" && e.Resource.Name != "" && strings.HasPrefix(e.Resource.Namespace, "busy-") && versionOf(e) > 0 {
+		if wrote(e) && e.Verb != "delete" && e.Resource.Name != "" && strings.HasPrefix(e.Resource.Namespace, prefix) && versionOf(e) > 0 {
 			key := e.Resource.Resource + " " + e.Resource.Namespace + "/" + e.Resource.Name
 			history[key] = append(history[key], e)
-		}
-	}
-	var out []string
-	ours := 0
-	for key, of := range history {
-		slices.SortStableFunc(of, func(a, b audit.Event) int { return cmp.Compare(versionOf(a), versionOf(b)) })
-		seen := map[string]int{}
-		for _, e := range of {
-			keelsons := e.User == cluster.Keelson
-			if keelsons {
+			if e.User == cluster.Keelson {
 				ours++
 			}
-			u := &unstructured.Unstructured{}
-			if err := json.Unmarshal(e.Response, &u.Object); err != nil {
-				return nil, 0, fmt.Errorf("audit %s: %w", e.ID, err)
-			}
-			for _, r := range rivals() {
-				n := shownField(r.name, u)
-				if e.Resource.Subresource != "" && r.name != "scale" {
-					continue // a Scale has no annotations of its object
-				}
-				if n < seen[r.name] && (r.name != "scale" || e.Resource.Resource == "deployments") {
-					out = append(out, fmt.Sprintf("%s: %s went from %d to %d by a write of %s: %s, audit %s", key, r.name, seen[r.name], n, e.User, e, e.ID))
-				}
-				seen[r.name] = n
-			}
 		}
 	}
-	return out, ours, nil
+	for _, key := range slices.Sorted(maps.Keys(history)) {
+		lines, err := fallen(key, history[key])
+		if err != nil {
+			return nil, 0, err
+		}
+		reverted = append(reverted, lines...)
+	}
+	return reverted, ours, nil
+}
+
+// fallen looks at the writes of one object.
+func fallen(key string, writes []audit.Event) ([]string, error) {
+	slices.SortStableFunc(writes, func(a, b audit.Event) int { return cmp.Compare(versionOf(a), versionOf(b)) })
+	var out []string
+	seen := map[string]int{}
+	for _, e := range writes {
+		u := &unstructured.Unstructured{}
+		if err := json.Unmarshal(e.Response, &u.Object); err != nil {
+			return nil, fmt.Errorf("audit %s: %w", e.ID, err)
+		}
+		for _, r := range rivals() {
+			if e.Resource.Subresource != "" && r.name != "scale" {
+				continue // a Scale has nothing else of its object
+			}
+			n := shownField(r.name, u)
+			if n < seen[r.name] {
+				out = append(out, fmt.Sprintf("%s: %s went from %d to %d by a write of %s: %s, audit %s", key, r.name, seen[r.name], n, e.User, e, e.ID))
+			}
+			seen[r.name] = n
+		}
+	}
+	return out, nil
 }
