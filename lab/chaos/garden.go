@@ -106,7 +106,7 @@ func (p *plot) files(template string) map[string]string {
 		folder + "component.yaml":                     apiVersion + "kind: Component\nnamespace: " + p.name + "\n",
 		folder + "template/Chart.yaml":                "apiVersion: v2\nname: " + p.name + "\nversion: 1.0.0\n",
 		folder + "template/values.yaml":               "value: none\nport: 1\nextra: false\n",
-		folder + "template/templates/all.yaml":        plotTemplate,
+		folder + "template/templates/all.yaml":        template,
 		"clusters/" + target + "/" + p.name + ".yaml": p.metaConfig(),
 	}
 }

@@ -309,21 +309,24 @@ func (v *verdict) component(events []audit.Event, component string) {
 		if !e.Write() || e.DryRun || !isRecord(e, component) && e.Resource.Namespace != component {
 			continue
 		}
-		for i, agent := range order[:max(0, len(order)-1)] {
-			if agent != agentOf(e) {
-				continue
-			}
-			next := taken[order[i+1]]
-			switch at := versionOf(e); {
-			case wrote(e) && at > next:
-				v.violations = append(v.violations, fmt.Sprintf("%s: a write of %s was accepted at %d after %s had taken over at %d: %s, audit %s",
-					component, agent, at, order[i+1], next, e, e.ID))
-			case wrote(e) && at == 0 && e.Verb != "delete":
-				v.violations = append(v.violations, fmt.Sprintf("%s: the audit log does not show the version of %s, audit %s", component, e, e.ID))
-			case e.Code == 409 || e.Code == 404:
-				v.refused++
-			}
+		i := slices.Index(order, agentOf(e))
+		if i < 0 || i == len(order)-1 {
+			continue // nobody took over from this process
 		}
+		v.write(e, component, order[i+1], taken[order[i+1]])
+	}
+}
+
+// write judges a write of a process from which another one took a component over.
+func (v *verdict) write(e audit.Event, component, by string, at uint64) {
+	switch version := versionOf(e); {
+	case wrote(e) && version > at:
+		v.violations = append(v.violations, fmt.Sprintf("%s: a write of %s was accepted at %d after %s had taken over at %d: %s, audit %s",
+			component, agentOf(e), version, by, at, e, e.ID))
+	case wrote(e) && version == 0 && e.Verb != "delete":
+		v.violations = append(v.violations, fmt.Sprintf("%s: the audit log does not show the version of %s, audit %s", component, e, e.ID))
+	case e.Code == 409 || e.Code == 404:
+		v.refused++
 	}
 }
 
