@@ -117,9 +117,6 @@ func (c *Cluster) Plan(ctx context.Context, w Want) (*Prepared, error) {
 }
 
 func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
-	if err := c.hideTarget(w); err != nil {
-		return nil, err
-	}
 	rec, err := c.readRecord(ctx, w.Component)
 	if err != nil {
 		return nil, err
@@ -128,7 +125,10 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 		return nil, err
 	}
 	if w.Absent {
-		w.Target = absentFrom(rec, w.Target)
+		w.Target = absentFrom(rec, w.Target) // it may have had none
+	}
+	if err := c.hideTarget(w); err != nil {
+		return nil, err
 	}
 	p := &Prepared{want: w, record: rec, Applied: rec.Version}
 	if p.as, err = c.account(w); err != nil {
