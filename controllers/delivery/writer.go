@@ -289,10 +289,10 @@ func (w *writer) write(ctx context.Context, name string) error {
 	next := d.DeepCopy()
 	next.Status = s
 	err := w.client.Status().Patch(ctx, next, client.MergeFrom(d))
-	if apierrors.IsNotFound(err) {
-		w.forget(name) // somebody deleted it: the retry creates it
-	}
 	if err != nil {
+		// Somebody deleted it, or it was written and the answer was lost: the retry
+		// creates or reads it.
+		w.forget(name)
 		return fmt.Errorf("patch status of Delivery %s: %w", name, err)
 	}
 	w.mu.Lock()
