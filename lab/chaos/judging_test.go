@@ -1,0 +1,149 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestFailed shows that nothing passes without having run.
+func TestFailed(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		why  string
+		o    outcome
+		want bool
+	}{
+		"Well":      {why: "All that had to be was done, and survived.", o: outcome{result: result{must: 2, number: 2, survived: 2}}},
+		"More":      {why: "More is welcome.", o: outcome{result: result{must: 2, number: 3, survived: 3}}},
+		"Nothing":   {why: "It did not run.", want: true},
+		"TooLittle": {why: "It proved less than it says.", o: outcome{result: result{must: 2, number: 1, survived: 1}}, want: true},
+		"Lost":      {why: "One was not survived.", o: outcome{result: result{must: 2, number: 2, survived: 1}}, want: true},
+		"Violation": {
+			why: "A rule was broken.", want: true,
+			o: outcome{result: result{must: 1, number: 1, survived: 1, violations: []string{"x"}}},
+		},
+		"Error": {
+			why: "It could not be carried out.", want: true,
+			o: outcome{err: errors.New("x"), result: result{must: 1, number: 1, survived: 1}},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if tc.o.failed() != tc.want {
+				t.Errorf("failed is %t, want %t: %s", !tc.want, tc.want, tc.why)
+			}
+		})
+	}
+}
+
+func TestChoose(t *testing.T) {
+	t.Parallel()
+	if _, err := choose(allScenarios(), []string{"kil"}); err == nil || !strings.Contains(err.Error(), "kill") {
+		t.Errorf("a scenario that isn't there: %v, want an error that names those that are", err)
+	}
+	one, err := choose(allScenarios(), []string{"prune"})
+	if err != nil || len(one) != 1 || one[0].name != "prune" {
+		t.Errorf("chose %v, %v", one, err)
+	}
+}
+
+// TestPoints holds the size of the matrix.
+func TestPoints(t *testing.T) {
+	t.Parallel()
+	names := map[string]bool{}
+	stages := map[stage]int{}
+	for _, p := range allPoints(controllerMoments()) {
+		if names[p.String()] {
+			t.Errorf("two points are called %q", p)
+		}
+		names[p.String()] = true
+		stages[p.stage]++
+	}
+	if len(names) < 25 || stages[install] == 0 || stages[upgrade] == 0 || stages[uninstall] == 0 {
+		t.Errorf("%d points, by stage %v", len(names), stages)
+	}
+}
+
+// TestCook holds what the comparison with an undisturbed component rests on.
+func TestCook(t *testing.T) {
+	t.Parallel()
+	for _, with := range []extra{plain, withKind, withHook} {
+		for seed := range uint64(50) {
+			a, b := cook("one", recipe{seed: seed, with: with, secret: "s"}), cook("twin", recipe{seed: seed, with: with, secret: "s"})
+			if got, want := strings.ReplaceAll(text(b), "twin", "one"), text(a); got != want {
+				t.Fatalf("seed %d: two components of one recipe differ:\n%s\n%s", seed, got, want)
+			}
+			if len(a.removed) == 0 || len(a.replaced) == 0 || text(a) == text(cook("one", recipe{seed: seed + 1, with: with, secret: "s"})) {
+				t.Fatalf("seed %d: %d removed, %d replaced; and its successor must differ", seed, len(a.removed), len(a.replaced))
+			}
+		}
+	}
+}
+
+func text(c component) string {
+	var b strings.Builder
+	for _, p := range append(c.old, c.next...) {
+		fmt.Fprintln(&b, p.Object, p.manifest)
+	}
+	return b.String()
+}
+
+// TestSearch hides a secret in each of its forms, between other letters.
+func TestSearch(t *testing.T) {
+	t.Parallel()
+	c := newCanaries(1)
+	value := c.plant("here")
+	forms, err := disguises(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, form := range forms {
+		if found := search(t, c, "x="+string(form)+"y"); len(found) != 1 || !strings.Contains(found[0], "planted in here") {
+			t.Errorf("form %d (%s): found %v", i, form, found)
+		}
+	}
+	if found := search(t, c, "x="+value[1:]); len(found) != 0 {
+		t.Errorf("found what is not there: %v", found)
+	}
+}
+
+func search(t *testing.T, c *canaries, content string) []string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "log"), []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	files, _, found, err := c.search(dir)
+	if err != nil || files != 1 {
+		t.Fatalf("searched %d files, %v", files, err)
+	}
+	return found
+}
+
+// TestWhole shows what of an inventory is found out.
+func TestWhole(t *testing.T) {
+	t.Parallel()
+	live := state{"ConfigMap a": "", "Secret b": ""}
+	cases := map[string]struct {
+		inventory inventory
+		want      int
+	}{
+		"Whole":     {inventory{objects: []string{"ConfigMap a", "Secret b"}}, 0},
+		"Forgotten": {inventory{objects: []string{"ConfigMap a"}}, 1},
+		"Gone":      {inventory{objects: []string{"ConfigMap a", "Secret b", "Service c"}}, 1},
+		"Open":      {inventory{objects: []string{"ConfigMap a", "Secret b"}, open: []string{"Secret b (update)"}}, 1},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := tc.inventory.whole(live); len(got) != tc.want {
+				t.Errorf("%q, want %d contradictions", got, tc.want)
+			}
+		})
+	}
+}
