@@ -42,22 +42,27 @@ const (
 	plain    extra = "plain"
 	withKind extra = "kind" // a CRD, and an object of its kind
 	withHook extra = "hook" // a Job before each upgrade
+	// few objects: all of them may be deleted at once without an approval.
+	few extra = "few"
 )
 
 // cook makes a component: the seed decides how many objects of each kind there
 // are, what they hold, and which of them change.
 func cook(name string, r recipe) component {
 	k := kitchen{c: component{name: name}, rand: rand.New(rand.NewPCG(r.seed, 1))} //nolint:gosec // chance to be repeated
-	k.config(r.secret)
-	k.rights()
+	k.login(r.secret)
 	k.network()
+	if r.with != few {
+		k.config()
+		k.rights()
+	}
 	k.workloads()
 	switch r.with {
 	case withKind:
 		k.kinds()
 	case withHook:
 		k.hook()
-	case plain:
+	case plain, few:
 	}
 	k.later()
 	return k.c
@@ -102,7 +107,14 @@ const (
 	secretHead    = "apiVersion: v1\nkind: Secret"
 )
 
-func (k *kitchen) config(secret string) {
+func (k *kitchen) login(secret string) {
+	body := func() string {
+		return fmt.Sprintf("type: Opaque\nstringData:\n  password: %q\n  more: %q\n", secret, k.word())
+	}
+	k.add(inOld|inNext, oracle.Object{Resource: "secrets", Name: "login"}, secretHead, body(), body())
+}
+
+func (k *kitchen) config() {
 	data := func() string { return fmt.Sprintf("data:\n  key: %q\n  list: |\n    %s\n", k.word(), k.word()) }
 	for i := range 2 + k.rand.IntN(3) {
 		before := data()
@@ -116,10 +128,6 @@ func (k *kitchen) config(secret string) {
 		k.add(inOld, configMap(fmt.Sprintf("gone-%d", i)), configMapHead, data(), "")
 		k.add(inNext, configMap(fmt.Sprintf("new-%d", i)), configMapHead, "", data())
 	}
-	body := func(s string) string {
-		return fmt.Sprintf("type: Opaque\nstringData:\n  password: %q\n  more: %q\n", s, k.word())
-	}
-	k.add(inOld|inNext, oracle.Object{Resource: "secrets", Name: "login"}, secretHead, body(secret), body(secret))
 	// Of what a rule keeps, Keelson lets go: it is handed over.
 	k.add(inOld|inNext, configMap("kept"), configMapHead, "data:\n  kept: before\n  other: a\n", "data:\n  kept: after\n  other: b\n")
 }

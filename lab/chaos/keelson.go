@@ -143,7 +143,7 @@ func (w *world) run(ctx context.Context, l launch, args ...string) (int, string,
 	if err != nil {
 		return 0, "", err
 	}
-	code, err := k.wait(ctx, 2*time.Minute)
+	code, err := k.wait(ctx, 5*time.Minute)
 	if err != nil {
 		return 0, "", err
 	}

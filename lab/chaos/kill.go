@@ -28,6 +28,9 @@ const lanes = 2
 // late: that a stale request is refused does not depend on what it holds.
 const lateEvery = 3
 
+// minObjects is how many an undisturbed component has at least.
+const minObjects = 4
+
 // matrix is the kill matrix on its way.
 type matrix struct {
 	*world
@@ -138,7 +141,7 @@ func (m *matrix) round(seed int) *round {
 		}
 		r.trials = append(r.trials, &trial{point: p, component: cooked(p.component(seed, i), p.with)})
 	}
-	for _, with := range []extra{plain, withKind, withHook} {
+	for _, with := range []extra{plain, withKind, withHook, few} {
 		c := cooked(fmt.Sprintf("k%02d%s", seed, with), with)
 		r.whole[with] = &c
 	}
@@ -358,7 +361,7 @@ func (r *round) check(ctx context.Context, s stage) error {
 		return err
 	}
 	for _, c := range r.whole {
-		if n := len(states[c.name]); n < 10 {
+		if n := len(states[c.name]); n < minObjects {
 			return fmt.Errorf("the component %s, that nobody killed, has %d objects: there is nothing to compare with", c.name, n)
 		}
 	}

@@ -154,7 +154,7 @@ func (r *round) synced(ctx context.Context, s stage) error {
 			return fmt.Errorf("%s is %s and %s: %s", c.name, d.sync, d.health, d.message)
 		case len(record.open) > 0:
 			return fmt.Errorf("the record of %s still intends %v", c.name, record.open)
-		case s != install && !slices.Contains(record.objects, "ConfigMap COMPONENT/new-0"):
+		case s != install && !slices.Contains(record.objects, "ConfigMap COMPONENT/adopted"):
 			return fmt.Errorf("%s is not at its next version", c.name)
 		}
 	}

@@ -121,7 +121,7 @@ func uninstallMoments() []moment {
 		{name: "all deletions are recorded", nth: 1, match: record("update")},
 		{name: "the workload is deleted", nth: 1, match: on("delete", "deployments", "*")},
 		{name: "the Service is deleted", nth: 1, match: on("delete", "services", "*")},
-		{name: "a ConfigMap is deleted", nth: 2, match: on("delete", "configmaps", "*")},
+		{name: "a ConfigMap is deleted", nth: 1, match: on("delete", "configmaps", "*")},
 		{name: "the Secret is deleted", nth: 1, match: on("delete", "secrets", "login")},
 		{name: "the record is deleted", nth: 1, match: record("delete")},
 	}
@@ -165,13 +165,17 @@ func controllerMoments() [][]moment {
 func allPoints(stages [][]moment) []point {
 	var out []point
 	for s, moments := range stages {
+		usual := plain
+		if s == int(uninstall) {
+			usual = few
+		}
 		for _, m := range moments {
 			all := []when{before, after, late}
 			if m.reads {
 				all = all[:1]
 			}
 			for _, w := range all {
-				out = append(out, point{name: m.name, stage: stage(s), match: m.match, nth: m.nth, when: w, with: cmp.Or(m.with, plain)}) //nolint:gosec // three stages
+				out = append(out, point{name: m.name, stage: stage(s), match: m.match, nth: m.nth, when: w, with: cmp.Or(m.with, usual)}) //nolint:gosec // three stages
 			}
 		}
 	}
