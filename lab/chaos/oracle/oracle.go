@@ -164,8 +164,11 @@ func (j *judge) delete(e audit.Event) {
 		return
 	}
 	uid := options.Preconditions.UID
-	if uid == "" || options.Preconditions.ResourceVersion == "" && !own(e) { // of its own, the parts of a record never change
-		j.violate(UnguardedDelete, e, fmt.Sprintf("uid %q, resourceVersion %q", uid, options.Preconditions.ResourceVersion))
+	// Of Keelson's own either will do: parts of a record never change, and a
+	// record's resourceVersion names one state of one object.
+	version := options.Preconditions.ResourceVersion
+	if either := own(e) && (uid != "" || version != ""); !either && (uid == "" || version == "") {
+		j.violate(UnguardedDelete, e, fmt.Sprintf("uid %q, resourceVersion %q", uid, version))
 	}
 	if !own(e) && !j.ledger.wants(e) {
 		j.violate(UnwantedDelete, e, "")

@@ -161,6 +161,17 @@ func TestJudge(t *testing.T) {
 			want:     []oracle.Rule{oracle.UnguardedDelete},
 			accepted: [3]int{0, 0, 1},
 		},
+		"RecordGone": {
+			why:      "The record of a component that is gone goes as it was last written.",
+			lines:    []string{keelson("delete", maskURI, mask, `{"preconditions":{"resourceVersion":"7"}}`, 200)},
+			accepted: [3]int{0, 0, 1},
+		},
+		"RecordGoneUnguarded": {
+			why:      "Another session may have written it.",
+			lines:    []string{keelson("delete", maskURI, mask, `{}`, 200)},
+			want:     []oracle.Rule{oracle.UnguardedDelete},
+			accepted: [3]int{0, 0, 1},
+		},
 		"UnwantedDelete": {
 			why:      "Git has it.",
 			lines:    []string{keelson("delete", "/x", web, guards, 200)},
