@@ -321,7 +321,7 @@ func ForHub(connections []v1alpha1.Connection, crds []string) *Rights {
 	r.add("", "apiextensions.k8s.io", "customresourcedefinitions", nil, "create")
 	r.add("", "apiextensions.k8s.io", "customresourcedefinitions", crds, "get", "patch")
 	group := v1alpha1.GroupVersion.Group
-	r.add(own, group, "deliveries", nil, "create", "get", "list")
+	r.add(own, group, "deliveries", nil, "create", "delete", "get", "list")
 	r.add(own, group, "deliveries/status", nil, "patch")
 	// With --leader-elect.
 	r.add(own, "coordination.k8s.io", "leases", nil, "create")
