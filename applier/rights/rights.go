@@ -232,7 +232,7 @@ func (p *planner) component(c Component) error {
 		}
 	}
 	for _, r := range c.Recorded {
-		err := p.object(c, schema.FromAPIVersionAndKind(r.APIVersion, r.ID.Kind), r.ID.Namespace)
+		err := p.object(c, schema.FromAPIVersionAndKind(r.APIVersion, r.Kind), r.Namespace)
 		if err != nil && !applier.IsNotServed(err) { // with its CRD, it is gone
 			return fmt.Errorf("recorded %s: %w", r.ID, err)
 		}

@@ -308,7 +308,7 @@ func isWord(text string, from, to int) bool {
 	last, _ := utf8.DecodeLastRuneInString(text[:to])
 	before, _ := utf8.DecodeLastRuneInString(text[:from])
 	after, _ := utf8.DecodeRuneInString(text[to:])
-	return !(inWord(before) && inWord(first)) && !(inWord(last) && inWord(after))
+	return (!inWord(before) || !inWord(first)) && (!inWord(last) || !inWord(after))
 }
 
 func inWord(r rune) bool {

@@ -4,7 +4,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/url"
 	"slices"
 	"strconv"
@@ -127,28 +126,12 @@ func Object(content map[string]any, public map[string]bool) []Value {
 			out = append(out, Value{text: text, least: leastDatum, leastLine: leastDatumLine})
 		}
 	}
-	var walk func(value any, encoded bool)
-	walk = func(value any, encoded bool) {
-		switch v := value.(type) {
-		case map[string]any:
-			for _, key := range slices.Sorted(maps.Keys(v)) {
-				walk(v[key], encoded)
+	walk := func(data any, encoded bool) {
+		leaves(data, func(text string, key bool) {
+			if !key {
+				datum(text, encoded, add)
 			}
-		case []any:
-			for _, item := range v {
-				walk(item, encoded)
-			}
-		default:
-			text := Leaf(value)
-			add(text, leastDatum)
-			if decoded, err := base64.StdEncoding.DecodeString(text); encoded && err == nil {
-				text = string(decoded)
-				add(text, leastDatum)
-			}
-			if utf8.ValidString(text) {
-				document(text, func(leaf string) { add(leaf, leastDatumLine) })
-			}
-		}
+		})
 	}
 	walk(content["data"], true)
 	walk(content["stringData"], false)
@@ -162,6 +145,18 @@ func Object(content map[string]any, public map[string]bool) []Value {
 		}
 	}
 	return out
+}
+
+// datum adds one value of a Secret: as it stands, decoded, and what is in it.
+func datum(text string, encoded bool, add func(text string, least int)) {
+	add(text, leastDatum)
+	if decoded, err := base64.StdEncoding.DecodeString(text); encoded && err == nil {
+		text = string(decoded)
+		add(text, leastDatum)
+	}
+	if utf8.ValidString(text) {
+		document(text, func(leaf string) { add(leaf, leastDatumLine) })
+	}
 }
 
 // document looks into JSON and YAML.
