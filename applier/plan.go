@@ -109,7 +109,10 @@ func (p *Prepared) recordStale() bool {
 
 // Plan says what applying would change. It writes nothing.
 func (c *Cluster) Plan(ctx context.Context, w Want) (*Prepared, error) {
-	p, err := c.plan(ctx, w)
+	p, err := (*Prepared)(nil), c.hideTarget(w)
+	if err == nil {
+		p, err = c.plan(ctx, w)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: component %s: %w", c.name, w.Component, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -185,7 +186,7 @@ func (s *session) rightsOf(ctx context.Context, d *registry.Delivery) (rights.Co
 	spec := d.Version.Spec
 	return rights.Component{
 		Name: d.Component, Namespace: spec.Namespace, ServiceAccount: spec.ServiceAccount,
-		Objects: append(target.Objects[:len(target.Objects):len(target.Objects)], target.Hooks...), Recorded: record.Objects,
+		Objects: slices.Concat(target.Objects, target.Hooks), Recorded: record.Objects,
 	}, nil
 }
 
