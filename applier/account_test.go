@@ -160,7 +160,8 @@ func TestAccountNotToBeImpersonated(t *testing.T) {
 	w.allow("deployer", w.deployer(), configMapRule("get", "patch", "create", "delete"))
 	everything := []string{"get", "list", "create", "update", "patch", "delete"}
 	w.connect(w.serviceAccount("keelson", rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"configmaps", "secrets", "namespaces"}, Verbs: everything},
-		rbacv1.PolicyRule{APIGroups: []string{"autoscaling"}, Resources: []string{"horizontalpodautoscalers"}, Verbs: everything}))
+		// Other tests bring CRDs of autoscalers.
+		rbacv1.PolicyRule{APIGroups: []string{"autoscaling", "autoscaling.k8s.io", "keda.sh"}, Resources: []string{"*"}, Verbs: everything}))
 	w.refused(w.asAccount(w.want("v1", accountMap)), nil, "configmaps", "Keelson may not impersonate service account "+w.ns+"/deployer")
 	w.absent("app")
 	w.apply(w.want("v1", accountMap))

@@ -118,7 +118,13 @@ func (a *applying) run(ctx context.Context) error {
 		return err
 	}
 	a.again()
+	if err := a.sweepHooks(ctx); err != nil {
+		return err
+	}
 	if !a.Plan.Writes() && !a.recordStale() && !a.pinStale() && !a.hooksPending(a.events()) {
+		if len(a.hooks) < len(a.record.Hooks) {
+			return a.writeFacts(ctx, false)
+		}
 		return nil // what is held waits, and costs nothing
 	}
 	if a.hooksPending(a.events()) && (anyHeld(a.wanted()) || a.want.Absent && a.stopped()) {

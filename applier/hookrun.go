@@ -99,8 +99,36 @@ func (a *applying) clearHooks(ctx context.Context) error {
 	return nil
 }
 
+// hooksLeft reports whether a hook of a target that is applied as a whole has yet
+// to be deleted.
+func (p *Prepared) hooksLeft() bool {
+	return slices.ContainsFunc(p.record.Hooks, func(r RecordedHook) bool { return r.TargetHash == "" })
+}
+
+// sweepHooks deletes what is left of the hooks of a target that is applied as a
+// whole, when nothing that a replaced session has sent can create them anew.
+func (a *applying) sweepHooks(ctx context.Context) error {
+	var kept []RecordedHook
+	for _, r := range a.hooks {
+		rest := inFlight - a.now.Sub(r.At)
+		if r.TargetHash != "" || rest > 0 {
+			kept = append(kept, r)
+			if r.TargetHash == "" {
+				a.outcome.Again = max(a.outcome.Again, rest)
+			}
+			continue
+		}
+		r.Contested = false
+		if err := a.removeHook(ctx, r, deleteSucceeded); err != nil {
+			return err
+		}
+	}
+	a.hooks = kept
+	return nil
+}
+
 // leftHooks are those of a target that is applied as a whole that have yet to be
-// deleted: with the next target, since nothing can create them anew by then.
+// deleted; see [applying.sweepHooks].
 func leftHooks(hooks []RecordedHook) []RecordedHook {
 	var out []RecordedHook
 	for _, r := range hooks {
@@ -306,19 +334,30 @@ func (a *applying) removeHook(ctx context.Context, r RecordedHook, when string) 
 	return a.deleteHook(ctx, m, r.ID, u)
 }
 
-// deleteHook deletes an object by its UID: its controller may write its status
+// deleteHook deletes an object, as it is now: its controller may write its status
 // meanwhile.
 func (a *applying) deleteHook(ctx context.Context, m *meta.RESTMapping, id differ.ID, live *unstructured.Unstructured) error {
-	if live.GetDeletionTimestamp() != nil {
-		return nil
+	const tries = 8
+	for try := 1; ; try++ {
+		if live.GetDeletionTimestamp() != nil {
+			return nil
+		}
+		err := a.resource(m, id).Delete(ctx, id.Name, DeleteOptions(live))
+		switch {
+		case err == nil || apierrors.IsNotFound(err):
+			return nil
+		case !apierrors.IsConflict(err) || try == tries:
+			return stale(fmt.Errorf("delete hook %s: %w", id, a.forbidden(ctx, m, id, err, "delete")))
+		}
+		now, err := Get(ctx, a.cluster.dynamic, m, id)
+		if err != nil {
+			return fmt.Errorf("delete hook %s: %w", id, err)
+		}
+		if now == nil || uidOf(now) != string(live.GetUID()) {
+			return nil
+		}
+		live = &unstructured.Unstructured{Object: now}
 	}
-	options := DeleteOptions(live)
-	options.Preconditions.ResourceVersion = nil
-	err := a.resource(m, id).Delete(ctx, id.Name, options)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return stale(fmt.Errorf("delete hook %s: %w", id, a.forbidden(ctx, m, id, err, "delete")))
-	}
-	return nil
 }
 
 // awaiting is a hook that runs.

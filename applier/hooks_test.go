@@ -630,6 +630,15 @@ func TestHooksSurvive(t *testing.T) {
 					t.Errorf("killed by %v: runs (-want +got):\n%s", first, d)
 				}
 				w.get(configMaps, "own")
+				// One that the killed process may still have sent is deleted when it can't
+				// come any more.
+				if err := w.try(t.Context(), want, applier.ApplyOptions{Now: time.Unix(600, 0)}); err != nil {
+					t.Fatal(err)
+				}
+				u, err := w.resource(podsResource).Get(t.Context(), "one", metav1.GetOptions{})
+				if err == nil && u.GetDeletionTimestamp() == nil || err != nil && !apierrors.IsNotFound(err) {
+					t.Errorf("the hook that succeeded was not deleted (%v)", err)
+				}
 				w.settled(want)
 			})
 		}

@@ -91,7 +91,9 @@ type Prepared struct {
 
 // Settled reports whether there is nothing to write, neither to the component's
 // objects nor to its record.
-func (p *Prepared) Settled() bool { return p.Plan.Settled() && !p.recordStale() && !p.pinStale() }
+func (p *Prepared) Settled() bool {
+	return p.Plan.Settled() && !p.recordStale() && !p.pinStale() && !p.hooksLeft()
+}
 
 // recordStale: every object is as wanted, and the record names something else, or
 // has intents that are open no more.

@@ -368,6 +368,9 @@ func (r *round) check(ctx context.Context, s stage) error {
 	for _, t := range r.trials {
 		want := states[r.whole[t.with].name]
 		have := states[t.component.name]
+		for _, key := range records[t.component.name].lasting {
+			delete(have, key)
+		}
 		wrong := append(have.differences(want), records[t.component.name].whole(have)...)
 		for _, line := range wrong {
 			r.result.violate("seed %d, %s (%s): %s", r.seed, t.point, t.component.name, line)

@@ -169,6 +169,9 @@ func around(text, other string) string {
 // inventory is what a record remembers, read without Keelson's code.
 type inventory struct {
 	objects []string // keys as in a state
+	// lasting are hooks that a replaced process may still create: they stay two
+	// minutes longer, so that none of them runs twice.
+	lasting []string
 	open    []string // of these, what is only intended
 	raw     []byte
 }
@@ -213,6 +216,10 @@ func readInventory(component, encoded string) (inventory, error) {
 			APIVersion, Kind, Namespace, Name string
 			Intent                            string
 		}
+		Hooks []struct {
+			APIVersion, Kind, Namespace, Name string
+			Contested                         bool
+		}
 	}
 	if err := json.Unmarshal(plain, &record); err != nil {
 		return inventory{}, fmt.Errorf("decode: %w", err)
@@ -223,6 +230,11 @@ func readInventory(component, encoded string) (inventory, error) {
 		out.objects = append(out.objects, key)
 		if o.Intent != "" {
 			out.open = append(out.open, key+" ("+o.Intent+")")
+		}
+	}
+	for _, h := range record.Hooks {
+		if h.Contested {
+			out.lasting = append(out.lasting, strings.ReplaceAll(keyOf(h.APIVersion, h.Kind, h.Namespace, h.Name), component, "COMPONENT"))
 		}
 	}
 	slices.Sort(out.objects)
