@@ -163,19 +163,8 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 		return nil, fmt.Errorf("compare: %w", err)
 	}
 	c.rememberSettled(p)
-	if err := c.readOwners(ctx, p); err != nil {
+	if err := c.ask(ctx, p); err != nil {
 		return nil, err
-	}
-	if err := c.askOthers(ctx, p); err != nil {
-		return nil, err
-	}
-	if err := c.readInstances(ctx, p); err != nil {
-		return nil, err
-	}
-	for _, op := range []differ.Op{differ.OpUpdate, differ.OpReplace} { // an update may turn out to be a replacement
-		if err := c.predict(ctx, p, op); err != nil {
-			return nil, err
-		}
 	}
 	for i := range p.Plan.Changes {
 		if s := &p.Plan.Changes[i]; s.Op != differ.OpForget && s.Live != nil {
@@ -183,6 +172,27 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 		}
 	}
 	return p, nil
+}
+
+// ask finds out what the first comparison could not know, each only where it is
+// needed, and compares again: owners of fields, what other components want, the
+// custom resources of a CRD, and what the API server would make of it.
+func (c *Cluster) ask(ctx context.Context, p *Prepared) error {
+	if err := c.readOwners(ctx, p); err != nil {
+		return err
+	}
+	if err := c.askOthers(ctx, p); err != nil {
+		return err
+	}
+	if err := c.readInstances(ctx, p); err != nil {
+		return err
+	}
+	for _, op := range []differ.Op{differ.OpUpdate, differ.OpReplace} { // an update may turn out to be a replacement
+		if err := c.predict(ctx, p, op); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // recognise says of each object what its comparison is made from, and with what
@@ -271,7 +281,6 @@ func (c *Cluster) mappings(ctx context.Context, states []differ.State, versions 
 			defined[definedKind(s.Target.Content)] = true
 		}
 	}
-	out := make(map[differ.ID]*meta.RESTMapping, len(states))
 	for fresh := false; ; fresh = true {
 		if fresh {
 			c.discovery.rediscover()
@@ -280,30 +289,38 @@ func (c *Cluster) mappings(ctx context.Context, states []differ.State, versions 
 		if err != nil {
 			return nil, err
 		}
-		var missing error
-		again := false
-		for i := range states {
-			state := &states[i]
-			gvk := versions[state.ID]
-			m, err := s.mapping(gvk)
-			not, unserved := notServed(err)
-			if state.Target == nil {
-				state.Unread = s.unread(gvk)
-				again = again || state.Unread != "" || unserved
-			}
-			switch {
-			case state.Unread != "":
-			case err == nil:
-				out[state.ID] = m
-			case unserved && not.Unknown == nil && (state.Target == nil || defined[gvk.GroupKind()]):
-			default:
-				missing = errors.Join(missing, fmt.Errorf("%s: %w", state.ID, err))
-			}
-		}
+		out, again, missing := s.find(states, versions, defined)
 		if missing == nil && !again || fresh {
 			return out, missing
 		}
 	}
+}
+
+// find does so with one discovery. Again says that an object which is no longer
+// wanted needs a discovery that is fresh.
+func (s *surface) find(states []differ.State, versions map[differ.ID]schema.GroupVersionKind, defined map[schema.GroupKind]bool) (
+	out map[differ.ID]*meta.RESTMapping, again bool, missing error,
+) {
+	out = make(map[differ.ID]*meta.RESTMapping, len(states))
+	for i := range states {
+		state := &states[i]
+		gvk := versions[state.ID]
+		m, err := s.mapping(gvk)
+		not, unserved := notServed(err)
+		if state.Target == nil {
+			state.Unread = s.unread(gvk)
+			again = again || state.Unread != "" || unserved
+		}
+		switch {
+		case state.Unread != "":
+		case err == nil:
+			out[state.ID] = m
+		case unserved && not.Unknown == nil && (state.Target == nil || defined[gvk.GroupKind()]):
+		default:
+			missing = errors.Join(missing, fmt.Errorf("%s: %w", state.ID, err))
+		}
+	}
+	return out, again, missing
 }
 
 func definedKind(crd map[string]any) schema.GroupKind {

@@ -124,7 +124,7 @@ func TestApplyRemoves(t *testing.T) {
 		t.Errorf("gadgets went first:\n%s", got.out)
 	}
 	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
-		return hasConfigMap(t, c, "webgone", "more") == "" && hasConfigMap(t, c, "gadgetsgone", "gadgetsgone") == "", nil
+		return hasConfigMap(t, c, "webgone", "more") == "" && hasConfigMap(t, c, "gadgetsgone", "gadgetsgone") == "", nil //nolint:contextcheck // it has the test's
 	})
 	if err != nil {
 		t.Error("a ConfigMap is left")

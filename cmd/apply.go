@@ -419,20 +419,9 @@ func (r *applyRun) settle(ctx context.Context, p planned) applyResult {
 			}
 			pause = secondPass
 		}
-		health, why := p.health()
-		switch {
-		case len(stopped(p.Plan)) > 0:
-			return applyResult{state: applyHeld, message: p.Plan.Summary()}
-		case p.Waits() != "" && r.last:
-			return applyResult{state: applyWaiting, message: p.Waits()}
-		case p.Waits() != "" && p.OnlyDeletions() && health == v1alpha1.HealthHealthy:
-			return applyResult{state: applyGives}
-		case p.Plan.Differs(), p.Absent && !p.Settled():
-			why = unfinished(p.Plan)
-		case health == v1alpha1.HealthHealthy:
-			return applyResult{state: applyDone}
-		case health == v1alpha1.HealthDegraded:
-			return applyResult{state: applyUnhealthy, message: r.live.Diagnose(ctx, p.Prepared)}
+		result, why := r.look(ctx, p)
+		if why == "" {
+			return result
 		}
 		progress.say(p.Component + ": waiting for " + why)
 		look := time.NewTimer(pause)
@@ -449,6 +438,26 @@ func (r *applyRun) settle(ctx context.Context, p planned) applyResult {
 			return r.fail(ctx.Err())
 		}
 	}
+}
+
+// look says how a component ended, or why it has not.
+func (r *applyRun) look(ctx context.Context, p planned) (result applyResult, why string) {
+	health, why := p.health()
+	switch {
+	case len(stopped(p.Plan)) > 0:
+		return applyResult{state: applyHeld, message: p.Plan.Summary()}, ""
+	case p.Waits() != "" && r.last:
+		return applyResult{state: applyWaiting, message: p.Waits()}, ""
+	case p.Waits() != "" && p.OnlyDeletions() && health == v1alpha1.HealthHealthy:
+		return applyResult{state: applyGives}, ""
+	case p.Plan.Differs(), p.Absent && !p.Settled():
+		return applyResult{}, unfinished(p.Plan)
+	case health == v1alpha1.HealthHealthy:
+		return applyResult{state: applyDone}, ""
+	case health == v1alpha1.HealthDegraded:
+		return applyResult{state: applyUnhealthy, message: r.live.Diagnose(ctx, p.Prepared)}, ""
+	}
+	return applyResult{}, cmp.Or(why, "health")
 }
 
 // leaves says whether a plan has deletions to carry out, or to record.

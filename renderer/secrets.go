@@ -49,7 +49,7 @@ func (t *Target) Hidden(live ...map[string]any) []redact.Value {
 	for _, o := range slices.Concat(t.Objects, t.Hooks) {
 		contents = append(contents, o.Content)
 	}
-	if !slices.ContainsFunc(append(contents[:len(contents):len(contents)], live...), redact.IsSecret) {
+	if !slices.ContainsFunc(append(slices.Clip(contents), live...), redact.IsSecret) {
 		return out
 	}
 	public := redact.Public(contents)

@@ -81,7 +81,7 @@ func (a *agent) orphan(ctx context.Context, s snapshot, component string) (attem
 	var t attempt
 	t = t.stop(v1alpha1.SyncOrphaned, "it is no longer in git; its objects were left in place")
 	if s.link == nil || s.unreachable != nil || s.cluster.Spec.Paused {
-		return t, nil
+		return t, nil //nolint:nilerr // the watches find out when to go on
 	}
 	left, err := s.link.cluster.Tidy(ctx, component)
 	t.gone = err == nil && left == 0

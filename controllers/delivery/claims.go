@@ -51,7 +51,7 @@ func (a *agent) claim(ctx context.Context, cluster *registry.Cluster, but *regis
 		})
 		switch {
 		case ctx.Err() != nil:
-			return nil, ctx.Err() //nolint:wrapcheck // nobody reads it
+			return nil, ctx.Err()
 		case err != nil:
 			claims.AddUnknown(d.Component, err.Error())
 			continue

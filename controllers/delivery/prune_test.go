@@ -38,9 +38,10 @@ func (f *fleet) deleting(gvr schema.GroupVersionResource, name string) bool {
 	return true
 }
 
-func (f *fleet) object(name string) *unstructured.Unstructured {
+// web is the ConfigMap of that name.
+func (f *fleet) web() *unstructured.Unstructured {
 	f.t.Helper()
-	u, err := f.dynamic.Resource(configMaps).Namespace(f.name).Get(f.t.Context(), name, metav1.GetOptions{})
+	u, err := f.dynamic.Resource(configMaps).Namespace(f.name).Get(f.t.Context(), "web", metav1.GetOptions{})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -127,14 +128,14 @@ func TestObjectMoves(t *testing.T) {
 	f := newFleet(t)
 	f.start(nil)
 	f.sync(v1alpha1.SyncSynced, "")
-	uid := f.object("web").GetUID()
+	uid := f.web().GetUID()
 	f.component("CLUSTER-a", "web")
 	f.withoutConfigMap()
 	f.eventually("it belongs to the other component", func() bool {
-		return f.object("web").GetLabels()[v1alpha1.LabelComponent] == f.name+"-a" && f.delivered(f.name+"-a").Sync == v1alpha1.SyncSynced
+		return f.web().GetLabels()[v1alpha1.LabelComponent] == f.name+"-a" && f.delivered(f.name+"-a").Sync == v1alpha1.SyncSynced
 	})
 	f.sync(v1alpha1.SyncSynced, "")
-	if f.object("web").GetUID() != uid || f.deleting(configMaps, "web") {
+	if f.web().GetUID() != uid || f.deleting(configMaps, "web") {
 		t.Error("it was deleted on its way")
 	}
 }
@@ -145,7 +146,7 @@ func TestComponentRenamed(t *testing.T) {
 	f := newFleet(t)
 	f.start(nil)
 	f.sync(v1alpha1.SyncSynced, "")
-	uid := f.object("web").GetUID()
+	uid := f.web().GetUID()
 	f.git("mv", "components/"+f.name+"-web", "components/"+f.name+"-site")
 	f.git("mv", "clusters/"+f.name+"/"+f.name+"-web.yaml", "clusters/"+f.name+"/"+f.name+"-site.yaml")
 	f.commit("rename")
@@ -157,7 +158,7 @@ func TestComponentRenamed(t *testing.T) {
 			Get(t.Context(), "record-"+f.name+"-web", metav1.GetOptions{})
 		return apierrors.IsNotFound(err)
 	})
-	if f.object("web").GetUID() != uid {
+	if f.web().GetUID() != uid {
 		t.Error("an object was made anew")
 	}
 }

@@ -39,7 +39,7 @@ func newProbe(config *rest.Config) (func(context.Context) error, error) {
 		if err != nil {
 			return err //nolint:wrapcheck // it becomes a status: the address says enough
 		}
-		return answer.Body.Close() //nolint:wrapcheck // nothing of it is read
+		return answer.Body.Close()
 	}, nil
 }
 
