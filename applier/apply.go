@@ -135,6 +135,9 @@ func (a *applying) run(ctx context.Context) error {
 		}
 		return nil
 	}
+	if err := a.hookPause(); err != nil {
+		return errors.Join(err, a.writeFacts(ctx, false))
+	}
 	if err := a.intend(ctx); err != nil {
 		return err
 	}
@@ -156,7 +159,7 @@ func (a *applying) settleRecord() {
 		ch := &a.Plan.Changes[i]
 		r := a.objects[ch.ID]
 		switch {
-		case ch.Op == differ.OpForget && r.Intent == IntentCreate && a.mayCome():
+		case ch.Op == differ.OpForget && (r.Intent == IntentCreate || r.Intent == IntentReplace) && a.mayCome():
 			a.outcome.Again = inFlight
 		case ch.Op == differ.OpForget:
 			delete(a.objects, ch.ID)
@@ -187,7 +190,7 @@ func (a *applying) writeFacts(ctx context.Context, whole bool) error {
 	}
 	if whole && !a.stopped() {
 		w := a.want
-		if rec.TargetHash != w.Target.Hash || rec.Version != w.Version {
+		if !w.Absent && (rec.TargetHash != w.Target.Hash || rec.Version != w.Version) {
 			rec.History = a.history(rec.History)
 		}
 		rec.Version, rec.Tree, rec.Revision, rec.TargetHash = w.Version, w.Tree, w.Revision, w.Target.Hash

@@ -65,6 +65,9 @@ type Cluster struct {
 	// is missing does not exist, if all were listed.
 	records map[string]*record
 	listed  bool
+	// unfenced are components that were taken over in the middle of an apply, and not
+	// all of whose objects were touched yet.
+	unfenced map[string]bool
 	// namespaces that were there when they were asked for.
 	namespaces map[string]bool
 	// doubted are objects that exist although the cache had none.
@@ -131,8 +134,8 @@ func New(o Options) (*Cluster, error) {
 	c := &Cluster{
 		redactor: o.Redactor, hiding: o.Name + "/" + rand.Text() + "/", writer: o.Writer, secrets: secrets,
 		name: o.Name, config: o.Config, accounts: map[string]*account{}, dynamic: dyn, reader: o.Reader, progress: o.Progress,
-		discovery:  newDiscoverer(disco, o.Schemas),
-		namespaces: map[string]bool{}, doubted: map[differ.ID]bool{},
+		discovery: newDiscoverer(disco, o.Schemas),
+		unfenced:  map[string]bool{}, namespaces: map[string]bool{}, doubted: map[differ.ID]bool{},
 		records: map[string]*record{}, answers: map[differ.ID]answered{},
 		settled: map[string]map[differ.ID]differ.Inputs{},
 		limits:  defaultInstanceLimits(), lookedAt: map[differ.ID]looked{},

@@ -225,3 +225,88 @@ func TestEpochs(t *testing.T) {
 		}
 	}
 }
+
+// failing answers the first request that matches with an error, and does not
+// forward it.
+type failing struct {
+	http.RoundTripper
+	match func(*http.Request) bool
+	once  *sync.Once
+}
+
+func (f *failing) RoundTrip(r *http.Request) (answer *http.Response, err error) {
+	if f.match(r) {
+		f.once.Do(func() { err = errLost })
+		if err != nil {
+			return nil, err
+		}
+	}
+	return f.RoundTripper.RoundTrip(r)
+}
+
+// A takeover that was cut off in the middle of its touches is finished by the next
+// try of the same session.
+func TestFenceIsFinished(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.want("v1", configMap("a", "one")))
+	finish := w.held(w.want("v2", configMap("a", "two")), write(http.MethodPatch, "/configmaps/a"))
+	config := rest.CopyConfig(server)
+	touches := func(r *http.Request) bool { return r.URL.Query().Get("fieldManager") == "keelson-epoch" }
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return &failing{RoundTripper: next, match: touches, once: &sync.Once{}}
+	})
+	w.connect(config)
+	want := w.want("v3", configMap("a", "one"))
+	if _, err := w.cluster.Apply(t.Context(), w.plan(want), applier.ApplyOptions{}); !errors.Is(err, errLost) {
+		t.Fatalf("error is %v, want a touch that failed", err)
+	}
+	w.until(want, nil)
+	if err := finish(); !errors.Is(err, applier.ErrStale) {
+		t.Errorf("the old session's apply ended with %v, want ErrStale", err)
+	}
+	if wrong := w.differs("one"); wrong != "" {
+		t.Error(wrong)
+	}
+}
+
+// What a creation that never began would have met is somebody else's: a takeover
+// leaves it alone.
+func TestFenceLeavesStrangersAlone(t *testing.T) {
+	w := newWorld(t)
+	finish := w.held(w.want("v1", configMap("a", "one")), write(http.MethodPatch, "/configmaps/a"))
+	_, err := w.resource(configMaps).Create(t.Context(), &unstructured.Unstructured{Object: w.object(configMap("a", "theirs"))}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.reconnect()
+	w.apply(w.want("v1", configMap("a", "one")))
+	if err := finish(); !errors.Is(err, applier.ErrStale) {
+		t.Errorf("the old session's apply ended with %v, want ErrStale", err)
+	}
+	if a := w.get(configMaps, "a"); len(a.GetAnnotations()) > 0 || w.differs("theirs") != "" {
+		t.Errorf("it was changed: %v", a.Object)
+	}
+}
+
+// A record that somebody else wrote is read again, also by a session that listed
+// all records before there was one.
+func TestRecordSeen(t *testing.T) {
+	w := newWorld(t)
+	if _, err := w.cluster.Recorded(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	mine := w.cluster
+	for _, version := range []string{"v1", "v2"} {
+		w.reconnect()
+		w.apply(w.want(version, configMap("a", version)))
+		if !mine.RecordSeen(w.component, w.record()) {
+			t.Errorf("%s: it is no news", version)
+		}
+		if r, err := mine.Record(t.Context(), w.component); err != nil || r.Version != version {
+			t.Errorf("the record says %q, want %s (%v)", r.Version, version, err)
+		}
+		if mine.RecordSeen(w.component, w.record()) {
+			t.Errorf("%s: it is news twice", version)
+		}
+	}
+}

@@ -32,24 +32,40 @@ const unwritten = "1"
 // stays in the inventory. So [ErrStale] is the answer when that is done.
 func (a *applying) fence(ctx context.Context) error {
 	rec := a.record.Record
-	if rec.Writer == a.cluster.writer.Identity || !rec.open() {
+	ours := rec.Writer == a.cluster.writer.Identity
+	if !rec.open() || ours && !a.cluster.isUnfenced(a.want.Component) {
 		return nil
 	}
-	var err error
-	if a.record, err = a.cluster.writeRecord(ctx, a.record, rec); err != nil {
-		return stale(err)
+	if !ours {
+		var err error
+		if a.record, err = a.cluster.writeRecord(ctx, a.record, rec); err != nil {
+			return stale(err)
+		}
 	}
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel)
 	for _, o := range rec.Objects {
-		if o.Intent != "" {
+		if o.Intent != "" && (o.Intent != IntentCreate || o.UID != "") { // a creation changes nothing that exists
 			g.Go(func() error { return a.touch(gctx, o.ID, o.APIVersion, a.record.Epoch) })
 		}
 	}
 	if err := g.Wait(); err != nil {
 		return fmt.Errorf("take over from writer %s: %w", rec.Writer, err)
 	}
+	a.cluster.setUnfenced(a.want.Component, false)
 	return fmt.Errorf("%w: the component was taken over from writer %s, in epoch %d", ErrStale, rec.Writer, a.record.Epoch)
+}
+
+func (c *Cluster) isUnfenced(component string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.unfenced[component]
+}
+
+func (c *Cluster) setUnfenced(component string, unfenced bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unfenced[component] = unfenced
 }
 
 // touch gives an object, if it exists, a new resourceVersion.

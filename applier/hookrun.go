@@ -178,6 +178,23 @@ func (a *applying) runHook(ctx context.Context, h hook) error {
 	return a.awaitHook(ctx, m, awaiting{hook: h, so: r, live: live})
 }
 
+// hookPause is the error of a hook that failed and has its pause, before which
+// nothing of the apply could be done.
+func (a *applying) hookPause() error {
+	before, _ := a.events()
+	for _, h := range hooksOf(a.want.Target, before) {
+		r := a.recordedHook(h)
+		if again := r.pause() - a.now.Sub(r.At); r.State == HookFailed && again > 0 && !a.retryHooks {
+			a.outcome.Again = again
+			return &HookError{Event: h.event, ID: h.id, Attempt: r.Attempt, Again: again, Message: r.Message}
+		}
+		if r.State != HookSucceeded {
+			return nil
+		}
+	}
+	return nil
+}
+
 // pause is how long a failed hook stays as it is.
 func (r *RecordedHook) pause() time.Duration {
 	pause := firstHookPause

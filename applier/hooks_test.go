@@ -71,6 +71,13 @@ func startKubelet(w *world, status func(string) map[string]any) *kubelet {
 	return n
 }
 
+// inOrder reports whether a pod was created when another had come to its end.
+func (n *kubelet) inOrder(ended, created string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.ended[ended] < n.created[created]
+}
+
 func (n *kubelet) handle(event watch.EventType, u *unstructured.Unstructured) error {
 	ctx, pods := context.WithoutCancel(n.w.t.Context()), n.w.resource(podsResource)
 	if u.GetDeletionTimestamp() != nil && len(u.GetFinalizers()) > 0 {
@@ -207,7 +214,7 @@ func TestHooks(t *testing.T) {
 	expect("by weight, kind and name, then the objects, then what comes after",
 		"pre-install first", "pre-install scripts", "pre-install a-second", "pre-install b-second", "own", "post-install after")
 	for _, order := range [][2]string{{"first", "a-second"}, {"a-second", "b-second"}, {"b-second", "after"}} {
-		if n.ended[order[0]] >= n.created[order[1]] {
+		if !n.inOrder(order[0], order[1]) {
 			t.Errorf("%s was created before %s had come to its end", order[1], order[0])
 		}
 	}

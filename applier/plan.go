@@ -132,9 +132,6 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 	if w.Absent {
 		w.Target = absentFrom(rec, w.Target) // it may have had none
 	}
-	if err := c.hideTarget(w); err != nil {
-		return nil, err
-	}
 	p := &Prepared{want: w, record: rec, Applied: rec.Version}
 	if p.as, err = c.account(w); err != nil {
 		return nil, err

@@ -162,16 +162,16 @@ func (c *Cluster) remember(r *record) {
 func (c *Cluster) RecordSeen(component, version string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r := c.records[component]
-	if r == nil || r.version == version {
+	r, found := c.records[component]
+	if found && r == nil || r != nil && r.version == version {
 		return false
 	}
-	if r.version != "" {
+	if r != nil && r.version != "" {
 		if order, err := resourceversion.CompareResourceVersion(version, r.version); err == nil && order < 0 {
 			return false
 		}
 	}
-	delete(c.records, component)
+	c.records[component] = nil // were it missing, it would not exist
 	return true
 }
 

@@ -174,6 +174,9 @@ func (c *Cluster) replaceRecord(ctx context.Context, old *record, content Record
 		if err := c.confirm(ctx); err != nil {
 			return nil, err
 		}
+		if old.open() {
+			c.setUnfenced(content.Component, true) // before the write, whose answer may be lost
+		}
 	}
 	packed, err := c.pack(content)
 	if err != nil {
@@ -260,25 +263,16 @@ func (c *Cluster) writeParts(ctx context.Context, component string, packed []byt
 	return names, nil
 }
 
-// sweepParts deletes the Secrets that a record was split into before, also by a
-// process that was killed.
+// sweepParts deletes the Secrets that a record was split into before. Others may be
+// those of a writer whose head comes next; so what one left that was killed stays.
 func (c *Cluster) sweepParts(ctx context.Context, old, next *record) error {
-	if len(old.parts) == 0 && len(next.parts) == 0 {
-		return nil
-	}
-	list, err := c.secrets.List(ctx, metav1.ListOptions{LabelSelector: partLabel + "=" + next.Component})
-	if err != nil {
-		return fmt.Errorf("list: %w", err)
-	}
 	var errs []error
-	for i := range list.Items {
-		s := &list.Items[i]
-		if slices.Contains(next.parts, s.Name) {
+	for _, name := range old.parts {
+		if slices.Contains(next.parts, name) {
 			continue
 		}
-		err := c.secrets.Delete(ctx, s.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &s.UID}})
-		if err != nil && !apierrors.IsNotFound(err) {
-			errs = append(errs, fmt.Errorf("delete Secret %s/%s: %w", s.Namespace, s.Name, err))
+		if err := c.secrets.Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			errs = append(errs, fmt.Errorf("delete Secret %s/%s: %w", v1alpha1.Namespace, name, err))
 		}
 	}
 	return errors.Join(errs...)

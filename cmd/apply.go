@@ -413,10 +413,11 @@ func (r *applyRun) settle(ctx context.Context, p planned) applyResult {
 		if p = r.plan(ctx, p.Delivery); p.err != nil {
 			return r.fail(p.err)
 		}
-		if leaves(p) {
-			if p, err = r.apply(ctx, p); err != nil {
-				return r.fail(err)
-			}
+		var soon bool
+		if p, soon, err = r.secondPass(ctx, p); err != nil {
+			return r.fail(err)
+		}
+		if soon {
 			pause = secondPass
 		}
 		result, why := r.look(ctx, p)
@@ -438,6 +439,16 @@ func (r *applyRun) settle(ctx context.Context, p planned) applyResult {
 			return r.fail(ctx.Err())
 		}
 	}
+}
+
+// secondPass carries out what deletions a plan has, or records them. Soon says that
+// another look is worth while at once.
+func (r *applyRun) secondPass(ctx context.Context, p planned) (after planned, soon bool, err error) {
+	if !leaves(p) {
+		return p, false, nil
+	}
+	after, err = r.apply(ctx, p)
+	return after, after.Absent || after.Plan.Count(differ.OpDelete) > 0, err
 }
 
 // look says how a component ended, or why it has not.

@@ -177,6 +177,12 @@ func (s *session) others(but *registry.Delivery) func(context.Context) (*applier
 				claims.AddUnknown(d.Component, err.Error())
 			default:
 				claims.Add(d.Component, target)
+				want, err := s.want(ctx, d, target) // what a pinned one has, too
+				if err != nil {
+					claims.AddUnknown(d.Component, err.Error())
+				} else if want.Target != target {
+					claims.Add(d.Component, want.Target)
+				}
 			}
 		}
 		return claims, nil

@@ -257,7 +257,7 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	a.mu.Lock()
 	before := a.statuses[component]
 	before.Cluster, before.Component = a.name, component
-	status := next(before, result, a.now())
+	status := redacted(a.redactor, next(before, result, a.now()))
 	a.statuses[component] = status
 	pruning := result.pruning && !a.pruning[component]
 	a.pruning[component] = result.pruning

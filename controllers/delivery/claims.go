@@ -18,7 +18,7 @@ func (a *agent) others(s snapshot, d *registry.Delivery) func(context.Context) (
 			return nil, err
 		}
 		claims := applier.NewClaims()
-		defined, err := a.claim(ctx, s.cluster, d, capabilities, claims)
+		defined, err := a.claim(ctx, s, d, capabilities, claims)
 		if err != nil {
 			return nil, err
 		}
@@ -28,7 +28,7 @@ func (a *agent) others(s snapshot, d *registry.Delivery) func(context.Context) (
 		if slices.Equal(later.APIVersions, capabilities.APIVersions) {
 			return claims, nil
 		}
-		_, err = a.claim(ctx, s.cluster, d, later, claims)
+		_, err = a.claim(ctx, s, d, later, claims)
 		return claims, err
 	}
 }
@@ -36,9 +36,9 @@ func (a *agent) others(s snapshot, d *registry.Delivery) func(context.Context) (
 // claim adds what all but one delivery want of a cluster with the given
 // capabilities, and returns the targets that define kinds. The error is that of
 // ctx: what can't be rendered is unknown.
-func (a *agent) claim(ctx context.Context, cluster *registry.Cluster, but *registry.Delivery, c renderer.Capabilities, claims *applier.Claims) ([]*renderer.Target, error) {
+func (a *agent) claim(ctx context.Context, s snapshot, but *registry.Delivery, c renderer.Capabilities, claims *applier.Claims) ([]*renderer.Target, error) {
 	var defined []*renderer.Target
-	for _, d := range cluster.Deliveries {
+	for _, d := range s.cluster.Deliveries {
 		switch {
 		case d.Component == but.Component, d.Absent && len(d.Problems) == 0:
 			continue
@@ -47,7 +47,7 @@ func (a *agent) claim(ctx context.Context, cluster *registry.Cluster, but *regis
 			continue
 		}
 		target, err := a.renderer.Render(ctx, renderer.Request{
-			Version: d.Version, Values: d.Values, ImageMirrors: cluster.Spec.ImageMirrors, Capabilities: c,
+			Version: d.Version, Values: d.Values, ImageMirrors: s.cluster.Spec.ImageMirrors, Capabilities: c,
 		})
 		switch {
 		case ctx.Err() != nil:
@@ -57,9 +57,35 @@ func (a *agent) claim(ctx context.Context, cluster *registry.Cluster, but *regis
 			continue
 		}
 		claims.Add(d.Component, target)
+		if err := a.claimPinned(ctx, s, d, target, claims); err != nil {
+			return nil, err
+		}
 		if slices.ContainsFunc(target.Objects, func(o *renderer.Object) bool { return o.Content["kind"] == "CustomResourceDefinition" }) {
 			defined = append(defined, target)
 		}
 	}
 	return defined, nil
+}
+
+// claimPinned adds what a pinned component has instead of what git says by now.
+func (a *agent) claimPinned(ctx context.Context, s snapshot, d *registry.Delivery, target *renderer.Target, claims *applier.Claims) error {
+	record, err := s.link.cluster.Record(ctx, d.Component)
+	if err != nil {
+		claims.AddUnknown(d.Component, err.Error())
+		return ctx.Err()
+	}
+	if record.Pin == nil || record.Pin.Against != target.Hash {
+		return nil
+	}
+	s.delivery = d
+	want, err := a.pinned(ctx, s, record.Pin)
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		claims.AddUnknown(d.Component, err.Error())
+	default:
+		claims.Add(d.Component, want.Target)
+	}
+	return nil
 }

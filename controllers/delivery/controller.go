@@ -68,6 +68,9 @@ type Controller struct {
 	session  applier.Writer
 	writer   *writer
 
+	// leaving are agents of clusters that left git, and finish what they have begun.
+	leaving map[string]chan struct{}
+
 	mu     sync.Mutex
 	seen   bool            // some revision could be read
 	fleet  *registry.Fleet // the last that is being delivered
@@ -87,7 +90,7 @@ type running struct {
 func New(o Options) (*Controller, error) {
 	c := &Controller{
 		repo: o.Repo, revision: o.Revision, interval: o.Interval, log: o.Log, now: o.Now, connect: o.Connect,
-		renderer: o.Renderer, schemas: applier.NewSchemaCache(), redactor: o.Redactor, agents: map[string]*running{},
+		renderer: o.Renderer, schemas: applier.NewSchemaCache(), redactor: o.Redactor, agents: map[string]*running{}, leaving: map[string]chan struct{}{},
 		session: o.Writer, past: &past{repo: o.Repo},
 	}
 	var err error
@@ -251,10 +254,14 @@ func (c *Controller) assign(ctx context.Context, fleet *registry.Fleet) {
 		c.mu.Lock()
 		delete(c.agents, name)
 		c.mu.Unlock()
-		for _, s := range r.agent.known() {
-			s.Sync, s.Message = v1alpha1.SyncOrphaned, "the cluster is no longer in git; it was left as it is"
-			c.writer.publish(s)
-		}
+		c.leaving[name] = r.done
+		c.wg.Go(func() {
+			<-r.done // or what it has begun would have the last word
+			for _, s := range r.agent.known() {
+				s.Sync, s.Message = v1alpha1.SyncOrphaned, "the cluster is no longer in git; it was left as it is"
+				c.writer.publish(s)
+			}
+		})
 	}
 }
 
@@ -262,8 +269,13 @@ func (c *Controller) start(ctx context.Context, fleet *registry.Fleet, cluster *
 	ctx, stop := context.WithCancel(ctx)
 	r := &running{agent: newAgent(cluster.Name, c), connection: cluster.Spec.Connection, stop: stop, done: make(chan struct{})}
 	r.agent.update(fleet, cluster)
+	before := c.leaving[cluster.Name]
+	delete(c.leaving, cluster.Name)
 	c.wg.Go(func() {
 		defer close(r.done)
+		if before != nil {
+			<-before // two agents would be one writer
+		}
 		r.agent.run(ctx)
 	})
 	return r

@@ -162,7 +162,7 @@ func (w *writer) serve(ctx context.Context, manifest []byte) error {
 
 // publish takes a status; it is written if it differs from the hub's.
 func (w *writer) publish(s v1alpha1.DeliveryStatus) {
-	s = w.redacted(s)
+	s = redacted(w.redactor, s)
 	name := s.Cluster + "." + s.Component
 	w.mu.Lock()
 	w.wanted[name] = s
@@ -211,9 +211,12 @@ func (w *writer) retract(cluster, component string) {
 }
 
 // redacted is a status as the hub may show it.
-func (w *writer) redacted(s v1alpha1.DeliveryStatus) v1alpha1.DeliveryStatus {
+func redacted(redactor *redact.Redactor, s v1alpha1.DeliveryStatus) v1alpha1.DeliveryStatus {
 	s = *s.DeepCopy()
 	texts := []*string{&s.Message}
+	if s.Pinned != nil {
+		texts = append(texts, &s.Pinned.Because, &s.Pinned.By)
+	}
 	for i := range s.Held {
 		texts = append(texts, &s.Held[i].Path, &s.Held[i].Because)
 	}
@@ -221,7 +224,7 @@ func (w *writer) redacted(s v1alpha1.DeliveryStatus) v1alpha1.DeliveryStatus {
 		texts = append(texts, &s.Conditions[i].Message)
 	}
 	for _, text := range texts {
-		*text = w.redactor.Text(*text)
+		*text = redactor.Text(*text)
 	}
 	return s
 }
