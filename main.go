@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"log"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -34,7 +35,11 @@ func main() {
 		Now:     clock.RealClock{}.Now,
 		Version: version, Redactor: hidden,
 		Columns: columns,
-		Asks:    func() bool { return term.IsTerminal(int(os.Stdin.Fd())) && columns(os.Stderr) > 0 },
+		SetLog: func(l *slog.Logger) {
+			klog.SetSlogLogger(l)
+			slog.SetDefault(l) // Helm warns through the standard log
+		},
+		Asks: func() bool { return term.IsTerminal(int(os.Stdin.Fd())) && columns(os.Stderr) > 0 },
 	}, os.Args[1:]))
 }
 

@@ -14,7 +14,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
-	"k8s.io/klog/v2"
 
 	"github.com/keelson-io/keelson/controllers/delivery"
 	"github.com/keelson-io/keelson/renderer"
@@ -83,8 +82,7 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 		return usagef("--interval takes at least 1s, and not %s", o.interval)
 	}
 	log := a.controllerLog(o.logFormat)
-	klog.SetSlogLogger(log)
-	slog.SetDefault(log) // Helm warns through the standard log
+	a.env.SetLog(log)
 	source := a.source()
 	hub, err := source.Hub()
 	if err != nil {

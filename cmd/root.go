@@ -36,6 +36,9 @@ type Env struct {
 	Columns func(io.Writer) int
 	// Asks says whether a person can be asked on Err, and answers on In. Nil: no.
 	Asks func() bool
+	// SetLog makes the libraries of the process log through a logger, too. Nil: they
+	// log as they did.
+	SetLog func(*slog.Logger)
 }
 
 // The exit codes of all commands.
@@ -118,6 +121,9 @@ type app struct {
 func build(env Env) (*cobra.Command, *app) {
 	if env.Columns == nil {
 		env.Columns = func(io.Writer) int { return 0 }
+	}
+	if env.SetLog == nil {
+		env.SetLog = func(*slog.Logger) {}
 	}
 	if env.Asks == nil {
 		env.Asks = func() bool { return false }
