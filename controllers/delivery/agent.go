@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -59,7 +60,9 @@ type agent struct {
 	redactor *redact.Redactor
 	// publish hears of every status that changed, and retract of what has none any
 	// more.
-	publish func(v1alpha1.DeliveryStatus)
+	publish func(v1alpha1.DeliveryStatus, time.Duration)
+	// published has the statuses of the cluster written that wait for others.
+	published func(cluster string, after time.Duration)
 	retract func(cluster, component string)
 	// shown are the components of which the hub has a Delivery.
 	shown func(cluster string) []string
@@ -68,6 +71,8 @@ type agent struct {
 	refused workqueue.TypedRateLimiter[string]           // of those that the API server refused
 
 	doubts chan struct{} // a request was not answered
+
+	crowded atomic.Bool // statuses wait until the queue is empty
 
 	mu          sync.Mutex
 	fleet       *registry.Fleet
@@ -95,7 +100,7 @@ func newAgent(name string, c *Controller) *agent {
 	a := &agent{
 		name: name, log: c.log.With("cluster", name), now: c.now,
 		schemas: c.schemas, session: c.session, redactor: c.redactor, renderer: c.renderer, past: c.past, metrics: c.metrics,
-		publish: c.writer.publish, retract: c.writer.retract, shown: c.writer.shown,
+		publish: c.writer.publish, published: c.writer.flush, retract: c.writer.retract, shown: c.writer.shown,
 		statuses: map[string]v1alpha1.DeliveryStatus{}, diagnoses: map[string]diagnosis{}, pruning: map[string]bool{}, doubts: make(chan struct{}, 1),
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)),
@@ -284,7 +289,7 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 			"restored", o.Restored, "deleted", o.Deleted, "took", a.now().Sub(started).Round(time.Millisecond))
 		a.metrics.applied(a.name, o, a.now().Sub(started))
 	}
-	a.publish(status)
+	a.tell(status)
 	if result.planned && status.Health == v1alpha1.HealthProgressing {
 		a.queue.AddAfter(component, result.timeout+time.Second) // nothing else would tell that it takes too long
 	}
@@ -295,6 +300,21 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 		a.queue.Add(from) // it has fewer objects by now, or none
 	}
 	a.again(component, result.outcome.Again, err)
+}
+
+// tell publishes a status: trouble soon, and what goes well, or is on its way, when
+// no component waits for its turn any more.
+func (a *agent) tell(s v1alpha1.DeliveryStatus) {
+	passing := s.Sync == v1alpha1.SyncSynced || s.Sync == v1alpha1.SyncProgressing || s.Sync == v1alpha1.SyncWaiting
+	if busy := a.queue.Len() > 0; busy && passing {
+		a.publish(s, patience)
+		a.crowded.Store(true)
+		return
+	}
+	a.publish(s, collect)
+	if a.queue.Len() == 0 && a.crowded.Swap(false) {
+		a.published(a.name, collect)
+	}
 }
 
 // again queues a component once more, where that may help and nothing else would.

@@ -259,7 +259,7 @@ func (c *Controller) assign(ctx context.Context, fleet *registry.Fleet) {
 			<-r.done // or what it has begun would have the last word
 			for _, s := range r.agent.known() {
 				s.Sync, s.Message = v1alpha1.SyncOrphaned, "the cluster is no longer in git; it was left as it is"
-				c.writer.publish(s)
+				c.writer.publish(s, collect)
 			}
 		})
 	}

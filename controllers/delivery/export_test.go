@@ -1,7 +1,10 @@
 package delivery
 
 import (
+	"strconv"
 	"time"
+
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
@@ -25,4 +28,32 @@ func Next(before v1alpha1.DeliveryStatus, a Attempt, now time.Time) v1alpha1.Del
 		plan: a.Plan, health: a.Health, planned: a.Planned, timeout: time.Minute,
 		outcome: applier.Outcome{Created: a.Created, Updated: a.Restored, Restored: a.Restored},
 	}, now)
+}
+
+// Told is a status that was handed to the writer, and how long it may wait there.
+type Told struct {
+	Sync  v1alpha1.Sync
+	After time.Duration
+}
+
+// Tell is what an agent hands to the writer, in order, when its components have
+// the given states one after the other, with the rest in the queue behind it.
+// Flushed says that what waits was let go in the end.
+func Tell(states ...v1alpha1.Sync) (told []Told, flushed bool) {
+	a := &agent{
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()),
+		publish: func(s v1alpha1.DeliveryStatus, after time.Duration) {
+			told = append(told, Told{Sync: s.Sync, After: after})
+		},
+		published: func(string, time.Duration) { flushed = true },
+	}
+	for i := range states {
+		a.queue.Add(strconv.Itoa(i))
+	}
+	for _, s := range states {
+		component, _ := a.queue.Get()
+		a.tell(v1alpha1.DeliveryStatus{Component: component, Sync: s})
+		a.queue.Done(component)
+	}
+	return told, flushed
 }

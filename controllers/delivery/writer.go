@@ -35,6 +35,9 @@ const (
 	// collect is how long a status waits for what follows it at once: a component
 	// that is applied has several within a second.
 	collect = 500 * time.Millisecond
+	// patience is how long good news waits while the components of its cluster
+	// queue for their turn: until then they need the API servers more.
+	patience = 10 * time.Second
 )
 
 // writer keeps the Deliveries of the hub. It writes what changed, and of many
@@ -160,8 +163,9 @@ func (w *writer) serve(ctx context.Context, manifest []byte) error {
 	return nil
 }
 
-// publish takes a status; it is written if it differs from the hub's.
-func (w *writer) publish(s v1alpha1.DeliveryStatus) {
+// publish takes a status; it is written if it differs from the hub's, after a
+// while in which what follows it is collected.
+func (w *writer) publish(s v1alpha1.DeliveryStatus, after time.Duration) {
 	s = redacted(w.redactor, s)
 	name := s.Cluster + "." + s.Component
 	w.mu.Lock()
@@ -169,17 +173,20 @@ func (w *writer) publish(s v1alpha1.DeliveryStatus) {
 	d := w.written[name]
 	w.mu.Unlock()
 	if d == nil || !equality.Semantic.DeepEqual(d.Status, s) {
-		w.queue.AddAfter(name, collect)
+		w.queue.AddAfter(name, after)
 	}
 }
 
-// flush queues what still waits.
-func (w *writer) flush() {
+// flush queues what still waits, of a cluster or ("") of all.
+func (w *writer) flush(cluster string, after time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name, s := range w.wanted {
+		if cluster != "" && s.Cluster != cluster {
+			continue
+		}
 		if d := w.written[name]; d == nil || !equality.Semantic.DeepEqual(d.Status, s) {
-			w.queue.Add(name)
+			w.queue.AddAfter(name, after)
 		}
 	}
 }
@@ -246,7 +253,7 @@ func (w *writer) run(ctx context.Context) {
 	}()
 	<-ctx.Done()
 	defer drain(ctx, stop)()
-	w.flush()
+	w.flush("", 0)
 	w.queue.ShutDownWithDrain()
 	<-done
 }
@@ -326,8 +333,8 @@ func (w *writer) announce(d *v1alpha1.Delivery, before v1alpha1.DeliveryStatus) 
 	if diff := s.LastDiff; diff != nil && diff.Restored > 0 && (before.LastDiff == nil || !before.LastDiff.Time.Equal(&diff.Time)) {
 		w.events.Eventf(d, corev1.EventTypeNormal, "DriftRestored", "objects that had drifted and are as git says again: %d", diff.Restored)
 	}
-	if before.Sync == s.Sync {
-		return
+	if before.Sync == s.Sync || before.Sync == "" && s.Sync == v1alpha1.SyncSynced {
+		return // a Delivery that begins as Synced says it all
 	}
 	kind := corev1.EventTypeNormal
 	switch s.Sync {

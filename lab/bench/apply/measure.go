@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -303,7 +304,7 @@ func (m *measurement) pushed(ctx context.Context, c *controller, edit func() err
 
 // idle listens while every component is looked at again for nothing.
 func (m *measurement) idle(ctx context.Context, c *controller) error {
-	if err := wait(ctx, quiet/2); err != nil { // statuses of the last change
+	if err := m.settled(ctx); err != nil {
 		return err
 	}
 	if err := m.fleet.setPass("1"); err != nil {
@@ -332,14 +333,41 @@ func (m *measurement) idle(ctx context.Context, c *controller) error {
 		if e.User != cluster.Keelson || e.Watch() {
 			continue
 		}
-		calls++
-		fmt.Fprintf(m.out, "  unwanted: %s\n", e)
+		if calls++; calls <= 10 {
+			fmt.Fprintf(m.out, "  unwanted: %s\n", e)
+		}
 	}
 	fmt.Fprintf(m.out, "  calls but watches     %d of 0; keelson used %s of CPU\n", calls, (after - before).Round(10*time.Millisecond))
 	if calls > 0 {
 		return fmt.Errorf("a converged fleet made %d calls", calls)
 	}
 	return nil
+}
+
+// settled waits for what the last change still has written, its statuses.
+func (m *measurement) settled(ctx context.Context) error {
+	log, err := m.lab.AuditLog(ours)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("Keelson does not stop to write"))
+	defer cancel()
+	for {
+		since, err := audit.End(log)
+		if err != nil {
+			return err
+		}
+		if err := wait(ctx, 3*time.Second); err != nil {
+			return err
+		}
+		events, _, err := audit.Read(log, since)
+		if err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(events, func(e audit.Event) bool { return e.User == cluster.Keelson && !e.Watch() }) {
+			return nil
+		}
+	}
 }
 
 func wait(ctx context.Context, d time.Duration) error {
