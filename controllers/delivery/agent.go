@@ -63,7 +63,7 @@ type agent struct {
 	publish func(v1alpha1.DeliveryStatus, time.Duration)
 	// published has the statuses of the cluster written that wait for others.
 	published func(cluster string, after time.Duration)
-	retract func(cluster, component string)
+	retract   func(cluster, component string)
 	// shown are the components of which the hub has a Delivery.
 	shown func(cluster string) []string
 
