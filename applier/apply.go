@@ -54,6 +54,14 @@ type Outcome struct {
 	Health []ObjectHealth
 }
 
+// lookAgain asks for another look. Of several the soonest counts: it finds the
+// others still waiting, and asks for them once more.
+func (o *Outcome) lookAgain(after time.Duration) {
+	if o.Again == 0 || after < o.Again {
+		o.Again = after
+	}
+}
+
 // applying is one apply on its way.
 type applying struct {
 	*Prepared
@@ -69,6 +77,7 @@ type applying struct {
 
 	hooks      []RecordedHook // as they will be recorded
 	retryHooks bool
+	reach      []batch            // what this pass comes to, in order
 	tried      map[differ.ID]bool // writes that were sent
 }
 
@@ -138,6 +147,7 @@ func (a *applying) run(ctx context.Context) error {
 	if err := a.hookPause(); err != nil {
 		return errors.Join(err, a.writeFacts(ctx, false))
 	}
+	a.reach = a.reachable()
 	if err := a.intend(ctx); err != nil {
 		return err
 	}
@@ -160,7 +170,7 @@ func (a *applying) settleRecord() {
 		r := a.objects[ch.ID]
 		switch {
 		case ch.Op == differ.OpForget && (r.Intent == IntentCreate || r.Intent == IntentReplace) && a.mayCome():
-			a.outcome.Again = inFlight
+			a.outcome.lookAgain(inFlight)
 		case ch.Op == differ.OpForget:
 			delete(a.objects, ch.ID)
 		case ch.Op == differ.OpNone && (ch.RecordStale || r.Intent != "" && ch.State == differ.StateSynced):

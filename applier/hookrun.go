@@ -114,7 +114,7 @@ func (a *applying) sweepHooks(ctx context.Context) error {
 		if r.TargetHash != "" || rest > 0 {
 			kept = append(kept, r)
 			if r.TargetHash == "" {
-				a.outcome.Again = max(a.outcome.Again, rest)
+				a.outcome.lookAgain(rest)
 			}
 			continue
 		}
@@ -152,7 +152,7 @@ func (a *applying) runHook(ctx context.Context, h hook) error {
 		return nil
 	case HookFailed:
 		if again := r.pause() - a.now.Sub(r.At); again > 0 && !a.retryHooks {
-			a.outcome.Again = again
+			a.outcome.lookAgain(again)
 			return &HookError{Event: h.event, ID: h.id, Attempt: r.Attempt, Again: again, Message: r.Message}
 		}
 	case HookIntended: // a session was cut off before it knew whether it had created it
@@ -185,7 +185,7 @@ func (a *applying) hookPause() error {
 	for _, h := range hooksOf(a.want.Target, before) {
 		r := a.recordedHook(h)
 		if again := r.pause() - a.now.Sub(r.At); r.State == HookFailed && again > 0 && !a.retryHooks {
-			a.outcome.Again = again
+			a.outcome.lookAgain(again)
 			return &HookError{Event: h.event, ID: h.id, Attempt: r.Attempt, Again: again, Message: r.Message}
 		}
 		if r.State != HookSucceeded {
@@ -419,7 +419,7 @@ func (a *applying) awaitHook(ctx context.Context, m *meta.RESTMapping, h awaitin
 	}
 	r.State, r.Message = HookFailed, end.message
 	failed := &HookError{Event: h.event, ID: h.id, Attempt: r.Attempt, Message: a.diagnoseHook(ctx, h.id, last, end.message)}
-	a.outcome.Again = r.pause()
+	a.outcome.lookAgain(r.pause())
 	if err := a.keepHook(ctx, r); err != nil {
 		return fmt.Errorf("%w: %w", failed, err)
 	}

@@ -1,7 +1,6 @@
 package applier
 
 import (
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -122,7 +121,7 @@ func (a *applying) mark() {
 			r.UID, r.Intent = uidOf(ch.Live), ""
 			r.Pruning = &Pruning{TargetHash: a.want.Target.Hash, Revision: a.want.Revision, Since: a.now.UTC()}
 			a.objects[ch.ID] = r
-			a.outcome.Again = secondPass
+			a.outcome.lookAgain(secondPass)
 		}
 	}
 }
@@ -130,7 +129,8 @@ func (a *applying) mark() {
 // taken names the components of which objects were taken over.
 func (a *applying) taken() {
 	for i := range a.states {
-		if from := a.states[i].MovedFrom; from != "" && a.Plan.Changes[i].Op == differ.OpUpdate && a.objects[a.states[i].ID].Intent == "" {
+		o, known := a.objects[a.states[i].ID]
+		if from := a.states[i].MovedFrom; from != "" && a.Plan.Changes[i].Op == differ.OpUpdate && known && o.Intent == "" {
 			a.outcome.TakenFrom = append(a.outcome.TakenFrom, from)
 		}
 	}
@@ -167,7 +167,7 @@ func (a *applying) again() {
 		return s.Waits != "" || s.Unread != "" || s.Contested != ""
 	})
 	if waits {
-		a.outcome.Again = cmp.Or(a.outcome.Again, waitPass)
+		a.outcome.lookAgain(waitPass)
 	}
 }
 

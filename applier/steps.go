@@ -24,9 +24,25 @@ type step struct {
 	checkpoint bool
 }
 
+// reachable is what of the plan this pass comes to: all that it carries out, as far
+// as the first wave whose predecessors a danger rule holds.
+func (a *applying) reachable() []batch {
+	list := batches(a.thisPass())
+	for i := range list {
+		if opensWave(list, i) && anyHeld(a.needed(list[i].wave)) {
+			return list[:i]
+		}
+	}
+	return list
+}
+
+// opensWave reports whether a batch is the first of a wave that brings objects.
+func opensWave(list []batch, i int) bool {
+	return !list[i].removes() && (i == 0 || list[i-1].wave != list[i].wave)
+}
+
 // steps are the way to the target: hooks before, then by wave, inside a wave by
-// phase; deletions come last, and behind them hooks after. A wave whose
-// predecessors are held is not reached.
+// phase; deletions come last, and behind them hooks after.
 func (a *applying) steps() []step {
 	var out []step
 	if a.createsInNamespace() {
@@ -34,23 +50,18 @@ func (a *applying) steps() []step {
 			return a.cluster.ensureNamespace(ctx, a.want.Namespace)
 		}})
 	}
-	list := batches(a.thisPass())
 	before, after := a.events()
 	// Helm, too, installs CRDs before the first hook, which may need them.
-	late := before == preInstall && len(list) > 0 && list[0].phase == phaseCRD && !list[0].removes()
+	late := before == preInstall && len(a.reach) > 0 && a.reach[0].phase == phaseCRD && !a.reach[0].removes()
 	if !late {
 		out = append(out, a.hookSteps(before)...)
 	}
-	for i, b := range list {
-		if i > 0 && list[i-1].wave == b.wave || b.removes() {
+	for i, b := range a.reach {
+		if !opensWave(a.reach, i) {
 			out = append(out, a.batchSteps(b)...)
 			continue
 		}
-		needed := a.needed(b.wave)
-		if anyHeld(needed) {
-			return out
-		}
-		if len(needed) > 0 {
+		if needed := a.needed(b.wave); len(needed) > 0 {
 			name := fmt.Sprintf("wave %d", b.wave)
 			out = append(out, step{name: "health before " + name, checkpoint: true, run: func(ctx context.Context) error {
 				return a.awaitHealth(ctx, name, needed)
@@ -91,9 +102,8 @@ func (a *applying) hookSteps(event string) []step {
 }
 
 func (a *applying) createsInNamespace() bool {
-	return a.hooksPending(a.events()) || slices.ContainsFunc(a.Plan.Changes, func(c differ.Change) bool {
-		return c.Op == differ.OpCreate && c.ID.Namespace == a.want.Namespace
-	})
+	created := func(c *differ.Change) bool { return c.Op == differ.OpCreate && c.ID.Namespace == a.want.Namespace }
+	return a.hooksPending(a.events()) || slices.ContainsFunc(a.reach, func(b batch) bool { return slices.ContainsFunc(b.changes, created) })
 }
 
 // carryOut does one step after another. What it did not come to is no longer
@@ -114,36 +124,18 @@ func (a *applying) carryOut(ctx context.Context) error {
 }
 
 // intend records all that is about to be done, so that neither a killed process
-// forgets it nor the next writer.
+// forgets it nor the next writer. What this pass does not come to costs no write.
 func (a *applying) intend(ctx context.Context) error {
 	if err := a.cluster.Prepare(ctx); err != nil {
 		return err
 	}
-	intents := 0
-	for i := range a.Plan.Changes {
-		ch := &a.Plan.Changes[i]
-		r, intent := a.objects[ch.ID], intentOf(ch.Op)
-		if intent == IntentDelete && !a.due(ch.ID) {
-			continue // this pass only marks it
-		}
-		switch intent {
-		case "":
-			continue
-		case IntentCreate, IntentReplace:
-			r = RecordedObject{ID: ch.ID, APIVersion: ch.APIVersion, Content: ch.Record}
-		case IntentUpdate:
-			if r.Content == nil { // adopted: nothing was applied yet
-				r = RecordedObject{ID: ch.ID, APIVersion: ch.APIVersion, UID: uidOf(ch.Live), Content: ch.Record}
-				intent = IntentCreate
-			}
-		case IntentDelete:
-		}
-		r.Intent = intent
-		a.objects[ch.ID] = r
-		intents++
-	}
-	if intents == 0 {
+	if len(a.reach) == 0 {
 		return nil
+	}
+	for _, b := range a.reach {
+		for _, ch := range b.changes {
+			a.objects[ch.ID] = a.intended(ch)
+		}
 	}
 	key, err := a.cluster.key(ctx)
 	if err != nil {
@@ -157,6 +149,23 @@ func (a *applying) intend(ctx context.Context) error {
 	rec.Objects, rec.IntentsAt, rec.Pin = a.inventory(), &now, a.want.Pin
 	a.record, err = a.cluster.writeRecord(ctx, a.record, rec)
 	return stale(err)
+}
+
+// intended is an object of the record that is about to be written.
+func (a *applying) intended(ch *differ.Change) RecordedObject {
+	r, intent := a.objects[ch.ID], intentOf(ch.Op)
+	switch intent {
+	case IntentCreate, IntentReplace:
+		r = RecordedObject{ID: ch.ID, APIVersion: ch.APIVersion, Content: ch.Record}
+	case IntentUpdate:
+		if r.Content == nil { // adopted: nothing was applied yet
+			r = RecordedObject{ID: ch.ID, APIVersion: ch.APIVersion, UID: uidOf(ch.Live), Content: ch.Record}
+			intent = IntentCreate
+		}
+	case IntentDelete:
+	}
+	r.Intent = intent
+	return r
 }
 
 func intentOf(op differ.Op) Intent {

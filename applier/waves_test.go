@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
@@ -148,6 +151,79 @@ func TestHeldWave(t *testing.T) {
 	}
 	w.apply(target("v2"))
 	w.settled(target("v2"))
+}
+
+// What stands behind something held is not begun, and looking at it writes nothing,
+// however often and by whatever process: no intent, and none taken back.
+func TestBehindHeldCostsNothing(t *testing.T) {
+	rules, err := differ.NewRules([]v1alpha1.DangerRule{{
+		Name: "mine", Match: v1alpha1.ObjectMatch{Name: "first"}, Path: ".data", Effect: v1alpha1.EffectHold, Because: "it is held",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := func(value string, more ...string) []string {
+		return append([]string{configMap("first", value), inWave(configMap("second", value), "1")}, more...)
+	}
+	cases := map[string]struct {
+		why        string
+		then, next []string
+		reached    bool // something of the next version can be done at once
+	}{
+		"Update":   {why: "The later wave is there, in its old version.", then: all("v1"), next: all("v2")},
+		"Create":   {why: "The later wave is new.", then: all("v1"), next: all("v2", inWave(configMap("third", "v2"), "2"))},
+		"Delete":   {why: "A deletion comes after all waves.", then: all("v1", configMap("gone", "v1")), next: all("v2")},
+		"Reached":  {why: "What needs nothing of the held goes on, once.", then: all("v1"), next: all("v2", configMap("beside", "v2")), reached: true},
+		"AllAtOne": {why: "There is no later wave.", then: all("v1"), next: []string{configMap("first", "v2"), inWave(configMap("second", "v1"), "1")}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.apply(w.want("v1", c.then...))
+			held := w.want("v2", c.next...)
+			held.Rules = rules
+			if err := w.try(t.Context(), held, applier.ApplyOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if c.reached != w.there("beside") {
+				t.Errorf("%s what is beside the held one is there: %v", c.why, !c.reached)
+			}
+			record := w.record()
+			var mu sync.Mutex
+			var wrote []string
+			config := rest.CopyConfig(server)
+			config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+				return roundTripper(func(r *http.Request) (*http.Response, error) {
+					if r.Method != http.MethodGet && !r.URL.Query().Has("dryRun") {
+						mu.Lock()
+						wrote = append(wrote, r.Method+" "+r.URL.Path)
+						mu.Unlock()
+					}
+					return next.RoundTrip(r)
+				})
+			})
+			for range 2 {
+				w.connect(config)
+				for range 2 {
+					p := w.plan(held)
+					if p.Settled() {
+						t.Errorf("%s it passes for settled", c.why)
+					}
+					if _, err := w.cluster.Apply(t.Context(), p, applier.ApplyOptions{Now: time.Unix(2, 0)}); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if len(wrote) > 0 || w.record() != record {
+				t.Errorf("%s four looks wrote %v, and the record is at %s, was at %s", c.why, wrote, w.record(), record)
+			}
+			free := w.want("v2", c.next...)
+			w.prune(free)
+			w.collect()
+			w.apply(free)
+			w.settled(free)
+		})
+	}
 }
 
 var eventsResource = schema.GroupVersionResource{Version: "v1", Resource: "events"}
