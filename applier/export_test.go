@@ -1,6 +1,10 @@
 package applier
 
-import "github.com/keelson-io/keelson/differ"
+import (
+	"time"
+
+	"github.com/keelson-io/keelson/differ"
+)
 
 // Batches returns the order in which a plan is carried out, as object names.
 func Batches(plan *differ.Plan) [][]string {
@@ -28,4 +32,13 @@ func Unpack(data []byte) (Record, error) {
 	var r Record
 	err := unpack(data, &r)
 	return r, err
+}
+
+// Soonest is when an apply looks again that has several reasons to.
+func Soonest(words ...time.Duration) time.Duration {
+	var o Outcome
+	for _, after := range words {
+		o.lookAgain(after)
+	}
+	return o.Again
 }
