@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
+	"golang.org/x/net/netutil"
 
 	"github.com/keelson-io/keelson/controllers/delivery"
 	"github.com/keelson-io/keelson/renderer"
@@ -29,6 +30,7 @@ type controllerOptions struct {
 	cacheDir    string
 	renderCache int64
 	leader      leaderOptions
+	webhooks    webhookOptions
 }
 
 func newController(a *app) *cobra.Command {
@@ -51,24 +53,30 @@ Lease keelson-system/keelson-controller in the hub works, the others read git
 and wait. A process that loses the Lease stops at once and exits; whatever keeps
 it running starts it again, to wait.
 
-The HTTP server answers /metrics, /healthz and /readyz.
+The HTTP server answers /metrics, /healthz and /readyz. With --webhook-listen
+another one takes webhooks of GitHub, GitLab, Gitea or Forgejo at /hook, signed
+with a secret of --webhook-secret-file. A webhook only ever means "fetch now", and
+the repository is fetched once a second at most.
 
 Exit codes: 0 stopped by a signal, 2 it can't work, or lost the Lease.`,
 		Example: `  keelson controller --repo https://git.example/fleet.git --kubeconfig hub.yaml
   keelson controller --trusted-keys /etc/keelson/allowed_signers \
     --git-credentials /etc/keelson/logins.yaml
   keelson controller --leader-elect --listen 0.0.0.0:8080
+  keelson controller --interval 5m --webhook-listen 0.0.0.0:9292 \
+    --webhook-secret-file /etc/keelson/webhook-secret
   KEELSON_REPO=/srv/fleet.git KEELSON_INTERVAL=5s keelson controller`,
 		Args: args("", 0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.controller(cmd.Context(), o) },
 	}
 	f := c.Flags()
 	f.SortFlags = false
-	f.DurationVar(&o.interval, "interval", 15*time.Second, "time between two looks at the repository")
+	f.DurationVar(&o.interval, "interval", 15*time.Second, "time between two looks at the repository, give or take a tenth")
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "`ADDRESS` of the HTTP server; empty: none")
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the log on stderr: text or json")
 	f.StringVar(&o.cacheDir, "cache-dir", "", "`FOLDER` for the clone of the repository (default: the user's cache)")
 	f.Int64Var(&o.renderCache, "render-cache", 256<<20, "`BYTES` of rendered objects to keep in memory")
+	o.webhooks.add(f)
 	o.leader.add(f)
 	a.renderFlags(c)
 	return c
@@ -116,6 +124,11 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 		return err
 	}
 	defer stop()
+	closeHooks, err := a.takeWebhooks(ctx, o.webhooks, log, metrics, c.FetchSoon)
+	if err != nil {
+		return err
+	}
+	defer closeHooks()
 	log.Info("keelson controller", "version", a.env.Version, "repo", shownURL(a.repo), "hub", hub.Host, "interval", o.interval, "identity", office.writer.Identity)
 	if err := office.run(ctx, c); err != nil {
 		return err
@@ -160,22 +173,37 @@ func (a *app) serve(ctx context.Context, log *slog.Logger, address string, metri
 		}
 		fmt.Fprintln(w, what)
 	})
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	if err != nil {
-		return nil, fmt.Errorf("serve metrics and probes: %w; choose another --listen", err)
-	}
-	log.Info("serving /metrics, /healthz and /readyz", "address", listener.Addr().String())
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: shutdownTimeout}
+	return listen(ctx, log, endpoint{what: "/metrics, /healthz and /readyz", address: address}, server)
+}
+
+// endpoint is what is served where.
+type endpoint struct {
+	what, address string
+	// connections are open at once; 0: any number.
+	connections int
+}
+
+// listen runs a server until the returned function is called.
+func listen(ctx context.Context, log *slog.Logger, at endpoint, server *http.Server) (func(), error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", at.address)
+	if err != nil {
+		return nil, fmt.Errorf("serve %s: %w; choose another address", at.what, err)
+	}
+	log.Info("serving "+at.what, "address", listener.Addr().String())
+	if at.connections > 0 {
+		listener = netutil.LimitListener(listener, at.connections)
+	}
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("the HTTP server ended", "error", err)
+			log.Error("an HTTP server ended", "serving", at.what, "error", err)
 		}
 	}()
 	return func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
 		if err := server.Shutdown(ctx); err != nil {
-			log.Warn("end the HTTP server", "error", err)
+			log.Warn("end an HTTP server", "serving", at.what, "error", err)
 		}
 	}, nil
 }

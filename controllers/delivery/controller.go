@@ -33,7 +33,7 @@ type Options struct {
 	Repo *registry.Repo
 	// Revision to follow: a branch, tag or commit; empty: the default branch.
 	Revision string
-	// Interval between two looks at the repository.
+	// Interval between two looks at the repository, give or take a tenth.
 	Interval time.Duration
 	// Hub is the cluster that holds the Deliveries.
 	Hub *rest.Config
@@ -56,7 +56,7 @@ type Options struct {
 type Controller struct {
 	repo     *registry.Repo
 	revision string
-	interval time.Duration
+	pace     *pace
 	log      *slog.Logger
 	now      func() time.Time
 	connect  func(context.Context, v1alpha1.Connection) (*rest.Config, error)
@@ -89,7 +89,7 @@ type running struct {
 // New prepares a controller; it makes no call.
 func New(o Options) (*Controller, error) {
 	c := &Controller{
-		repo: o.Repo, revision: o.Revision, interval: o.Interval, log: o.Log, now: o.Now, connect: o.Connect,
+		repo: o.Repo, revision: o.Revision, pace: newPace(o.Interval), log: o.Log, now: o.Now, connect: o.Connect,
 		renderer: o.Renderer, schemas: applier.NewSchemaCache(), redactor: o.Redactor, agents: map[string]*running{}, leaving: map[string]chan struct{}{},
 		session: o.Writer, past: &past{repo: o.Repo},
 	}
@@ -113,21 +113,21 @@ func (c *Controller) Ready() error {
 	return nil
 }
 
+// FetchSoon has the repository read at once, or a second after it was read last.
+// It returns at once, and asking often is asking once.
+func (c *Controller) FetchSoon() { c.pace.soon() }
+
 // Standby reads git until the context ends, so that Run can begin at once, and
 // writes nothing anywhere.
 func (c *Controller) Standby(ctx context.Context) {
-	ticker := time.NewTicker(c.interval)
-	defer ticker.Stop()
 	for {
 		_, err := c.load(ctx)
 		if err != nil && ctx.Err() == nil {
 			c.log.Error("the fleet repository can't be read", "error", err)
 		}
 		c.metrics.fetched(err)
-		select {
-		case <-ctx.Done():
+		if !c.pace.wait(ctx) {
 			return
-		case <-ticker.C:
 		}
 	}
 }
@@ -158,8 +158,6 @@ func (c *Controller) Run(ctx context.Context) error {
 
 // follow reads git again and again.
 func (c *Controller) follow(ctx context.Context) {
-	ticker := time.NewTicker(c.interval)
-	defer ticker.Stop()
 	for failing := false; ; {
 		err := c.read(ctx)
 		switch {
@@ -173,10 +171,8 @@ func (c *Controller) follow(ctx context.Context) {
 		}
 		failing = err != nil
 		c.metrics.fetched(err)
-		select {
-		case <-ctx.Done():
+		if !c.pace.wait(ctx) {
 			return
-		case <-ticker.C:
 		}
 	}
 }

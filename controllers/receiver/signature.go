@@ -1,0 +1,115 @@
+package receiver
+
+import (
+	"cmp"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Headers that git hosts sign with.
+const (
+	headerHub      = "X-Hub-Signature-256" // GitHub; Gitea and Forgejo send it, too
+	headerGitea    = "X-Gitea-Signature"
+	headerForgejo  = "X-Forgejo-Signature"
+	headerStandard = "Webhook-Signature" // standardwebhooks.com: GitLab's signing token
+	headerGitLab   = "X-Gitlab-Token"    // the secret itself: older GitLab has nothing else
+)
+
+// skew is how far the clock of a host that signs the time may be off.
+const skew = 5 * time.Minute
+
+// signature is what a webhook says of who sent it.
+type signature struct {
+	// sums of which one has to be that of a secret; nil: token is compared.
+	sums  [][]byte
+	token string
+	// before stands before the body in what is signed.
+	before string
+	// standard takes the secret as that standard writes it.
+	standard bool
+}
+
+// signatureOf reads the headers. The error is a [refusal].
+func signatureOf(h http.Header, now time.Time) (signature, error) {
+	switch {
+	case h.Get(headerStandard) != "":
+		return standardOf(h, now)
+	case h.Get(headerHub) != "":
+		text, ok := strings.CutPrefix(h.Get(headerHub), "sha256=")
+		return hexOf(text, ok)
+	case cmp.Or(h.Get(headerForgejo), h.Get(headerGitea)) != "":
+		return hexOf(cmp.Or(h.Get(headerForgejo), h.Get(headerGitea)), true)
+	case h.Get(headerGitLab) != "":
+		return signature{token: h.Get(headerGitLab)}, nil
+	}
+	return signature{}, errUnsigned
+}
+
+func hexOf(text string, ok bool) (signature, error) {
+	sum, err := hex.DecodeString(text)
+	if !ok || err != nil || len(sum) != sha256.Size {
+		return signature{}, errForged
+	}
+	return signature{sums: [][]byte{sum}}, nil
+}
+
+// standardOf reads "v1,BASE64 v1,BASE64 …": more than one while a secret is being
+// replaced.
+func standardOf(h http.Header, now time.Time) (signature, error) {
+	id, stamp := h.Get("Webhook-Id"), h.Get("Webhook-Timestamp")
+	seconds, err := strconv.ParseInt(stamp, 10, 64)
+	if err != nil || id == "" {
+		return signature{}, errForged
+	}
+	if off := now.Sub(time.Unix(seconds, 0)).Abs(); off > skew {
+		return signature{}, errOld
+	}
+	s := signature{before: id + "." + stamp + ".", standard: true}
+	for one := range strings.FieldsSeq(h.Get(headerStandard)) {
+		text, ok := strings.CutPrefix(one, "v1,")
+		sum, err := base64.StdEncoding.DecodeString(text)
+		if ok && err == nil && len(sum) == sha256.Size {
+			s.sums = append(s.sums, sum)
+		}
+	}
+	if len(s.sums) == 0 {
+		return signature{}, errForged
+	}
+	return s, nil
+}
+
+// key is what a secret signs with.
+func (s signature) key(secret Secret) []byte {
+	if text, ok := strings.CutPrefix(string(secret), "whsec_"); ok && s.standard {
+		if key, err := base64.StdEncoding.DecodeString(text); err == nil {
+			return key
+		}
+	}
+	return []byte(secret)
+}
+
+// by reports whether it is by the secret by which it would have the given sum.
+func (s signature) by(sum []byte) bool {
+	known := false
+	for _, given := range s.sums {
+		known = hmac.Equal(given, sum) || known
+	}
+	return known
+}
+
+// tokenOf reports whether the token is one of the secrets. Sums are compared: the
+// time that takes tells nothing of the secrets, nor of their lengths.
+func (s signature) tokenOf(secrets []Secret) bool {
+	given, known := sha256.Sum256([]byte(s.token)), false
+	for _, secret := range secrets {
+		want := sha256.Sum256([]byte(secret))
+		known = hmac.Equal(given[:], want[:]) || known
+	}
+	return known
+}
