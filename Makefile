@@ -39,6 +39,7 @@ CHAOS_FAULTS ?= 2000
 CHAOS_ROUNDS ?= 100
 CHAOS_CHANCES ?= 1000
 CHAOS_CONTEND ?= 5m
+CHAOS_FLOOD ?= 2m
 # CHAOS is more flags for it, such as --only=kill.
 CHAOS ?=
 # VERSION is what `keelson --version` says: the last tag v*, and the commits since.
@@ -102,7 +103,7 @@ bin-smoke:
 .PHONY: chaos
 chaos: build lab bin-chaos bin/sops ## break things under Keelson for half an hour, and judge it by the audit log
 	bin/chaos $(if $(CHAOS_SEED),--seed=$(CHAOS_SEED)) --seeds=$(CHAOS_SEEDS) --controller-seeds=$(CHAOS_CONTROLLER_SEEDS) \
-		--faults=$(CHAOS_FAULTS) --rounds=$(CHAOS_ROUNDS) --chances=$(CHAOS_CHANCES) --contend=$(CHAOS_CONTEND) $(CHAOS)
+		--faults=$(CHAOS_FAULTS) --rounds=$(CHAOS_ROUNDS) --chances=$(CHAOS_CHANCES) --contend=$(CHAOS_CONTEND) --flood=$(CHAOS_FLOOD) $(CHAOS)
 
 .PHONY: bin-chaos
 bin-chaos:

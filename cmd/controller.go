@@ -55,8 +55,8 @@ it running starts it again, to wait.
 
 The HTTP server answers /metrics, /healthz and /readyz. With --webhook-listen
 another one takes webhooks of GitHub, GitLab, Gitea or Forgejo at /hook, signed
-with a secret of --webhook-secret-file. A webhook only ever means "fetch now", and
-the repository is fetched once a second at most.
+with a secret of --webhook-secret-file. A webhook only ever means "fetch now",
+and the repository is fetched once a second at most.
 
 Exit codes: 0 stopped by a signal, 2 it can't work, or lost the Lease.`,
 		Example: `  keelson controller --repo https://git.example/fleet.git --kubeconfig hub.yaml

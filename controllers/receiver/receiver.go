@@ -31,10 +31,11 @@ const (
 	// may rest between two requests.
 	headerTime, idleTime = 5 * time.Second, 30 * time.Second
 	headerLimit          = 16 << 10
-	// bodies are checked at the same time.
-	bodies = 32
-	// Connections are open at the same time.
-	Connections = 256
+	// chunk is what of a body is held at a time.
+	chunk = 4 << 10
+	// Connections are open at the same time: more than some slow senders have, and
+	// few enough that all of them together cost little.
+	Connections = 1024
 )
 
 // Options are the settings of a [Receiver]; all are required.
@@ -51,7 +52,6 @@ type Options struct {
 // Receiver is an [http.Handler] of webhooks.
 type Receiver struct {
 	Options
-	slots   chan struct{}
 	results *prometheus.CounterVec
 	// refused keeps a flood of bad requests from being a flood of log lines.
 	refused rate.Sometimes
@@ -60,7 +60,7 @@ type Receiver struct {
 // New returns a receiver that has got nothing yet.
 func New(o Options) *Receiver {
 	return &Receiver{
-		Options: o, slots: make(chan struct{}, bodies), refused: rate.Sometimes{First: 1, Interval: time.Minute},
+		Options: o, refused: rate.Sometimes{First: 1, Interval: time.Minute},
 		results: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "keelson_webhooks_total", Help: "Webhooks by what became of them.",
 		}, []string{"result"}),
@@ -101,7 +101,6 @@ var (
 	errTooLarge = refusal{"too-large", http.StatusRequestEntityTooLarge, fmt.Sprintf("its body is larger than %d MiB", bodyLimit>>20)}
 	errSlow     = refusal{"slow", http.StatusRequestTimeout, fmt.Sprintf("its body takes longer than %s", bodyTime)}
 	errBroken   = refusal{"broken", http.StatusBadRequest, "its body ends too soon"}
-	errBusy     = refusal{"busy", http.StatusServiceUnavailable, "too many webhooks come at once"}
 	errNoSecret = refusal{"no-secret", http.StatusServiceUnavailable, "the secrets can't be read now"}
 )
 
@@ -147,12 +146,6 @@ func (r *Receiver) check(w http.ResponseWriter, req *http.Request) error {
 	if s.sums == nil && !s.tokenOf(secrets) {
 		return errForged
 	}
-	select {
-	case r.slots <- struct{}{}:
-		defer func() { <-r.slots }()
-	default:
-		return errBusy
-	}
 	sums := make([]hash.Hash, len(secrets))
 	all := make([]io.Writer, len(secrets))
 	for i, secret := range secrets {
@@ -160,7 +153,8 @@ func (r *Receiver) check(w http.ResponseWriter, req *http.Request) error {
 		sums[i].Write([]byte(s.before))
 		all[i] = sums[i]
 	}
-	if _, err := io.Copy(io.MultiWriter(all...), http.MaxBytesReader(w, req.Body, bodyLimit)); err != nil {
+	body := struct{ io.Reader }{http.MaxBytesReader(w, req.Body, bodyLimit)}
+	if _, err := io.CopyBuffer(io.MultiWriter(all...), body, make([]byte, chunk)); err != nil {
 		return bodyError(err)
 	}
 	if s.sums == nil {

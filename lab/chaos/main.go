@@ -39,6 +39,7 @@ type sizes struct {
 	Rounds     int           // of two writers
 	Chances    int           // to prune what must stay
 	Contend    time.Duration // of contended writes
+	Flood      time.Duration // of webhooks
 }
 
 func newCommand() *cobra.Command {
@@ -66,6 +67,7 @@ func newCommand() *cobra.Command {
 	f.IntVar(&o.Rounds, "rounds", 100, "`ROUNDS` of two writers")
 	f.IntVar(&o.Chances, "chances", 1000, "`CHANCES` to prune what must stay")
 	f.DurationVar(&o.Contend, "contend", 5*time.Minute, "`TIME` of contended writes")
+	f.DurationVar(&o.Flood, "flood", 2*time.Minute, "`TIME` that webhooks are flooded")
 	c.AddCommand(newOracleCommand())
 	return c
 }

@@ -39,6 +39,10 @@ func allScenarios() []scenario {
 			name: "contended", why: "what others write is neither lost nor reverted",
 			cluster: cluster.Change{ControlPlaneOnly: new(true)}, run: runContended,
 		},
+		{
+			name: "flood", why: "whoever can reach the port of webhooks can only have git fetched",
+			cluster: cluster.Change{ControlPlaneOnly: new(true)}, run: runFlood,
+		},
 		{name: "secrets", why: "secrets stay where they were put", run: runSecrets},
 	}
 }
