@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/differ"
@@ -57,6 +58,7 @@ type Cluster struct {
 	hiding    string // begins the names of what is hidden for this cluster
 	writer    Writer
 	secrets   corev1client.SecretInterface // Keelson's own
+	metadata  metadata.Interface
 	// compressors are [gzip.Writer]s.
 	compressors sync.Pool
 
@@ -65,6 +67,8 @@ type Cluster struct {
 	// is missing does not exist, if all were listed.
 	records map[string]*record
 	listed  bool
+	// littered are components that may have parts of a record which no head names.
+	littered map[string]bool
 	// unfenced are components that were taken over in the middle of an apply, and not
 	// all of whose objects were touched yet.
 	unfenced map[string]bool
@@ -128,15 +132,19 @@ func New(o Options) (*Cluster, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", o.Name, err)
 	}
+	meta, err := metadata.NewForConfig(o.Config)
+	if err != nil {
+		return nil, fmt.Errorf("cluster %s: %w", o.Name, err)
+	}
 	if o.Writer.Identity == "" {
 		o.Writer.Identity = rand.Text()
 	}
 	c := &Cluster{
-		redactor: o.Redactor, hiding: o.Name + "/" + rand.Text() + "/", writer: o.Writer, secrets: secrets,
+		redactor: o.Redactor, hiding: o.Name + "/" + rand.Text() + "/", writer: o.Writer, secrets: secrets, metadata: meta,
 		name: o.Name, config: o.Config, accounts: map[string]*account{}, dynamic: dyn, reader: o.Reader, progress: o.Progress,
 		discovery: newDiscoverer(disco, o.Schemas),
 		unfenced:  map[string]bool{}, namespaces: map[string]bool{}, doubted: map[differ.ID]bool{},
-		records: map[string]*record{}, answers: map[differ.ID]answered{},
+		records: map[string]*record{}, littered: map[string]bool{}, answers: map[differ.ID]answered{},
 		settled: map[string]map[differ.ID]differ.Inputs{},
 		limits:  defaultInstanceLimits(), lookedAt: map[differ.ID]looked{},
 	}

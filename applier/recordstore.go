@@ -60,7 +60,8 @@ func secretsClient(config *rest.Config) (corev1client.SecretInterface, error) {
 	return c.Secrets(v1alpha1.Namespace), nil
 }
 
-// listRecords reads the records of all components, and remembers them.
+// listRecords reads the records of all components, and remembers them and which
+// of them have parts that no record names.
 func (c *Cluster) listRecords(ctx context.Context) ([]string, error) {
 	var names []string
 	for next := ""; ; {
@@ -85,20 +86,26 @@ func (c *Cluster) listRecords(ctx context.Context) ([]string, error) {
 			c.mu.Lock()
 			c.listed = true
 			c.mu.Unlock()
-			return names, nil
+			return names, c.findLitter(ctx)
 		}
 	}
 }
 
 func (c *Cluster) fetchRecord(ctx context.Context, component string) (*record, error) {
-	s, err := c.getSecret(ctx, recordPrefix+component)
-	if err != nil {
-		return nil, err
+	for seen := ""; ; {
+		s, err := c.getSecret(ctx, recordPrefix+component)
+		if err != nil {
+			return nil, err
+		}
+		if s == nil {
+			return noRecord(component), nil
+		}
+		r, err := c.decodeRecord(ctx, component, s)
+		if !errors.As(err, new(*missingPartError)) || s.ResourceVersion == seen {
+			return r, err
+		}
+		seen = s.ResourceVersion // it may have been replaced in between, and its parts deleted
 	}
-	if s == nil {
-		return noRecord(component), nil
-	}
-	return c.decodeRecord(ctx, component, s)
 }
 
 func noRecord(component string) *record {
@@ -134,7 +141,7 @@ func (c *Cluster) join(ctx context.Context, head *corev1.Secret) (packed []byte,
 			return nil, nil, err
 		}
 		if s == nil {
-			return nil, nil, fmt.Errorf("the Secret %s/%s, a part of the record, is missing", v1alpha1.Namespace, name)
+			return nil, nil, &missingPartError{name}
 		}
 		packed = append(packed, s.Data[keyPart]...)
 	}
@@ -191,7 +198,7 @@ func (c *Cluster) replaceRecord(ctx context.Context, old *record, content Record
 	}
 	var parts []string
 	if len(packed) > secretSize {
-		if parts, err = c.writeParts(ctx, content.Component, packed); err != nil {
+		if parts, err = c.writeParts(ctx, old, packed); err != nil {
 			return nil, err
 		}
 		names, err := json.Marshal(parts)
@@ -219,7 +226,7 @@ func (c *Cluster) deleteRecord(ctx context.Context, old *record) error {
 			Preconditions: &metav1.Preconditions{ResourceVersion: &old.version},
 		})
 	}
-	next := &record{Record: Record{Format: recordFormat, Component: old.Component}}
+	next := noRecord(old.Component)
 	if err == nil || apierrors.IsNotFound(err) {
 		err = c.sweepParts(ctx, old, next)
 	}
@@ -238,20 +245,22 @@ func (c *Cluster) epochOf(r *record) int64 {
 	return r.Epoch + 1
 }
 
-// writeParts writes the Secrets of a large record. They are named by their
-// content and never change, so that the one write of the head replaces them all.
-func (c *Cluster) writeParts(ctx context.Context, component string, packed []byte) ([]string, error) {
+// writeParts writes the Secrets of a large record. They are named by their content
+// and by the resourceVersion of the head that theirs is to replace, and never
+// change: so one write of the head replaces them all, and no name comes again.
+func (c *Cluster) writeParts(ctx context.Context, old *record, packed []byte) ([]string, error) {
 	chunks := slices.Collect(slices.Chunk(packed, secretSize))
 	if len(chunks) > recordParts {
 		return nil, fmt.Errorf("the record takes %d bytes, more than fit into %d Secrets: split the component", len(packed), recordParts)
 	}
-	sum, immutable := sha256.Sum256(packed), true
+	c.litter(old.Component, true) // until their head is written
+	sum, immutable := sha256.Sum256(append([]byte(old.version+"\n"), packed...)), true
 	var names []string
 	for i, chunk := range chunks {
 		s := corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{
-				Name:      fmt.Sprintf("%s%s.%s.%d", recordPrefix, component, hex.EncodeToString(sum[:8]), i),
-				Namespace: v1alpha1.Namespace, Labels: map[string]string{partLabel: component},
+				Name:      fmt.Sprintf("%s%s.%s.%d", recordPrefix, old.Component, hex.EncodeToString(sum[:8]), i),
+				Namespace: v1alpha1.Namespace, Labels: map[string]string{partLabel: old.Component},
 			},
 			Type: "keelson.io/record-part", Immutable: &immutable, Data: map[string][]byte{keyPart: chunk},
 		}
@@ -261,21 +270,6 @@ func (c *Cluster) writeParts(ctx context.Context, component string, packed []byt
 		names = append(names, s.Name)
 	}
 	return names, nil
-}
-
-// sweepParts deletes the Secrets that a record was split into before. Others may be
-// those of a writer whose head comes next; so what one left that was killed stays.
-func (c *Cluster) sweepParts(ctx context.Context, old, next *record) error {
-	var errs []error
-	for _, name := range old.parts {
-		if slices.Contains(next.parts, name) {
-			continue
-		}
-		if err := c.secrets.Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
-			errs = append(errs, fmt.Errorf("delete Secret %s/%s: %w", v1alpha1.Namespace, name, err))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // writeSecret creates the Secret, or replaces the one with its resourceVersion.

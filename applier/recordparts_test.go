@@ -1,0 +1,271 @@
+package applier_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/keelson-io/keelson/applier"
+)
+
+// largeConfigMaps make a record that takes more than one Secret.
+func largeConfigMaps(seed uint64) []string {
+	var out []string
+	for i := range 4 {
+		out = append(out, configMap(fmt.Sprint("c", i), noise(seed+uint64(i), 400<<10)))
+	}
+	return out
+}
+
+func smallConfigMaps(value string) []string {
+	var out []string
+	for i := range 4 {
+		out = append(out, configMap(fmt.Sprint("c", i), value))
+	}
+	return out
+}
+
+// head matches the write of the component's record that follows on parts of it.
+func (w *world) head() func(*http.Request) bool {
+	var parts atomic.Bool
+	return func(r *http.Request) bool {
+		own := strings.Contains(r.URL.Path, "/keelson-system/secrets")
+		if own && r.Method == http.MethodPost && bytes.Contains(bodyOf(r), []byte("keelson.io/record-part")) {
+			parts.Store(true)
+			return false
+		}
+		return parts.Load() && own && (r.Method == http.MethodPost || r.Method == http.MethodPut)
+	}
+}
+
+// bodyOf reads a request's body and leaves it as it was.
+func bodyOf(r *http.Request) []byte {
+	if r.Body == nil {
+		return nil
+	}
+	data, err := io.ReadAll(r.Body)
+	if err != nil {
+		return nil // and the server gets what was read, which it refuses
+	}
+	r.Body = io.NopCloser(bytes.NewReader(data))
+	return data
+}
+
+// partNames are the names of the Secrets that the record is continued in.
+func (w *world) partNames() []string {
+	w.t.Helper()
+	var out []string
+	for _, u := range w.parts() {
+		out = append(out, u.GetName())
+	}
+	slices.Sort(out)
+	return out
+}
+
+// A session that was killed with the parts of a large record written, and not their
+// head, leaves nothing behind once another one has written the record.
+func TestPartsOfKilledWriterAreSwept(t *testing.T) {
+	cases := map[string]struct {
+		why              string
+		old, begun, then []string
+		parts            int // in the end
+	}{
+		"First":  {"It was the first apply.", nil, largeConfigMaps(10), largeConfigMaps(10), 2},
+		"Large":  {"The record was large before, and is.", largeConfigMaps(0), largeConfigMaps(10), largeConfigMaps(20), 2},
+		"Same":   {"The same is tried again.", largeConfigMaps(0), largeConfigMaps(10), largeConfigMaps(10), 2},
+		"Grows":  {"It was to grow large.", smallConfigMaps("x"), largeConfigMaps(10), largeConfigMaps(20), 2},
+		"Small":  {"No head ever named a part.", smallConfigMaps("x"), largeConfigMaps(10), smallConfigMaps("z"), 0},
+		"Shrink": {"The next record needs none.", largeConfigMaps(0), largeConfigMaps(10), smallConfigMaps("z"), 0},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			if c.old != nil {
+				w.apply(w.want("v1", c.old...))
+			}
+			before := len(w.parts())
+			w.cutOff(time.Unix(1, 0), w.want("v2", c.begun...), w.head())
+			if n := len(w.parts()); n < before+2 {
+				t.Fatalf("%s There are %d parts, and were %d: the killed session left none", c.why, n, before)
+			}
+			w.reconnect()
+			if _, err := w.cluster.Recorded(t.Context()); err != nil { // as every process begins
+				t.Fatal(err)
+			}
+			want := w.want("v3", c.then...)
+			w.apply(want)
+			w.settled(want)
+			if names := w.partNames(); len(names) != c.parts {
+				t.Errorf("%s The parts are %v, want %d", c.why, names, c.parts)
+			}
+		})
+	}
+}
+
+// What the record of a component continued in goes with it, and so does what a
+// killed session left.
+func TestPartsGoWithTheRecord(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.want("v1", largeConfigMaps(0)...))
+	w.cutOff(time.Unix(1, 0), w.want("v2", largeConfigMaps(10)...), w.head())
+	w.reconnect()
+	if _, err := w.cluster.Recorded(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.prune(w.gone())
+	w.collect()
+	w.apply(w.gone())
+	if names := w.partNames(); w.recorded() || len(names) > 0 {
+		t.Errorf("the record is there: %v, and its parts: %v", w.recorded(), names)
+	}
+}
+
+// A writer takes over while the one before it sweeps: the parts of its head, which
+// comes next, stay, and the record can be read at any time. A writer whose head is
+// refused sweeps its own with the next one.
+func TestPartsOfNextWriterStay(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.want("v1", largeConfigMaps(0)...))
+
+	sweeps := newGate(func(r *http.Request) bool {
+		return r.Method == http.MethodGet && strings.Contains(r.URL.RawQuery, "record-part%3D"+w.component)
+	})
+	first := make(chan error, 1)
+	config := rest.CopyConfig(server)
+	config.Wrap(sweeps.wrap)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if r.Method == http.MethodPatch && !r.URL.Query().Has("dryRun") {
+				return nil, errKilled // when it has swept
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	old, err := applier.New(applier.Options{Name: "test", Config: config, Writer: applier.Writer{Identity: "old"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := old.Plan(t.Context(), w.want("v2", largeConfigMaps(10)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		_, err := old.Apply(t.Context(), p, applier.ApplyOptions{Now: time.Unix(2, 0)})
+		first <- err
+	}()
+	<-sweeps.reached // its head is written
+
+	w.reconnect()
+	want := w.want("v3", largeConfigMaps(20)...)
+	finish := w.held(want, w.head()) // its parts are written, and its head is not
+	made := w.partNames()
+	close(sweeps.open)
+	if err := <-first; !errors.Is(err, errKilled) {
+		t.Fatalf("the first apply ended with %v", err)
+	}
+	left := w.partNames()
+	w.reconnect()
+	if _, err := w.cluster.Record(t.Context(), w.component); err != nil {
+		t.Errorf("the record can't be read: %v", err)
+	}
+	// Two of v1, two of the head that is there, two of the one that comes.
+	if len(made) != 6 || len(left) != 4 {
+		t.Fatalf("the parts were %v, and are %v", made, left)
+	}
+	if err := finish(); err != nil && !errors.Is(err, applier.ErrStale) {
+		t.Fatal(err)
+	}
+	w.reconnect()
+	w.until(want, nil)
+	w.settled(want)
+	if names := w.partNames(); len(names) != 2 {
+		t.Errorf("the parts are %v in the end", names)
+	}
+}
+
+// Whoever has small records asks for parts once, when it lists the records: no
+// write of one makes it look. Deletions carry the UID of what was seen.
+func TestPartsCostNothingWithoutNeed(t *testing.T) {
+	w := newWorld(t)
+	var mu sync.Mutex
+	var asked, deleted []string
+	config := rest.CopyConfig(server)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if strings.Contains(r.URL.RawQuery, "record-part") {
+				asked = append(asked, r.URL.RawQuery)
+			}
+			if r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "/record-") {
+				deleted = append(deleted, string(bodyOf(r)))
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	w.connect(config)
+	if _, err := w.cluster.Recorded(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	listed := len(asked)
+	for _, value := range []string{"x", "z"} {
+		w.apply(w.want(value, smallConfigMaps(value)...))
+	}
+	if listed != 1 || len(asked) != 1 {
+		t.Errorf("it asked for parts %d times with the records, and then for %v", listed, asked[listed:])
+	}
+	w.apply(w.want("large", largeConfigMaps(0)...))
+	w.apply(w.want("small", smallConfigMaps("x")...))
+	if len(deleted) == 0 || len(w.parts()) > 0 {
+		t.Errorf("nothing was deleted (%d), or something is left: %v", len(deleted), w.partNames())
+	}
+	uid := regexp.MustCompile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+	for _, body := range deleted {
+		if !uid.MatchString(body) {
+			t.Errorf("a deletion has no UID as its precondition: %q", body)
+		}
+	}
+	asked = nil
+	w.apply(w.want("z", smallConfigMaps("z")...))
+	if len(asked) > 0 {
+		t.Errorf("a record that is small again is looked after still: %v", asked)
+	}
+}
+
+// Who reads a record while it is replaced, and its parts are deleted, gets the next.
+func TestRecordIsReadWhileReplaced(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.want("v1", largeConfigMaps(0)...))
+	reads := newGate(func(r *http.Request) bool { return strings.Contains(r.URL.Path, "/record-"+w.component+".") })
+	config := rest.CopyConfig(server)
+	config.Wrap(reads.wrap)
+	reader, err := applier.New(applier.Options{Name: "test", Config: config})
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan error, 1)
+	go func() {
+		r, err := reader.Record(t.Context(), w.component)
+		if err == nil && r.Version != "v2" {
+			err = fmt.Errorf("it is of version %s", r.Version)
+		}
+		read <- err
+	}()
+	<-reads.reached
+	w.apply(w.want("v2", largeConfigMaps(10)...))
+	close(reads.open)
+	if err := <-read; err != nil {
+		t.Error(err)
+	}
+}
