@@ -22,7 +22,21 @@ type Claims struct {
 }
 
 // claim is one component's wish for an object.
-type claim struct{ component, source string }
+type claim struct {
+	component, source string
+	when              string // tells of a pin on which the wish depends; empty: always
+	ends              bool   // the wish ends with that pin
+}
+
+// tell says of a component what it does about an object, and where and when it
+// wants it.
+func (c claim) tell(does string) string {
+	text := fmt.Sprintf("component %s%s (%s)", c.component, does, c.source)
+	if c.when != "" {
+		text += " " + c.when
+	}
+	return text
+}
 
 // NewClaims are those of nobody.
 func NewClaims() *Claims {
@@ -32,11 +46,42 @@ func NewClaims() *Claims {
 // Add notes what a component wants.
 func (c *Claims) Add(component string, t *renderer.Target) {
 	for _, o := range t.Objects {
-		id, _ := identify(o.Content)
-		one := claim{component: component, source: o.Source.String()}
-		if !slices.Contains(c.wanted[id], one) {
-			c.wanted[id] = append(c.wanted[id], one)
+		c.add(o, claim{component: component})
+	}
+}
+
+// AddPinned notes what a pinned component wants: what it is pinned to, and what git
+// says of it now, which it gets when the pin ends.
+func (c *Claims) AddPinned(w Want, now *renderer.Target) {
+	has, gets := idsOf(w.Target), idsOf(now)
+	for _, o := range w.Target.Objects {
+		one := claim{component: w.Component}
+		if id, _ := identify(o.Content); !gets[id] {
+			one.when, one.ends = "as long as it is "+w.Pin.String(), true
 		}
+		c.add(o, one)
+	}
+	for _, o := range now.Objects {
+		if id, _ := identify(o.Content); !has[id] {
+			c.add(o, claim{component: w.Component, when: "once it is no longer " + w.Pin.String()})
+		}
+	}
+}
+
+func idsOf(t *renderer.Target) map[differ.ID]bool {
+	out := make(map[differ.ID]bool, len(t.Objects))
+	for _, o := range t.Objects {
+		id, _ := identify(o.Content)
+		out[id] = true
+	}
+	return out
+}
+
+func (c *Claims) add(o *renderer.Object, one claim) {
+	id, _ := identify(o.Content)
+	one.source = o.Source.String()
+	if !slices.Contains(c.wanted[id], one) {
+		c.wanted[id] = append(c.wanted[id], one)
 	}
 }
 
@@ -80,7 +125,7 @@ func (c *Cluster) askOthers(ctx context.Context, p *Prepared) error {
 		case s.Target == nil:
 			s.Waits = claims.waits(s.ID)
 		default:
-			if err := c.contest(ctx, claims, s); err != nil {
+			if err := c.contest(ctx, claims, s, p.want.Pin); err != nil {
 				return err
 			}
 		}
@@ -103,7 +148,7 @@ func concernsOthers(s *differ.State, ch *differ.Change) bool {
 // waits says whom the deletion of an object waits for; empty: for nobody.
 func (c *Claims) waits(id differ.ID) string {
 	if by := c.wanted[id]; len(by) > 0 {
-		return fmt.Sprintf("waits until component %s has taken it over, which wants it (%s)", by[0].component, by[0].source)
+		return "waits until " + by[0].tell(" has taken it over, which wants it")
 	}
 	if name, why := c.unknowns(); name != "" {
 		return fmt.Sprintf("waits until it is known whether component %s wants it: %s", name, why)
@@ -113,11 +158,17 @@ func (c *Claims) waits(id differ.ID) string {
 
 // contest decides who has an object that carries another component's label. It is
 // taken over from a component whose record has it and that does without it now.
-func (c *Cluster) contest(ctx context.Context, claims *Claims, s *differ.State) error {
+func (c *Cluster) contest(ctx context.Context, claims *Claims, s *differ.State, pin *Pin) error {
 	from := (&unstructured.Unstructured{Object: s.Live}).GetLabels()[v1alpha1.LabelComponent]
 	if by := claims.wanted[s.ID]; len(by) > 0 {
-		s.Contested = fmt.Sprintf("component %s wants it, too (%s), beside this one (%s): leave it out of one of them",
-			by[0].component, by[0].source, s.Target.Source)
+		what := "leave it out of one of them"
+		switch {
+		case by[0].ends:
+			what = "it moves when the pin ends"
+		case pin != nil:
+			what = "this one is " + pin.String() + ", so end the pin, or leave it out of the other"
+		}
+		s.Contested = fmt.Sprintf("%s, beside this one (%s): %s", by[0].tell(" wants it, too"), s.Target.Source, what)
 		return nil
 	}
 	if why, unknown := claims.unknown[from]; unknown {

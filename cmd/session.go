@@ -176,12 +176,15 @@ func (s *session) others(but *registry.Delivery) func(context.Context) (*applier
 			case err != nil:
 				claims.AddUnknown(d.Component, err.Error())
 			default:
-				claims.Add(d.Component, target)
-				want, err := s.want(ctx, d, target) // what a pinned one has, too
-				if err != nil {
+				want, err := s.want(ctx, d, target)
+				switch {
+				case err != nil:
+					claims.Add(d.Component, target)
 					claims.AddUnknown(d.Component, err.Error())
-				} else if want.Target != target {
-					claims.Add(d.Component, want.Target)
+				case want.Pin != nil:
+					claims.AddPinned(want, target)
+				default:
+					claims.Add(d.Component, target)
 				}
 			}
 		}

@@ -56,8 +56,8 @@ func (a *agent) claim(ctx context.Context, s snapshot, but *registry.Delivery, c
 			claims.AddUnknown(d.Component, err.Error())
 			continue
 		}
-		claims.Add(d.Component, target)
-		if err := a.claimPinned(ctx, s, d, target, claims); err != nil {
+		s.delivery = d
+		if err := a.claimOne(ctx, s, target, claims); err != nil {
 			return nil, err
 		}
 		if slices.ContainsFunc(target.Objects, func(o *renderer.Object) bool { return o.Content["kind"] == "CustomResourceDefinition" }) {
@@ -67,25 +67,27 @@ func (a *agent) claim(ctx context.Context, s snapshot, but *registry.Delivery, c
 	return defined, nil
 }
 
-// claimPinned adds what a pinned component has instead of what git says by now.
-func (a *agent) claimPinned(ctx context.Context, s snapshot, d *registry.Delivery, target *renderer.Target, claims *applier.Claims) error {
-	record, err := s.link.cluster.Record(ctx, d.Component)
-	if err != nil {
-		claims.AddUnknown(d.Component, err.Error())
-		return ctx.Err()
-	}
-	if record.Pin == nil || record.Pin.Against != target.Hash {
+// claimOne adds what a delivery wants: what git says and, instead or soon, what it is
+// pinned to. The error is that of ctx.
+func (a *agent) claimOne(ctx context.Context, s snapshot, target *renderer.Target, claims *applier.Claims) error {
+	component := s.delivery.Component
+	record, err := s.link.cluster.Record(ctx, component)
+	if err == nil && (record.Pin == nil || record.Pin.Against != target.Hash) {
+		claims.Add(component, target)
 		return nil
 	}
-	s.delivery = d
-	want, err := a.pinned(ctx, s, record.Pin)
+	var want applier.Want
+	if err == nil {
+		want, err = a.pinned(ctx, s, record.Pin)
+	}
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		claims.AddUnknown(d.Component, err.Error())
+		claims.Add(component, target)
+		claims.AddUnknown(component, err.Error())
 	default:
-		claims.Add(d.Component, want.Target)
+		claims.AddPinned(want, target)
 	}
 	return nil
 }

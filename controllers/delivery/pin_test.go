@@ -2,6 +2,7 @@ package delivery_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -62,12 +63,15 @@ func (f *fleet) rollBack(number int) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	p, err := cluster.Plan(ctx, want)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	if _, err := cluster.Apply(ctx, p, applier.ApplyOptions{Now: time.Now()}); err != nil {
-		f.t.Fatal(err)
+	for again := true; again; { // the controller may write at the same time
+		p, err := cluster.Plan(ctx, want)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		_, err = cluster.Apply(ctx, p, applier.ApplyOptions{Now: time.Now()})
+		if again = errors.Is(err, applier.ErrStale); err != nil && !again {
+			f.t.Fatal(err)
+		}
 	}
 }
 
