@@ -46,7 +46,11 @@ type matrix struct {
 // runKill kills apply at every point of every seed's component.
 func runKill(ctx context.Context, w *world) (result, error) {
 	m := &matrix{world: w, points: allPoints(applyMoments()), seeds: w.Seeds, lanes: make(chan *lane, lanes), tries: map[string]int{}}
-	m.result = result{did: fmt.Sprintf("SIGKILL of keelson apply at %d points, %d components each", len(m.points), m.seeds), must: m.must()}
+	beginnings := pointsOf(first, few, firstMoments())
+	m.result = result{
+		did:  fmt.Sprintf("SIGKILL of keelson apply at %d points, %d components each, and %d of a cluster's first apply", len(m.points), m.seeds, len(beginnings)),
+		must: m.must() + len(beginnings),
+	}
 	for i := range lanes {
 		l, err := w.newLane(ctx, fmt.Sprintf("lane-%d", i))
 		if err != nil {
@@ -55,15 +59,23 @@ func runKill(ctx context.Context, w *world) (result, error) {
 		defer l.close()
 		m.lanes <- l
 	}
+	if err := m.begin(ctx, beginnings); err != nil {
+		return m.result, err
+	}
 	return m.rounds(ctx, (*round).applies)
 }
 
-// rounds does one seed after another.
-func (m *matrix) rounds(ctx context.Context, steps func(*round) []func(context.Context) error) (_ result, err error) {
-	if m.client, err = m.dynamic(); err != nil {
-		return m.result, err
+// connect makes the clients that go past the proxies.
+func (m *matrix) connect() (err error) {
+	if m.client, err = m.dynamic(); err == nil {
+		m.direct, err = m.world.direct()
 	}
-	if m.direct, err = m.world.direct(); err != nil {
+	return err
+}
+
+// rounds does one seed after another.
+func (m *matrix) rounds(ctx context.Context, steps func(*round) []func(context.Context) error) (result, error) {
+	if err := m.connect(); err != nil {
 		return m.result, err
 	}
 	for seed := range m.seeds {
@@ -120,6 +132,7 @@ type trial struct {
 type round struct {
 	*matrix
 	seed   int
+	prefix string // of the names of its components
 	trials []*trial
 	whole  map[extra]*component
 	repo   string
@@ -127,7 +140,7 @@ type round struct {
 
 // round cooks the components of a seed.
 func (m *matrix) round(seed int) *round {
-	r := &round{matrix: m, seed: seed, whole: map[extra]*component{}}
+	r := &round{matrix: m, seed: seed, prefix: fmt.Sprintf("k%02d", seed), whole: map[extra]*component{}}
 	chance := m.rand.Uint64()
 	secret := m.canaries.plant("a Secret of the kill matrix")
 	cooked := func(name string, with extra) component {
@@ -142,7 +155,7 @@ func (m *matrix) round(seed int) *round {
 		r.trials = append(r.trials, &trial{point: p, component: cooked(p.component(seed, i), p.with)})
 	}
 	for _, with := range []extra{plain, withKind, withHook, few} {
-		c := cooked(fmt.Sprintf("k%02d%s", seed, with), with)
+		c := cooked(r.prefix+string(with), with)
 		r.whole[with] = &c
 	}
 	return r
@@ -220,7 +233,7 @@ func (r *round) leave(ctx context.Context) error {
 // checkGone holds that nothing is left of the components that were to be
 // absent, and that all others are as they were.
 func (r *round) checkGone(ctx context.Context) error {
-	states, err := r.states(ctx, fmt.Sprintf("k%02d", r.seed))
+	states, err := r.states(ctx, r.prefix)
 	if err != nil {
 		return err
 	}
@@ -352,7 +365,7 @@ func (r *round) apply(ctx context.Context, name string) error {
 
 // check compares each trial of a stage with the component that nobody killed.
 func (r *round) check(ctx context.Context, s stage) error {
-	states, err := r.states(ctx, fmt.Sprintf("k%02d", r.seed))
+	states, err := r.states(ctx, r.prefix)
 	if err != nil {
 		return err
 	}

@@ -29,9 +29,10 @@ const (
 	install   stage = iota // the component's first
 	upgrade                // to its next version
 	uninstall              // git says that it is to be absent
+	first                  // the cluster's first of all
 )
 
-func (s stage) String() string { return [...]string{"install", "upgrade", "uninstall"}[s] }
+func (s stage) String() string { return [...]string{"install", "upgrade", "uninstall", "first"}[s] }
 
 // when says what becomes of the request at which the process is killed.
 type when uint8
@@ -127,6 +128,23 @@ func uninstallMoments() []moment {
 	}
 }
 
+// firstMoments are those at which a cluster is made ready to hold records.
+func firstMoments() []moment {
+	own := func(verb, resource, name string) func(*component, proxy.Request) bool {
+		return func(_ *component, r proxy.Request) bool {
+			return r.Verb == verb && r.Resource == resource && !r.DryRun && (r.Name == "" || r.Name == name) &&
+				(resource == "namespaces" || r.Namespace == systemNS)
+		}
+	}
+	return []moment{
+		{name: "the key is looked for", nth: 1, match: own("get", "secrets", maskKey), reads: true},
+		{name: "the namespace of records is looked for", nth: 1, match: own("get", "namespaces", systemNS), reads: true},
+		{name: "the namespace of records is made", nth: 1, match: own("create", "namespaces", systemNS)},
+		{name: "the key is made", nth: 1, match: own("create", "secrets", maskKey)},
+		{name: "the first record is made", nth: 2, match: own("create", "secrets", maskKey)},
+	}
+}
+
 func namespaces(verb string) func(*component, proxy.Request) bool {
 	return func(c *component, r proxy.Request) bool {
 		return r.Verb == verb && r.Resource == "namespaces" && (r.Name == "" || r.Name == c.name)
@@ -169,14 +187,21 @@ func allPoints(stages [][]moment) []point {
 		if s == int(uninstall) {
 			usual = few
 		}
-		for _, m := range moments {
-			all := []when{before, after, late}
-			if m.reads {
-				all = all[:1]
-			}
-			for _, w := range all {
-				out = append(out, point{name: m.name, stage: stage(s), match: m.match, nth: m.nth, when: w, with: cmp.Or(m.with, usual)}) //nolint:gosec // three stages
-			}
+		out = append(out, pointsOf(stage(s), usual, moments)...) //nolint:gosec // three stages
+	}
+	return out
+}
+
+// pointsOf are the moments of a stage, each before, after and late.
+func pointsOf(s stage, usual extra, moments []moment) []point {
+	var out []point
+	for _, m := range moments {
+		all := []when{before, after, late}
+		if m.reads {
+			all = all[:1]
+		}
+		for _, w := range all {
+			out = append(out, point{name: m.name, stage: s, match: m.match, nth: m.nth, when: w, with: cmp.Or(m.with, usual)})
 		}
 	}
 	return out

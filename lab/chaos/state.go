@@ -22,6 +22,7 @@ const (
 	componentLabel = "keelson.io/component"
 	recordLabel    = "keelson.io/record"
 	systemNS       = "keelson-system"
+	maskKey        = "mask-key" // the Secret with the key of the hashes in records
 )
 
 // managedKinds are what components of scenarios are made of.

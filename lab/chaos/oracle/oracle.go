@@ -101,7 +101,7 @@ func (j *judge) write(e audit.Event) {
 	if e.Code == 409 {
 		j.Refused++
 	}
-	if !own(e) && !j.ledger.owns(objectOf(e)) {
+	if !own(e) && !j.ledger.owns(ObjectOf(e)) {
 		j.violate(Foreign, e, "")
 	}
 	switch e.Verb {
@@ -248,7 +248,8 @@ func fence(e audit.Event) bool {
 	})
 }
 
-func objectOf(e audit.Event) Object {
+// ObjectOf is what an event is about, a creation's, too.
+func ObjectOf(e audit.Event) Object {
 	name := e.Resource.Name
 	if name == "" { // a POST names it in its body alone
 		var body struct {
@@ -283,7 +284,7 @@ func diary(e audit.Event) bool {
 
 // own reports Keelson's own objects.
 func own(e audit.Event) bool {
-	o := objectOf(e)
+	o := ObjectOf(e)
 	switch {
 	case diary(e):
 		return true
@@ -329,5 +330,5 @@ func (i indexed) restored(a, b audit.Event) bool {
 }
 
 func (i indexed) wants(e audit.Event) bool {
-	return slices.ContainsFunc(i.deletions[objectOf(e)], func(d Deletion) bool { return !e.Received.Before(d.From) })
+	return slices.ContainsFunc(i.deletions[ObjectOf(e)], func(d Deletion) bool { return !e.Received.Before(d.From) })
 }
