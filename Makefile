@@ -79,6 +79,20 @@ openapi: lab ## refresh the OpenAPI documents that are built into differ
 	rm -f differ/openapi/*.json.gz
 	bin/lab --state-dir "$$dir" openapi openapi differ/openapi
 
+# PLATFORMS of the image; IMAGE is REGISTRY/NAME:TAG to push it to, if it is given.
+PLATFORMS ?= linux/amd64 linux/arm64
+IMAGE ?=
+
+.PHONY: image
+image: ## make a container image of keelson in dist/image, an OCI layout, and push it (IMAGE=REGISTRY/NAME:TAG)
+	@binaries=""
+	for platform in $(PLATFORMS); do
+		(set -x; CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} \
+			go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o dist/$$platform/keelson .)
+		binaries="$$binaries --binary $$platform=$(CURDIR)/dist/$$platform/keelson"
+	done
+	go run -C tools ./image $$binaries --version '$(VERSION)' --layout '$(CURDIR)/dist/image' $(if $(IMAGE),--push '$(IMAGE)')
+
 ##### run
 
 .PHONY: lab

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	_ "golang.org/x/crypto/x509roots/fallback" // for images that hold nothing but this program
 	"golang.org/x/term"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"

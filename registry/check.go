@@ -146,13 +146,17 @@ func short(messages []string) string {
 
 func (c checker) connection(conn v1alpha1.Connection) {
 	path := []string{"connection"}
-	_, context := c.doc.lookup("connection", "context")
-	_, secret := c.doc.lookup("connection", "secret")
+	set := 0
+	for _, key := range []string{"context", "secret", "hub"} {
+		if _, at := c.doc.lookup("connection", key); at != nil {
+			set++
+		}
+	}
 	switch {
-	case context != nil && secret != nil:
-		c.key(path, "connection sets both context and secret; exactly one is needed", "")
-	case conn.Context == "" && conn.Secret == nil && !c.doc.wrong(path...):
-		c.key(path, "connection sets neither context nor secret; exactly one is needed", "")
+	case set > 1:
+		c.key(path, "connection sets more than one of context, secret and hub; exactly one is needed", "")
+	case conn.Context == "" && conn.Secret == nil && !conn.Hub && !c.doc.wrong(path...):
+		c.key(path, "connection sets none of context, secret and hub; exactly one is needed", "")
 	}
 }
 

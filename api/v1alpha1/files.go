@@ -231,6 +231,9 @@ type Connection struct {
 	Context string `json:"context,omitempty"`
 	// Secret in the hub that holds a kubeconfig.
 	Secret *SecretKey `json:"secret,omitempty"`
+	// Hub says that the cluster is the hub, reached as that is: by the service
+	// account of Keelson's own pod, say.
+	Hub bool `json:"hub,omitempty"`
 }
 
 // SecretKey names one key of a Secret in the hub.

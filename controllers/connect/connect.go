@@ -78,14 +78,16 @@ func (s Source) Hub() (*rest.Config, error) {
 // priority and fairness to do.
 func (s Source) Config(ctx context.Context, spec v1alpha1.Connection) (*rest.Config, error) {
 	switch {
-	case spec.Context != "" && spec.Secret != nil:
-		return nil, errors.New("the connection names both a context and a secret: only one can be meant")
+	case spec.Context != "" && spec.Secret != nil, spec.Hub && (spec.Context != "" || spec.Secret != nil):
+		return nil, errors.New("the connection names more than one of a context, a secret and the hub: only one can be meant")
+	case spec.Hub:
+		return s.Hub()
 	case spec.Context != "":
 		return s.fromContext(spec.Context)
 	case spec.Secret != nil:
 		return s.fromSecret(ctx, *spec.Secret)
 	default:
-		return nil, errors.New("the connection names neither a context nor a secret")
+		return nil, errors.New("the connection names no context, no secret, and not the hub")
 	}
 }
 
