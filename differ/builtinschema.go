@@ -25,7 +25,7 @@ var openAPI embed.FS
 func BuiltInSchemas(wanted ...schema.GroupVersion) (Schemas, error) {
 	out := Schemas{}
 	for _, gv := range wanted {
-		document, err := builtInDocument(documentName(gv))
+		document, err := BuiltInDocument(gv)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -39,9 +39,11 @@ func BuiltInSchemas(wanted ...schema.GroupVersion) (Schemas, error) {
 	return out, nil
 }
 
-// builtInDocument unpacks an OpenAPI v3 document.
-func builtInDocument(name string) ([]byte, error) {
-	packed, err := openAPI.ReadFile("openapi/" + name)
+// BuiltInDocument returns the OpenAPI v3 document that a stock Kubernetes (v1.36)
+// publishes of a group and version, without descriptions. The error wraps
+// [fs.ErrNotExist] where it publishes none.
+func BuiltInDocument(gv schema.GroupVersion) ([]byte, error) {
+	packed, err := openAPI.ReadFile("openapi/" + documentName(gv))
 	if err != nil {
 		return nil, fmt.Errorf("read: %w", err)
 	}

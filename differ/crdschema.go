@@ -8,6 +8,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
@@ -155,7 +156,7 @@ var errNoDefinition = errors.New("no such definition")
 // metaDefinitions are the definitions of an object's metadata, from one of the
 // smallest documents that have them.
 func metaDefinitions() (map[string]*spec.Schema, error) {
-	document, err := builtInDocument("scheduling.k8s.io_v1.json.gz")
+	document, err := BuiltInDocument(schema.GroupVersion{Group: "scheduling.k8s.io", Version: "v1"})
 	if err != nil {
 		return nil, fmt.Errorf("schema of metadata: %w", err)
 	}
