@@ -126,6 +126,15 @@ func Push(ctx context.Context, dir string, c Commit) error {
 	})
 }
 
+// Tag sets tags to the last commit.
+func Tag(ctx context.Context, dir string, names ...string) error {
+	return importInto(ctx, dir, func(s *stream) {
+		for _, name := range names {
+			s.tag(name)
+		}
+	})
+}
+
 // Read returns a file of the branch main.
 func Read(ctx context.Context, dir, path string) ([]byte, error) {
 	out, err := git(ctx, dir, "show", "main:"+path)
