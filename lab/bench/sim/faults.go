@@ -1,0 +1,212 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"time"
+)
+
+// Faults are what is wrong with a cluster. The zero Faults are none.
+type Faults struct {
+	// Latency of each request, and up to so much more.
+	Latency Duration `json:"latency,omitempty"`
+	Jitter  Duration `json:"jitter,omitempty"`
+	// Throttled is the share of requests that is answered with 429, 0 to 1.
+	Throttled float64 `json:"throttled,omitempty"`
+	// Hung: connections are accepted, and nothing is ever read from or written to
+	// them.
+	Hung bool `json:"hung,omitempty"`
+	// Refusing: nobody listens, and connections that there were are reset.
+	Refusing bool `json:"refusing,omitempty"`
+}
+
+// Duration is one that JSON has as text: "20ms".
+type Duration time.Duration
+
+// MarshalText implements [encoding.TextMarshaler].
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	if err != nil {
+		return fmt.Errorf("duration: %w", err)
+	}
+	*d = Duration(v)
+	return nil
+}
+
+// faults are those of one cluster, and its connections, which have them.
+type faults struct {
+	mu       sync.Mutex
+	is       Faults
+	random   *rand.Rand
+	thawed   chan struct{} // closed when it is not hung
+	cut      chan struct{} // closed to cut the watches
+	conns    map[*conn]bool
+	address  string
+	listener net.Listener // nil while refusing
+	serve    func(net.Listener)
+}
+
+func newFaults(seed uint64, serve func(net.Listener)) *faults {
+	thawed := make(chan struct{})
+	close(thawed)
+	return &faults{random: rand.New(rand.NewPCG(seed, 1)), thawed: thawed, cut: make(chan struct{}), conns: map[*conn]bool{}, serve: serve} //nolint:gosec // no secret
+}
+
+// listen begins to listen, on the port that it had.
+func (f *faults) listen(ctx context.Context) error {
+	at := f.address
+	if at == "" {
+		at = "127.0.0.1:0"
+	}
+	var c net.ListenConfig
+	l, err := c.Listen(ctx, "tcp", at)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	f.address, f.listener = l.Addr().String(), l
+	go f.serve(&listener{Listener: l, faults: f})
+	return nil
+}
+
+// set makes something wrong with the cluster, or right.
+func (f *faults) set(ctx context.Context, to Faults) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	was := f.is
+	f.is = to
+	switch {
+	case to.Hung && !was.Hung:
+		f.thawed = make(chan struct{})
+	case !to.Hung && was.Hung:
+		close(f.thawed)
+	}
+	if to.Refusing && !was.Refusing {
+		err := f.listener.Close()
+		for c := range f.conns {
+			err = errors.Join(err, c.reset())
+		}
+		return err
+	}
+	if !to.Refusing && was.Refusing {
+		return f.listen(ctx)
+	}
+	return nil
+}
+
+func (f *faults) get() Faults {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.is
+}
+
+// cutWatches ends all watches.
+func (f *faults) cutWatches() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	close(f.cut)
+	f.cut = make(chan struct{})
+}
+
+func (f *faults) cutter() <-chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.cut
+}
+
+// delay is how slow the cluster is.
+func (f *faults) delay(ctx context.Context) error {
+	f.mu.Lock()
+	d := time.Duration(f.is.Latency)
+	if f.is.Jitter > 0 {
+		d += time.Duration(f.random.Int64N(int64(f.is.Jitter)))
+	}
+	f.mu.Unlock()
+	return sleep(ctx, d)
+}
+
+func (f *faults) throttles() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.is.Throttled > 0 && f.random.Float64() < f.is.Throttled
+}
+
+// listener gives connections the faults of their cluster.
+type listener struct {
+	net.Listener
+	faults *faults
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err //nolint:wrapcheck // net/http looks at it
+	}
+	made := &conn{Conn: c, faults: l.faults, closed: make(chan struct{})}
+	l.faults.mu.Lock()
+	defer l.faults.mu.Unlock()
+	l.faults.conns[made] = true
+	return made, nil
+}
+
+// conn is a connection that freezes with its cluster.
+type conn struct {
+	net.Conn
+	faults *faults
+	once   sync.Once
+	closed chan struct{}
+}
+
+// frozen waits until the cluster is not hung.
+func (c *conn) frozen() error {
+	c.faults.mu.Lock()
+	thawed := c.faults.thawed
+	c.faults.mu.Unlock()
+	select {
+	case <-thawed:
+		return nil
+	case <-c.closed:
+		return net.ErrClosed
+	}
+}
+
+func (c *conn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if frozen := c.frozen(); frozen != nil {
+		return 0, frozen
+	}
+	return n, err //nolint:wrapcheck // net/http looks at it
+}
+
+func (c *conn) Write(b []byte) (int, error) {
+	if err := c.frozen(); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(b) //nolint:wrapcheck // as above
+}
+
+func (c *conn) Close() error {
+	c.once.Do(func() {
+		close(c.closed)
+		c.faults.mu.Lock()
+		delete(c.faults.conns, c)
+		c.faults.mu.Unlock()
+	})
+	return c.Conn.Close() //nolint:wrapcheck // as above
+}
+
+// reset breaks the connection, as the end of a process does.
+func (c *conn) reset() error {
+	if tcp, ok := c.Conn.(*net.TCPConn); ok {
+		if err := tcp.SetLinger(0); err != nil {
+			return fmt.Errorf("reset a connection: %w", err)
+		}
+	}
+	return c.Conn.Close() //nolint:wrapcheck // says enough
+}

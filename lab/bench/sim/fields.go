@@ -1,0 +1,137 @@
+package sim
+
+import (
+	"fmt"
+
+	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	// Kubernetes' own defaults of each kind.
+	_ "k8s.io/kubernetes/pkg/apis/admissionregistration/install"
+	_ "k8s.io/kubernetes/pkg/apis/apps/install"
+	_ "k8s.io/kubernetes/pkg/apis/authorization/install"
+	_ "k8s.io/kubernetes/pkg/apis/autoscaling/install"
+	_ "k8s.io/kubernetes/pkg/apis/batch/install"
+	_ "k8s.io/kubernetes/pkg/apis/coordination/install"
+	_ "k8s.io/kubernetes/pkg/apis/core/install"
+	_ "k8s.io/kubernetes/pkg/apis/discovery/install"
+	_ "k8s.io/kubernetes/pkg/apis/networking/install"
+	_ "k8s.io/kubernetes/pkg/apis/policy/install"
+	_ "k8s.io/kubernetes/pkg/apis/rbac/install"
+	_ "k8s.io/kubernetes/pkg/apis/scheduling/install"
+	_ "k8s.io/kubernetes/pkg/apis/storage/install"
+
+	apiextensionsinstall "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/install"
+)
+
+// typed is the scheme with the Go types of built-in kinds.
+var typed = func() *runtime.Scheme { //nolint:gochecknoglobals // Kubernetes keeps the one that it is made from as a global, too
+	apiextensionsinstall.Install(legacyscheme.Scheme)
+	return legacyscheme.Scheme
+}()
+
+// completeBuiltIn fills in what Kubernetes' own code fills in. A kind without Go
+// types here stays as it was written.
+func completeBuiltIn(gvk schema.GroupVersionKind) (func(runtime.Object), error) {
+	if !typed.Recognizes(gvk) {
+		return func(runtime.Object) {}, nil
+	}
+	if _, err := typed.New(gvk); err != nil {
+		return nil, fmt.Errorf("kind %s: %w", gvk, err)
+	}
+	return func(o runtime.Object) {
+		u, ok := o.(*unstructured.Unstructured)
+		if !ok {
+			return
+		}
+		t, err := typed.New(gvk)
+		if err != nil {
+			return
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, t); err != nil {
+			return // whoever decodes it says so: see checked
+		}
+		typed.Default(t)
+		if set, ok := t.(*appsv1.StatefulSet); ok { // its conversion does it
+			for i := range set.Spec.VolumeClaimTemplates {
+				set.Spec.VolumeClaimTemplates[i].TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}
+			}
+		}
+		t.GetObjectKind().SetGroupVersionKind(gvk)
+		if content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(t); err == nil {
+			u.Object = content
+		}
+	}, nil
+}
+
+// wellFormed says what is wrong with an object that its Go type can't hold.
+func wellFormed(gvk schema.GroupVersionKind, content map[string]any) error {
+	if !typed.Recognizes(gvk) {
+		return nil
+	}
+	t, err := typed.New(gvk)
+	if err != nil {
+		return fmt.Errorf("kind %s: %w", gvk, err)
+	}
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(content, t) //nolint:wrapcheck // shown as the API server shows it
+}
+
+// manageFields makes what merges objects of the kind, and knows who owns what.
+func (k *kind) manageFields(types managedfields.TypeConverter) error {
+	version := fieldpath.APIVersion(k.GroupVersion().String())
+	reset := func(paths ...fieldpath.Path) map[fieldpath.APIVersion]fieldpath.Filter {
+		return map[fieldpath.APIVersion]fieldpath.Filter{version: fieldpath.NewExcludeSetFilter(fieldpath.NewSet(paths...))}
+	}
+	var ofStatus map[fieldpath.APIVersion]fieldpath.Filter
+	if k.status {
+		ofStatus = reset(fieldpath.MakePathOrDie("status"))
+	}
+	make := managedfields.NewDefaultFieldManager
+	if !typed.Recognizes(k.GroupVersionKind) {
+		make = managedfields.NewDefaultCRDFieldManager
+	}
+	var err error
+	k.fields, err = make(types, oneVersion{}, completer(k.complete), blank{}, k.GroupVersionKind, k.GroupVersion(), "", ofStatus)
+	if err != nil {
+		return fmt.Errorf("kind %s: %w", k.GroupVersionKind, err)
+	}
+	k.statusFields, err = make(types, oneVersion{}, completer(k.complete), blank{}, k.GroupVersionKind, k.GroupVersion(), "status",
+		reset(fieldpath.MakePathOrDie("spec"), fieldpath.MakePathOrDie("metadata", "labels"), fieldpath.MakePathOrDie("metadata", "annotations")))
+	if err != nil {
+		return fmt.Errorf("kind %s: %w", k.GroupVersionKind, err)
+	}
+	return nil
+}
+
+// completer is a [runtime.ObjectDefaulter].
+type completer func(runtime.Object)
+
+func (c completer) Default(o runtime.Object) { c(o) }
+
+// oneVersion converts between the versions of a kind, of which there is one.
+type oneVersion struct{}
+
+func (oneVersion) Convert(any, any, any) error { return fmt.Errorf("kinds have one version here") }
+
+func (oneVersion) ConvertToVersion(in runtime.Object, _ runtime.GroupVersioner) (runtime.Object, error) {
+	return in, nil
+}
+
+func (oneVersion) ConvertFieldLabel(_ schema.GroupVersionKind, label, value string) (string, string, error) {
+	return label, value, nil
+}
+
+// blank makes empty objects.
+type blank struct{}
+
+func (blank) New(gvk schema.GroupVersionKind) (runtime.Object, error) {
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	u.SetGroupVersionKind(gvk)
+	return u, nil
+}

@@ -1,0 +1,293 @@
+package sim
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha512"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+
+	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/kube-openapi/pkg/spec3"
+
+	"github.com/keelson-io/keelson/differ"
+)
+
+// recorded is what a real API server of Kubernetes says that it serves; make
+// openapi records it.
+//
+//go:embed surface
+var recorded embed.FS
+
+// kind is one kind that is served.
+type kind struct {
+	schema.GroupVersionKind
+
+	resource   string
+	namespaced bool
+	status     bool // has a status subresource
+	generation bool
+	// unshared kinds have bodies of which no two are alike.
+	unshared bool
+	// fields and statusFields know who owns which fields.
+	fields, statusFields *managedfields.FieldManager
+	// complete fills in what the API server would, and drops what it does not know.
+	complete func(runtime.Object)
+}
+
+func (k *kind) gvr() schema.GroupVersionResource { return k.GroupVersion().WithResource(k.resource) }
+
+func (k *kind) groupResource() schema.GroupResource { return k.gvr().GroupResource() }
+
+// document is a published OpenAPI document.
+type document struct {
+	hash string
+	data []byte
+}
+
+func newDocument(data []byte) document {
+	return document{hash: fmt.Sprintf("%X", sha512.Sum512(data)), data: data}
+}
+
+// surface is what an API server serves: the recorded kinds, or those that CRDs define.
+type surface struct {
+	version   []byte
+	core      apidiscoveryv2.APIGroupDiscovery
+	groups    []apidiscoveryv2.APIGroupDiscovery
+	kinds     map[schema.GroupVersionResource]*kind
+	documents map[string]document // by path: api/v1, apis/apps/v1
+}
+
+// leftOut are versions of kinds that are served at another version, too: nothing
+// here converts.
+func leftOut(gv string) bool { return gv == "autoscaling/v1" || gv == "events.k8s.io/v1" }
+
+func readSurface() (*surface, error) {
+	s := &surface{kinds: map[schema.GroupVersionResource]*kind{}, documents: map[string]document{}}
+	var err error
+	if s.version, err = unpacked("surface/version.json.gz"); err != nil {
+		return nil, err
+	}
+	var core, groups apidiscoveryv2.APIGroupDiscoveryList
+	for file, into := range map[string]*apidiscoveryv2.APIGroupDiscoveryList{"surface/api.json.gz": &core, "surface/apis.json.gz": &groups} {
+		data, err := unpacked(file)
+		if err != nil {
+			return nil, err
+		}
+		if err := json.Unmarshal(data, into); err != nil {
+			return nil, fmt.Errorf("recorded discovery %s: %w", file, err)
+		}
+	}
+	s.core = core.Items[0]
+	for _, g := range groups.Items {
+		g.Versions = slices.DeleteFunc(g.Versions, func(v apidiscoveryv2.APIVersionDiscovery) bool { return leftOut(g.Name + "/" + v.Version) })
+		if len(g.Versions) > 0 {
+			s.groups = append(s.groups, g)
+		}
+	}
+	for _, g := range append([]apidiscoveryv2.APIGroupDiscovery{s.core}, s.groups...) {
+		for _, v := range g.Versions {
+			gv := schema.GroupVersion{Group: g.Name, Version: v.Version}
+			if err := s.readDocument(gv); err != nil {
+				return nil, err
+			}
+			if err := s.addBuiltIn(gv, v.Resources); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return s, nil
+}
+
+func unpacked(file string) ([]byte, error) {
+	packed, err := recorded.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("recorded API: %w", err)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, fmt.Errorf("recorded API: %s: %w", file, err)
+	}
+	data, err := io.ReadAll(z)
+	if err != nil {
+		return nil, fmt.Errorf("recorded API: %s: %w", file, err)
+	}
+	return data, nil
+}
+
+// readDocument publishes what differ has of a group and version, from the same
+// API server.
+func (s *surface) readDocument(gv schema.GroupVersion) error {
+	data, err := differ.BuiltInDocument(gv)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("schema of %s: %w", gv, err)
+	}
+	s.documents[pathOf(gv)] = newDocument(data)
+	return nil
+}
+
+// pathOf is the path under which a group and version is served.
+func pathOf(gv schema.GroupVersion) string {
+	if gv.Group == "" {
+		return "api/" + gv.Version
+	}
+	return "apis/" + gv.String()
+}
+
+func (s *surface) addBuiltIn(gv schema.GroupVersion, resources []apidiscoveryv2.APIResourceDiscovery) error {
+	doc, ok := s.documents[pathOf(gv)]
+	if !ok {
+		return nil // nothing but reviews
+	}
+	types, err := convertersOf(doc.data)
+	if err != nil {
+		return fmt.Errorf("%s: %w", gv, err)
+	}
+	for i := range resources {
+		r := &resources[i]
+		if !slices.Contains(r.Verbs, "get") || !slices.Contains(r.Verbs, "patch") {
+			continue
+		}
+		k := newKind(gv.WithKind(r.ResponseKind.Kind), r)
+		if k.complete, err = completeBuiltIn(k.GroupVersionKind); err != nil {
+			return err
+		}
+		if k.Kind == "Secret" {
+			k.complete = withStringData(k.complete)
+		}
+		k.generation, k.unshared = hasGeneration(k.Kind), isUnshared(k.Kind)
+		if err := k.manageFields(types); err != nil {
+			return err
+		}
+		s.kinds[k.gvr()] = k
+	}
+	return nil
+}
+
+func newKind(gvk schema.GroupVersionKind, r *apidiscoveryv2.APIResourceDiscovery) *kind {
+	return &kind{
+		GroupVersionKind: gvk, resource: r.Resource, namespaced: r.Scope == apidiscoveryv2.ScopeNamespace,
+		status: slices.ContainsFunc(r.Subresources, func(s apidiscoveryv2.APISubresourceDiscovery) bool { return s.Subresource == "status" }),
+	}
+}
+
+// convertersOf reads the types of a document.
+func convertersOf(data []byte) (managedfields.TypeConverter, error) {
+	var doc spec3.OpenAPI
+	if err := json.Unmarshal(data, &doc); err != nil {
+		return nil, fmt.Errorf("read an OpenAPI document: %w", err)
+	}
+	types, err := managedfields.NewTypeConverter(doc.Components.Schemas, false)
+	if err != nil {
+		return nil, fmt.Errorf("read the types of an OpenAPI document: %w", err)
+	}
+	return types, nil
+}
+
+// isUnshared says of which kinds no two objects have the same content.
+func isUnshared(kind string) bool {
+	return kind == "Secret" || kind == "Lease" || kind == "Event" || kind == "Delivery"
+}
+
+// hasGeneration says for which built-in kinds the API server counts changes of
+// what is wanted.
+func hasGeneration(kind string) bool {
+	return slices.Contains([]string{
+		"CronJob", "CSIDriver", "CustomResourceDefinition", "DaemonSet", "Deployment", "EndpointSlice", "FlowSchema", "Ingress", "IngressClass", "Job",
+		"MutatingWebhookConfiguration", "NetworkPolicy", "Pod", "PodDisruptionBudget", "PriorityClass", "PriorityLevelConfiguration",
+		"ReplicaSet", "ReplicationController", "StatefulSet", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "ValidatingWebhookConfiguration",
+	}, kind)
+}
+
+// with adds the kind that a CRD defines to what is served; the surface itself
+// stays as it is.
+func (s *surface) with(d *definition) *surface {
+	out := s.without(d.kind.groupResource())
+	out.kinds[d.kind.gvr()] = d.kind
+	out.documents[pathOf(d.kind.GroupVersion())] = d.document
+	at := slices.IndexFunc(out.groups, func(g apidiscoveryv2.APIGroupDiscovery) bool { return g.Name == d.kind.Group })
+	if at < 0 {
+		out.groups = append(out.groups, apidiscoveryv2.APIGroupDiscovery{ObjectMeta: metav1.ObjectMeta{Name: d.kind.Group}})
+		at = len(out.groups) - 1
+	}
+	g := *out.groups[at].DeepCopy()
+	of := slices.IndexFunc(g.Versions, func(v apidiscoveryv2.APIVersionDiscovery) bool { return v.Version == d.kind.Version })
+	if of < 0 {
+		g.Versions = append(g.Versions, apidiscoveryv2.APIVersionDiscovery{Version: d.kind.Version, Freshness: apidiscoveryv2.DiscoveryFreshnessCurrent})
+		of = len(g.Versions) - 1
+	} else if doc, err := mergedDocument(s.documents[pathOf(d.kind.GroupVersion())], d.document); err == nil {
+		out.documents[pathOf(d.kind.GroupVersion())] = doc
+	}
+	g.Versions[of].Resources = append(g.Versions[of].Resources, d.discovery)
+	out.groups[at] = g
+	return out
+}
+
+// without leaves a resource out.
+func (s *surface) without(gr schema.GroupResource) *surface {
+	out := &surface{version: s.version, core: s.core, kinds: map[schema.GroupVersionResource]*kind{}, documents: map[string]document{}}
+	for gvr, k := range s.kinds {
+		if gvr.GroupResource() != gr {
+			out.kinds[gvr] = k
+		}
+	}
+	for p, d := range s.documents {
+		out.documents[p] = d
+	}
+	for _, g := range s.groups {
+		if g.Name != gr.Group {
+			out.groups = append(out.groups, g)
+			continue
+		}
+		g = *g.DeepCopy()
+		for i := range g.Versions {
+			v := &g.Versions[i]
+			v.Resources = slices.DeleteFunc(v.Resources, func(r apidiscoveryv2.APIResourceDiscovery) bool { return r.Resource == gr.Resource })
+		}
+		g.Versions = slices.DeleteFunc(g.Versions, func(v apidiscoveryv2.APIVersionDiscovery) bool {
+			if len(v.Resources) > 0 {
+				return false
+			}
+			delete(out.documents, pathOf(schema.GroupVersion{Group: g.Name, Version: v.Version}))
+			return true
+		})
+		if len(g.Versions) > 0 {
+			out.groups = append(out.groups, g)
+		}
+	}
+	return out
+}
+
+// mergedDocument is one document of two kinds of a group and version.
+func mergedDocument(a, b document) (document, error) {
+	var one, other spec3.OpenAPI
+	if err := json.Unmarshal(a.data, &one); err != nil {
+		return document{}, fmt.Errorf("read an OpenAPI document: %w", err)
+	}
+	if err := json.Unmarshal(b.data, &other); err != nil {
+		return document{}, fmt.Errorf("read an OpenAPI document: %w", err)
+	}
+	for name, s := range other.Components.Schemas {
+		one.Components.Schemas[name] = s
+	}
+	for p, s := range other.Paths.Paths {
+		one.Paths.Paths[p] = s
+	}
+	data, err := json.Marshal(&one)
+	if err != nil {
+		return document{}, fmt.Errorf("write an OpenAPI document: %w", err)
+	}
+	return newDocument(data), nil
+}

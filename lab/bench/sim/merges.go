@@ -1,0 +1,58 @@
+package sim
+
+import (
+	"crypto/sha256"
+	"sync"
+)
+
+// remembered is how many merges of each of two generations are kept.
+const remembered = 20_000
+
+// merge names a server-side apply.
+type merge struct {
+	kind    *kind
+	base    *body // nil: there is no object
+	key     key
+	patch   [sha256.Size]byte
+	manager string
+	force   bool
+	status  bool
+}
+
+type outcome struct {
+	body *body
+	err  error
+}
+
+// merges remembers what came of server-side applies: clusters of one fleet make
+// the same again and again.
+type merges struct {
+	mu       sync.Mutex
+	new, old map[merge]outcome
+}
+
+func (m *merges) of(about merge, keep bool, compute func() (*body, error)) (*body, error) {
+	if !keep {
+		return compute()
+	}
+	m.mu.Lock()
+	known, ok := m.new[about]
+	if !ok {
+		known, ok = m.old[about]
+	}
+	m.mu.Unlock()
+	if ok {
+		return known.body, known.err
+	}
+	b, err := compute()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.new) >= remembered {
+		m.new, m.old = map[merge]outcome{}, m.new
+	}
+	if m.new == nil {
+		m.new = map[merge]outcome{}
+	}
+	m.new[about] = outcome{b, err}
+	return b, err
+}
