@@ -19,10 +19,14 @@ BENCH ?= .
 BENCHTIME ?= 200ms
 COUNT ?= 6
 BENCHFILE ?= bin/bench.txt
-# FLEET is the size of the fleet that make bench reads and renders, as
+# FLEET is the size of the fleet that make bench-registry reads and renders, as
 # COMPONENTS CLUSTERS DISTINCT-RENDERS, and COMMITS how many of each kind follow.
 FLEET ?= 200 300 2000
 COMMITS ?= 10
+# SIZES are the fleets that make bench-fleet delivers to simulated clusters, as
+# CLUSTERSxCOMPONENTSxOBJECTS,…, and BENCH_FLEET is more flags for it.
+SIZES ?= 10x50x10,30x100x10
+BENCH_FLEET ?=
 # APPLY is how many components make bench-apply delivers.
 APPLY ?= 1000
 # MUTANTS faults are made one at a time by make mutate, drawn by MUTATE_SEED;
@@ -51,7 +55,7 @@ VERSION ?= $(shell git describe --tags --always --dirty --match='v*' 2>/dev/null
 nested := lab/bench lab tools
 module = $(firstword $(foreach m,$(nested),$(if $(filter $m $m/%,$1),$m)))
 package = $(if $(call module,$1),$(call module,$1):.$(1:$(call module,$1)%=%),.:./$1)
-packages := $(if $(PKG),$(foreach p,$(PKG:./%=%),$(call package,$p)),.:./... lab:./... tools:./... lab/bench:. lab/bench:./fleet lab/bench:./apply)
+packages := $(if $(PKG),$(foreach p,$(PKG:./%=%),$(call package,$p)),.:./... lab:./... tools:./... lab/bench:. lab/bench:./fleet lab/bench:./apply lab/bench:./sim lab/bench:./hub)
 # Every module, those too that are only built by a tool.
 modules := git ls-files -co --exclude-standard -- go.mod '*/go.mod' | grep -v /testdata/ | xargs -n1 dirname
 
@@ -72,12 +76,13 @@ generate: bin/controller-gen ## generate deep copies and CRDs from api/
 	bin/controller-gen object paths=./api/... crd output:crd:dir=components/keelson/template/crds
 
 .PHONY: openapi
-openapi: lab ## refresh the OpenAPI documents that are built into differ
+openapi: lab bin-bench-fleet ## refresh the OpenAPI documents that are built into differ, and the discovery of the simulation
 	@dir=$$(mktemp -d)
 	trap 'bin/lab --state-dir "$$dir" down --all; rm -rf "$$dir"' EXIT
 	bin/lab --state-dir "$$dir" up openapi --control-plane-only >/dev/null
 	rm -f differ/openapi/*.json.gz
 	bin/lab --state-dir "$$dir" openapi openapi differ/openapi
+	bin/bench-fleet record "$$(bin/lab --state-dir "$$dir" kubeconfig openapi)" lab/bench/sim/surface
 
 # PLATFORMS of the image; IMAGE is REGISTRY/NAME:TAG to push it to, if it is given.
 PLATFORMS ?= linux/amd64 linux/arm64
@@ -161,17 +166,25 @@ bench: lab ## time Keelson beside Argo CD, Flux and Helm (BENCHTIME=200ms COUNT=
 	echo
 	go run -C lab/bench . '$(abspath $(BENCHFILE))'
 	echo
-	$(MAKE) --no-print-directory bench-fleet
+	$(MAKE) --no-print-directory bench-registry
 
-.PHONY: bench-fleet
-bench-fleet: ## time a cold start and small commits on a fleet of 60,000 deliveries (FLEET="200 300 2000")
+.PHONY: bench-registry
+bench-registry: ## time a cold start and small commits on a fleet of 60,000 deliveries (FLEET="200 300 2000")
 	@go build -C lab -trimpath -o ../bin/lab .
-	go build -C lab/bench -trimpath -o ../../bin/bench-fleet ./fleet
+	go build -C lab/bench -trimpath -o ../../bin/bench-registry ./fleet
 	dir=$$(mktemp -d)
 	trap 'rm -rf "$$dir"' EXIT
 	set -- $(FLEET)
 	bin/lab fleet --components "$$1" --clusters "$$2" --distinct "$$3" "$$dir/fleet.git"
-	bin/bench-fleet --commits $(COMMITS) "$$dir/fleet.git"
+	bin/bench-registry --commits $(COMMITS) "$$dir/fleet.git"
+
+.PHONY: bench-fleet
+bench-fleet: build bin-bench-fleet ## run the controller on hundreds of simulated clusters (SIZES=10x50x10,30x100x10)
+	bin/bench-fleet --sizes $(SIZES) $(BENCH_FLEET)
+
+.PHONY: bin-bench-fleet
+bin-bench-fleet:
+	go build -C lab/bench -trimpath -o ../../bin/bench-fleet ./hub
 
 .PHONY: bench-apply
 bench-apply: build lab ## bring a cluster to 1,000 components, beside a bare loop of applies (APPLY=1000)

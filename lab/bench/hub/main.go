@@ -1,0 +1,41 @@
+// Command hub measures `keelson controller` on a fleet of simulated clusters:
+// what it takes to bring all of them to what git says, to know them again, to
+// watch over them while nothing happens, and to follow a commit.
+//
+//	bench-fleet [FLAGS]           measure, and print tables
+//	bench-fleet sim FOLDER        serve simulated API servers alone
+//	bench-fleet record KUBECONFIG FOLDER   record what a real one serves
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() {
+	slog.SetDefault(slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench-fleet:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, out io.Writer) error {
+	if len(args) > 0 {
+		switch args[0] {
+		case "sim":
+			return simulate(ctx, args[1:], out)
+		case "record":
+			return record(ctx, args[1:])
+		}
+	}
+	return measure(ctx, args, out)
+}

@@ -1,0 +1,563 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/keelson-io/keelson/lab/bench/sim"
+)
+
+// interval is how often the controller looks at git.
+const interval = time.Second
+
+// Goals of 300 clusters × 200 components × 10 objects.
+const (
+	goalPerObject = 1 << 10 // bytes
+	goalIdle      = 2.0     // percent of a core
+	goalCommit    = 10 * time.Second
+	goalHung      = 1.1 // of the healthy clusters' p99 without hung ones
+)
+
+// silence is how long nothing but watches is asked of a fleet that has settled.
+const silence = 5 * time.Second
+
+// measurement is what one run shares.
+type measurement struct {
+	dir, keelson string
+	flags        []string // more of the controller's
+	quiet        time.Duration
+	limit        time.Duration
+	commits      int
+	hung         int // percent
+	seed         uint64
+	out          io.Writer
+
+	size       size
+	repo       *repository
+	sim        *simulation
+	kubeconfig string
+	runs       int // of the controller
+	pushes     int
+}
+
+func measure(ctx context.Context, args []string, out io.Writer) (err error) {
+	m := &measurement{out: out}
+	flags := flag.NewFlagSet("bench-fleet", flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // the error says it
+	sizes := flags.String("sizes", "10x50x10", "fleets to measure: CLUSTERSxCOMPONENTSxOBJECTS,…")
+	keelson := flags.String("keelson", "bin/keelson", "the program to measure")
+	more := flags.String("controller-flags", "", "more flags of the controller, separated by blanks")
+	flags.DurationVar(&m.quiet, "quiet", time.Minute, "how long a fleet is watched in which nothing happens")
+	flags.DurationVar(&m.limit, "limit", time.Hour, "how long each phase may take")
+	flags.IntVar(&m.commits, "commits", 3, "commits of one component to all clusters")
+	flags.IntVar(&m.hung, "hung", 20, "percent of the clusters that hang, for the last table; 0: none")
+	flags.Uint64Var(&m.seed, "seed", 1, "of what is simulated")
+	if err := flags.Parse(args); err != nil || flags.NArg() > 0 || m.commits < 1 {
+		var usage strings.Builder
+		flags.SetOutput(&usage)
+		flags.PrintDefaults()
+		return errors.Join(err, errors.New("usage: bench-fleet [FLAGS]\n"+usage.String()))
+	}
+	m.flags = strings.Fields(*more)
+	if m.keelson, err = filepath.Abs(*keelson); err != nil {
+		return fmt.Errorf("find keelson: %w", err)
+	}
+	var rows []row
+	for text := range strings.SplitSeq(*sizes, ",") {
+		s, err := parseSize(text)
+		if err != nil {
+			return err
+		}
+		one, err := m.one(ctx, s)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s, err)
+		}
+		rows = append(rows, one)
+	}
+	m.growth(rows)
+	return nil
+}
+
+func parseSize(text string) (size, error) {
+	var n [3]int
+	parts := strings.Split(text, "x")
+	for i, p := range parts {
+		v, err := strconv.Atoi(p)
+		if err != nil || len(parts) != len(n) || v < 1 {
+			return size{}, fmt.Errorf("%q is no size: 10x50x10 is one", text)
+		}
+		n[i] = v
+	}
+	return size{n[0], n[1], n[2]}, nil
+}
+
+// row is what the growth table says of one size.
+type row struct {
+	size    size
+	cold    phase
+	restart phase
+	memory  usage
+	heap    float64
+	idle    float64 // percent of a core
+	commit  spread
+	hung    *spread // nil: not measured
+}
+
+// one measures a fleet of one size, with everything made for it.
+func (m *measurement) one(ctx context.Context, s size) (r row, err error) {
+	r.size, m.size, m.runs, m.pushes = s, s, 0, 0
+	if m.dir, err = os.MkdirTemp("", "keelson-fleet-"); err != nil {
+		return r, fmt.Errorf("make a folder: %w", err)
+	}
+	defer func() {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "the files of this run stay in", m.dir)
+			return
+		}
+		err = os.RemoveAll(m.dir)
+	}()
+	if m.repo, err = makeRepository(ctx, m.dir, s); err != nil {
+		return r, err
+	}
+	if m.sim, err = startSimulation(ctx, m.dir, s.clusters, m.seed); err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, m.sim.stop()) }()
+	m.kubeconfig = filepath.Join(m.sim.folder, "kubeconfig.yaml")
+	fmt.Fprintf(m.out, "%s = %d objects in %d deliveries, on %d cores\n", s, s.all(), s.deliveries(), runtime.GOMAXPROCS(0))
+	if err := m.first(ctx, &r); err != nil {
+		return r, err
+	}
+	return r, m.second(ctx, &r)
+}
+
+// first is the life of a controller that finds empty clusters.
+func (m *measurement) first(ctx context.Context, r *row) (err error) {
+	c, err := m.startController()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.stop()) }()
+	if r.cold, err = m.phase(ctx, c, usage{}, func() error { return m.synced(ctx, c) }); err != nil {
+		return err
+	}
+	if err := m.all(ctx); err != nil {
+		return err
+	}
+	m.phaseTable("empty clusters → all synced", r.cold)
+	if _, err := m.settled(ctx, c); err != nil {
+		return err
+	}
+	return m.memory(ctx, c, nil)
+}
+
+// second is that of one that finds all as it should be.
+func (m *measurement) second(ctx context.Context, r *row) (err error) {
+	c, err := m.startController()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.stop()) }()
+	if r.restart, err = m.phase(ctx, c, usage{}, func() error { return m.synced(ctx, c) }); err != nil {
+		return err
+	}
+	m.phaseTable("restart → all known", r.restart)
+	if n := writes(r.restart.counts, isObject); n > 0 {
+		return fmt.Errorf("a restart wrote %d objects", n)
+	}
+	if _, err := m.settled(ctx, c); err != nil {
+		return err
+	}
+	if err := m.idle(ctx, c, r); err != nil {
+		return err
+	}
+	if err := m.memory(ctx, c, r); err != nil {
+		return err
+	}
+	if r.commit, err = m.commit(ctx, c, m.names()); err != nil {
+		return err
+	}
+	m.commitTable("one component's commit → the last cluster", r.commit)
+	if m.hung == 0 {
+		return nil
+	}
+	return m.withHung(ctx, c, r)
+}
+
+func (m *measurement) names() []string {
+	out := make([]string, m.size.clusters)
+	for i := range out {
+		out[i] = clusterName(i)
+	}
+	return out
+}
+
+// phase is what something took.
+type phase struct {
+	wall   time.Duration
+	used   usage
+	counts []sim.Count // of all clusters, without the hub
+	hub    []sim.Count
+}
+
+// phase does something and says what it took.
+func (m *measurement) phase(ctx context.Context, c *controller, before usage, do func() error) (p phase, err error) {
+	counts, hub, err := m.counts(ctx)
+	if err != nil {
+		return p, err
+	}
+	began := time.Now()
+	if err := do(); err != nil {
+		return p, err
+	}
+	p.wall = time.Since(began)
+	if p.used, err = c.usage(); err != nil {
+		return p, err
+	}
+	p.used.cpu -= before.cpu
+	then, hubThen, err := m.counts(ctx)
+	p.counts, p.hub = less(then, counts), less(hubThen, hub)
+	return p, err
+}
+
+// counts are those of the clusters, added up, and of the hub.
+func (m *measurement) counts(ctx context.Context) (clusters, hub []sim.Count, err error) {
+	all, err := m.sim.statuses(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	sums := map[sim.Count]*sim.Count{}
+	for i := range all {
+		if all[i].Name == hubName {
+			hub = all[i].Counts
+			continue
+		}
+		for _, one := range all[i].Counts {
+			k := kindOf(one)
+			if sums[k] == nil {
+				copied := k
+				sums[k] = &copied
+			}
+			sums[k].Requests += one.Requests
+			sums[k].Bytes += one.Bytes
+		}
+	}
+	for _, one := range sums {
+		clusters = append(clusters, *one)
+	}
+	return clusters, hub, nil
+}
+
+// kindOf is a Count without its numbers.
+func kindOf(c sim.Count) sim.Count {
+	c.Requests, c.Bytes, c.Last = 0, 0, time.Time{}
+	return c
+}
+
+// less are counts without those of before.
+func less(now, before []sim.Count) []sim.Count {
+	was := map[sim.Count]sim.Count{}
+	for _, one := range before {
+		was[kindOf(one)] = one
+	}
+	var out []sim.Count
+	for _, one := range now {
+		old := was[kindOf(one)]
+		one.Requests, one.Bytes = one.Requests-old.Requests, one.Bytes-old.Bytes
+		if one.Requests > 0 || one.Bytes > 0 {
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+const synced = `keelson_deliveries\{.*sync="Synced"`
+
+// synced waits until all deliveries are.
+func (m *measurement) synced(ctx context.Context, c *controller) error {
+	every := 250 * time.Millisecond
+	if m.size.deliveries() > 5000 {
+		every = 2 * time.Second // asking costs the controller, too
+	}
+	return c.until(ctx, m.limit, every, func(ctx context.Context) error {
+		v, err := c.metrics(ctx, synced)
+		if err == nil && int(v[0]) != m.size.deliveries() {
+			err = fmt.Errorf("%g of %d deliveries are synced", v[0], m.size.deliveries())
+		}
+		return err
+	})
+}
+
+// all holds that every cluster has its objects.
+func (m *measurement) all(ctx context.Context) error {
+	statuses, err := m.sim.statuses(ctx, m.names()...)
+	if err != nil {
+		return err
+	}
+	for _, s := range statuses {
+		have := 0
+		for resource, n := range s.Objects {
+			if isAddOn(resource) {
+				have += n
+			}
+		}
+		if want := m.size.components * m.size.objects; have != want {
+			return fmt.Errorf("cluster %s has %d objects, want %d: %v", s.Name, have, want, s.Objects)
+		}
+	}
+	return nil
+}
+
+// isAddOn says whether a resource is one of those that charts have.
+func isAddOn(resource string) bool {
+	return resource != "namespaces" && resource != "secrets" && resource != "events" && resource != "leases.coordination.k8s.io"
+}
+
+func isObject(c sim.Count) bool { return c.Write() && c.Namespace == "" && isAddOn(c.Resource) }
+
+func writes(counts []sim.Count, of func(sim.Count) bool) int {
+	n := 0
+	for _, c := range counts {
+		if of(c) {
+			n += c.Requests
+		}
+	}
+	return n
+}
+
+// calls are all requests but watches.
+func calls(counts []sim.Count) int {
+	return writes(counts, func(c sim.Count) bool { return !c.Watch() })
+}
+
+// settled waits until nothing but watches was asked for a while, of the hub
+// neither, and says how long that took.
+func (m *measurement) settled(ctx context.Context, c *controller) (time.Duration, error) {
+	began, since := time.Now(), time.Now()
+	last := -1
+	err := c.until(ctx, m.limit, 500*time.Millisecond, func(ctx context.Context) error {
+		counts, hub, err := m.counts(ctx)
+		if err != nil {
+			return err
+		}
+		if n := calls(counts) + calls(hub); n != last {
+			last, since = n, time.Now()
+		}
+		if time.Since(since) < silence {
+			return errors.New("the controller does not stop to ask")
+		}
+		return nil
+	})
+	return since.Sub(began), err
+}
+
+// idle watches a fleet in which nothing happens.
+func (m *measurement) idle(ctx context.Context, c *controller, r *row) error {
+	before, err := c.usage()
+	if err != nil {
+		return err
+	}
+	p, err := m.phase(ctx, c, before, func() error { return wait(ctx, m.quiet) })
+	if err != nil {
+		return err
+	}
+	r.idle = 100 * p.used.cpu.Seconds() / p.wall.Seconds()
+	fmt.Fprintf(m.out, "\nnothing changes for %s\n", round(p.wall))
+	fmt.Fprintf(m.out, "  CPU                   %.2f %% of a core, of %.0f %%\n", r.idle, goalIdle)
+	asked := calls(p.counts) + calls(p.hub)
+	fmt.Fprintf(m.out, "  calls but watches     %d of 0\n", asked)
+	if asked == 0 {
+		return nil
+	}
+	m.requests(p)
+	return fmt.Errorf("a settled fleet made %d calls", asked)
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+// spread is how long clusters took to have what was pushed.
+type spread struct{ median, p99, last time.Duration }
+
+// commit pushes changes of one component, one after the other, and says how long
+// some clusters took.
+func (m *measurement) commit(ctx context.Context, c *controller, of []string) (spread, error) {
+	var took []time.Duration
+	var worst time.Duration
+	for range m.commits {
+		one, err := m.pushed(ctx, c, of)
+		if err != nil {
+			return spread{}, err
+		}
+		took = append(took, one...)
+		worst = max(worst, slices.Max(one))
+	}
+	slices.Sort(took)
+	return spread{median: took[len(took)/2], p99: took[(len(took)*99+99)/100-1], last: worst}, nil
+}
+
+// deployments is what commits change.
+func deployments(c sim.Count) bool { return c.Write() && c.Resource == "deployments" }
+
+// pushed pushes one change and waits until some clusters have it: each exactly
+// once.
+func (m *measurement) pushed(ctx context.Context, c *controller, of []string) ([]time.Duration, error) {
+	before, err := m.written(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	m.pushes++
+	began := time.Now()
+	if err := m.repo.push(ctx, m.pushes%m.size.components); err != nil {
+		return nil, err
+	}
+	took := make([]time.Duration, len(of))
+	err = c.until(ctx, m.limit, 200*time.Millisecond, func(ctx context.Context) error {
+		after, err := m.written(ctx, of)
+		if err != nil {
+			return err
+		}
+		missing := 0
+		for i := range of {
+			n := after[i].n - before[i].n
+			if n > 1 {
+				return fmt.Errorf("cluster %s was written %d times for one change", of[i], n)
+			}
+			missing += 1 - n
+			took[i] = after[i].last.Sub(began)
+		}
+		if missing > 0 {
+			return fmt.Errorf("%d of %d clusters don't have the change", missing, len(of))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	_, err = m.settled(ctx, c)
+	return took, err
+}
+
+type writtenTo struct {
+	n    int
+	last time.Time
+}
+
+// written is how often each cluster's Deployments were, and when at last.
+func (m *measurement) written(ctx context.Context, of []string) ([]writtenTo, error) {
+	statuses, err := m.sim.statuses(ctx, of...)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]writtenTo, len(statuses))
+	for i, s := range statuses {
+		for _, c := range s.Counts {
+			if deployments(c) {
+				out[i].n += c.Requests
+				if c.Last.After(out[i].last) {
+					out[i].last = c.Last
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// withHung measures commits while some clusters hang, and sees to it that these
+// follow when they answer again.
+func (m *measurement) withHung(ctx context.Context, c *controller, r *row) error {
+	var healthy, hung []string
+	for i, name := range m.names() {
+		if i*m.hung/100 != (i+1)*m.hung/100 {
+			hung = append(hung, name)
+		} else {
+			healthy = append(healthy, name)
+		}
+	}
+	if len(hung) == 0 || len(healthy) == 0 {
+		return nil
+	}
+	before, err := m.written(ctx, hung)
+	if err != nil {
+		return err
+	}
+	if err := m.sim.command(ctx, sim.Command{Clusters: hung, Faults: &sim.Faults{Hung: true}}); err != nil {
+		return err
+	}
+	slow, err := m.commit(ctx, c, healthy)
+	if err != nil {
+		return err
+	}
+	r.hung = &slow
+	m.commitTable(fmt.Sprintf("the same for %d healthy clusters, %d hang", len(healthy), len(hung)), slow)
+	fmt.Fprintf(m.out, "  p99 beside none hung  %.2f× of %.1f×\n", slow.p99.Seconds()/r.commit.p99.Seconds(), goalHung)
+	if err := m.sim.command(ctx, sim.Command{Clusters: hung, Faults: &sim.Faults{}}); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := c.until(ctx, m.limit, 500*time.Millisecond, func(ctx context.Context) error { return m.followed(ctx, hung, before) }); err != nil {
+		return err
+	}
+	if err := m.synced(ctx, c); err != nil {
+		return err
+	}
+	fmt.Fprintf(m.out, "  hung ones follow      %s after they answer again\n", round(time.Since(began)))
+	return nil
+}
+
+// followed holds that clusters have what changed since, whatever came between.
+func (m *measurement) followed(ctx context.Context, of []string, before []writtenTo) error {
+	after, err := m.written(ctx, of)
+	if err != nil {
+		return err
+	}
+	want := min(m.commits, m.size.components)
+	for i := range of {
+		if after[i].n-before[i].n < want {
+			return fmt.Errorf("cluster %s has not followed yet", of[i])
+		}
+	}
+	return nil
+}
+
+// memory says what the controller holds.
+func (m *measurement) memory(ctx context.Context, c *controller, r *row) error {
+	u, err := c.usage()
+	if err != nil {
+		return err
+	}
+	v, err := c.metrics(ctx, "go_memstats_heap_inuse_bytes ", "go_memstats_heap_alloc_bytes ", "go_goroutines ")
+	if err != nil {
+		return err
+	}
+	each := float64(u.resident) / float64(m.size.all())
+	fmt.Fprintf(m.out, "  memory                resident %s (peak %s), Go heap %s in use, %s live or not yet collected; %.0f goroutines\n",
+		amount(u.resident), amount(u.peak), amount(int64(v[0])), amount(int64(v[1])), v[2])
+	fmt.Fprintf(m.out, "  each managed object   %s of %s (resident, all of it divided)\n", amount(int64(each)), amount(goalPerObject))
+	if r != nil {
+		r.memory, r.heap = u, v[0]
+	}
+	return nil
+}
+
+// byRequests orders counts: the most frequent first.
+func byRequests(a, b sim.Count) int { return cmp.Compare(b.Requests, a.Requests) }
