@@ -29,8 +29,9 @@ const (
 	goalHung      = 1.1 // of the healthy clusters' p99 without hung ones
 )
 
-// silence is how long nothing but watches is asked of a fleet that has settled.
-const silence = 5 * time.Second
+// silence is how long nothing but watches is asked of a fleet that has settled:
+// longer than the controller keeps good news back.
+const silence = 15 * time.Second
 
 // measurement is what one run shares.
 type measurement struct {
@@ -450,10 +451,6 @@ func (m *measurement) pushed(ctx context.Context, c *controller, of []string) ([
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	_, err = m.settled(ctx, c)
 	return took, err
 }
 

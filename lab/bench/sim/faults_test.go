@@ -1,0 +1,228 @@
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+)
+
+// version asks something small, and once.
+func (w *world) version(limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(w.Context(), limit)
+	defer cancel()
+	return w.kube.CoreV1().RESTClient().Get().AbsPath("/version").MaxRetries(0).Do(ctx).Error()
+}
+
+// TestFaults: what is wrong with one cluster is wrong with no other, and is over
+// when it is said to be.
+func TestFaults(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		why    string
+		faults Faults
+		check  func(error) bool
+	}{
+		"Hung": {"Nothing is answered, not even the handshake of a new connection.", Faults{Hung: true}, func(err error) bool {
+			return errors.Is(err, context.DeadlineExceeded)
+		}},
+		"Refusing": {"Connections are reset, and nobody listens.", Faults{Refusing: true}, func(err error) bool {
+			return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET) || strings.Contains(fmt.Sprint(err), "EOF")
+		}},
+		"Throttled": {"429 says when to come again.", Faults{Throttled: 1}, func(err error) bool {
+			after, ok := apierrors.SuggestsClientDelay(err)
+			return apierrors.IsTooManyRequests(err) && ok && after == 1
+		}},
+		"Slow": {"Latency is on each request.", Faults{Latency: Duration(time.Hour)}, func(err error) bool {
+			return errors.Is(err, context.DeadlineExceeded)
+		}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := simulated(t, "ill", "well")
+			ill, well := newWorld(t, configOf(t, f, "ill")), newWorld(t, configOf(t, f, "well"))
+			if err := f.Set(t.Context(), "ill", c.faults); err != nil {
+				t.Fatal(err)
+			}
+			if err := ill.version(300 * time.Millisecond); !c.check(err) {
+				t.Errorf("%s\ngot %v", c.why, err)
+			}
+			if err := well.version(10 * time.Second); err != nil {
+				t.Errorf("the other cluster: %v", err)
+			}
+			if err := f.Set(t.Context(), "ill", Faults{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := ill.version(10 * time.Second); err != nil {
+				t.Errorf("it is over: %v", err)
+			}
+		})
+	}
+}
+
+// TestCutWatches: a watch that was cut ends, and another goes on where it was.
+func TestCutWatches(t *testing.T) {
+	t.Parallel()
+	f := simulated(t, "one")
+	w := newWorld(t, configOf(t, f, "one"))
+	first := w.must(w.apply("configmaps", configMap("a", "x: v"), "one"))
+	from, err := w.of("configmaps").Watch(t.Context(), metav1.ListOptions{ResourceVersion: first.GetResourceVersion()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := f.CutWatches("one"); err != nil {
+		t.Fatal(err)
+	}
+	for range from.ResultChan() {
+		t.Error("an event, and not the end")
+	}
+	w.must(w.apply("configmaps", configMap("a", "x: w"), "one"))
+	from, err = w.of("configmaps").Watch(t.Context(), metav1.ListOptions{ResourceVersion: first.GetResourceVersion()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := w.events(from, 1)[0]; !strings.HasPrefix(got, "MODIFIED ConfigMap a") {
+		t.Errorf("got %s", got)
+	}
+}
+
+// TestTooOld: a watch from before the events that are kept is told so in its
+// stream, as real ones are, and a page of a list that is gone by its status.
+func TestTooOld(t *testing.T) {
+	t.Parallel()
+	f := simulated(t, "one")
+	w := newWorld(t, configOf(t, f, "one"))
+	from, err := w.of("configmaps").Watch(t.Context(), metav1.ListOptions{ResourceVersion: "2"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := <-from.ResultChan()
+	if err := apierrors.FromObject(e.Object); e.Type != watch.Error || !apierrors.IsResourceExpired(err) || !strings.Contains(err.Error(), "too old resource version: 2") {
+		t.Errorf("got %s: %v", e.Type, err)
+	}
+	for i := range 3 {
+		w.must(w.apply("configmaps", configMap(fmt.Sprintf("a%d", i), "x: v"), "one"))
+	}
+	list, err := w.of("configmaps").List(t.Context(), metav1.ListOptions{Limit: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range keptPages { // others begin to read, too
+		w.must(w.apply("configmaps", configMap("b", "x: '"+time.Now().String()+"'"), "one"))
+		if _, err := w.of("configmaps").List(t.Context(), metav1.ListOptions{Limit: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = w.of("configmaps").List(t.Context(), metav1.ListOptions{Limit: 1, Continue: list.GetContinue()})
+	w.refused(err, apierrors.IsResourceExpired)
+}
+
+// TestShared: clusters share the content of what is the same, and nothing that is
+// each one's own.
+func TestShared(t *testing.T) {
+	t.Parallel()
+	f := simulated(t, "one", "two")
+	var uids, versions []string
+	for i, name := range []string{"one", "two"} {
+		w := newWorld(t, configOf(t, f, name))
+		w.namespace = "default"
+		for range i { // so that versions differ, if they did not
+			w.must(w.apply("configmaps", configMap("before", "x: v"), "one"))
+		}
+		u := w.must(w.apply("configmaps", configMap("a", "x: v"), "one"))
+		uids, versions = append(uids, string(u.GetUID())), append(versions, u.GetResourceVersion())
+	}
+	gr := f.common.kinds[namespaces].gvr().GroupResource()
+	gr.Resource = "configmaps"
+	one, two := f.servers["one"].store.get(gr, key{"default", "a"}), f.servers["two"].store.get(gr, key{"default", "a"})
+	if one.body != two.body {
+		t.Error("two clusters have the same content twice")
+	}
+	if uids[0] == uids[1] || versions[0] == versions[1] {
+		t.Errorf("UIDs %q, versions %q", uids, versions)
+	}
+}
+
+// TestControl: what is asked for is counted, by the words of the control API.
+func TestControl(t *testing.T) {
+	t.Parallel()
+	f := simulated(t, "one", "two")
+	w := newWorld(t, configOf(t, f, "one"))
+	w.must(w.apply("configmaps", configMap("a", "x: v"), "one"))
+	w.must(w.apply("configmaps", configMap("a", "x: w"), "one", "dry"))
+	api := httptest.NewServer(f.Control())
+	defer api.Close()
+	answer, err := http.Get(api.URL + "/?clusters=one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	var statuses []Status
+	if err := json.NewDecoder(answer.Body).Decode(&statuses); err != nil {
+		t.Fatal(err)
+	}
+	if len(statuses) != 1 || statuses[0].Objects["configmaps"] != 1 {
+		t.Fatalf("got %+v", statuses)
+	}
+	written, dry := 0, 0
+	for _, c := range statuses[0].Counts {
+		if c.Resource == "configmaps" && c.Write() {
+			written += c.Requests
+		}
+		if c.DryRun {
+			dry += c.Requests
+		}
+	}
+	if written != 1 || dry != 1 {
+		t.Errorf("%d writes and %d dry runs of one each: %+v", written, dry, statuses[0].Counts)
+	}
+	for body, code := range map[string]int{`{"clusters":["two"],"faults":{"latency":"1ms"}}`: 204, `{"clusters":["three"],"cutWatches":true}`: 422, `{"faults":{"latency":1}}`: 400} {
+		answer, err := http.Post(api.URL+"/", "application/json", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := answer.Body.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if answer.StatusCode != code {
+			t.Errorf("%s: %d, want %d", body, answer.StatusCode, code)
+		}
+	}
+	if got := f.servers["two"].faults.get().Latency; time.Duration(got) != time.Millisecond {
+		t.Errorf("latency %v", time.Duration(got))
+	}
+}
+
+// TestStrangers: a certificate of another cluster opens nothing.
+func TestStrangers(t *testing.T) {
+	t.Parallel()
+	f := simulated(t, "one", "two")
+	one, two := configOf(t, f, "one"), configOf(t, f, "two")
+	stranger := rest.CopyConfig(one)
+	stranger.CertData, stranger.KeyData = two.CertData, two.KeyData
+	client, err := rest.HTTPClientFor(stranger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := client.Get(one.Host + "/version")
+	if err == nil {
+		_ = answer.Body.Close()
+		t.Errorf("the answer is %s", answer.Status)
+	}
+	if os.IsTimeout(err) {
+		t.Error(err)
+	}
+}
