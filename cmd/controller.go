@@ -15,7 +15,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/cobra"
 	"golang.org/x/net/netutil"
+	"k8s.io/client-go/rest"
 
+	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/controllers/delivery"
 	"github.com/keelson-io/keelson/renderer"
 )
@@ -29,8 +31,9 @@ type controllerOptions struct {
 	logFormat   string
 	cacheDir    string
 	renderCache int64
-	leader      leaderOptions
 	webhooks    webhookOptions
+	share       shareOptions
+	cluster     string
 }
 
 func newController(a *app) *cobra.Command {
@@ -48,21 +51,28 @@ A repository that can't be read, or with --trusted-keys a branch that is not
 signed or was rewound, leaves every cluster as it is. An interrupt
 (SIGINT, SIGTERM) lets what was begun finish; a kill loses nothing either.
 
-With --leader-elect several of these processes may run: the one that holds the
-Lease keelson-system/keelson-controller in the hub works, the others read git
-and wait. A process that loses the Lease stops at once and exits; whatever keeps
-it running starts it again, to wait.
+With --share several of these processes, replicas, share the clusters. Each has a
+Lease keelson-system/keelson-controller-… in the hub, which lists the clusters
+that it works on; those of a replica that ended, or does not renew its Lease, are
+taken over by the others. A replica that loses its Lease stops at once and exits;
+whatever keeps it running starts it again. One cluster has one replica: where
+there is no more, the others wait.
+
+With --cluster it works on that cluster alone, which is then its own hub: the
+one that --kubeconfig and --context name, or that its pod runs in, whatever the
+connection in cluster.yaml says. Deliveries stand in the cluster itself.
 
 The HTTP server answers /metrics, /healthz and /readyz. With --webhook-listen
 another one takes webhooks of GitHub, GitLab, Gitea or Forgejo at /hook, signed
 with a secret of --webhook-secret-file. A webhook only ever means "fetch now",
 and the repository is fetched once a second at most.
 
-Exit codes: 0 stopped by a signal, 2 it can't work, or lost the Lease.`,
+Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
 		Example: `  keelson controller --repo https://git.example/fleet.git --kubeconfig hub.yaml
   keelson controller --trusted-keys /etc/keelson/allowed_signers \
     --git-credentials /etc/keelson/logins.yaml
-  keelson controller --leader-elect --listen 0.0.0.0:8080
+  keelson controller --share --listen 0.0.0.0:8080
+  keelson controller --cluster prod-us-01 --repo https://git.example/fleet.git
   keelson controller --interval 5m --webhook-listen 0.0.0.0:9292 \
     --webhook-secret-file /etc/keelson/webhook-secret
   KEELSON_REPO=/srv/fleet.git KEELSON_INTERVAL=5s keelson controller`,
@@ -76,8 +86,9 @@ Exit codes: 0 stopped by a signal, 2 it can't work, or lost the Lease.`,
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the log on stderr: text or json")
 	f.StringVar(&o.cacheDir, "cache-dir", "", "`FOLDER` for the clone of the repository (default: the user's cache)")
 	f.Int64Var(&o.renderCache, "render-cache", 256<<20, "`BYTES` of rendered objects to keep in memory")
+	f.StringVar(&o.cluster, "cluster", "", "work on this `CLUSTER` alone: the hub is that cluster")
 	o.webhooks.add(f)
-	o.leader.add(f)
+	o.share.add(f)
 	a.renderFlags(c)
 	return c
 }
@@ -104,22 +115,26 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 	if err != nil {
 		return err
 	}
-	office, err := a.office(o.leader, hub, log)
+	connect := source.Config
+	if o.cluster != "" {
+		connect = func(context.Context, v1alpha1.Connection) (*rest.Config, error) { return rest.CopyConfig(hub), nil }
+	}
+	share, err := a.share(o, hub, log)
 	if err != nil {
 		return err
 	}
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	metrics.MustRegister(a.rendering.metrics()...)
-	metrics.MustRegister(office.metrics()...)
+	metrics.MustRegister(share.metrics()...)
 	c, err := delivery.New(delivery.Options{
-		Repo: repo, Revision: a.revision, Interval: o.interval, Hub: office.guard(hub), Connect: office.connect(source.Config),
-		Writer: office.writer, Renderer: renderer.NewCache(workers, o.renderCache), Redactor: a.env.Redactor, Log: log, Now: a.env.Now, Registry: metrics,
+		Repo: repo, Revision: a.revision, Interval: o.interval, Hub: share.guard(hub), Connect: share.connect(connect),
+		Identity: share.identity, Shard: share.member, Only: o.cluster, Renderer: renderer.NewCache(workers, o.renderCache), Redactor: a.env.Redactor, Log: log, Now: a.env.Now, Registry: metrics,
 	})
 	if err != nil {
 		return err
 	}
-	stop, err := a.serve(ctx, log, o.listen, metrics, office.ready(c.Ready))
+	stop, err := a.serve(ctx, log, o.listen, metrics, share.ready(c.Ready))
 	if err != nil {
 		return err
 	}
@@ -129,8 +144,8 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 		return err
 	}
 	defer closeHooks()
-	log.Info("keelson controller", "version", a.env.Version, "repo", shownURL(a.repo), "hub", hub.Host, "interval", o.interval, "identity", office.writer.Identity)
-	if err := office.run(ctx, c); err != nil {
+	log.Info("keelson controller", "version", a.env.Version, "repo", shownURL(a.repo), "hub", hub.Host, "interval", o.interval, "identity", share.identity)
+	if err := share.run(ctx, c); err != nil {
 		return err
 	}
 	log.Info("stopped")

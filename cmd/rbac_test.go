@@ -339,7 +339,7 @@ func unusedFor(r right, handedOn map[right]bool) string {
 	case r.resource == "events":
 		return "an event that comes again is patched; those of the repository are in default"
 	case r.resource == "leases" && r.verb == "update":
-		return "the Lease is renewed after some seconds, and taken over"
+		return "the Lease is renewed after some seconds"
 	case r.resource == "deliveries" && r.verb == "get":
 		return "somebody else created it meanwhile"
 	case r.verb == "get" && r.resource != "namespaces":
@@ -375,7 +375,7 @@ func (a *audited) controls(f *fleet, deliveries int) {
 	ended := make(chan result, 1)
 	go func() {
 		ended <- world{now: time.Now()}.runContext(ctx, "--repo", f.dir, "--kubeconfig", f.kubeconfig, "--context", "prod",
-			"controller", "--leader-elect", "--listen", "", "--interval", "1s", "--cache-dir", a.t.TempDir())
+			"controller", "--share", "--listen", "", "--interval", "1s", "--cache-dir", a.t.TempDir())
 	}()
 	deadline := time.NewTimer(time.Minute)
 	defer deadline.Stop()

@@ -35,9 +35,14 @@ const (
 	EpochManager = FieldManager + "-epoch"
 	// Namespace of Keelson's own objects, in the hub and in target clusters.
 	Namespace = "keelson-system"
-	// LeaseName is that of the Lease in the hub's [Namespace] that controllers
-	// elect a leader by.
-	LeaseName = "keelson-controller"
+	// LeasePrefix begins the names of the Leases, in the hub's [Namespace], of
+	// controllers that share clusters.
+	LeasePrefix = "keelson-controller-"
+	// LabelShare marks these Leases; those with the same value share clusters.
+	LabelShare = "keelson.io/share"
+	// AnnotationClusters lists, in such a Lease, the clusters that its holder may
+	// write to, by name and separated by commas.
+	AnnotationClusters = "keelson.io/clusters"
 )
 
 // AddToScheme registers the custom resources.

@@ -311,8 +311,8 @@ func groupKind(content map[string]any) schema.GroupKind {
 }
 
 // ForHub returns what the controller has to be allowed in the hub: to serve and
-// write Deliveries, to announce what happens, to hold its Lease, and to read the
-// kubeconfigs of connections, the last two by their names alone.
+// write Deliveries, to announce what happens, to share clusters by Leases, and to
+// read the kubeconfigs of connections, by their names alone.
 func ForHub(connections []v1alpha1.Connection, crds []string) *Rights {
 	r := newRights()
 	const own = v1alpha1.Namespace
@@ -323,9 +323,9 @@ func ForHub(connections []v1alpha1.Connection, crds []string) *Rights {
 	group := v1alpha1.GroupVersion.Group
 	r.add(own, group, "deliveries", nil, "create", "delete", "get", "list")
 	r.add(own, group, "deliveries/status", nil, "patch")
-	// With --leader-elect.
-	r.add(own, "coordination.k8s.io", "leases", nil, "create")
-	r.add(own, "coordination.k8s.io", "leases", []string{v1alpha1.LeaseName}, "get", "update")
+	// With --share. The names of Leases are those of processes; that of a replica
+	// that died is deleted by another one.
+	r.add(own, "coordination.k8s.io", "leases", nil, "create", "delete", "get", "list", "update", "watch")
 	// Events about the repository have no namespace, and stand in default.
 	for _, namespace := range []string{own, "default"} {
 		r.add(namespace, "", "events", nil, "create", "patch")

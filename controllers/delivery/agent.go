@@ -99,7 +99,7 @@ type link struct {
 func newAgent(name string, c *Controller) *agent {
 	a := &agent{
 		name: name, log: c.log.With("cluster", name), now: c.now,
-		schemas: c.schemas, session: c.session, redactor: c.redactor, renderer: c.renderer, past: c.past, metrics: c.metrics,
+		schemas: c.schemas, redactor: c.redactor, renderer: c.renderer, past: c.past, metrics: c.metrics,
 		publish: c.writer.publish, published: c.writer.flush, retract: c.writer.retract, shown: c.writer.shown,
 		statuses: map[string]v1alpha1.DeliveryStatus{}, diagnoses: map[string]diagnosis{}, pruning: map[string]bool{}, doubts: make(chan struct{}, 1),
 		queue: workqueue.NewTypedRateLimitingQueue(

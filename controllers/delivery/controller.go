@@ -22,13 +22,14 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/controllers/lease"
+	"github.com/keelson-io/keelson/controllers/shard"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
 	"github.com/keelson-io/keelson/renderer/redact"
 )
 
-// Options are the settings of a [Controller]; all are required but Revision and
-// Writer.
+// Options are the settings of a [Controller]; all are required but Revision, Shard
+// and Only.
 type Options struct {
 	Repo *registry.Repo
 	// Revision to follow: a branch, tag or commit; empty: the default branch.
@@ -41,9 +42,13 @@ type Options struct {
 	Connect func(context.Context, v1alpha1.Connection) (*rest.Config, error)
 	// Renderer is shared by all clusters.
 	Renderer *renderer.Cache
-	// Writer is what this process is called in records, and who says that it may
-	// take them over.
-	Writer applier.Writer
+	// Identity is what this process is called in records.
+	Identity string
+	// Shard says which clusters this process works on; nil: all. Connections have to
+	// go through its gate.
+	Shard *shard.Member
+	// Only is the one cluster to work on; empty: all.
+	Only string
 	// Redactor is told of secrets, and takes them out of statuses and events. Log
 	// has to write through it.
 	Redactor *redact.Redactor
@@ -65,10 +70,15 @@ type Controller struct {
 	schemas  *applier.SchemaCache
 	redactor *redact.Redactor
 	metrics  *metrics
-	session  applier.Writer
+	identity string
+	sessions int // that were begun
+	shard    *shard.Member
+	only     string
 	writer   *writer
+	// closing ends the writer; nil before it was begun.
+	closing func(cause error)
 
-	// leaving are agents of clusters that left git, and finish what they have begun.
+	// leaving are clusters that agents are putting down.
 	leaving map[string]chan struct{}
 
 	mu     sync.Mutex
@@ -91,7 +101,7 @@ func New(o Options) (*Controller, error) {
 	c := &Controller{
 		repo: o.Repo, revision: o.Revision, pace: newPace(o.Interval), log: o.Log, now: o.Now, connect: o.Connect,
 		renderer: o.Renderer, schemas: applier.NewSchemaCache(), redactor: o.Redactor, agents: map[string]*running{}, leaving: map[string]chan struct{}{},
-		session: o.Writer, past: &past{repo: o.Repo},
+		identity: o.Identity, shard: o.Shard, only: o.Only, past: &past{repo: o.Repo},
 	}
 	var err error
 	if c.metrics, err = newMetrics(o.Registry, c, o.Renderer); err != nil {
@@ -103,12 +113,16 @@ func New(o Options) (*Controller, error) {
 	return c, nil
 }
 
-// Ready reports whether a revision of the fleet was read.
+// Ready reports whether a revision of the fleet was read, and has what is asked of
+// it.
 func (c *Controller) Ready() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.seen {
+	switch {
+	case !c.seen:
 		return errors.New("no revision of the fleet repository was read yet")
+	case c.only != "" && c.fleet != nil && c.fleet.Cluster(c.only) == nil:
+		return fmt.Errorf("the fleet repository has no cluster %s", c.only)
 	}
 	return nil
 }
@@ -117,15 +131,19 @@ func (c *Controller) Ready() error {
 // It returns at once, and asking often is asking once.
 func (c *Controller) FetchSoon() { c.pace.soon() }
 
-// Standby reads git until the context ends, so that Run can begin at once, and
-// writes nothing anywhere.
-func (c *Controller) Standby(ctx context.Context) {
+// Learn reads git until that works once, or the context ends, and writes nothing
+// anywhere. A process that shares clusters has to know of them first.
+func (c *Controller) Learn(ctx context.Context) {
 	for {
-		_, err := c.load(ctx)
-		if err != nil && ctx.Err() == nil {
+		fleet, err := c.load(ctx)
+		c.metrics.fetched(err)
+		if err == nil {
+			c.share(fleet)
+			return
+		}
+		if ctx.Err() == nil {
 			c.log.Error("the fleet repository can't be read", "error", err)
 		}
-		c.metrics.fetched(err)
 		if !c.pace.wait(ctx) {
 			return
 		}
@@ -136,7 +154,21 @@ func (c *Controller) Standby(ctx context.Context) {
 // context ended with [lease.ErrLost]. The error says that the hub can't hold
 // Deliveries.
 func (c *Controller) Run(ctx context.Context) error {
-	if err := c.writer.prepare(ctx); err != nil {
+	err := c.follow(ctx)
+	c.wg.Wait()
+	if c.closing != nil {
+		c.closing(context.Cause(ctx))
+	}
+	return err
+}
+
+// open prepares the hub and begins to write to it. A process that shares clusters
+// and has none does not.
+func (c *Controller) open(ctx context.Context) error {
+	if c.closing != nil {
+		return nil
+	}
+	if err := c.writer.prepare(ctx, c.shard == nil); err != nil {
 		if ctx.Err() != nil {
 			return nil //nolint:nilerr // stopped before it began
 		}
@@ -149,17 +181,48 @@ func (c *Controller) Run(ctx context.Context) error {
 		defer close(written)
 		c.writer.run(writing)
 	}()
-	c.follow(ctx)
-	c.wg.Wait()
-	stop(context.Cause(ctx))
-	<-written
+	c.closing = func(cause error) {
+		stop(cause)
+		<-written
+	}
 	return nil
 }
 
 // follow reads git again and again.
-func (c *Controller) follow(ctx context.Context) {
+func (c *Controller) follow(ctx context.Context) error {
+	if c.shard == nil {
+		if err := c.open(ctx); err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	var granted <-chan struct{} // nil: never
+	if c.shard != nil {
+		granted = c.shard.Changed()
+	}
+	// A repository that answers slowly keeps no cluster from being handed over.
+	reading, stop := context.WithCancel(ctx)
+	news := make(chan struct{}, 1)
+	var reader sync.WaitGroup
+	reader.Go(func() { c.reads(reading, news) })
+	defer reader.Wait()
+	defer stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-granted:
+		case <-news:
+		}
+		if err := c.assign(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// reads tells of each new revision until the context ends.
+func (c *Controller) reads(ctx context.Context, news chan<- struct{}) {
 	for failing := false; ; {
-		err := c.read(ctx)
+		is, err := c.learn(ctx)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			c.log.Error("the fleet repository can't be read; every cluster stays as it is", "error", err)
@@ -171,28 +234,68 @@ func (c *Controller) follow(ctx context.Context) {
 		}
 		failing = err != nil
 		c.metrics.fetched(err)
+		if is {
+			select {
+			case news <- struct{}{}:
+			default:
+			}
+		}
 		if !c.pace.wait(ctx) {
 			return
 		}
 	}
 }
 
-func (c *Controller) read(ctx context.Context) error {
-	c.mu.Lock()
-	current := c.fleet
-	c.mu.Unlock()
+// learn takes in what git says now, and says whether it is new.
+func (c *Controller) learn(ctx context.Context) (bool, error) {
 	fleet, err := c.load(ctx)
-	if err != nil || fleet == current {
-		return err
+	if err != nil || fleet == c.current() {
+		return false, err
 	}
 	c.log.Info("new revision", "revision", fleet.Revision, "clusters", len(fleet.Clusters), "problems", len(fleet.Problems))
 	for _, p := range fleet.Problems {
 		c.log.Warn("problem in the fleet repository", "at", p.At.String(), "problem", p.Message, "hint", p.Hint)
 	}
+	if c.only != "" && fleet.Cluster(c.only) == nil {
+		c.log.Error("the fleet repository has no such cluster", "cluster", c.only, "revision", fleet.Revision)
+	}
 	c.mu.Lock()
 	c.fleet = fleet
 	c.mu.Unlock()
-	c.assign(ctx, fleet)
+	c.share(fleet)
+	return true, nil
+}
+
+// current is the last revision that could be read; nil: none yet.
+func (c *Controller) current() *registry.Fleet {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.fleet
+}
+
+// share tells the other replicas, through the shard, which clusters there are.
+func (c *Controller) share(fleet *registry.Fleet) {
+	if c.shard == nil {
+		return
+	}
+	var names []string
+	for _, cluster := range c.clusters(fleet) {
+		names = append(names, cluster.Name)
+	}
+	c.shard.Share(names)
+}
+
+// clusters are those of a fleet that this process is for.
+func (c *Controller) clusters(fleet *registry.Fleet) []*registry.Cluster {
+	if fleet == nil {
+		return nil
+	}
+	if c.only == "" {
+		return fleet.Clusters
+	}
+	if one := fleet.Cluster(c.only); one != nil {
+		return []*registry.Cluster{one}
+	}
 	return nil
 }
 
@@ -223,58 +326,165 @@ func drain(ctx context.Context, stop context.CancelFunc) (cancel func() bool) {
 }
 
 // assign gives each cluster its part of the fleet, and starts and stops agents.
-func (c *Controller) assign(ctx context.Context, fleet *registry.Fleet) {
+// The error is that of the hub, which is opened when the first agent is started.
+func (c *Controller) assign(ctx context.Context) error {
+	fleet, ours := c.ours()
 	gone := maps.Clone(c.agents)
-	for _, cluster := range fleet.Clusters {
+	var fresh []*running
+	for _, cluster := range ours {
 		r := c.agents[cluster.Name]
 		// A file that can't be read says nothing about the connection.
 		if r != nil && len(cluster.Problems) == 0 && !reflect.DeepEqual(r.connection, cluster.Spec.Connection) {
 			c.log.Info("the connection changed", "cluster", cluster.Name)
 			r.stop()
-			<-r.done
+			c.leaving[cluster.Name] = r.done
 			r = nil
 		}
 		if r == nil {
-			r = c.start(ctx, fleet, cluster)
-			c.mu.Lock()
-			c.agents[cluster.Name] = r
-			c.mu.Unlock()
+			r = c.enlist(fleet, cluster)
+			fresh = append(fresh, r)
 		} else {
 			r.agent.update(fleet, cluster)
 		}
 		delete(gone, cluster.Name)
 	}
-	for name, r := range gone {
+	for name := range gone {
+		c.dismiss(ctx, name, fleet.Cluster(name) == nil)
+	}
+	if len(fresh) == 0 {
+		return nil
+	}
+	if err := c.open(ctx); err != nil || ctx.Err() != nil {
+		return err
+	}
+	c.start(ctx, fresh)
+	return nil
+}
+
+// ours are the clusters that this process may work on now, and the revision that
+// they are of.
+func (c *Controller) ours() (*registry.Fleet, []*registry.Cluster) {
+	fleet := c.current()
+	if c.shard == nil || fleet == nil {
+		return fleet, c.clusters(fleet)
+	}
+	granted := c.shard.Granted()
+	fleet = c.current() // what was granted is in this one, or has left it
+	var out []*registry.Cluster
+	for _, cluster := range c.clusters(fleet) {
+		// What is being put down has to be granted anew.
+		if granted[cluster.Name] && !c.isLeaving(cluster.Name) {
+			out = append(out, cluster)
+		}
+		delete(granted, cluster.Name)
+	}
+	for name := range granted {
+		if c.agents[name] == nil && !c.isLeaving(name) {
+			c.shard.Done(name) // git does not have it any more
+		}
+	}
+	return fleet, out
+}
+
+func (c *Controller) isLeaving(cluster string) bool {
+	left := c.leaving[cluster]
+	if left == nil {
+		return false
+	}
+	select {
+	case <-left:
+		delete(c.leaving, cluster)
+		return false
+	default:
+		return true
+	}
+}
+
+// dismiss puts a cluster down: it left git (orphaned), or is another replica's to be.
+func (c *Controller) dismiss(ctx context.Context, name string, orphaned bool) {
+	r := c.agents[name]
+	if orphaned {
 		c.log.Info("the cluster is no longer in git; it is left as it is", "cluster", name)
-		r.stop()
-		c.mu.Lock()
-		delete(c.agents, name)
-		c.mu.Unlock()
-		c.leaving[name] = r.done
-		c.wg.Go(func() {
-			<-r.done // or what it has begun would have the last word
+	} else {
+		c.log.Info("the cluster goes to another replica", "cluster", name)
+	}
+	r.stop()
+	c.mu.Lock()
+	delete(c.agents, name)
+	c.mu.Unlock()
+	left := make(chan struct{})
+	c.leaving[name] = left
+	c.wg.Go(func() {
+		defer close(left)
+		<-r.done // or what it has begun would have the last word
+		if orphaned {
 			for _, s := range r.agent.known() {
 				s.Sync, s.Message = v1alpha1.SyncOrphaned, "the cluster is no longer in git; it was left as it is"
 				c.writer.publish(s, collect)
 			}
-		})
-	}
+		}
+		if c.shard != nil {
+			c.writer.letGo(ctx, name)
+			c.log.Info("the cluster was put down", "cluster", name)
+			c.shard.Done(name)
+		}
+	})
 }
 
-func (c *Controller) start(ctx context.Context, fleet *registry.Fleet, cluster *registry.Cluster) *running {
-	ctx, stop := context.WithCancel(ctx)
-	r := &running{agent: newAgent(cluster.Name, c), connection: cluster.Spec.Connection, stop: stop, done: make(chan struct{})}
+// enlist prepares an agent, which [Controller.start] starts.
+func (c *Controller) enlist(fleet *registry.Fleet, cluster *registry.Cluster) *running {
+	c.sessions++
+	r := &running{agent: newAgent(cluster.Name, c), connection: cluster.Spec.Connection, stop: func() {}, done: make(chan struct{})}
+	r.agent.session = c.session(cluster.Name)
 	r.agent.update(fleet, cluster)
-	before := c.leaving[cluster.Name]
-	delete(c.leaving, cluster.Name)
-	c.wg.Go(func() {
-		defer close(r.done)
-		if before != nil {
-			<-before // two agents would be one writer
-		}
-		r.agent.run(ctx)
-	})
 	return r
+}
+
+// session is this process as the writer of one cluster's records, once: one that
+// comes again does not know what of the one before is still on its way.
+func (c *Controller) session(cluster string) applier.Writer {
+	w := applier.Writer{Identity: fmt.Sprintf("%s/%d", c.identity, c.sessions)}
+	if c.shard != nil {
+		w.Confirm = func(ctx context.Context) error { return c.shard.Confirm(ctx, cluster) }
+	}
+	return w
+}
+
+// start has agents work, when those before them have ended and the hub has said what
+// it shows of their clusters.
+func (c *Controller) start(ctx context.Context, fresh []*running) {
+	known := make(chan struct{})
+	if c.shard == nil {
+		close(known)
+	} else {
+		var names []string
+		for _, r := range fresh {
+			names = append(names, r.agent.name)
+		}
+		c.wg.Go(func() {
+			defer close(known)
+			c.writer.takeOver(ctx, names)
+		})
+	}
+	for _, r := range fresh {
+		working, stop := context.WithCancel(ctx)
+		r.stop = stop
+		before := c.leaving[r.agent.name]
+		delete(c.leaving, r.agent.name)
+		c.mu.Lock()
+		c.agents[r.agent.name] = r
+		c.mu.Unlock()
+		c.wg.Go(func() {
+			defer close(r.done)
+			if before != nil {
+				<-before // two agents would be one writer
+			}
+			<-known
+			if working.Err() == nil {
+				r.agent.run(working)
+			}
+		})
+	}
 }
 
 // statuses of all clusters, for metrics.

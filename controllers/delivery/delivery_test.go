@@ -171,7 +171,7 @@ func (f *fleet) start(connect func(context.Context, v1alpha1.Connection) (*rest.
 		Repo:     repo, Interval: 200 * time.Millisecond, Hub: server, Connect: connect,
 		Renderer: renderer.NewCache(renderer.NewUnsealing(renderer.New(), sops.Keys{File: ageKey}), 1<<20),
 		Log:      slog.New(slog.NewTextHandler(hidden.Writer(io.MultiWriter(f.t.Output(), &f.log)), nil)),
-		Now:      time.Now, Registry: prometheus.NewRegistry(),
+		Now:      time.Now, Registry: prometheus.NewRegistry(), Identity: "test",
 	})
 	if err != nil {
 		f.t.Fatal(err)

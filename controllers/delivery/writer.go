@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -57,6 +58,12 @@ type writer struct {
 	mu      sync.Mutex
 	wanted  map[string]v1alpha1.DeliveryStatus
 	written map[string]*v1alpha1.Delivery // as the hub answered
+	// retracted are Deliveries to be deleted, with their clusters.
+	retracted map[string]string
+	// writing is the cluster of which a Delivery is being written; idle is closed,
+	// and made anew, when that is done.
+	writing string
+	idle    chan struct{}
 }
 
 func newWriter(o Options) (*writer, error) {
@@ -80,13 +87,15 @@ func newWriter(o Options) (*writer, error) {
 	return &writer{
 		redactor: o.Redactor, hub: hub, client: c, core: core, scheme: scheme, log: log, now: now,
 		wanted: map[string]v1alpha1.DeliveryStatus{}, written: map[string]*v1alpha1.Delivery{},
+		retracted: map[string]string{}, idle: make(chan struct{}),
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)),
 	}, nil
 }
 
-// prepare makes the hub serve Deliveries, and reads those that it has.
-func (w *writer) prepare(ctx context.Context) error {
+// prepare makes the hub serve Deliveries, and reads those that it has, if they are
+// all this process's to write.
+func (w *writer) prepare(ctx context.Context, all bool) error {
 	manifests, err := components.CRDs()
 	if err != nil {
 		return err
@@ -107,6 +116,9 @@ func (w *writer) prepare(ctx context.Context) error {
 	list, err := w.list(ctx)
 	if err != nil {
 		return fmt.Errorf("list Deliveries: %w", err)
+	}
+	if !all {
+		return nil
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -170,6 +182,7 @@ func (w *writer) publish(s v1alpha1.DeliveryStatus, after time.Duration) {
 	name := s.Cluster + "." + s.Component
 	w.mu.Lock()
 	w.wanted[name] = s
+	delete(w.retracted, name)
 	d := w.written[name]
 	w.mu.Unlock()
 	if d == nil || !equality.Semantic.DeepEqual(d.Status, s) {
@@ -211,6 +224,9 @@ func (w *writer) retract(cluster, component string) {
 	w.mu.Lock()
 	delete(w.wanted, name)
 	known := w.written[name] != nil
+	if known {
+		w.retracted[name] = cluster
+	}
 	w.mu.Unlock()
 	if known {
 		w.queue.Add(name)
@@ -264,7 +280,10 @@ func (w *writer) work(ctx context.Context) {
 		if shutdown {
 			return
 		}
-		if err := w.write(ctx, name); err != nil {
+		w.busy(name)
+		err := w.write(ctx, name)
+		w.done()
+		if err != nil {
 			w.log.Warn("cannot write status to the hub", "delivery", name, "error", err)
 			w.queue.AddRateLimited(name)
 		} else {
@@ -278,9 +297,13 @@ func (w *writer) write(ctx context.Context, name string) error {
 	w.mu.Lock()
 	s, wanted := w.wanted[name]
 	d := w.written[name]
+	_, retracted := w.retracted[name]
 	w.mu.Unlock()
-	if !wanted {
+	switch {
+	case retracted:
 		return w.remove(ctx, name)
+	case !wanted:
+		return nil // another process has the cluster by now
 	}
 	if d == nil {
 		d = &v1alpha1.Delivery{ObjectMeta: metav1.ObjectMeta{
@@ -298,10 +321,12 @@ func (w *writer) write(ctx context.Context, name string) error {
 	before := d.Status
 	next := d.DeepCopy()
 	next.Status = s
-	err := w.client.Status().Patch(ctx, next, client.MergeFrom(d))
+	// With its resourceVersion: a process that had the cluster before may have a
+	// write on its way.
+	err := w.client.Status().Patch(ctx, next, client.MergeFromWithOptions(d, client.MergeFromWithOptimisticLock{}))
 	if err != nil {
-		// Somebody deleted it, or it was written and the answer was lost: the retry
-		// creates or reads it.
+		// Somebody wrote or deleted it, or it was written and the answer was lost: the
+		// retry creates or reads it.
 		w.forget(name)
 		return fmt.Errorf("patch status of Delivery %s: %w", name, err)
 	}
@@ -318,6 +343,9 @@ func (w *writer) remove(ctx context.Context, name string) error {
 		return fmt.Errorf("delete Delivery %s: %w", name, err)
 	}
 	w.forget(name)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.retracted, name)
 	return nil
 }
 
@@ -325,6 +353,21 @@ func (w *writer) forget(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.written, name)
+}
+
+// busy notes that a Delivery is being written.
+func (w *writer) busy(name string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.writing = cmp.Or(w.wanted[name].Cluster, w.retracted[name])
+}
+
+func (w *writer) done() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.writing = ""
+	close(w.idle)
+	w.idle = make(chan struct{})
 }
 
 // announce writes an event where a delivery's state changed, or drift was undone.

@@ -11,16 +11,17 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/apiservertest"
 	"github.com/keelson-io/keelson/controllers/lease"
 )
@@ -34,9 +35,8 @@ func TestMain(m *testing.M) {
 
 const patience = 30 * time.Second
 
-// candidate is a process that wants the lease. Its term is as long as its
-// clock says.
-type candidate struct {
+// process has a Lease. Its term is as long as its clock says.
+type process struct {
 	*lease.Lease
 
 	name  string
@@ -47,75 +47,73 @@ type candidate struct {
 	works chan struct{} // closed when it works
 }
 
-func (c *candidate) now() time.Time { return time.Now().Add(time.Duration(c.skew.Load())) }
+func (p *process) now() time.Time { return time.Now().Add(time.Duration(p.skew.Load())) }
 
-// run starts a candidate for the lease with the test's name.
-func run(t *testing.T, name string, work func(context.Context) error) *candidate {
+// run starts a process with the test's name.
+func run(t *testing.T, work func(context.Context) error) *process {
 	t.Helper()
-	c := &candidate{name: name, ended: make(chan error, 1), works: make(chan struct{})}
+	p := &process{name: strings.ToLower(t.Name()), ended: make(chan error, 1), works: make(chan struct{})}
 	hub := rest.CopyConfig(server)
 	hub.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
-			if c.sleep.Load() {
+			if p.sleep.Load() {
 				return nil, errors.New("asleep")
 			}
 			return next.RoundTrip(r)
 		})
 	})
 	var err error
-	c.Lease, err = lease.New(lease.Options{
-		Hub: hub, Name: leaseName(t), Identity: name, Log: slog.New(slog.DiscardHandler), Now: c.now,
+	p.Lease, err = lease.New(lease.Options{
+		Hub: hub, Identity: p.name, Labels: map[string]string{"test": p.name}, Log: slog.New(slog.DiscardHandler), Now: p.now,
 		Duration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 200 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	c.stop = stop
+	p.stop = stop
 	if work == nil {
 		work = func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 	}
 	go func() {
-		c.ended <- c.Run(ctx, func(ctx context.Context) error {
-			close(c.works)
+		p.ended <- p.Run(ctx, func(ctx context.Context) error {
+			close(p.works)
 			return work(ctx)
 		})
 	}()
 	t.Cleanup(stop)
-	return c
+	return p
 }
-
-func leaseName(t *testing.T) string { return strings.ToLower(t.Name()) }
 
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-func (c *candidate) leads(t *testing.T) {
+func (p *process) started(t *testing.T) {
 	t.Helper()
 	select {
-	case <-c.works:
+	case <-p.works:
 	case <-time.After(patience):
-		t.Fatalf("%s does not lead", c.name)
+		t.Fatalf("%s does not work", p.name)
 	}
 }
 
-func (c *candidate) ends(t *testing.T) error {
+func (p *process) ends(t *testing.T) error {
 	t.Helper()
 	select {
-	case err := <-c.ended:
+	case err := <-p.ended:
 		return err
 	case <-time.After(patience):
-		t.Fatalf("%s does not end", c.name)
+		t.Fatalf("%s does not end", p.name)
 		return nil
 	}
 }
 
-// writes tries to write through the candidate's gate.
-func (c *candidate) writes(t *testing.T) error {
+// writes tries to write through the process's gate.
+func (p *process) writes(t *testing.T) error {
 	t.Helper()
 	config := rest.CopyConfig(server)
-	config.Wrap(c.Gate().Wrap)
+	config.Wrap(p.Gate().Wrap)
 	_, err := client(t, config).CoreV1().ConfigMaps("default").Create(t.Context(),
 		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "written-"}}, metav1.CreateOptions{})
 	return err
@@ -130,151 +128,192 @@ func client(t *testing.T, config *rest.Config) kubernetes.Interface {
 	return c
 }
 
-func holder(t *testing.T) string {
+func leases(t *testing.T) coordinationclient.LeaseInterface {
 	t.Helper()
-	l, err := client(t, server).CoordinationV1().Leases(v1alpha1.Namespace).Get(t.Context(), leaseName(t), metav1.GetOptions{})
+	return client(t, server).CoordinationV1().Leases(v1alpha1.Namespace)
+}
+
+// hub is the process's Lease there; nil: there is none.
+func (p *process) hub(t *testing.T) *coordinationv1.Lease {
+	t.Helper()
+	l, err := leases(t).Get(t.Context(), p.Name(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ptr.Deref(l.Spec.HolderIdentity, "")
+	return l
 }
 
-// A leader that falls asleep is succeeded after the lease's duration; when it
-// wakes it writes nothing, and ends with ErrLost.
-func TestTakeOver(t *testing.T) {
+// A process writes while it renews its Lease, which says who it is.
+func TestWorks(t *testing.T) {
 	apiservertest.Need(t, server)
 	t.Parallel()
-	first := run(t, "first", nil)
-	first.leads(t)
-	second := run(t, "second", nil)
-	if err := first.writes(t); err != nil {
-		t.Errorf("the leader writes: %v", err)
+	p := run(t, nil)
+	p.started(t)
+	first := p.hub(t)
+	if got := *first.Spec.HolderIdentity; got != "testworks" || *first.Spec.LeaseDurationSeconds != 3 || first.Labels["test"] != "testworks" {
+		t.Errorf("the Lease is %v", first)
 	}
-	if err := second.writes(t); !errors.Is(err, lease.ErrLost) {
-		t.Errorf("who waits wrote: %v", err)
+	if err := p.writes(t); err != nil {
+		t.Errorf("the holder writes: %v", err)
 	}
-	if err := first.Confirm(t.Context()); err != nil {
+	if err := p.Renew(t.Context(), map[string]string{"said": "now"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Confirm(t.Context()); err != nil {
 		t.Errorf("confirm: %v", err)
 	}
-	if err := second.Confirm(t.Context()); !errors.Is(err, lease.ErrLost) || !errors.Is(err, applier.ErrDeposed) || !strings.Contains(err.Error(), `"first" holds Lease keelson-system/testtakeover`) {
-		t.Errorf("confirm: got %v", err)
+	said := p.hub(t)
+	if said.Annotations["said"] != "now" {
+		t.Errorf("the Lease is %v", said)
 	}
-
-	first.sleep.Store(true)
-	second.leads(t)
-	if err := first.writes(t); !errors.Is(err, lease.ErrLost) {
-		t.Errorf("the old leader wrote: %v", err)
-	}
-	if err := second.writes(t); err != nil {
-		t.Errorf("the new leader writes: %v", err)
-	}
-	first.sleep.Store(false)
-	if err := first.ends(t); !errors.Is(err, lease.ErrLost) {
-		t.Errorf("got %v, want ErrLost", err)
-	}
-	if err := first.Confirm(t.Context()); !errors.Is(err, lease.ErrLost) {
-		t.Errorf("confirm: got %v, want ErrLost", err)
-	}
-	if got := holder(t); got != "second" {
-		t.Errorf("%q holds the lease", got)
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+		l := p.hub(t)
+		return l.Spec.RenewTime.After(said.Spec.RenewTime.Time) && l.Annotations["said"] == "now", nil
+	})
+	if err != nil {
+		t.Errorf("it is not renewed by itself, or not with what was said: %v", err)
 	}
 }
 
-// The clock of a leader says that its term is over, before any renewal has
-// failed: that is how a process wakes up.
-func TestGateBeforeElection(t *testing.T) {
+// Who finds that a Lease ran out deletes it. The process, when it wakes, can't
+// renew it nor make it anew, writes nothing, and ends with ErrLost.
+func TestBuried(t *testing.T) {
 	apiservertest.Need(t, server)
 	t.Parallel()
-	c := run(t, "only", nil)
-	c.leads(t)
-	c.sleep.Store(true)
-	c.skew.Store(int64(2 * time.Second))
-	if err := c.writes(t); !errors.Is(err, lease.ErrLost) {
+	p := run(t, nil)
+	p.started(t)
+	p.sleep.Store(true)
+	if err := leases(t).Delete(t.Context(), p.Name(), metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	p.sleep.Store(false)
+	if err := p.ends(t); !errors.Is(err, lease.ErrLost) || !strings.Contains(err.Error(), "somebody deleted it") {
 		t.Errorf("got %v, want ErrLost", err)
 	}
-	if c.Holds() {
+	if err := p.writes(t); !errors.Is(err, lease.ErrLost) {
+		t.Errorf("it wrote: %v", err)
+	}
+	if _, err := p.Confirm(t.Context()); !errors.Is(err, lease.ErrLost) {
+		t.Errorf("confirm: got %v, want ErrLost", err)
+	}
+	if l := p.hub(t); l != nil {
+		t.Errorf("it made its Lease anew: %v", l)
+	}
+}
+
+// A hub that does not answer ends the work after the renew deadline: others may
+// have buried the Lease meanwhile, and nobody can tell.
+func TestHubIsSilent(t *testing.T) {
+	apiservertest.Need(t, server)
+	t.Parallel()
+	p := run(t, nil)
+	p.started(t)
+	p.sleep.Store(true)
+	if err := p.ends(t); !errors.Is(err, lease.ErrLost) || !strings.Contains(err.Error(), "not renewed in time") {
+		t.Errorf("got %v, want ErrLost", err)
+	}
+	if l := p.hub(t); l == nil {
+		t.Error("it is gone from the hub that did not answer")
+	}
+}
+
+// The clock of a process says that its term is over, before any renewal has
+// failed: that is how it wakes up.
+func TestGateBeforeRenewal(t *testing.T) {
+	apiservertest.Need(t, server)
+	t.Parallel()
+	p := run(t, nil)
+	p.started(t)
+	p.sleep.Store(true)
+	p.skew.Store(int64(2 * time.Second))
+	if err := p.writes(t); !errors.Is(err, lease.ErrLost) {
+		t.Errorf("got %v, want ErrLost", err)
+	}
+	if p.Holds() {
 		t.Error("it still holds the lease, it says")
 	}
-	if err := c.Confirm(t.Context()); err == nil || errors.Is(err, lease.ErrLost) {
+	if _, err := p.Confirm(t.Context()); err == nil || errors.Is(err, lease.ErrLost) {
 		t.Errorf("not knowing is not losing: got %v", err)
 	}
 }
 
-// Who sees another holder stops at once, and not only at the renew deadline.
-func TestUsurped(t *testing.T) {
+// Who touches the Lease otherwise does no harm; who writes another holder into it
+// ends the work.
+func TestTouched(t *testing.T) {
 	apiservertest.Need(t, server)
 	t.Parallel()
-	c := run(t, "robbed", nil)
-	c.leads(t)
-	leases := client(t, server).CoordinationV1().Leases(v1alpha1.Namespace)
-	usurp := func(ctx context.Context) (bool, error) {
-		l, err := leases.Get(ctx, leaseName(t), metav1.GetOptions{})
+	p := run(t, nil)
+	p.started(t)
+	change := func(how func(*coordinationv1.Lease)) {
+		t.Helper()
+		err := retry.RetryOnConflict(wait.Backoff{Steps: 100, Duration: time.Millisecond}, func() error {
+			l := p.hub(t)
+			how(l)
+			_, err := leases(t).Update(t.Context(), l, metav1.UpdateOptions{})
+			return err
+		})
 		if err != nil {
-			return false, err
+			t.Fatal(err)
 		}
-		l.Spec.HolderIdentity = new("usurper")
-		l.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
-		_, err = leases.Update(ctx, l, metav1.UpdateOptions{})
-		if apierrors.IsConflict(err) {
-			return false, nil
-		}
-		return true, err
 	}
-	if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, patience, true, usurp); err != nil {
-		t.Fatal(err)
+	change(func(l *coordinationv1.Lease) { l.Annotations = map[string]string{"somebody": "was here"} })
+	if err := p.Renew(t.Context(), nil); err != nil {
+		t.Errorf("it does not get over an annotation: %v", err)
 	}
-	if err := c.ends(t); !errors.Is(err, lease.ErrLost) || !strings.Contains(err.Error(), `"usurper" holds it`) {
+	change(func(l *coordinationv1.Lease) { l.Spec.HolderIdentity = new("usurper") })
+	if err := p.ends(t); !errors.Is(err, lease.ErrLost) || !strings.Contains(err.Error(), `"usurper" holds it`) {
 		t.Errorf("got %v", err)
 	}
-	if err := c.writes(t); !errors.Is(err, lease.ErrLost) {
+	if err := p.writes(t); !errors.Is(err, lease.ErrLost) {
 		t.Errorf("it wrote: %v", err)
-	}
-	if got := holder(t); got != "usurper" {
-		t.Errorf("%q holds the lease", got)
 	}
 }
 
-// On an ordinary end the work finishes under the lease, which is free at once
+// On an ordinary end the work finishes under the lease, which is gone at once
 // then.
-func TestResign(t *testing.T) {
+func TestGivesBack(t *testing.T) {
 	apiservertest.Need(t, server)
 	t.Parallel()
 	finish := make(chan struct{})
-	c := run(t, "retiring", func(ctx context.Context) error {
+	p := run(t, func(ctx context.Context) error {
 		<-ctx.Done()
 		<-finish
 		return nil
 	})
-	c.leads(t)
-	c.stop()
-	if err := c.writes(t); err != nil {
+	p.started(t)
+	p.stop()
+	if err := p.writes(t); err != nil {
 		t.Errorf("it finishes what it has begun: %v", err)
 	}
-	if got := holder(t); got != "retiring" {
-		t.Errorf("%q holds the lease while the work is not done", got)
+	if p.hub(t) == nil {
+		t.Error("the lease is gone while the work is not done")
 	}
 	close(finish)
-	if err := c.ends(t); err != nil {
+	if err := p.ends(t); err != nil {
 		t.Errorf("got %v, want an ordinary end", err)
 	}
-	if got := holder(t); got != "" {
-		t.Errorf("%q still holds the lease", got)
+	if l := p.hub(t); l != nil {
+		t.Errorf("it is still there: %v", l)
 	}
-	if err := c.writes(t); !errors.Is(err, lease.ErrLost) {
+	if err := p.writes(t); !errors.Is(err, lease.ErrLost) {
 		t.Errorf("it wrote afterwards: %v", err)
 	}
 }
 
-// What the work itself fails with is passed on, and the lease is free.
+// What the work itself fails with is passed on, and the lease is gone.
 func TestWorkFails(t *testing.T) {
 	apiservertest.Need(t, server)
 	t.Parallel()
 	boom := errors.New("boom")
-	if err := run(t, "failing", func(context.Context) error { return boom }).ends(t); !errors.Is(err, boom) {
+	p := run(t, func(context.Context) error { return boom })
+	if err := p.ends(t); !errors.Is(err, boom) {
 		t.Errorf("got %v, want the work's", err)
 	}
-	if got := holder(t); got != "" {
-		t.Errorf("%q still holds the lease", got)
+	if l := p.hub(t); l != nil {
+		t.Errorf("it is still there: %v", l)
 	}
 }
 

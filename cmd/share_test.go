@@ -26,68 +26,95 @@ import (
 	"github.com/keelson-io/keelson/applier/apiservertest"
 )
 
-// TestLeaderElection has two controllers as processes of their own. The leader
-// is stopped, as by a debugger or a hypervisor, past the end of its term.
-func TestLeaderElection(t *testing.T) {
+// TestShare has controllers as processes of their own, and one cluster to share.
+// The one that has it is stopped, as by a debugger or a hypervisor, past the end of
+// its term.
+func TestShare(t *testing.T) {
 	t.Parallel()
 	apiservertest.Each(t, versions[:1], func(t *testing.T, start func(*testing.T) *apiservertest.Server) {
-		testLeaderElection(t, start(t).Config) // a hub of its own: what is delivered shows in status
+		testShare(t, start(t).Config) // a hub of its own: what is delivered shows in status
 	})
 }
 
-func testLeaderElection(t *testing.T, hub *rest.Config) {
+// What /readyz says.
+const (
+	alone  = "ok: 1 of 1 clusters, 1 replicas"
+	worker = "ok: 1 of 1 clusters, 2 replicas"
+	waiter = "ok: 0 of 1 clusters, 2 replicas"
+)
+
+func testShare(t *testing.T, hub *rest.Config) {
 	t.Helper()
 	c, err := kubernetes.NewForConfig(hub)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := newFleet(t, "leader")
+	f := newFleet(t, "share")
+	f.git("rm", "-q", "-r", "clusters/test") // one cluster is left
+	f.commit()
 	first := startController(t, f, hub)
-	first.waitFor(t, "ok: leader")
-	second := startController(t, f, hub)
-	second.waitFor(t, "ok: standby")
-	if got := second.get(t, "/metrics"); !strings.Contains(got, "keelson_leader 0") {
-		t.Errorf("metrics of the one that waits: %s", got)
-	}
-	until(t, "the leader delivers", func() bool {
-		_, err := c.CoreV1().Secrets("keelson-system").Get(t.Context(), "record-gadgetsleader", metav1.GetOptions{})
+	first.waitFor(t, alone)
+	until(t, "the first delivers", func() bool {
+		_, err := c.CoreV1().Secrets("keelson-system").Get(t.Context(), "record-gadgetsshare", metav1.GetOptions{})
 		return err == nil
 	})
-	if got := second.writes(); len(got) > 0 {
+	second := startController(t, f, hub)
+	until(t, "one has the cluster", func() bool {
+		if first.get(t, "/readyz") == waiter+"\n" { // hashing gives the cluster to the second
+			first, second = second, first
+		}
+		return first.get(t, "/readyz") == worker+"\n" && second.get(t, "/readyz") == waiter+"\n"
+	})
+	if got := second.get(t, "/metrics"); !strings.Contains(got, "keelson_share_clusters 0") || !strings.Contains(got, "keelson_share_replicas 2") {
+		t.Errorf("metrics of the one that waits: %s", got)
+	}
+	idle := len(second.writes())
+
+	t.Log("the one that has the cluster stops, and the other takes over")
+	first.signal(t, syscall.SIGSTOP)
+	if got := second.writes()[idle:]; len(got) > 0 {
 		t.Errorf("the one that waits wrote: %q", got)
 	}
-
-	t.Log("the leader stops, and another takes over")
-	first.signal(t, syscall.SIGSTOP)
-	second.waitFor(t, "ok: leader")
+	second.waitFor(t, alone)
+	if got := second.get(t, "/metrics"); !strings.Contains(got, `keelson_share_takeovers_total{from="dead"} 1`) {
+		t.Errorf("metrics of the one that took over: %s", got)
+	}
 	before := len(first.writes())
 
 	t.Log("it goes on, and ends without having written")
 	first.signal(t, syscall.SIGCONT)
-	if code := first.ends(t); code != 2 || !strings.Contains(first.log.String(), "this process does not hold the lease") {
+	if code := first.ends(t); code != 2 || !strings.Contains(first.log.String(), "this process does not hold its lease") {
 		t.Errorf("exit code %d, and it said:\n%s", code, first.log.String())
 	}
 	if got := first.writes()[before:]; len(got) > 0 {
-		t.Errorf("the old leader wrote: %q", got)
+		t.Errorf("the one that was stopped wrote: %q", got)
 	}
 
-	t.Log("an ordinary end gives the lease back")
+	t.Log("an ordinary end gives the cluster away at once")
 	third := startController(t, f, hub)
-	third.waitFor(t, "ok: standby")
+	until(t, "one has the cluster", func() bool {
+		if second.get(t, "/readyz") == waiter+"\n" {
+			second, third = third, second
+		}
+		return second.get(t, "/readyz") == worker+"\n" && third.get(t, "/readyz") == waiter+"\n"
+	})
 	second.signal(t, syscall.SIGINT)
 	if code := second.ends(t); code != 0 {
 		t.Errorf("exit code %d, and it said:\n%s", code, second.log.String())
 	}
-	third.waitFor(t, "ok: leader")
+	third.waitFor(t, alone)
+	if got := third.log.String(); strings.Contains(got, "ran out") {
+		t.Errorf("it waited until the lease ran out:\n%s", got)
+	}
 }
 
-func TestLeaderFlags(t *testing.T) {
+func TestShareFlags(t *testing.T) {
 	f := newFleet(t, "")
 	f.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
 	if err := clientcmd.WriteToFile(*kubeconfigOf("http://127.0.0.1:1"), f.kubeconfig); err != nil {
 		t.Fatal(err)
 	}
-	f.keelson("controller", "--leader-elect", "--lease-duration", "10s").want(t, 2).says(t,
+	f.keelson("controller", "--share", "--lease-duration", "10s").want(t, 2).says(t,
 		"--lease-duration, --renew-deadline, --retry-period: the renew deadline (10s) must be shorter than the lease duration (10s)")
 }
 
@@ -129,7 +156,7 @@ func startController(t *testing.T, f *fleet, hub *rest.Config) *controller {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.cmd = exec.Command(self, "controller", "--leader-elect", "--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "500ms", //nolint:noctx // it is ended below
+	c.cmd = exec.Command(self, "controller", "--share", "--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "500ms", //nolint:noctx // it is ended below
 		"--repo", f.dir, "--cache-dir", t.TempDir(), "--kubeconfig", path, "--interval", "1s", "--listen", "127.0.0.1:0")
 	c.cmd.Stderr = &c.log
 	if err := c.cmd.Start(); err != nil {
@@ -196,6 +223,11 @@ func (c *controller) ends(t *testing.T) int {
 
 func (c *controller) waitFor(t *testing.T, ready string) {
 	t.Helper()
+	defer func() {
+		if t.Failed() {
+			t.Logf("/readyz says %q, and its log:\n%s", c.get(t, "/readyz"), c.log.String())
+		}
+	}()
 	until(t, ready, func() bool { return c.get(t, "/readyz") == ready+"\n" })
 }
 

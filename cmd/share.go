@@ -1,0 +1,129 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/controllers/delivery"
+	"github.com/keelson-io/keelson/controllers/lease"
+	"github.com/keelson-io/keelson/controllers/shard"
+)
+
+// shareOptions have the durations of Kubernetes' own controllers.
+type shareOptions struct {
+	share                                     bool
+	leaseDuration, renewDeadline, retryPeriod time.Duration
+}
+
+func (o *shareOptions) add(f *pflag.FlagSet) {
+	f.BoolVar(&o.share, "share", false, "share the clusters with the other replicas,\nby Leases in the hub")
+	f.DurationVar(&o.leaseDuration, "lease-duration", 15*time.Second, "how long others wait, after the last renewal that\nthey saw, until they take over a replica's clusters")
+	f.DurationVar(&o.renewDeadline, "renew-deadline", 10*time.Second, "how long a replica writes without a renewal")
+	f.DurationVar(&o.retryPeriod, "retry-period", 2*time.Second, "time between two renewals")
+}
+
+// share is where a controller's right to write comes from. One that does not share
+// is never in doubt.
+type share struct {
+	identity string
+	member   *shard.Member // nil: it does not
+}
+
+func (a *app) share(o controllerOptions, hub *rest.Config, log *slog.Logger) (*share, error) {
+	identity, err := lease.Identity()
+	if err != nil {
+		return nil, err
+	}
+	if !o.share.share {
+		return &share{identity: identity}, nil
+	}
+	options := shard.Options{Options: lease.Options{
+		Hub: hub, Identity: identity, Log: log, Now: a.env.Now,
+		Duration: o.share.leaseDuration, RenewDeadline: o.share.renewDeadline, RetryPeriod: o.share.retryPeriod,
+	}}
+	if o.cluster != "" {
+		options.Group = shard.Single
+	}
+	if err := options.Check(); err != nil {
+		return nil, usagef("--lease-duration, --renew-deadline, --retry-period: %w", err)
+	}
+	m, err := shard.New(options)
+	if err != nil {
+		return nil, err
+	}
+	return &share{identity: identity, member: m}, nil
+}
+
+// guard returns settings that let writes through while the Lease is held.
+func (s *share) guard(config *rest.Config) *rest.Config {
+	if s.member == nil {
+		return config
+	}
+	config = rest.CopyConfig(config)
+	config.Wrap(s.member.Gate().Wrap)
+	return config
+}
+
+type connectFunc func(context.Context, v1alpha1.Connection) (*rest.Config, error)
+
+func (s *share) connect(next connectFunc) connectFunc {
+	return func(ctx context.Context, spec v1alpha1.Connection) (*rest.Config, error) {
+		config, err := next(ctx, spec)
+		if err != nil {
+			return nil, err
+		}
+		return s.guard(config), nil
+	}
+}
+
+// run works; with others when it knows of the clusters that there are to share.
+func (s *share) run(ctx context.Context, c *delivery.Controller) error {
+	if s.member == nil {
+		return c.Run(ctx)
+	}
+	c.Learn(ctx)
+	return s.member.Run(ctx, c.Run)
+}
+
+// ready says in a line what this process does. One that has no cluster is ready,
+// too: else a Deployment of more replicas than clusters would never be rolled out.
+func (s *share) ready(next func() error) func() (string, error) {
+	return func() (string, error) {
+		switch {
+		case s.member == nil:
+			return "ok", next()
+		case !s.member.Holds():
+			return "ok: no lease", next()
+		}
+		now := s.member.Stats()
+		return fmt.Sprintf("ok: %d of %d clusters, %d replicas", now.Held, now.Clusters, now.Replicas), next()
+	}
+}
+
+func (s *share) metrics() []prometheus.Collector {
+	if s.member == nil {
+		return nil
+	}
+	gauge := func(name, help string, value func(shard.Stats) int) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(value(s.member.Stats())) })
+	}
+	counter := func(from string, value func(shard.Stats) int) prometheus.Collector {
+		return prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "keelson_share_takeovers_total", Help: "Clusters that this replica took from another one, which gave them away or is dead.",
+			ConstLabels: prometheus.Labels{"from": from},
+		}, func() float64 { return float64(value(s.member.Stats())) })
+	}
+	return []prometheus.Collector{
+		gauge("keelson_share_clusters", "Clusters that this replica works on.", func(s shard.Stats) int { return s.Held }),
+		gauge("keelson_share_replicas", "Replicas that share the clusters, as this one sees it.", func(s shard.Stats) int { return s.Replicas }),
+		counter("alive", func(s shard.Stats) int { return s.Handed }),
+		counter("dead", func(s shard.Stats) int { return s.TakenOver }),
+	}
+}

@@ -1,0 +1,136 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/controllers/lease"
+)
+
+// selectable bounds how many clusters are selected by name: a selector is part of
+// the URL.
+const selectable = 100
+
+// takeOver reads the Deliveries of clusters that another process wrote until now,
+// trying until it works or the context ends.
+func (w *writer) takeOver(ctx context.Context, clusters []string) {
+	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)
+	for {
+		err := w.read(ctx, clusters)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		w.log.Warn("cannot read the Deliveries of clusters to take over; trying again", "clusters", len(clusters), "error", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(backoff.When("")):
+		}
+	}
+}
+
+func (w *writer) read(ctx context.Context, clusters []string) error {
+	options := []client.ListOption{client.InNamespace(v1alpha1.Namespace)}
+	if len(clusters) <= selectable {
+		in, err := labels.NewRequirement(v1alpha1.LabelCluster, selection.In, clusters)
+		if err != nil {
+			return fmt.Errorf("select Deliveries: %w", err)
+		}
+		options = append(options, client.MatchingLabelsSelector{Selector: labels.NewSelector().Add(*in)})
+	}
+	var list v1alpha1.DeliveryList
+	if err := w.client.List(ctx, &list, options...); err != nil {
+		return fmt.Errorf("list Deliveries: %w", err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, cluster := range clusters {
+		w.dropLocked(cluster)
+	}
+	mine := map[string]bool{}
+	for _, cluster := range clusters {
+		mine[cluster] = true
+	}
+	for i := range list.Items {
+		if d := &list.Items[i]; mine[d.Labels[v1alpha1.LabelCluster]] {
+			w.written[d.Name] = d
+		}
+	}
+	return nil
+}
+
+// letGo writes what waits of a cluster, for a while, and forgets it: what the hub
+// has of it is another process's to say. When it returns, no write is on its way.
+func (w *writer) letGo(ctx context.Context, cluster string) {
+	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() {
+		if errors.Is(context.Cause(ctx), lease.ErrLost) {
+			cancel()
+		}
+	})()
+	w.flush(cluster, 0)
+	for given := patience.Done(); ; {
+		w.mu.Lock()
+		waits := w.waitsLocked(cluster)
+		if !waits || given == nil {
+			w.dropLocked(cluster)
+		}
+		writing := w.writing == cluster
+		idle := w.idle
+		w.mu.Unlock()
+		if !writing && (!waits || given == nil) {
+			return
+		}
+		select {
+		case <-idle:
+		case <-given:
+			given = nil
+		}
+	}
+}
+
+// waitsLocked says whether something of a cluster is not in the hub yet.
+func (w *writer) waitsLocked(cluster string) bool {
+	for _, of := range w.retracted {
+		if of == cluster {
+			return true
+		}
+	}
+	for name, s := range w.wanted {
+		if s.Cluster != cluster {
+			continue
+		}
+		if d := w.written[name]; d == nil || !equality.Semantic.DeepEqual(d.Status, s) {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *writer) dropLocked(cluster string) {
+	for name, s := range w.wanted {
+		if s.Cluster == cluster {
+			delete(w.wanted, name)
+		}
+	}
+	for name, of := range w.retracted {
+		if of == cluster {
+			delete(w.retracted, name)
+		}
+	}
+	for name, d := range w.written {
+		if d.Labels[v1alpha1.LabelCluster] == cluster {
+			delete(w.written, name)
+		}
+	}
+}

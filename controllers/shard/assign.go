@@ -1,0 +1,68 @@
+package shard
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"slices"
+)
+
+// slack is how many clusters a replica may have for each four of its even share.
+const slack = 5
+
+// Bound is the most clusters that [Assign] gives one replica: five quarters of
+// the even share, rounded up.
+func Bound(clusters, replicas int) int {
+	if replicas == 0 {
+		return 0
+	}
+	return (clusters*slack + 4*replicas - 1) / (4 * replicas)
+}
+
+// Assign returns the clusters of each replica, sorted. Every cluster has one
+// replica, none has more than [Bound], and a replica that comes or goes moves
+// little more than its own share.
+//
+// It is rendezvous hashing with bounded loads: each pair of cluster and replica
+// has a score, and pairs are made from the highest down while replicas have
+// room. The order of the arguments does not matter, and a name counts once.
+//
+// All replicas have to compute the same, also while another version of Keelson is
+// rolled out: the scores are part of the protocol. Time is n log n in the pairs.
+func Assign(replicas, clusters []string) map[string][]string {
+	replicas = slices.Compact(slices.Sorted(slices.Values(replicas)))
+	clusters = slices.Compact(slices.Sorted(slices.Values(clusters)))
+	pairs := make([]pair, 0, len(replicas)*len(clusters))
+	for r, replica := range replicas {
+		for c, cluster := range clusters {
+			pairs = append(pairs, pair{score: score(replica, cluster), replica: r, cluster: c})
+		}
+	}
+	slices.SortFunc(pairs, func(a, b pair) int {
+		return cmp.Or(cmp.Compare(b.score, a.score), cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.replica, b.replica))
+	})
+	out := make(map[string][]string, len(replicas))
+	taken := make([]bool, len(clusters))
+	bound := Bound(len(clusters), len(replicas))
+	for _, p := range pairs {
+		if name := replicas[p.replica]; !taken[p.cluster] && len(out[name]) < bound {
+			taken[p.cluster] = true
+			out[name] = append(out[name], clusters[p.cluster])
+		}
+	}
+	for _, mine := range out {
+		slices.Sort(mine)
+	}
+	return out
+}
+
+type pair struct {
+	score            uint64
+	replica, cluster int
+}
+
+// score is the beginning of SHA-256 of the replica, a zero byte and the cluster.
+func score(replica, cluster string) uint64 {
+	sum := sha256.Sum256([]byte(replica + "\x00" + cluster))
+	return binary.BigEndian.Uint64(sum[:])
+}

@@ -1,0 +1,153 @@
+package shard
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// others are the Leases of the other replicas, as a watch shows them. It may lag:
+// what is decided by it is either checked by the API server, or harmless.
+type others struct {
+	self string // the name of our own
+	now  func() time.Time
+
+	mu     sync.Mutex
+	synced bool
+	leases map[types.UID]*sighting
+	// dead are those that ran out or vanished after they had.
+	dead map[string]bool
+}
+
+// sighting is a Lease as it was last seen, and when it was first seen so.
+type sighting struct {
+	lease *coordinationv1.Lease
+	since time.Time
+}
+
+func newOthers(self string, now func() time.Time) *others {
+	return &others{self: self, now: now, leases: map[types.UID]*sighting{}, dead: map[string]bool{}}
+}
+
+// watch keeps up with the Leases until the context ends, and calls changed when
+// more than a renewal happened.
+func (o *others) watch(ctx context.Context, client coordinationclient.LeaseInterface, log *slog.Logger, changed func()) {
+	leases := cache.NewSharedIndexInformer(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			options.LabelSelector = v1alpha1.LabelShare
+			return client.List(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.LabelSelector = v1alpha1.LabelShare
+			return client.Watch(ctx, options)
+		},
+	}, &coordinationv1.Lease{}, 0, cache.Indexers{})
+	seen := func(obj any) {
+		if l, ok := obj.(*coordinationv1.Lease); ok && o.saw(l) {
+			changed()
+		}
+	}
+	registration, err := leases.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: seen, UpdateFunc: func(_, obj any) { seen(obj) },
+		DeleteFunc: func(obj any) {
+			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = unknown.Obj
+			}
+			if l, ok := obj.(*coordinationv1.Lease); ok {
+				o.vanished(l)
+				changed()
+			}
+		},
+	})
+	if err != nil {
+		log.Error("the leases of other replicas can't be watched", "error", err)
+		return
+	}
+	go func() {
+		if cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
+			o.mu.Lock()
+			o.synced = true
+			o.mu.Unlock()
+			changed()
+		}
+	}()
+	leases.RunWithContext(ctx)
+}
+
+// saw notes a Lease, and says whether it tells more than that it was renewed.
+func (o *others) saw(l *coordinationv1.Lease) bool {
+	if l.Name == o.self {
+		return false
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	before := o.leases[l.UID]
+	if before != nil && before.lease.ResourceVersion == l.ResourceVersion {
+		return false
+	}
+	o.leases[l.UID] = &sighting{lease: l, since: o.now()}
+	return before == nil || before.lease.Annotations[v1alpha1.AnnotationClusters] != l.Annotations[v1alpha1.AnnotationClusters]
+}
+
+func (o *others) vanished(l *coordinationv1.Lease) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if s := o.leases[l.UID]; s != nil && o.silent(s) {
+		o.dead[holder(l)] = true
+	}
+	delete(o.leases, l.UID)
+}
+
+// buried notes that this replica deleted a Lease.
+func (o *others) buried(l *coordinationv1.Lease) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.dead[holder(l)] = true
+	delete(o.leases, l.UID)
+}
+
+// died says whether a replica's Lease ran out.
+func (o *others) died(identity string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.dead[identity]
+}
+
+// all returns the Leases that are known; false: they are not all known yet.
+func (o *others) all() ([]*coordinationv1.Lease, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	out := make([]*coordinationv1.Lease, 0, len(o.leases))
+	for _, s := range o.leases {
+		out = append(out, s.lease)
+	}
+	return out, o.synced
+}
+
+// ranOut says whether nothing was heard of a Lease for as long as it lasts, by our
+// own clock: clocks of different machines need not agree.
+func (o *others) ranOut(l *coordinationv1.Lease) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s := o.leases[l.UID]
+	return s != nil && s.lease.ResourceVersion == l.ResourceVersion && o.now().Sub(s.since) >= lasts(l)
+}
+
+// silent is nearly as long: another replica may have noticed a little earlier.
+func (o *others) silent(s *sighting) bool { return o.now().Sub(s.since) >= lasts(s.lease)*3/4 }
+
+func lasts(l *coordinationv1.Lease) time.Duration {
+	return time.Duration(ptr.Deref(l.Spec.LeaseDurationSeconds, 0)) * time.Second
+}
