@@ -34,6 +34,7 @@ type garden struct {
 // plot is one component, in a namespace of its name.
 type plot struct {
 	name  string
+	on    string // the cluster that it is delivered to
 	value string // of fields of each of its objects
 	extra bool   // whether git has its last ConfigMap
 	port  int    // of its Service
@@ -46,14 +47,23 @@ func (w *world) newGarden(ctx context.Context, name string, components int) (*ga
 
 // newGardenOf is newGarden with another template.
 func (w *world) newGardenOf(ctx context.Context, name string, components int, template string) (*garden, error) {
+	return w.newGardenOn(ctx, name, components, template, []string{target})
+}
+
+// newGardenOn is newGardenOf with several clusters, which take turns at having a
+// component. All are the one that the world has.
+func (w *world) newGardenOn(ctx context.Context, name string, components int, template string, clusters []string) (*garden, error) {
 	g := &garden{world: w}
 	var err error
 	if g.client, err = w.dynamic(); err != nil {
 		return nil, err
 	}
 	files := map[string]string{}
+	for _, c := range clusters {
+		files["clusters/"+c+"/cluster.yaml"] = apiVersion + "kind: Cluster\nconnection:\n  context: " + target + "\n"
+	}
 	for i := range components {
-		p := &plot{name: fmt.Sprintf("%s-%02d", name, i), value: "first", extra: true, port: 8000}
+		p := &plot{name: fmt.Sprintf("%s-%02d", name, i), on: clusters[i%len(clusters)], value: "first", extra: true, port: 8000}
 		g.plots = append(g.plots, p)
 		maps.Copy(files, p.files(template))
 		w.ledger.OwnNamespace(p.name)
@@ -103,13 +113,16 @@ data: {value: {{ .Values.value | quote }}}
 func (p *plot) files(template string) map[string]string {
 	folder := "components/" + p.name + "/"
 	return map[string]string{
-		folder + "component.yaml":                     apiVersion + "kind: Component\nnamespace: " + p.name + "\n",
-		folder + "template/Chart.yaml":                "apiVersion: v2\nname: " + p.name + "\nversion: 1.0.0\n",
-		folder + "template/values.yaml":               "value: none\nport: 1\nextra: false\n",
-		folder + "template/templates/all.yaml":        template,
-		"clusters/" + target + "/" + p.name + ".yaml": p.metaConfig(),
+		folder + "component.yaml":              apiVersion + "kind: Component\nnamespace: " + p.name + "\n",
+		folder + "template/Chart.yaml":         "apiVersion: v2\nname: " + p.name + "\nversion: 1.0.0\n",
+		folder + "template/values.yaml":        "value: none\nport: 1\nextra: false\n",
+		folder + "template/templates/all.yaml": template,
+		p.path():                               p.metaConfig(),
 	}
 }
+
+// path is that of its meta-config.
+func (p *plot) path() string { return "clusters/" + p.on + "/" + p.name + ".yaml" }
 
 func (p *plot) metaConfig() string {
 	return fmt.Sprintf("%skind: MetaConfig\nversion: HEAD\nvalues: {value: %q, port: %d, extra: %t}\n", apiVersion, p.value, p.port, p.extra)
@@ -145,7 +158,7 @@ func (g *garden) grow(ctx context.Context, chance *rand.Rand, some int) error {
 		default:
 			p.value = fmt.Sprintf("value-%08x", chance.Uint32())
 		}
-		files["clusters/"+target+"/"+p.name+".yaml"] = p.metaConfig()
+		files[p.path()] = p.metaConfig()
 	}
 	return g.push(ctx, g.repo, files)
 }
@@ -282,11 +295,18 @@ func (g *garden) deliveries(ctx context.Context) (map[string]delivery, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list deliveries: %w", err)
 	}
+	on := map[string]string{}
+	for _, p := range g.plots {
+		on[p.name] = p.on
+	}
 	out := map[string]delivery{}
 	for i := range list.Items {
 		field := func(name string) string {
 			s, _, _ := unstructured.NestedString(list.Items[i].Object, "status", name)
 			return s
+		}
+		if want, ok := on[field("component")]; ok && field("cluster") != want {
+			continue // its record shows on every cluster that is this one
 		}
 		out[field("component")] = delivery{field("sync"), field("health"), field("message")}
 	}

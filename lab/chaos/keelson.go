@@ -94,6 +94,9 @@ func (k *keelson) kill() error {
 	return err
 }
 
+// strikeDead is kill for those who can't wait until the process is gone.
+func (k *keelson) strikeDead() error { return k.signal(syscall.SIGKILL) }
+
 // freeze stops the process where it is; thaw lets it go on.
 func (k *keelson) freeze() error { return k.signal(syscall.SIGSTOP) }
 

@@ -35,6 +35,7 @@ func allScenarios() []scenario {
 		{name: "faults", why: "requests that fail, in any way, lose and double nothing", run: runFaults},
 		{name: "disasters", why: "what breaks around Keelson is named, and over when its cause is", run: runDisasters},
 		{name: "writers", why: "of two processes only the one that took over last can write", run: runWriters},
+		{name: "shard", why: "what a replica had is soon another's, and never two's", run: runShard},
 		{
 			name: "contended", why: "what others write is neither lost nor reverted",
 			cluster: cluster.Change{ControlPlaneOnly: new(true)}, run: runContended,

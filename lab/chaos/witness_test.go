@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/keelson-io/keelson/lab/audit"
 	"github.com/keelson-io/keelson/lab/cluster"
@@ -41,7 +42,8 @@ func TestTakeOvers(t *testing.T) {
 		"Alone":   {why: "Nobody took over.", events: []audit.Event{record("one", 10), object("one", 11), record("one", 12)}},
 		"Right":   {why: "The first stopped in time.", takeOvers: 1, events: []audit.Event{record("one", 10), object("one", 11), record("two", 20), object("two", 21)}},
 		"Late":    {why: "An object was written by the deposed.", takeOvers: 1, violate: 1, events: []audit.Event{record("one", 10), record("two", 20), object("one", 21)}},
-		"Record":  {why: "A record was.", takeOvers: 1, violate: 1, events: []audit.Event{record("one", 10), record("two", 20), record("one", 21)}},
+		"Back":    {why: "Its record was: it has the component again.", takeOvers: 2, events: []audit.Event{record("one", 10), record("two", 20), record("one", 21), object("one", 22)}},
+		"Third":   {why: "Who has it again took it from the second.", takeOvers: 2, violate: 1, events: []audit.Event{record("one", 10), record("two", 20), record("one", 21), object("two", 22)}},
 		"Lines":   {why: "Its line came late, the write did not.", takeOvers: 1, events: []audit.Event{record("one", 10), record("two", 20), object("one", 15)}},
 		"Refused": {why: "The guard held.", takeOvers: 1, refused: 1, events: []audit.Event{record("one", 10), record("two", 20), refused}},
 		"DryRun":  {why: "Nothing was written.", takeOvers: 1, events: []audit.Event{record("one", 10), record("two", 20), dry}},
@@ -54,6 +56,48 @@ func TestTakeOvers(t *testing.T) {
 			v := takeOvers(tc.events, []*plot{{name: "dns"}})
 			if v.takeOvers != tc.takeOvers || v.refused != tc.refused || len(v.violations) != tc.violate {
 				t.Errorf("%d taken over, %d refused, violations %q; %s", v.takeOvers, v.refused, v.violations, tc.why)
+			}
+		})
+	}
+}
+
+// What a Lease does not list, its process must not write.
+func TestUnlisted(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	lease := func(agent string, version int, clusters string) audit.Event {
+		e := written(agent, "leases", "keelson-system", "lease-"+agent, version)
+		e.Response = json.RawMessage(fmt.Sprintf(`{"metadata":{"name":"lease-%s","resourceVersion":"%d","annotations":{"keelson.io/clusters":%q}}}`, agent, version, clusters))
+		return e
+	}
+	buried := audit.Event{Verb: "delete", UserAgent: "keelson/v1 two", Code: 200, Time: at, Resource: audit.Resource{Resource: "leases", Name: "lease-one"}}
+	object := func(version int) audit.Event { return written("one", "configmaps", "dns", "settings", version) }
+	late := object(21)
+	late.Received = at.Add(time.Second)
+	refused := late
+	refused.Code = 409
+	cases := map[string]struct {
+		why     string
+		events  []audit.Event
+		violate int
+	}{
+		"Listed":    {why: "It has the cluster.", events: []audit.Event{lease("one", 10, "b,a"), object(11)}},
+		"Before":    {why: "It asked for the cluster later.", violate: 1, events: []audit.Event{lease("one", 10, ""), object(11), lease("one", 12, "a")}},
+		"After":     {why: "It had let go.", violate: 1, events: []audit.Event{lease("one", 10, "a"), lease("one", 11, "b"), object(12)}},
+		"Lines":     {why: "The log's lines are in another order than the writes.", events: []audit.Event{object(11), lease("one", 12, ""), lease("one", 10, "a")}},
+		"Nobody":    {why: "It has no Lease.", violate: 1, events: []audit.Event{lease("two", 10, "a"), object(11)}},
+		"Buried":    {why: "Its Lease had run out, and was deleted.", violate: 1, events: []audit.Event{lease("one", 10, "a"), buried, late}},
+		"Refused":   {why: "So it was, and nothing was written.", events: []audit.Event{lease("one", 10, "a"), buried, refused}},
+		"Status":    {why: "Statuses are the holder's, too.", violate: 1, events: []audit.Event{lease("one", 10, "b"), written("one", "deliveries", "keelson-system", "a.dns", 11)}},
+		"Another's": {why: "It is about another cluster.", events: []audit.Event{lease("one", 10, "b"), written("one", "deliveries", "keelson-system", "b.dns", 11)}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var v verdict
+			v.unlisted(tc.events, []*plot{{name: "dns", on: "a"}})
+			if len(v.violations) != tc.violate {
+				t.Errorf("violations %q; %s", v.violations, tc.why)
 			}
 		})
 	}

@@ -1,0 +1,211 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	// replicas share shardClusters, which have two components each.
+	replicas      = 3
+	shardClusters = 6
+	// earlyStep is how many writes a replica may make before it is struck; with few
+	// clusters each, chance leaves it few.
+	earlyStep = 8
+	// takeOverLimit is how long after a replica's end others must have its clusters:
+	// its Lease has to run out, and then they take a moment.
+	takeOverLimit = leaseDuration + 2*time.Second
+)
+
+// shardRounds is what happened to the replicas of a run.
+type shardRounds struct {
+	crew
+	killed, stopped, idle int
+	moved                 int // clusters that were taken over
+	took                  []time.Duration
+}
+
+// runShard kills one of three replicas, or stops it past its Lease and lets it go on,
+// most often in the middle of an apply.
+func runShard(ctx context.Context, w *world) (result, error) {
+	r := result{did: "replicas killed, or stopped past their Lease and then let go on", must: w.Shards}
+	clusters := []string{target}
+	for i := range shardClusters - 1 {
+		clusters = append(clusters, fmt.Sprintf("%s-%d", target, i+2))
+	}
+	g, err := w.newGardenOn(ctx, "shard", 2*shardClusters, plotTemplate, clusters)
+	if err != nil {
+		return r, err
+	}
+	s := &shardRounds{crew: crew{garden: g}}
+	for range replicas {
+		if err := s.enlist(ctx); err != nil {
+			return r, err
+		}
+	}
+	defer s.dismiss()
+	if _, err := g.converged(ctx, 2*time.Minute); err != nil {
+		return r, fmt.Errorf("before any round: %w", err)
+	}
+	for r.number < w.Shards {
+		took, err := s.round(ctx)
+		r.number++
+		switch {
+		case ctx.Err() != nil:
+			return r, ctx.Err()
+		case err != nil:
+			r.violate("round %d: %v", r.number, err)
+			return r, nil
+		}
+		r.recovered(took)
+		say("%s: round %d: as git says again %s after the end", w.name, r.number, took.Round(10*time.Millisecond))
+	}
+	return r, s.judge(&r)
+}
+
+// judge reads the audit log.
+func (s *shardRounds) judge(r *result) error {
+	events, err := s.since(0)
+	if err != nil {
+		return err
+	}
+	verdict := takeOvers(events, s.plots)
+	judged := verdict.unlisted(events, s.plots)
+	r.violations = append(r.violations, verdict.violations...)
+	if s.moved < r.number || verdict.takeOvers < r.number {
+		r.violate("%d clusters changed hands in %d rounds, and the audit log shows %d components: nothing was tested", s.moved, r.number, verdict.takeOvers)
+	}
+	slices.Sort(s.took)
+	r.notes = append(r.notes,
+		fmt.Sprintf("%d SIGKILLs and %d SIGSTOPs, %d of them between applies; %d clusters were taken over, after %s to %s (median %s; the Lease lasts %s)",
+			s.killed, s.stopped, s.idle, s.moved, s.took[0].Round(10*time.Millisecond), s.took[len(s.took)-1].Round(10*time.Millisecond),
+			s.took[len(s.took)/2].Round(10*time.Millisecond), leaseDuration),
+		fmt.Sprintf("%d writes judged, none but by the one replica whose Lease listed the cluster; %d components changed writers, %d writes of deposed ones were refused, %d accepted",
+			judged, verdict.takeOvers, verdict.refused, len(verdict.violations)))
+	return nil
+}
+
+// round strikes a replica that has clusters, and returns how long the fleet was
+// without what git says.
+func (s *shardRounds) round(ctx context.Context) (time.Duration, error) {
+	holders, err := s.settled(ctx)
+	if err != nil {
+		return 0, err
+	}
+	victim, clusters := s.draw(holders)
+	kill := s.rand.IntN(2) == 0
+	t := &snare{left: 1 + s.rand.IntN(earlyStep), strike: victim.freeze, hold: !kill && s.rand.IntN(2) == 0}
+	if kill {
+		// It is called from the proxy, which can't wait for the process's end.
+		t.strike = victim.strikeDead
+	}
+	let := victim.set(t)
+	defer let()
+	if err := s.grow(ctx, rand.New(rand.NewPCG(s.rand.Uint64(), 0)), 2*len(s.plots)); err != nil { //nolint:gosec // chance to be repeated
+		return 0, err
+	}
+	if err := s.struck(ctx, t, victim); err != nil {
+		return 0, err
+	}
+	ended := time.Now()
+	if kill {
+		s.killed++
+	} else {
+		s.stopped++
+	}
+	if err := s.takenOver(ctx, victim, clusters, ended); err != nil {
+		return 0, err
+	}
+	err = until(ctx, recovery, func(ctx context.Context) error {
+		return errors.Join(s.tend(ctx, victim), s.asGitSays(ctx), s.synced(ctx))
+	})
+	if err != nil {
+		return 0, fmt.Errorf("nobody finished what %s had begun: %w (its log: %s)", victim.agent, err, victim.log)
+	}
+	took := time.Since(ended)
+	let()
+	if err := s.end(ctx, victim, kill); err != nil {
+		return 0, err
+	}
+	_, err = s.converged(ctx, recovery)
+	return took, err
+}
+
+// draw chooses a replica that has clusters, and returns these, too.
+func (s *shardRounds) draw(holders map[string]*writer) (*writer, []string) {
+	busy := slices.DeleteFunc(slices.Clone(s.writers), func(wr *writer) bool { return len(clustersWith(holders, wr)) == 0 })
+	victim := busy[s.rand.IntN(len(busy))]
+	return victim, clustersWith(holders, victim)
+}
+
+// struck waits until the trap has sprung. A replica that has too little to write is
+// struck between its applies.
+func (s *shardRounds) struck(ctx context.Context, t *snare, victim *writer) error {
+	timer := time.NewTimer(10 * time.Second)
+	defer timer.Stop()
+	select {
+	case <-t.sprung:
+		return t.err
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+	}
+	victim.mu.Lock()
+	defer victim.mu.Unlock()
+	if t.left <= 0 {
+		return t.err // it has sprung just now
+	}
+	victim.trap = nil
+	s.idle++
+	return t.strike()
+}
+
+// takenOver waits until others have the clusters of a replica that has ended.
+func (s *shardRounds) takenOver(ctx context.Context, victim *writer, clusters []string, ended time.Time) error {
+	err := until(ctx, recovery, func(ctx context.Context) error {
+		if err := s.tend(ctx, victim); err != nil {
+			return err
+		}
+		now, err := s.holders(ctx)
+		if err != nil {
+			return err
+		}
+		var left []string
+		for _, c := range clusters {
+			if now[c] == nil || now[c] == victim {
+				left = append(left, c)
+			}
+		}
+		if len(left) > 0 {
+			return fmt.Errorf("nobody took %s of %s", strings.Join(left, ", "), victim.agent)
+		}
+		return nil
+	})
+	took := time.Since(ended)
+	if err == nil && took > takeOverLimit {
+		err = fmt.Errorf("%s of %s were taken over after %s, and not within %s", strings.Join(clusters, ", "), victim.agent, took, takeOverLimit)
+	}
+	s.moved += len(clusters)
+	s.took = append(s.took, took)
+	return err
+}
+
+// end replaces the replica that was struck; one that was stopped goes on before, and
+// has to end by itself.
+func (s *shardRounds) end(ctx context.Context, victim *writer, killed bool) error {
+	if !killed {
+		if err := victim.thaw(); err != nil {
+			return err
+		}
+		return s.replace(ctx, victim)
+	}
+	if _, err := victim.wait(ctx, 30*time.Second); !errors.Is(err, errKilled) {
+		return fmt.Errorf("%s was killed, and ended otherwise: %w (its log: %s)", victim.agent, err, victim.log)
+	}
+	return s.drop(ctx, victim)
+}

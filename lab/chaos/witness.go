@@ -1,0 +1,199 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/keelson-io/keelson/lab/audit"
+)
+
+// verdict is what an audit log shows of take-overs.
+type verdict struct {
+	takeOvers  int // of one component
+	refused    int // writes of deposed processes that the API server refused
+	violations []string
+}
+
+// takeOvers reads from the audit log who wrote what. A component belongs to the
+// process that wrote its record last: no write of another to it may succeed. What
+// came first is decided by the resourceVersions, which are the order in which etcd
+// took the writes.
+func takeOvers(events []audit.Event, plots []*plot) verdict {
+	var v verdict
+	for _, p := range plots {
+		v.component(events, p.name)
+	}
+	return v
+}
+
+// term is the time of one process as the writer of a component.
+type term struct {
+	agent string
+	from  uint64 // the version of its first record
+	began time.Time
+}
+
+func (v *verdict) component(events []audit.Event, component string) {
+	terms := termsOf(events, component)
+	v.takeOvers += max(0, len(terms)-1)
+	for _, e := range events {
+		if e.Write() && !e.DryRun && (isRecord(e, component) || e.Resource.Namespace == component) {
+			v.write(e, component, terms)
+		}
+	}
+}
+
+// unlisted reads from the audit log what processes wrote that their Leases did not
+// list: objects, records and statuses of clusters that others may have had. It
+// returns how many writes it judged.
+func (v *verdict) unlisted(events []audit.Event, plots []*plot) (judged int) {
+	leases := leasesOf(events)
+	for _, p := range plots {
+		for _, e := range events {
+			status := e.Resource.Resource == "deliveries" && e.Resource.Name == p.on+"."+p.name
+			if !wrote(e) || !status && !isRecord(e, p.name) && e.Resource.Namespace != p.name {
+				continue
+			}
+			judged++
+			if why := leases[agentOf(e)].allows(p.on, e); why != "" {
+				v.violations = append(v.violations, fmt.Sprintf("%s: %s wrote to cluster %s, and %s: %s, audit %s", p.name, agentOf(e), p.on, why, e, e.ID))
+			}
+		}
+	}
+	return judged
+}
+
+// leaseLog is what a process's Lease listed, by the order of etcd.
+type leaseLog struct {
+	states []leaseState
+	gone   time.Time // when it was deleted; zero: never
+}
+
+type leaseState struct {
+	version  uint64
+	clusters []string
+}
+
+// leasesOf reads the Leases of all processes. That of one may be deleted by
+// another.
+func leasesOf(events []audit.Event) map[string]*leaseLog {
+	out, by := map[string]*leaseLog{}, map[string]*leaseLog{}
+	for _, e := range events {
+		if e.Resource.Resource != "leases" || !wrote(e) || e.Verb == "delete" {
+			continue
+		}
+		var lease struct {
+			Metadata struct {
+				Name        string            `json:"name"`
+				Annotations map[string]string `json:"annotations"`
+			} `json:"metadata"`
+		}
+		if json.Unmarshal(e.Response, &lease) != nil {
+			continue // its writes will be found unlisted
+		}
+		l := out[agentOf(e)]
+		if l == nil {
+			l = &leaseLog{}
+			out[agentOf(e)], by[lease.Metadata.Name] = l, l
+		}
+		l.states = append(l.states, leaseState{versionOf(e), clustersOf(lease.Metadata.Annotations["keelson.io/clusters"])})
+	}
+	for _, l := range out {
+		slices.SortFunc(l.states, func(a, b leaseState) int { return cmp.Compare(a.version, b.version) })
+	}
+	for _, e := range events {
+		if e.Resource.Resource == "leases" && wrote(e) && e.Verb == "delete" && by[e.Resource.Name] != nil {
+			by[e.Resource.Name].gone = e.Time
+		}
+	}
+	return out
+}
+
+// allows says why a write to a cluster should not have been; empty: it was right.
+// A deletion is not answered with a version, so that of a Lease, and those of
+// objects, are judged by the clock of the API server.
+func (l *leaseLog) allows(cluster string, e audit.Event) string {
+	if l == nil {
+		return "never had a Lease"
+	}
+	if !l.gone.IsZero() && e.Received.After(l.gone) {
+		return fmt.Sprintf("its Lease was gone since %s", l.gone.Format("15:04:05.000"))
+	}
+	version := versionOf(e)
+	if e.Verb == "delete" || version == 0 {
+		return ""
+	}
+	i, _ := slices.BinarySearchFunc(l.states, version, func(s leaseState, v uint64) int { return cmp.Compare(s.version, v) })
+	if i == 0 || !slices.Contains(l.states[i-1].clusters, cluster) {
+		return "its Lease did not list it"
+	}
+	return ""
+}
+
+func termsOf(events []audit.Event, component string) []term {
+	var records []term
+	for _, e := range events {
+		if wrote(e) && isRecord(e, component) {
+			records = append(records, term{agent: agentOf(e), from: versionOf(e), began: e.Time})
+		}
+	}
+	slices.SortStableFunc(records, func(a, b term) int { return cmp.Compare(a.from, b.from) })
+	return slices.CompactFunc(records, func(a, b term) bool { return a.agent == b.agent })
+}
+
+// write judges a write to a component of a process that had it before others.
+func (v *verdict) write(e audit.Event, component string, terms []term) {
+	version := versionOf(e)
+	was := slices.IndexFunc(terms, func(t term) bool { return t.agent == agentOf(e) })
+	if was < 0 || was == len(terms)-1 {
+		return // nobody took over from this process
+	}
+	switch {
+	case wrote(e) && version == 0 && e.Verb != "delete":
+		v.violations = append(v.violations, fmt.Sprintf("%s: the audit log does not show the version of %s, audit %s", component, e, e.ID))
+	case wrote(e) && version > 0:
+		after := slices.IndexFunc(terms, func(t term) bool { return t.from > version })
+		if after < 0 {
+			after = len(terms)
+		}
+		if now := terms[max(after-1, 0)]; now.agent != agentOf(e) && now.from < version {
+			v.violations = append(v.violations, fmt.Sprintf("%s: a write of %s was accepted at %d after %s had taken over at %d: %s, audit %s",
+				component, agentOf(e), version, now.agent, now.from, e, e.ID))
+		}
+	case (e.Code == 409 || e.Code == 404) && !e.Time.Before(terms[was+1].began):
+		v.refused++
+	}
+}
+
+func agentOf(e audit.Event) string {
+	return e.UserAgent[strings.LastIndexByte(e.UserAgent, ' ')+1:]
+}
+
+func wrote(e audit.Event) bool { return e.Write() && !e.DryRun && e.Code < 300 }
+
+func isRecord(e audit.Event, component string) bool {
+	return e.Resource.Resource == "secrets" && e.Resource.Namespace == "keelson-system" &&
+		(e.Resource.Name == "record-"+component || e.Resource.Name == "" && strings.Contains(string(e.Request), `"record-`+component+`"`))
+}
+
+// versionOf is the resourceVersion that a write was answered with; 0 without one.
+func versionOf(e audit.Event) uint64 {
+	var object struct {
+		Metadata struct {
+			ResourceVersion string `json:"resourceVersion"`
+		} `json:"metadata"`
+	}
+	if json.Unmarshal(e.Response, &object) != nil {
+		return 0
+	}
+	n, err := strconv.ParseUint(object.Metadata.ResourceVersion, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
