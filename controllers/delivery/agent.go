@@ -64,8 +64,8 @@ type agent struct {
 	// published has the statuses of the cluster written that wait for others.
 	published func(cluster string, after time.Duration)
 	retract   func(cluster, component string)
-	// shown are the components of which the hub has a Delivery.
-	shown func(cluster string) []string
+	// shown is what the hub shows of the cluster's components.
+	shown func(cluster string) []v1alpha1.DeliveryStatus
 
 	queue   workqueue.TypedRateLimitingInterface[string] // of component names
 	refused workqueue.TypedRateLimiter[string]           // of those that the API server refused
@@ -157,8 +157,21 @@ func (a *agent) changed(component string) {
 	a.queue.AddAfter(component, settle)
 }
 
+// recall begins with what the hub shows, by whoever wrote it: when things changed,
+// and not what they are. Of some components git and the cluster may know nothing any
+// more.
+func (a *agent) recall() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range a.shown(a.name) {
+		s.Sync, s.Health = "", ""
+		a.statuses[s.Component] = s
+	}
+}
+
 // run works until the context ends, then finishes what it has begun.
 func (a *agent) run(ctx context.Context) {
+	a.recall()
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var wg sync.WaitGroup
@@ -236,7 +249,7 @@ func (a *agent) dial(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.link = &link{cluster: cluster, cache: live, probe: probe}
-	for _, name := range append(recorded, a.shown(a.name)...) {
+	for _, name := range recorded {
 		if _, ok := a.statuses[name]; !ok {
 			a.statuses[name] = v1alpha1.DeliveryStatus{Cluster: a.name, Component: name}
 		}
@@ -261,6 +274,10 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	result, err := a.attempt(ctx, component)
 	a.mu.Lock()
 	before := a.statuses[component]
+	if result.connecting && len(before.Conditions) > 0 {
+		a.mu.Unlock()
+		return // nothing is known that the hub does not show
+	}
 	before.Cluster, before.Component = a.name, component
 	status := redacted(a.redactor, next(before, result, a.now()))
 	a.statuses[component] = status
@@ -393,6 +410,7 @@ func (a *agent) attempt(ctx context.Context, component string) (attempt, error) 
 	case s.unreachable != nil:
 		return t.stop(silent(s.unreachable), s.unreachable.Error()), nil //nolint:nilerr // a probe finds out when to go on
 	case s.link == nil:
+		t.connecting = true
 		return t.stop(v1alpha1.SyncProgressing, "connecting"), nil
 	case d.Absent:
 		return a.absent(ctx, s, t)

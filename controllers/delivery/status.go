@@ -34,6 +34,8 @@ type attempt struct {
 	// diagnosis is why the component is not healthy, as the cluster tells in
 	// detail; empty while that is not asked.
 	diagnosis string
+	// connecting says that the cluster was not asked anything yet.
+	connecting bool
 	// pruning says that only deletions are left to do.
 	pruning bool
 	// gone says that nothing is left of what git does not have.

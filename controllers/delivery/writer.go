@@ -204,15 +204,16 @@ func (w *writer) flush(cluster string, after time.Duration) {
 	}
 }
 
-// shown are the components of a cluster that have a Delivery: of some of them git
-// and the cluster may know nothing any more.
-func (w *writer) shown(cluster string) []string {
+// shown are the statuses of a cluster as the hub has them.
+func (w *writer) shown(cluster string) []v1alpha1.DeliveryStatus {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var out []string
+	var out []v1alpha1.DeliveryStatus
 	for _, d := range w.written {
 		if d.Labels[v1alpha1.LabelCluster] == cluster && d.Labels[v1alpha1.LabelComponent] != "" {
-			out = append(out, d.Labels[v1alpha1.LabelComponent])
+			s := *d.Status.DeepCopy()
+			s.Cluster, s.Component = cluster, d.Labels[v1alpha1.LabelComponent]
+			out = append(out, s)
 		}
 	}
 	return out
@@ -304,6 +305,8 @@ func (w *writer) write(ctx context.Context, name string) error {
 		return w.remove(ctx, name)
 	case !wanted:
 		return nil // another process has the cluster by now
+	case d != nil && equality.Semantic.DeepEqual(d.Status, s):
+		return nil // it came and went
 	}
 	if d == nil {
 		d = &v1alpha1.Delivery{ObjectMeta: metav1.ObjectMeta{

@@ -2,12 +2,16 @@
 // the hub.
 //
 // Nobody else writes that Lease, and it is made once: whoever finds that it ran
-// out deletes it, which the process can't undo. Three things keep one that lost
-// its Lease from writing, each where the one before can't reach. Renewing it
-// fails, and ends the work. The [Gate] refuses every write that would leave after
-// the renew deadline, by the process's own clock, also when the process slept
-// through it. [Lease.Confirm] asks the hub, before records are taken over. What
-// was on its way meanwhile is for the records' epochs to refuse.
+// out deletes it, which the process can't undo. While it is there, nobody else has
+// what it lists; so a process that could not renew it in time waits, and goes on
+// when it can.
+//
+// Three things keep a process without a Lease from writing, each where the one
+// before can't reach. Renewing it fails, and ends the work. The [Gate] refuses every
+// write that would leave after the renew deadline, by the process's own clock, also
+// when the process slept through it. [Lease.Confirm] asks the hub, before records
+// are taken over. What was on its way meanwhile is for the records' epochs to
+// refuse.
 package lease
 
 import (
@@ -63,7 +67,7 @@ type Options struct {
 	// Labels of the Lease.
 	Labels map[string]string
 	// Duration is how long others wait after the last renewal that they saw, in
-	// whole seconds. RenewDeadline, shorter, is how long the holder works without
+	// whole seconds. RenewDeadline, shorter, is how long the holder writes without
 	// a renewal. RetryPeriod lies between two renewals.
 	Duration, RenewDeadline, RetryPeriod time.Duration
 	Log                                  *slog.Logger
@@ -269,9 +273,6 @@ func (l *Lease) Renew(ctx context.Context, annotations map[string]string) error 
 	}
 	if l.lost != nil {
 		return l.lost
-	}
-	if err := l.gate.Check(); err != nil {
-		return l.losing("it was not renewed in time")
 	}
 	if err := l.write(ctx); !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		return err
