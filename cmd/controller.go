@@ -51,12 +51,12 @@ A repository that can't be read, or with --trusted-keys a branch that is not
 signed or was rewound, leaves every cluster as it is. An interrupt
 (SIGINT, SIGTERM) lets what was begun finish; a kill loses nothing either.
 
-With --share several of these processes, replicas, share the clusters. Each has a
-Lease keelson-system/keelson-controller-… in the hub, which lists the clusters
-that it works on; those of a replica that ended, or does not renew its Lease, are
-taken over by the others. A replica that loses its Lease stops at once and exits;
-whatever keeps it running starts it again. One cluster has one replica: where
-there is no more, the others wait.
+With --share several of these processes, replicas, share the clusters. Each has
+a Lease keelson-system/keelson-controller-… in the hub, which lists the clusters
+that it works on; those of a replica that ended, or does not renew its Lease,
+are taken over by the others. A replica that loses its Lease stops at once and
+exits; whatever keeps it running starts it again. One cluster has one replica:
+where there is no more, the others wait.
 
 With --cluster it works on that cluster alone, which is then its own hub: the
 one that --kubeconfig and --context name, or that its pod runs in, whatever the

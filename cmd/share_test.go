@@ -108,6 +108,30 @@ func testShare(t *testing.T, hub *rest.Config) {
 	}
 }
 
+// With --cluster the connection in cluster.yaml is how others reach it: this one's
+// names a Secret that is nowhere.
+func TestClusterAlone(t *testing.T) {
+	t.Parallel()
+	apiservertest.Each(t, versions[:1], func(t *testing.T, start func(*testing.T) *apiservertest.Server) {
+		hub := start(t).Config
+		c, err := kubernetes.NewForConfig(hub)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := newFleet(t, "alone")
+		process := startController(t, f, hub, "--cluster", "test")
+		process.waitFor(t, alone)
+		until(t, "it delivers to the hub", func() bool {
+			_, err := c.CoreV1().Secrets("keelson-system").Get(t.Context(), "record-gadgetsalone", metav1.GetOptions{})
+			return err == nil
+		})
+		other := startController(t, f, hub, "--cluster", "elsewhere")
+		until(t, "it says that there is no such cluster", func() bool {
+			return strings.Contains(other.get(t, "/readyz"), "the fleet repository has no cluster elsewhere")
+		})
+	})
+}
+
 func TestShareFlags(t *testing.T) {
 	f := newFleet(t, "")
 	f.kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
@@ -129,7 +153,7 @@ type controller struct {
 	sent []string // writes, as METHOD PATH
 }
 
-func startController(t *testing.T, f *fleet, hub *rest.Config) *controller {
+func startController(t *testing.T, f *fleet, hub *rest.Config, more ...string) *controller {
 	t.Helper()
 	c := &controller{exited: make(chan struct{})}
 	transport, err := rest.TransportFor(hub)
@@ -156,8 +180,8 @@ func startController(t *testing.T, f *fleet, hub *rest.Config) *controller {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.cmd = exec.Command(self, "controller", "--share", "--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "500ms", //nolint:noctx // it is ended below
-		"--repo", f.dir, "--cache-dir", t.TempDir(), "--kubeconfig", path, "--interval", "1s", "--listen", "127.0.0.1:0")
+	c.cmd = exec.Command(self, append([]string{"controller", "--share", "--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "500ms",
+		"--repo", f.dir, "--cache-dir", t.TempDir(), "--kubeconfig", path, "--interval", "1s", "--listen", "127.0.0.1:0"}, more...)...) //nolint:noctx // it is ended below
 	c.cmd.Stderr = &c.log
 	if err := c.cmd.Start(); err != nil {
 		t.Fatal(err)
