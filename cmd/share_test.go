@@ -53,7 +53,7 @@ func testShare(t *testing.T, hub *rest.Config) {
 	f.git("rm", "-q", "-r", "clusters/test") // one cluster is left
 	f.commit()
 	first := startController(t, f, hub)
-	first.waitFor(t, alone)
+	first.hasIt(t)
 	until(t, "the first delivers", func() bool {
 		_, err := c.CoreV1().Secrets("keelson-system").Get(t.Context(), "record-gadgetsshare", metav1.GetOptions{})
 		return err == nil
@@ -75,7 +75,7 @@ func testShare(t *testing.T, hub *rest.Config) {
 	if got := second.writes()[idle:]; len(got) > 0 {
 		t.Errorf("the one that waits wrote: %q", got)
 	}
-	second.waitFor(t, alone)
+	second.hasIt(t)
 	if got := second.get(t, "/metrics"); !strings.Contains(got, `keelson_share_takeovers_total{from="dead"} 1`) {
 		t.Errorf("metrics of the one that took over: %s", got)
 	}
@@ -102,7 +102,7 @@ func testShare(t *testing.T, hub *rest.Config) {
 	if code := second.ends(t); code != 0 {
 		t.Errorf("exit code %d, and it said:\n%s", code, second.log.String())
 	}
-	third.waitFor(t, alone)
+	third.hasIt(t)
 	if got := third.log.String(); strings.Contains(got, "ran out") {
 		t.Errorf("it waited until the lease ran out:\n%s", got)
 	}
@@ -120,7 +120,7 @@ func TestClusterAlone(t *testing.T) {
 		}
 		f := newFleet(t, "alone")
 		process := startController(t, f, hub, "--cluster", "test")
-		process.waitFor(t, alone)
+		process.hasIt(t)
 		until(t, "it delivers to the hub", func() bool {
 			_, err := c.CoreV1().Secrets("keelson-system").Get(t.Context(), "record-gadgetsalone", metav1.GetOptions{})
 			return err == nil
@@ -180,8 +180,11 @@ func startController(t *testing.T, f *fleet, hub *rest.Config, more ...string) *
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.cmd = exec.Command(self, append([]string{"controller", "--share", "--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "500ms",
-		"--repo", f.dir, "--cache-dir", t.TempDir(), "--kubeconfig", path, "--interval", "1s", "--listen", "127.0.0.1:0"}, more...)...) //nolint:noctx // it is ended below
+	args := append([]string{
+		"controller", "--share", "--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "500ms",
+		"--repo", f.dir, "--cache-dir", t.TempDir(), "--kubeconfig", path, "--interval", "1s", "--listen", "127.0.0.1:0",
+	}, more...)
+	c.cmd = exec.Command(self, args...) //nolint:noctx // it is ended below
 	c.cmd.Stderr = &c.log
 	if err := c.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -245,14 +248,15 @@ func (c *controller) ends(t *testing.T) int {
 	return c.cmd.ProcessState.ExitCode()
 }
 
-func (c *controller) waitFor(t *testing.T, ready string) {
+// hasIt waits until the process has the only cluster, and no other is there.
+func (c *controller) hasIt(t *testing.T) {
 	t.Helper()
 	defer func() {
 		if t.Failed() {
 			t.Logf("/readyz says %q, and its log:\n%s", c.get(t, "/readyz"), c.log.String())
 		}
 	}()
-	until(t, ready, func() bool { return c.get(t, "/readyz") == ready+"\n" })
+	until(t, alone, func() bool { return c.get(t, "/readyz") == alone+"\n" })
 }
 
 var listening = regexp.MustCompile(`readyz" address=(\S+)`)

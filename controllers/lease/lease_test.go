@@ -170,7 +170,7 @@ func TestWorks(t *testing.T) {
 		t.Errorf("the Lease is %v", said)
 	}
 	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, patience, true, func(context.Context) (bool, error) {
-		l := p.hub(t)
+		l := p.hub(t) //nolint:contextcheck // it has the test's
 		return l.Spec.RenewTime.After(said.Spec.RenewTime.Time) && l.Annotations["said"] == "now", nil
 	})
 	if err != nil {

@@ -113,7 +113,7 @@ func New(o Options) (*Member, error) {
 	o.Labels = map[string]string{v1alpha1.LabelShare: o.Group}
 	l, err := lease.New(o.Options)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it says what it is
+		return nil, err
 	}
 	watching, err := coordinationclient.NewForConfig(o.Hub)
 	if err != nil {
@@ -201,7 +201,7 @@ func (m *Member) Confirm(ctx context.Context, cluster string) error {
 
 // Run makes the Lease, and works as [lease.Lease.Run] does.
 func (m *Member) Run(ctx context.Context, work func(context.Context) error) error {
-	return m.lease.Run(ctx, func(ctx context.Context) error { //nolint:wrapcheck // it says what it is
+	return m.lease.Run(ctx, func(ctx context.Context) error {
 		// Clusters change hands until the work has put them down.
 		tending, stop := context.WithCancel(context.WithoutCancel(ctx))
 		var wg sync.WaitGroup
@@ -326,7 +326,7 @@ func (m *Member) publish(ctx context.Context) error {
 	m.mu.Unlock()
 	if !same {
 		if err := m.lease.Renew(ctx, map[string]string{v1alpha1.AnnotationClusters: strings.Join(want, ",")}); err != nil {
-			return err //nolint:wrapcheck // it says what it is
+			return err
 		}
 	}
 	m.mu.Lock()

@@ -276,7 +276,9 @@ func TestGroupsDisagree(t *testing.T) {
 		t.Fatalf("b says %+v", b.Stats())
 	}
 	a.stop()
-	<-a.ended
+	if err := <-a.ended; err != nil {
+		t.Errorf("a ended with %v", err)
+	}
 	w.shared(both, b)
 }
 
@@ -315,7 +317,9 @@ func TestOneWriter(t *testing.T) {
 	last := w.begin(clusters, w.group)
 	alive = slices.DeleteFunc(alive, func(r *replica) bool {
 		r.stop()
-		<-r.ended
+		if err := <-r.ended; err != nil && !errors.Is(err, lease.ErrLost) { // it woke too late
+			t.Errorf("%s ended with %v", r.name, err)
+		}
 		return true
 	})
 	w.shared(clusters, append(alive, last)...)
