@@ -21,6 +21,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/controllers/lease"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
 	"github.com/keelson-io/keelson/renderer/redact"
@@ -38,6 +39,8 @@ const (
 	// rights may change, and nothing tells.
 	refusedFirst = 5 * time.Second
 	refusedLast  = 45 * time.Second
+	// unheld is the wait for this process's Lease to be renewed.
+	unheld = time.Second
 	// publishLag is longer than an API server takes to publish the schema of a
 	// CRD that changed; until then it hands out the old one.
 	publishLag = 5 * time.Second
@@ -347,6 +350,8 @@ func (a *agent) again(component string, after time.Duration, err error) {
 		}
 	case applier.Refused(err):
 		a.queue.AddAfter(component, a.refused.When(component))
+	case errors.Is(err, lease.ErrLost): // until it is renewed, or this process ends
+		a.queue.AddAfter(component, unheld)
 	case wait > 0:
 		a.queue.AddAfter(component, min(wait, retryLast))
 	case after > 0 && errors.As(err, new(*applier.HookError)): // it says what passes until then
