@@ -98,7 +98,7 @@ func (s *shardRounds) round(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	victim, clusters := s.draw(holders)
-	kill := s.rand.IntN(2) == 0
+	kill := s.killed <= s.stopped // in turns
 	t := &snare{left: 1 + s.rand.IntN(earlyStep), strike: victim.freeze, hold: !kill && s.rand.IntN(2) == 0}
 	if kill {
 		// It is called from the proxy, which can't wait for the process's end.

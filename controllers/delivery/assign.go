@@ -1,0 +1,174 @@
+package delivery
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/registry"
+)
+
+// assign gives each cluster its part of the fleet, and starts and stops agents.
+// The error is that of the hub, which is opened when the first agent is started.
+func (c *Controller) assign(ctx context.Context) error {
+	fleet, ours := c.ours()
+	gone := maps.Clone(c.agents)
+	var fresh []*running
+	for _, cluster := range ours {
+		r := c.agents[cluster.Name]
+		// A file that can't be read says nothing about the connection.
+		if r != nil && len(cluster.Problems) == 0 && !reflect.DeepEqual(r.connection, cluster.Spec.Connection) {
+			c.log.Info("the connection changed", "cluster", cluster.Name)
+			r.stop()
+			c.leaving[cluster.Name] = r.done
+			r = nil
+		}
+		if r == nil {
+			r = c.enlist(fleet, cluster)
+			fresh = append(fresh, r)
+		} else {
+			r.agent.update(fleet, cluster)
+		}
+		delete(gone, cluster.Name)
+	}
+	for name := range gone {
+		c.dismiss(ctx, name, fleet.Cluster(name) == nil)
+	}
+	if len(fresh) == 0 {
+		return nil
+	}
+	if err := c.open(ctx); err != nil || ctx.Err() != nil {
+		return err
+	}
+	c.start(ctx, fresh)
+	return nil
+}
+
+// ours are the clusters that this process may work on now, and the revision that
+// they are of.
+func (c *Controller) ours() (*registry.Fleet, []*registry.Cluster) {
+	fleet := c.current()
+	if c.shard == nil || fleet == nil {
+		return fleet, c.clusters(fleet)
+	}
+	granted := c.shard.Granted()
+	fleet = c.current() // what was granted is in this one, or has left it
+	var out []*registry.Cluster
+	for _, cluster := range c.clusters(fleet) {
+		// What is being put down has to be granted anew.
+		if granted[cluster.Name] && !c.isLeaving(cluster.Name) {
+			out = append(out, cluster)
+		}
+		delete(granted, cluster.Name)
+	}
+	for name := range granted {
+		if c.agents[name] == nil && !c.isLeaving(name) {
+			c.shard.Done(name) // git does not have it any more
+		}
+	}
+	return fleet, out
+}
+
+func (c *Controller) isLeaving(cluster string) bool {
+	left := c.leaving[cluster]
+	if left == nil {
+		return false
+	}
+	select {
+	case <-left:
+		delete(c.leaving, cluster)
+		return false
+	default:
+		return true
+	}
+}
+
+// dismiss puts a cluster down: it left git (orphaned), or is another replica's to be.
+func (c *Controller) dismiss(ctx context.Context, name string, orphaned bool) {
+	r := c.agents[name]
+	if orphaned {
+		c.log.Info("the cluster is no longer in git; it is left as it is", "cluster", name)
+	} else {
+		c.log.Info("the cluster goes to another replica", "cluster", name)
+	}
+	r.stop()
+	c.mu.Lock()
+	delete(c.agents, name)
+	c.mu.Unlock()
+	left := make(chan struct{})
+	c.leaving[name] = left
+	c.wg.Go(func() {
+		defer close(left)
+		<-r.done // or what it has begun would have the last word
+		if orphaned {
+			for _, s := range r.agent.known() {
+				s.Sync, s.Message = v1alpha1.SyncOrphaned, "the cluster is no longer in git; it was left as it is"
+				c.writer.publish(s, collect)
+			}
+		}
+		if c.shard != nil {
+			c.writer.letGo(ctx, name)
+			c.log.Info("the cluster was put down", "cluster", name)
+			c.shard.Done(name)
+		}
+	})
+}
+
+// enlist prepares an agent, which [Controller.start] starts.
+func (c *Controller) enlist(fleet *registry.Fleet, cluster *registry.Cluster) *running {
+	c.sessions++
+	r := &running{agent: newAgent(cluster.Name, c), connection: cluster.Spec.Connection, stop: func() {}, done: make(chan struct{})}
+	r.agent.session = c.session(cluster.Name)
+	r.agent.update(fleet, cluster)
+	return r
+}
+
+// session is this process as the writer of one cluster's records, once: one that
+// comes again does not know what of the one before is still on its way.
+func (c *Controller) session(cluster string) applier.Writer {
+	w := applier.Writer{Identity: fmt.Sprintf("%s/%d", c.identity, c.sessions)}
+	if c.shard != nil {
+		w.Confirm = func(ctx context.Context) error { return c.shard.Confirm(ctx, cluster) }
+	}
+	return w
+}
+
+// start has agents work, when those before them have ended and the hub has said what
+// it shows of their clusters.
+func (c *Controller) start(ctx context.Context, fresh []*running) {
+	known := make(chan struct{})
+	if c.shard == nil {
+		close(known)
+	} else {
+		var names []string
+		for _, r := range fresh {
+			names = append(names, r.agent.name)
+		}
+		c.wg.Go(func() {
+			defer close(known)
+			c.writer.takeOver(ctx, names)
+		})
+	}
+	for _, r := range fresh {
+		working, stop := context.WithCancel(ctx)
+		r.stop = stop
+		before := c.leaving[r.agent.name]
+		delete(c.leaving, r.agent.name)
+		c.mu.Lock()
+		c.agents[r.agent.name] = r
+		c.mu.Unlock()
+		c.wg.Go(func() {
+			defer close(r.done)
+			if before != nil {
+				<-before // two agents would be one writer
+			}
+			<-known
+			if working.Err() == nil {
+				r.agent.run(working)
+			}
+		})
+	}
+}
