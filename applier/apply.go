@@ -99,6 +99,9 @@ type ApplyOptions struct {
 //
 // The error is [ErrStale] when somebody else wrote meanwhile.
 func (c *Cluster) Apply(ctx context.Context, p *Prepared, o ApplyOptions) (Outcome, error) {
+	if p.quiet {
+		return Outcome{Health: p.Health}, nil
+	}
 	a := &applying{
 		Prepared: p, cluster: c, now: o.Now, timeout: o.Timeout,
 		objects: map[differ.ID]RecordedObject{}, live: map[differ.ID]map[string]any{},

@@ -52,6 +52,7 @@ type Cluster struct {
 	dynamic   dynamic.Interface // with Keelson's own rights
 	discovery *discoverer
 	reader    Reader
+	keeper    Keeper // the reader, when it is one; else nil
 	progress  func(Step)
 	limits    instanceLimits
 	redactor  *redact.Redactor
@@ -64,11 +65,13 @@ type Cluster struct {
 
 	mu sync.Mutex
 	// records by component, as last read or written; nil: to be read again. One that
-	// is missing does not exist, if all were listed.
+	// is missing does not exist, if all were listed, unless the component is quiet.
 	records map[string]*record
 	listed  bool
 	// littered are components that may have parts of a record which no head names.
 	littered map[string]bool
+	// quiet are the components at rest, which have no record in memory.
+	quiet map[string]*quiet
 	// unfenced are components that were taken over in the middle of an apply, and not
 	// all of whose objects were touched yet.
 	unfenced map[string]bool
@@ -145,12 +148,13 @@ func New(o Options) (*Cluster, error) {
 		discovery: newDiscoverer(disco, o.Schemas),
 		unfenced:  map[string]bool{}, namespaces: map[string]bool{}, doubted: map[differ.ID]bool{},
 		records: map[string]*record{}, littered: map[string]bool{}, answers: map[differ.ID]answered{},
-		settled: map[string]map[differ.ID]differ.Inputs{},
-		limits:  defaultInstanceLimits(), lookedAt: map[differ.ID]looked{},
+		settled: map[string]map[differ.ID]differ.Inputs{}, quiet: map[string]*quiet{},
+		limits: defaultInstanceLimits(), lookedAt: map[differ.ID]looked{},
 	}
 	if c.reader == nil {
 		c.reader = &directReader{dynamic: dyn}
 	}
+	c.keeper, _ = c.reader.(Keeper)
 	if c.progress == nil {
 		c.progress = func(Step) {}
 	}

@@ -1,12 +1,15 @@
 package applier
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
+	"weak"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -104,8 +107,8 @@ func (d *discoverer) surface(ctx context.Context) (*surface, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.current = s
-	return s, nil
+	d.current = d.schemas.share(s)
+	return d.current, nil
 }
 
 func discover(ctx context.Context, client *discovery.DiscoveryClient) (*surface, error) {
@@ -240,14 +243,48 @@ func (c *Cluster) Rediscover(groups ...string) {
 }
 
 // SchemaCache holds parsed OpenAPI documents by the hash under which API
-// servers publish them, so that clusters of one Kubernetes version share them.
+// servers publish them, so that clusters of one Kubernetes version share them; what
+// clusters serve that serve the same they share, too.
 type SchemaCache struct {
-	mu     sync.Mutex
-	parsed map[string]*differ.Schema
+	mu       sync.Mutex
+	parsed   map[string]*differ.Schema
+	surfaces map[sum]weak.Pointer[surface]
 }
 
 // NewSchemaCache returns an empty cache.
-func NewSchemaCache() *SchemaCache { return &SchemaCache{parsed: map[string]*differ.Schema{}} }
+func NewSchemaCache() *SchemaCache {
+	return &SchemaCache{parsed: map[string]*differ.Schema{}, surfaces: map[sum]weak.Pointer[surface]{}}
+}
+
+// share returns what another cluster serves that serves the same.
+func (c *SchemaCache) share(s *surface) *surface {
+	if len(s.failed) > 0 {
+		return s // for now
+	}
+	of := s.sum()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if other := c.surfaces[of].Value(); other != nil {
+		return other
+	}
+	maps.DeleteFunc(c.surfaces, func(_ sum, p weak.Pointer[surface]) bool { return p.Value() == nil })
+	c.surfaces[of] = weak.Make(s)
+	return s
+}
+
+// sum stands for all that is served.
+func (s *surface) sum() sum {
+	h := sha256.New()
+	write(h, s.capabilities.KubeVersion)
+	write(h, s.capabilities.APIVersions...)
+	name := func(m *meta.RESTMapping) string {
+		return fmt.Sprint(m.GroupVersionKind, m.Resource, m.Scope.Name())
+	}
+	for _, m := range slices.SortedFunc(maps.Values(s.mappings), func(a, b *meta.RESTMapping) int { return cmp.Compare(name(a), name(b)) }) {
+		write(h, name(m), fmt.Sprint(s.preferred[m.GroupVersionKind.GroupKind()] == m))
+	}
+	return sum(h.Sum(nil)[:16])
+}
 
 // parse returns the schema behind a key. Reading happens outside the lock, so
 // that a slow cluster delays no other; parsing inside it, because clusters that

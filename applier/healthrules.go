@@ -2,6 +2,9 @@ package applier
 
 import (
 	"fmt"
+	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
@@ -19,6 +22,7 @@ type healthRule struct {
 	match                       v1alpha1.ObjectMatch
 	current, inProgress, failed differ.Condition
 	because                     string
+	text                        v1alpha1.HealthRule // that it was compiled from
 }
 
 // HealthRuleError says which condition of which rule can't be used.
@@ -45,7 +49,7 @@ func NewHealthRules(rules []v1alpha1.HealthRule, labels map[string]string) (Heal
 		if err := differ.CheckMatch(r.Match); err != nil {
 			return HealthRules{}, &HealthRuleError{Rule: i, Err: err}
 		}
-		compiled := healthRule{match: r.Match, because: r.Because}
+		compiled := healthRule{match: r.Match, because: r.Because, text: r}
 		for _, field := range []struct {
 			name, text string
 			into       *differ.Condition
@@ -62,6 +66,24 @@ func NewHealthRules(rules []v1alpha1.HealthRule, labels map[string]string) (Heal
 		out.rules = append(out.rules, compiled)
 	}
 	return out, nil
+}
+
+// on returns the same rules for a cluster with labels.
+func (r HealthRules) on(labels map[string]string) HealthRules {
+	r.labels = labels
+	return r
+}
+
+// write hashes the rules so that no two are hashed alike.
+func (r HealthRules) write(h io.Writer) {
+	for i := range r.rules {
+		rule := &r.rules[i]
+		write(h, rule.text.InProgress, rule.text.Failed, rule.text.Current, rule.because,
+			rule.match.Group, rule.match.Namespace, rule.match.Name, fmt.Sprint(rule.match.Kinds))
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.labels)) {
+		write(h, name, r.labels[name])
+	}
 }
 
 // ask finds the first rule that is about the object; it is not decided without

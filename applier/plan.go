@@ -87,12 +87,14 @@ type Prepared struct {
 	mappings map[differ.ID]*meta.RESTMapping
 	schemas  differ.Schemas
 	as       *account // who writes the component's objects
+	// quiet: nothing has changed since it was found settled, and nothing was read.
+	quiet bool
 }
 
 // Settled reports whether there is nothing to write, neither to the component's
 // objects nor to its record.
 func (p *Prepared) Settled() bool {
-	return p.Plan.Settled() && !p.recordStale() && !p.pinStale() && !p.hooksLeft()
+	return p.quiet || p.Plan.Settled() && !p.recordStale() && !p.pinStale() && !p.hooksLeft()
 }
 
 // recordStale: every object is as wanted, and the record names something else, or
@@ -122,6 +124,10 @@ func (c *Cluster) Plan(ctx context.Context, w Want) (*Prepared, error) {
 }
 
 func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
+	if p := c.atRest(ctx, w); p != nil {
+		return p, nil
+	}
+	mark := c.wake(w.Component)
 	rec, err := c.readRecord(ctx, w.Component)
 	if err != nil {
 		return nil, err
@@ -168,6 +174,7 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 			p.Health = append(p.Health, w.Health.Of(s.ID, s.Live))
 		}
 	}
+	c.rest(p, mark, versions)
 	return p, nil
 }
 

@@ -200,14 +200,23 @@ func (a *applying) remove(ctx context.Context) error {
 
 // Tidy drops from the record of a component that is no longer in git what other
 // components have taken over, and returns how many objects are left. A record
-// without any is deleted. It reads nothing: a record that this process does not
-// know takes nothing over.
+// without any is deleted. A record that this process does
+// not know takes nothing over; that of a component at rest is read where it may.
 func (c *Cluster) Tidy(ctx context.Context, component string) (int, error) {
 	rec, err := c.readRecord(ctx, component)
 	if err != nil {
 		return 0, err
 	}
-	left := slices.DeleteFunc(slices.Clone(rec.Objects), func(o RecordedObject) bool { return c.takenOver(component, &o) })
+	var left []RecordedObject
+	for _, o := range rec.Objects {
+		taken, err := c.takenOver(ctx, component, &o)
+		if err != nil {
+			return 0, err
+		}
+		if !taken {
+			left = append(left, o)
+		}
+	}
 	switch {
 	case len(left) == 0 && rec.version != "":
 		if err := c.deleteRecord(ctx, rec); err != nil {
@@ -225,18 +234,40 @@ func (c *Cluster) Tidy(ctx context.Context, component string) (int, error) {
 
 // takenOver reports whether the record of another component holds the same object
 // as applied.
-func (c *Cluster) takenOver(from string, o *RecordedObject) bool {
+func (c *Cluster) takenOver(ctx context.Context, from string, o *RecordedObject) (bool, error) {
+	if o.UID == "" {
+		return false, nil
+	}
+	var maybe []string // at rest
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	for name, r := range c.records {
-		if name == from || r == nil || o.UID == "" {
-			continue
-		}
-		if has := r.find(o.ID); has != nil && has.UID == o.UID && has.Intent == "" {
-			return true
+		if name != from && r != nil && r.has(o) {
+			c.mu.Unlock()
+			return true, nil
 		}
 	}
-	return false
+	for name, q := range c.quiet {
+		if name != from && slices.Contains(q.uids, hashUID(o.UID)) {
+			maybe = append(maybe, name)
+		}
+	}
+	c.mu.Unlock()
+	for _, name := range maybe {
+		r, err := c.readRecord(ctx, name)
+		if err != nil {
+			return false, err
+		}
+		if r.has(o) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// has reports whether a record holds the same object as applied.
+func (r *Record) has(o *RecordedObject) bool {
+	has := r.find(o.ID)
+	return has != nil && has.UID == o.UID && has.Intent == ""
 }
 
 // checkTarget refuses a target that can't be meant.

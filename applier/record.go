@@ -106,6 +106,7 @@ type HistoryEntry struct {
 type record struct {
 	Record
 	version string
+	sum     sum      // of what the Secret holds
 	parts   []string // names of the Secrets that a large one continues in
 }
 
@@ -117,6 +118,21 @@ func (c *Cluster) Record(ctx context.Context, component string) (Record, error) 
 		return Record{}, err
 	}
 	return r.Record, nil
+}
+
+// Pin returns what a component is pinned to, as its record says; nil: it is not.
+func (c *Cluster) Pin(ctx context.Context, component string) (*Pin, error) {
+	c.mu.Lock()
+	q := c.quiet[component]
+	c.mu.Unlock()
+	if q != nil {
+		return q.pin, nil
+	}
+	r, err := c.readRecord(ctx, component)
+	if err != nil {
+		return nil, err
+	}
+	return r.Record.Pin, nil
 }
 
 // Recorded returns the components that have a record in the cluster, in order,
@@ -134,7 +150,8 @@ func (c *Cluster) Recorded(ctx context.Context) ([]string, error) {
 func (c *Cluster) readRecord(ctx context.Context, component string) (*record, error) {
 	c.mu.Lock()
 	r, found := c.records[component]
-	none := !found && c.listed // were that wrong by now, writing one would fail
+	q := c.quiet[component]
+	none := !found && q == nil && c.listed // were that wrong by now, writing one would fail
 	c.mu.Unlock()
 	switch {
 	case r != nil:
@@ -146,7 +163,9 @@ func (c *Cluster) readRecord(ctx context.Context, component string) (*record, er
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: record of %s: %w", c.name, component, err)
 	}
-	c.remember(r)
+	if q == nil || q.version != r.version {
+		c.remember(r)
+	}
 	return r, nil
 }
 
@@ -154,6 +173,7 @@ func (c *Cluster) remember(r *record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.records[r.Component] = r
+	delete(c.quiet, r.Component)
 }
 
 // RecordSeen hears of the resourceVersion of a component's record, from a watch.
@@ -163,15 +183,22 @@ func (c *Cluster) RecordSeen(component, version string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r, found := c.records[component]
-	if found && r == nil || r != nil && r.version == version {
+	if found && r == nil {
 		return false
 	}
-	if r != nil && r.version != "" {
-		if order, err := resourceversion.CompareResourceVersion(version, r.version); err == nil && order < 0 {
+	known := ""
+	if r != nil {
+		known = r.version
+	} else if q := c.quiet[component]; q != nil {
+		known = q.version
+	}
+	if known != "" {
+		if order, err := resourceversion.CompareResourceVersion(version, known); version == known || err == nil && order < 0 {
 			return false
 		}
 	}
 	c.records[component] = nil // were it missing, it would not exist
+	delete(c.quiet, component)
 	return true
 }
 
@@ -180,4 +207,5 @@ func (c *Cluster) forgetRecord(component string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.records[component] = nil
+	delete(c.quiet, component)
 }

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -76,6 +77,9 @@ func (c *Cluster) listRecords(ctx context.Context) ([]string, error) {
 				continue // not one of Keelson's
 			}
 			names = append(names, component)
+			if c.same(component, s) {
+				continue
+			}
 			c.forgetRecord(component)
 			if r, err := c.decodeRecord(ctx, component, s); err == nil { // else whoever asks for it hears why
 				c.remember(r)
@@ -85,10 +89,30 @@ func (c *Cluster) listRecords(ctx context.Context) ([]string, error) {
 			slices.Sort(names)
 			c.mu.Lock()
 			c.listed = true
+			maps.DeleteFunc(c.quiet, func(component string, _ *quiet) bool {
+				_, found := slices.BinarySearch(names, component)
+				return !found
+			})
 			c.mu.Unlock()
 			return names, c.findLitter(ctx)
 		}
 	}
+}
+
+// same reports whether a component is at rest, and its record what it was.
+func (c *Cluster) same(component string, s *corev1.Secret) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	q := c.quiet[component]
+	return q != nil && q.version == s.ResourceVersion && q.record == sumOf(s)
+}
+
+// sumOf stands for the record that a Secret begins: the names of further Secrets
+// are hashes of what they hold.
+func sumOf(s *corev1.Secret) sum {
+	h := sha256.New()
+	write(h, string(s.Data[keyRecord]), string(s.Data[keyParts]))
+	return sum(h.Sum(nil)[:16])
 }
 
 func (c *Cluster) fetchRecord(ctx context.Context, component string) (*record, error) {
@@ -117,7 +141,7 @@ func (c *Cluster) decodeRecord(ctx context.Context, component string, s *corev1.
 	if err != nil {
 		return nil, err
 	}
-	r := &record{Record: Record{Component: component}, version: s.ResourceVersion, parts: parts}
+	r := &record{Record: Record{Component: component}, version: s.ResourceVersion, sum: sumOf(s), parts: parts}
 	if err := unpack(packed, &r.Record); err != nil {
 		return nil, fmt.Errorf("decode Secret %s/%s: %w", s.Namespace, s.Name, err)
 	}
@@ -211,7 +235,7 @@ func (c *Cluster) replaceRecord(ctx context.Context, old *record, content Record
 	if err != nil {
 		return nil, err
 	}
-	return &record{Record: content, version: version, parts: parts}, nil
+	return &record{Record: content, version: version, sum: sumOf(&head), parts: parts}, nil
 }
 
 // deleteRecord deletes the record, if it still is the one that was read.

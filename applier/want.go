@@ -2,8 +2,12 @@ package applier
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/json"
 	"fmt"
+	"sync"
 
+	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
@@ -13,16 +17,29 @@ import (
 // absent is rendered for its hooks; nil says that it has none. The delivery must
 // have no problems. The error says which rule is malformed.
 func NewWant(f *registry.Fleet, d *registry.Delivery, t *renderer.Target) (Want, error) {
+	return new(Wants).New(f, d, t)
+}
+
+// Wants makes many of them, which share the rules that say the same: compiled they
+// take up thousands of times the room of a text, and a fleet has few. It is safe
+// for concurrent use; the zero value is ready.
+type Wants struct {
+	mu     sync.Mutex
+	danger map[sum]differ.Rules
+	health map[sum]HealthRules // of no cluster
+}
+
+// wantsKept bounds how many different rules are remembered.
+const wantsKept = 1024
+
+// New is [NewWant].
+func (w *Wants) New(f *registry.Fleet, d *registry.Delivery, t *renderer.Target) (Want, error) {
 	spec := d.Version.Spec
-	rules, err := differ.NewRules(spec.Danger, f.Spec.Danger)
-	if err != nil {
-		return Want{}, fmt.Errorf("component %s %s: %w", d.Component, d.VersionName, err)
-	}
 	var labels map[string]string
 	if c := f.Cluster(d.Cluster); c != nil {
 		labels = c.Spec.Labels
 	}
-	health, err := NewHealthRules(spec.Health, labels)
+	rules, health, err := w.rules(spec, f.Spec.Danger)
 	if err != nil {
 		return Want{}, fmt.Errorf("component %s %s: %w", d.Component, d.VersionName, err)
 	}
@@ -35,7 +52,48 @@ func NewWant(f *registry.Fleet, d *registry.Delivery, t *renderer.Target) (Want,
 	}
 	return Want{
 		Component: d.Component, Version: d.Version.Name, Tree: d.Version.Tree, Revision: f.Revision, Absent: d.Absent,
-		Namespace: spec.Namespace, ServiceAccount: spec.ServiceAccount, Target: t, Rules: rules, Health: health, Labels: labels, Adopt: spec.Adopt,
+		Namespace: spec.Namespace, ServiceAccount: spec.ServiceAccount, Target: t, Rules: rules, Health: health.on(labels), Labels: labels, Adopt: spec.Adopt,
 		Drift: cmp.Or(spec.Drift, f.Spec.Drift), Approved: approved,
 	}, nil
+}
+
+// rules compiles what a component and its fleet say, unless that was done before.
+func (w *Wants) rules(spec v1alpha1.Component, fleet []v1alpha1.DangerRule) (differ.Rules, HealthRules, error) {
+	ofDanger, err := sumOfJSON(spec.Danger, fleet)
+	if err != nil {
+		return nil, HealthRules{}, err
+	}
+	ofHealth, err := sumOfJSON(spec.Health)
+	if err != nil {
+		return nil, HealthRules{}, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.danger == nil || len(w.danger)+len(w.health) > wantsKept {
+		w.danger, w.health = map[sum]differ.Rules{}, map[sum]HealthRules{}
+	}
+	rules, known := w.danger[ofDanger]
+	if !known {
+		if rules, err = differ.NewRules(spec.Danger, fleet); err != nil {
+			return nil, HealthRules{}, err
+		}
+		w.danger[ofDanger] = rules
+	}
+	health, known := w.health[ofHealth]
+	if !known {
+		if health, err = NewHealthRules(spec.Health, nil); err != nil {
+			return nil, HealthRules{}, err
+		}
+		w.health[ofHealth] = health
+	}
+	return rules, health, nil
+}
+
+func sumOfJSON(values ...any) (sum, error) {
+	text, err := json.Marshal(values)
+	if err != nil {
+		return sum{}, fmt.Errorf("encode rules: %w", err)
+	}
+	all := sha256.Sum256(text)
+	return sum(all[:16]), nil
 }

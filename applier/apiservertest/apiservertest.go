@@ -109,14 +109,14 @@ func Main(m *testing.M, started func(*rest.Config)) int {
 
 // Need skips a test that needs an API server in -short runs without one, and
 // fails it otherwise.
-func Need(t *testing.T, server *rest.Config) {
+func Need(t testing.TB, server *rest.Config) {
 	t.Helper()
 	if server == nil {
 		missing(t, EnvAssets)
 	}
 }
 
-func missing(t *testing.T, env string) {
+func missing(t testing.TB, env string) {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("needs an API server: run make test")

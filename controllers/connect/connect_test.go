@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
@@ -232,6 +233,26 @@ func TestRequestsHaveAnEnd(t *testing.T) {
 	if c.Timeout != 0 {
 		t.Errorf("a timeout of %s would end watches", c.Timeout)
 	}
+}
+
+// A watch that a hung API server does not begin ends, too.
+func TestWatchesBegin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := connect.Source{Secrets: secret(kubeconfig(`{server: "http://prod.example"}`, `{token: `+token+`}`))}
+		c, err := s.Config(t.Context(), bySecret())
+		if err != nil {
+			t.Fatal(err)
+		}
+		rt := c.WrapTransport(roundTripper(func(r *http.Request) (*http.Response, error) {
+			<-r.Context().Done()
+			return nil, r.Context().Err()
+		}))
+		began := time.Now()
+		_, err = rt.RoundTrip(httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://prod.example/api/v1/pods?watch=true", nil)) //nolint:bodyclose // there is none
+		if took := time.Since(began); !errors.Is(err, context.DeadlineExceeded) || took != connect.RequestTimeout {
+			t.Errorf("after %s: %v", took, err)
+		}
+	})
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

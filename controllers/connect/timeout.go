@@ -2,13 +2,14 @@ package connect
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"time"
 )
 
-// RequestTimeout bounds every request that is not a watch, the reading of its
-// answer included.
+// RequestTimeout bounds every request, the reading of its answer included; of a
+// watch its beginning alone.
 const RequestTimeout = 30 * time.Second
 
 // limitRequests is a transport that bounds requests. The Timeout of a
@@ -25,16 +26,34 @@ type limited struct {
 // RoundTrip implements [http.RoundTripper].
 func (l *limited) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Query().Get("watch") != "" {
-		return l.next.RoundTrip(r) //nolint:wrapcheck // a transport passes on what it gets
+		return l.begin(r)
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), l.timeout)
 	answer, err := l.next.RoundTrip(r.WithContext(ctx))
 	if err != nil {
 		cancel()
-		return nil, err //nolint:wrapcheck // as above
+		return nil, err //nolint:wrapcheck // a transport passes on what it gets
 	}
 	answer.Body = &cancelingBody{ReadCloser: answer.Body, cancel: cancel}
 	return answer, nil
+}
+
+// begin sends a watch. An API server answers before anything happens; one that is
+// hung would hold it for ever.
+func (l *limited) begin(r *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithCancel(r.Context())
+	late := time.AfterFunc(l.timeout, cancel)
+	answer, err := l.next.RoundTrip(r.WithContext(ctx))
+	inTime := late.Stop()
+	switch {
+	case err == nil:
+		answer.Body = &cancelingBody{ReadCloser: answer.Body, cancel: cancel}
+		return answer, nil
+	case !inTime && r.Context().Err() == nil:
+		err = fmt.Errorf("the watch did not begin within %s: %w", l.timeout, context.DeadlineExceeded)
+	}
+	cancel()
+	return nil, err
 }
 
 // WrappedRoundTripper lets client-go look inside.
@@ -49,5 +68,5 @@ type cancelingBody struct {
 // Close implements [io.Closer].
 func (b *cancelingBody) Close() error {
 	defer b.cancel()
-	return b.ReadCloser.Close() //nolint:wrapcheck // as above
+	return b.ReadCloser.Close() //nolint:wrapcheck // a transport passes on what it gets
 }

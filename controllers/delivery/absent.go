@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
 )
@@ -19,7 +18,7 @@ func (a *agent) absent(ctx context.Context, s snapshot, t attempt) (attempt, err
 	if err != nil || t.sync != "" {
 		return t, err
 	}
-	want, err := applier.NewWant(s.fleet, d, target)
+	want, err := a.wants.New(s.fleet, d, target)
 	if err != nil {
 		return t.stop(v1alpha1.SyncBlocked, err.Error()), nil
 	}
@@ -83,6 +82,7 @@ func (a *agent) orphan(ctx context.Context, s snapshot, component string) (attem
 	if s.link == nil || s.unreachable != nil || s.cluster.Spec.Paused {
 		return t, nil //nolint:nilerr // the watches find out when to go on
 	}
+	s.link.cache.forget(component)
 	left, err := s.link.cluster.Tidy(ctx, component)
 	t.gone = err == nil && left == 0
 	return t, err

@@ -59,6 +59,8 @@ type agent struct {
 	session  applier.Writer
 	renderer renderer.Renderer
 	past     *past
+	wants    *applier.Wants
+	turns    turns
 	metrics  *metrics
 	redactor *redact.Redactor
 	// publish hears of every status that changed, and retract of what has none any
@@ -85,6 +87,12 @@ type agent struct {
 	statuses    map[string]v1alpha1.DeliveryStatus
 	// diagnoses of components that are not healthy.
 	diagnoses map[string]diagnosis
+	// unseen are the components that the first look is still to come to, and leave
+	// ends the turn that was taken for it.
+	unseen map[string]bool
+	leave  func()
+	// failedBefore: the cluster answered, and could not be learnt.
+	failedBefore bool
 	// pruning are the components that have all that is wanted, and only deletions
 	// left to do. Nobody waits for those: they may wait for others.
 	pruning map[string]bool
@@ -102,7 +110,7 @@ type link struct {
 func newAgent(name string, c *Controller) *agent {
 	a := &agent{
 		name: name, log: c.log.With("cluster", name), now: c.now,
-		schemas: c.schemas, redactor: c.redactor, renderer: c.renderer, past: c.past, metrics: c.metrics,
+		schemas: c.schemas, redactor: c.redactor, renderer: c.renderer, past: c.past, wants: c.wants, turns: c.turns, metrics: c.metrics,
 		publish: c.writer.publish, published: c.writer.flush, retract: c.writer.retract, shown: c.writer.shown,
 		statuses: map[string]v1alpha1.DeliveryStatus{}, diagnoses: map[string]diagnosis{}, pruning: map[string]bool{}, doubts: make(chan struct{}, 1),
 		queue: workqueue.NewTypedRateLimitingQueue(
@@ -203,6 +211,9 @@ func (a *agent) connectUntil(ctx context.Context) {
 			a.all()
 			return
 		}
+		if ctx.Err() != nil {
+			return
+		}
 		a.log.Warn("cannot connect", "error", err)
 		a.reached(err)
 		select {
@@ -229,35 +240,50 @@ func (a *agent) dial(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := probe(ctx); err != nil { // or it would hold up others
+		return fmt.Errorf("connection: %w", err)
+	}
 	cluster, err := applier.New(applier.Options{Name: a.name, Config: config, Schemas: a.schemas, Reader: live, Writer: a.session, Redactor: a.redactor})
 	if err != nil {
 		return err
 	}
-	live.changed = a.changed
+	live.changed, live.later, live.doubt = a.changed, a.queue.AddAfter, a.doubt
 	live.schemaChanged = func(group string) {
 		relearn := func() { cluster.Rediscover(group); a.all() }
 		relearn()
 		time.AfterFunc(publishLag, relearn)
 	}
-	if err := cluster.Prepare(ctx); err != nil {
-		return err
-	}
-	recorded, err := cluster.Recorded(ctx)
+	leave, err := a.turns.take(ctx, a.failedBefore)
 	if err != nil {
 		return err
 	}
-	if err := a.watchRecords(ctx, config, cluster); err != nil {
+	recorded, err := a.learn(ctx, config, live, cluster)
+	if a.failedBefore = err != nil; err != nil {
+		leave()
 		return err
 	}
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.link = &link{cluster: cluster, cache: live, probe: probe}
 	for _, name := range recorded {
 		if _, ok := a.statuses[name]; !ok {
 			a.statuses[name] = v1alpha1.DeliveryStatus{Cluster: a.name, Component: name}
 		}
 	}
+	a.mu.Unlock()
+	a.look(leave)
 	return nil
+}
+
+// learn makes a cluster ready, and returns the components that have a record there.
+func (a *agent) learn(ctx context.Context, config *rest.Config, live *liveCache, cluster *applier.Cluster) ([]string, error) {
+	if err := cluster.Prepare(ctx); err != nil {
+		return nil, err
+	}
+	recorded, err := cluster.Recorded(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return recorded, a.watchRecords(ctx, config, cluster, live.gate)
 }
 
 func (a *agent) work(ctx context.Context) {
@@ -275,6 +301,7 @@ func (a *agent) work(ctx context.Context) {
 func (a *agent) reconcile(ctx context.Context, component string) {
 	started := a.now()
 	result, err := a.attempt(ctx, component)
+	defer a.seen(component)
 	a.mu.Lock()
 	before := a.statuses[component]
 	if result.connecting && len(before.Conditions) > 0 {

@@ -3,18 +3,15 @@ package delivery
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
+	"unique"
 
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
@@ -27,33 +24,66 @@ const (
 	// writtenFor is how long the answer to a write may stand in for a watch
 	// event that did not come: a relist can swallow a short life.
 	writtenFor = 30 * time.Second
+	// warmFor is how long the objects of a component are kept in memory that was
+	// disturbed within as long after it had come to rest.
+	warmFor = time.Minute
 )
 
-// liveCache is an [applier.Reader] on watches. It watches those kinds that are
-// managed, and of them those objects that carry Keelson's label, and drops their
-// managedFields. Reads of what is in the cache cost no API call.
+// liveCache is an [applier.Keeper] on watches. It watches those kinds that are
+// managed, and of them those objects that carry Keelson's label.
+//
+// Of an object of a component at rest it keeps a name, a resourceVersion and a
+// digest: some 100 bytes. The objects of other components it has in memory, and
+// those of a component that was disturbed it reads when they are asked for.
 type liveCache struct {
 	dynamic dynamic.Interface
 	now     func() time.Time
 	// changed is called with the component of an object that changed; "" when
 	// every component may be concerned.
 	changed func(component string)
+	// later asks for a look at a component that may come to rest by then.
+	later func(component string, after time.Duration)
 	// schemaChanged is called with the group of a managed CRD that changed.
 	schemaChanged func(group string)
+	// doubt is called when a list is not answered.
+	doubt func()
+	// gate holds back lists and watches while the API server does not answer.
+	gate    *gate
+	digests digesters
 
 	mu      sync.Mutex
 	ctx     context.Context //nolint:containedctx // the life of the watches, not of one call
 	kinds   map[schema.GroupVersionResource]*watched
+	groups  map[unique.Handle[string]]*group // by component
 	written map[differ.ID]written
 	full    map[differ.ID]map[string]any // with managedFields, valid at their resourceVersion
+	// scaled is the answer of Scaled for the kinds in scaledFor; nil: not made yet.
+	scaled    map[differ.ID]differ.Scaling
+	scaledFor string
 }
 
-// watched is the watch of one kind.
-type watched struct {
-	cache.SharedIndexInformer
-	stop context.CancelFunc
-	// trouble is why the last list or watch failed; nil: it did not.
-	trouble atomic.Pointer[error]
+// group is what is known of the objects of one component. Of one that nobody looks
+// at, it is neither awake nor at rest.
+type group struct {
+	awake  bool // its objects are kept
+	rest   bool
+	moves  uint64 // counts changes
+	bodies map[place]map[string]any
+	health applier.HealthRules // of a component at rest
+	// restedAt is when it last came to rest, and movedAt when something last
+	// changed. It is warm when it was disturbed soon after it had come to rest.
+	restedAt, movedAt time.Time
+	warm              bool
+}
+
+func (g *group) keep(at place, object map[string]any) {
+	if !g.awake {
+		return
+	}
+	if g.bodies == nil {
+		g.bodies = map[place]map[string]any{}
+	}
+	g.bodies[at] = object
 }
 
 type written struct {
@@ -63,221 +93,162 @@ type written struct {
 
 func newLiveCache(ctx context.Context, d dynamic.Interface, now func() time.Time) *liveCache {
 	return &liveCache{
-		dynamic: d, now: now, ctx: ctx,
-		changed: func(string) {}, schemaChanged: func(string) {},
-		kinds:   map[schema.GroupVersionResource]*watched{},
+		dynamic: d, now: now, ctx: ctx, gate: newGate(),
+		changed: func(string) {}, schemaChanged: func(string) {}, later: func(string, time.Duration) {}, doubt: func() {},
+		kinds: map[schema.GroupVersionResource]*watched{}, groups: map[unique.Handle[string]]*group{},
 		written: map[differ.ID]written{}, full: map[differ.ID]map[string]any{},
 	}
 }
 
-// informer returns the synced watch of a kind and starts it the first time.
-func (l *liveCache) informer(ctx context.Context, gvr schema.GroupVersionResource, selector string) (*watched, error) {
+// kind returns the watch of a kind, and starts it the first time.
+func (l *liveCache) kind(ctx context.Context, gvr schema.GroupVersionResource, whole bool) (*watched, error) {
 	l.mu.Lock()
 	w, ok := l.kinds[gvr]
 	if !ok {
-		var err error
-		if w, err = l.start(gvr, selector); err != nil { //nolint:contextcheck // a watch outlives the call that wants it first
-			l.mu.Unlock()
-			return nil, err
+		w = &watched{cache: l, gvr: gvr, whole: whole, objects: map[objectKey]kept{}}
+		if whole {
+			w.scales = map[objectKey]scales{}
 		}
+		w.start() //nolint:contextcheck // a watch outlives the call that wants it first
 		l.kinds[gvr] = w
 	}
+	f := w.feed
 	l.mu.Unlock()
-	if w.HasSynced() {
-		return w, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
-	defer cancel()
-	if !cache.WaitForCacheSync(ctx.Done(), w.HasSynced) {
-		if trouble := w.trouble.Load(); trouble != nil {
-			return nil, fmt.Errorf("watch %s: %w", gvr.GroupResource(), *trouble)
-		}
-		return nil, fmt.Errorf("watch %s: not in sync after %s", gvr.GroupResource(), syncTimeout)
-	}
-	return w, nil
+	return w, f.await(ctx)
 }
 
-func (l *liveCache) start(gvr schema.GroupVersionResource, selector string) (*watched, error) {
-	w := &watched{SharedIndexInformer: dynamicinformer.NewFilteredDynamicInformer(l.dynamic, gvr, metav1.NamespaceAll, 0,
-		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc},
-		func(o *metav1.ListOptions) { o.LabelSelector = selector }).Informer()}
-	if err := w.SetTransform(dropManagedFields); err != nil {
-		return nil, fmt.Errorf("watch %s: %w", gvr.GroupResource(), err)
+// group is that of a component.
+func (l *liveCache) group(component unique.Handle[string]) *group {
+	g := l.groups[component]
+	if g == nil {
+		g = &group{}
+		l.groups[component] = g
 	}
-	if err := w.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
-		w.trouble.Store(&err)
-	}); err != nil {
-		return nil, fmt.Errorf("watch %s: %w", gvr.GroupResource(), err)
-	}
-	handler := l.onManaged
-	if selector == "" { // autoscalers alone are watched as a whole
-		handler = func(old, now any, initial bool) {
-			l.onAutoscaler(old, now, initial)
-			if isManaged(old) || isManaged(now) {
-				l.onManaged(old, now, initial)
-			}
-		}
-	}
-	if _, err := w.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
-		AddFunc:    func(o any, initial bool) { handler(nil, o, initial) },
-		UpdateFunc: func(old, o any) { handler(old, o, false) },
-		DeleteFunc: func(o any) {
-			if unknown, ok := o.(cache.DeletedFinalStateUnknown); ok {
-				o = unknown.Obj
-			}
-			handler(o, nil, false)
-		},
-	}); err != nil {
-		return nil, fmt.Errorf("watch %s: %w", gvr.GroupResource(), err)
-	}
-	ctx, stop := context.WithCancel(l.ctx)
-	w.stop = stop
-	go w.RunWithContext(ctx)
-	return w, nil
+	return g
 }
 
-// isManaged reports whether an object carries Keelson's label.
-func isManaged(o any) bool {
-	u, ok := o.(*unstructured.Unstructured)
-	return ok && u.GetLabels()[v1alpha1.LabelComponent] != ""
+// touch notes that something of a component changed, which ends its rest.
+func (l *liveCache) touch(g *group) {
+	now := l.now()
+	if g.rest {
+		g.awake, g.rest, g.warm = true, false, now.Sub(g.restedAt) < warmFor
+	}
+	g.moves++
+	g.movedAt = now
+}
+
+// tell has components looked at.
+func (l *liveCache) tell(n news) {
+	for _, group := range n.groups {
+		l.schemaChanged(group)
+	}
+	if n.all {
+		l.changed("")
+		return
+	}
+	for _, component := range n.components {
+		l.changed(component)
+	}
 }
 
 // unwatch ends the watches of the kind that a deleted CRD had defined: they
 // would ask for it for ever.
-func (l *liveCache) unwatch(crd *unstructured.Unstructured) {
-	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
-	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (l *liveCache) unwatch(n *news, crd objectKey) {
+	plural, group, _ := strings.Cut(crd.name.Value(), ".")
 	for gvr, w := range l.kinds {
 		if gvr.Group == group && gvr.Resource == plural {
-			w.stop()
+			w.feed.stop()
+			w.feed = nil
 			delete(l.kinds, gvr)
+			l.disturb(n, w)
 		}
 	}
 }
 
-func dropManagedFields(o any) (any, error) {
-	if u, ok := o.(*unstructured.Unstructured); ok {
-		u.SetManagedFields(nil)
-	}
-	return o, nil
-}
-
-// onManaged tells the component of a changed object. What Keelson itself wrote
-// comes back here, too, and finds nothing to do.
-func (l *liveCache) onManaged(old, now any, initial bool) {
-	u, _ := now.(*unstructured.Unstructured)
-	if u == nil {
-		u, _ = old.(*unstructured.Unstructured)
-	}
-	if u == nil {
-		return
-	}
-	l.caughtUp(u, now == nil)
-	if initial {
-		return
-	}
-	if before, ok := old.(*unstructured.Unstructured); ok && u.GetKind() == "CustomResourceDefinition" &&
-		(now == nil || before.GetGeneration() != u.GetGeneration()) {
-		if now == nil {
-			l.unwatch(u)
-		}
-		group, _, _ := unstructured.NestedString(u.Object, "spec", "group")
-		l.schemaChanged(group)
-	}
-	l.changed(u.GetLabels()[v1alpha1.LabelComponent])
-	if before, ok := old.(*unstructured.Unstructured); ok && now != nil {
-		if was := before.GetLabels()[v1alpha1.LabelComponent]; was != u.GetLabels()[v1alpha1.LabelComponent] {
-			l.changed(was)
-		}
-	}
-}
-
-// onAutoscaler looks at every component when an autoscaler comes, goes, or
-// takes another object.
-func (l *liveCache) onAutoscaler(old, now any, initial bool) {
-	type scaled struct {
-		id   differ.ID
-		what differ.Scaling
-	}
-	target := func(o any) (s scaled) {
-		if u, ok := o.(*unstructured.Unstructured); ok {
-			s.id, s.what = applier.ScaleTarget(u)
-		}
-		return s
-	}
-	if !initial && target(old) != target(now) {
-		l.changed("")
+// disturb wakes the components that have objects of a kind.
+func (l *liveCache) disturb(n *news, w *watched) {
+	for key, o := range w.objects {
+		g := l.group(o.component)
+		delete(g.bodies, place{w, key})
+		l.touch(g)
+		n.of(o.component)
 	}
 }
 
 // caughtUp drops an answer that the watch has overtaken.
-func (l *liveCache) caughtUp(u *unstructured.Unstructured, deleted bool) {
-	id := idOf(u)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if w, ok := l.written[id]; ok && !newer(w.object, u.Object) {
+func (l *liveCache) caughtUp(id differ.ID, version uint64) {
+	if w, ok := l.written[id]; ok && versionOf(w.object) <= version {
 		delete(l.written, id)
 	}
-	if deleted {
-		delete(l.full, id)
-	}
-}
-
-func idOf(u *unstructured.Unstructured) differ.ID {
-	return differ.ID{
-		Group: u.GroupVersionKind().Group, Kind: u.GetKind(),
-		Namespace: u.GetNamespace(), Name: u.GetName(),
-	}
-}
-
-// newer reports whether a has a later resourceVersion than b.
-func newer(a, b map[string]any) bool {
-	c, err := resourceversion.CompareResourceVersion(versionOf(a), versionOf(b))
-	return err == nil && c > 0
-}
-
-func versionOf(o map[string]any) string {
-	return (&unstructured.Unstructured{Object: o}).GetResourceVersion()
 }
 
 // Get implements [applier.Reader]. An object without Keelson's label is in no
 // watch.
 func (l *liveCache) Get(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error) {
-	informer, err := l.informer(ctx, m.Resource, v1alpha1.LabelComponent)
+	_, whole := applier.Autoscalers()[m.GroupVersionKind]
+	w, err := l.kind(ctx, m.Resource, whole)
 	if err != nil {
 		return nil, err
 	}
-	key := id.Name
+	at := place{w, objectKey{name: unique.Make(id.Name)}}
 	if m.Scope.Name() == meta.RESTScopeNameNamespace {
-		key = id.Namespace + "/" + id.Name
+		at.key.namespace = unique.Make(id.Namespace)
+	} else {
+		at.key.namespace = unique.Make("")
 	}
-	item, _, err := informer.GetStore().GetByKey(key)
-	if err != nil {
-		return nil, fmt.Errorf("cache of %s: %w", m.Resource.GroupResource(), err)
+	if o, there := l.known(at, id); o != nil || !there {
+		return o, nil
 	}
-	best := l.lastWritten(id)
-	if u, ok := item.(*unstructured.Unstructured); ok && (best == nil || !newer(best, u.Object)) {
-		best = u.Object
+	live, err := applier.Get(ctx, l.dynamic, m, id)
+	if err != nil || live == nil {
+		return nil, err
 	}
-	if best == nil {
-		return nil, nil
-	}
+	content, _ := l.digests.of(live)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	was, had := w.objects[at.key]
+	now := kept{component: was.component, version: versionOf(live), content: content}
+	if had && now.version >= was.version && componentOf(live) == was.component.Value() {
+		if g := l.group(was.component); !g.rest {
+			w.objects[at.key] = now
+			g.keep(at, live)
+		}
+	}
+	return live, nil
+}
+
+// known returns an object that is in memory, and whether there is one: what is
+// not in memory has to be read.
+func (l *liveCache) known(at place, id differ.ID) (object map[string]any, there bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	was, had := at.kind.objects[at.key]
+	version := was.version
+	if last := l.lastWritten(id); last != nil && (!had || versionOf(last) > version) {
+		object, had, version = last, true, versionOf(last)
+	}
+	if !had {
+		return nil, false
+	}
 	if full := l.full[id]; full != nil {
-		if versionOf(full) == versionOf(best) {
-			return full, nil
+		if version != 0 && versionOf(full) == version {
+			return full, true
 		}
 		delete(l.full, id)
 	}
-	return best, nil
+	if object == nil {
+		object = l.group(was.component).bodies[at]
+	}
+	return object, true
 }
 
+func componentOf(o map[string]any) string {
+	return (&unstructured.Unstructured{Object: o}).GetLabels()[v1alpha1.LabelComponent]
+}
+
+// lastWritten is the answer to the last write of an object that no watch has told
+// of yet.
 func (l *liveCache) lastWritten(id differ.ID) map[string]any {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	w, ok := l.written[id]
 	if ok && l.now().Sub(w.at) > writtenFor {
 		delete(l.written, id)
@@ -306,35 +277,120 @@ func (l *liveCache) Fresh(ctx context.Context, m *meta.RESTMapping, id differ.ID
 
 // Scaled implements [applier.Reader].
 func (l *liveCache) Scaled(ctx context.Context, served []schema.GroupVersionResource) (map[differ.ID]differ.Scaling, error) {
-	out := map[differ.ID]differ.Scaling{}
+	kinds := make([]*watched, 0, len(served))
 	for _, gvr := range served {
-		informer, err := l.informer(ctx, gvr, "")
+		w, err := l.kind(ctx, gvr, true)
 		if err != nil {
 			return nil, err
 		}
-		for _, item := range informer.GetStore().List() {
-			if u, ok := item.(*unstructured.Unstructured); ok {
-				if id, scaling := applier.ScaleTarget(u); scaling != 0 {
-					out[id] |= scaling
-				}
+		kinds = append(kinds, w)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if of := fmt.Sprint(served); l.scaled == nil || l.scaledFor != of {
+		l.scaled, l.scaledFor = map[differ.ID]differ.Scaling{}, of
+		for _, w := range kinds {
+			for _, s := range w.scales {
+				l.scaled[s.id] |= s.what
 			}
 		}
 	}
-	return out, nil
+	return l.scaled, nil
 }
 
-// restart drops what was learned but from the watches, which begin anew by
-// themselves after an outage.
-func (l *liveCache) restart() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	clear(l.written)
-	clear(l.full)
-}
-
-// Wrote implements [applier.Reader].
+// Wrote implements [applier.Reader]. A watch may be ahead of an answer.
 func (l *liveCache) Wrote(id differ.ID, object map[string]any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.written[id] = written{object: object, at: l.now()}
+	key := objectKey{namespace: unique.Make(id.Namespace), name: unique.Make(id.Name)}
+	for _, w := range l.kinds {
+		if o, had := w.objects[key]; had && w.kind.Group == id.Group && w.kind.Kind == id.Kind {
+			l.caughtUp(id, o.version)
+		}
+	}
+}
+
+// Wake implements [applier.Keeper].
+func (l *liveCache) Wake(component string) (mark uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	g := l.group(unique.Make(component))
+	g.awake, g.rest = true, false
+	return g.moves
+}
+
+// expect has the objects of components kept: they will be looked at.
+func (l *liveCache) expect(components []string) {
+	for _, component := range components {
+		l.Wake(component)
+	}
+}
+
+// forget lets go of a component that nobody will look at.
+func (l *liveCache) forget(component string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if g := l.groups[unique.Make(component)]; g != nil {
+		*g = group{moves: g.moves + 1}
+	}
+}
+
+// Rest implements [applier.Keeper].
+func (l *liveCache) Rest(component string, mark uint64, ids []differ.ID, health applier.HealthRules) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	g := l.group(unique.Make(component))
+	if g.moves != mark {
+		return false
+	}
+	for _, id := range ids {
+		if l.lastWritten(id) != nil {
+			l.later(component, writtenFor) // at the latest
+			return false
+		}
+	}
+	now := l.now()
+	if rest := warmFor - now.Sub(g.movedAt); g.warm && rest > 0 {
+		l.later(component, rest)
+		return false
+	}
+	*g = group{rest: true, moves: mark, health: health, restedAt: now, movedAt: g.movedAt}
+	for _, id := range ids {
+		delete(l.full, id)
+	}
+	return true
+}
+
+// AtRest implements [applier.Keeper].
+func (l *liveCache) AtRest(component string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	g := l.groups[unique.Make(component)]
+	return g != nil && g.rest
+}
+
+// restart lists everything anew, for when the API server was not there for a
+// while. What is as it was stays at rest.
+func (l *liveCache) restart(ctx context.Context) {
+	l.mu.Lock()
+	clear(l.written)
+	clear(l.full)
+	kinds := make(map[*watched]*feed, len(l.kinds))
+	for _, w := range l.kinds {
+		w.start()
+		kinds[w] = w.feed
+	}
+	l.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, syncTimeout)
+	defer cancel()
+	for w, f := range kinds {
+		select {
+		case <-f.synced:
+			continue
+		case <-f.failed:
+		case <-ctx.Done():
+		}
+		f.locked(func(n *news) { l.disturb(n, w) }) // whoever looks hears why it can't be listed
+	}
 }

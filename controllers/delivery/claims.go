@@ -71,14 +71,14 @@ func (a *agent) claim(ctx context.Context, s snapshot, but *registry.Delivery, c
 // pinned to. The error is that of ctx.
 func (a *agent) claimOne(ctx context.Context, s snapshot, target *renderer.Target, claims *applier.Claims) error {
 	component := s.delivery.Component
-	record, err := s.link.cluster.Record(ctx, component)
-	if err == nil && (record.Pin == nil || record.Pin.Against != target.Hash) {
+	pin, err := s.link.cluster.Pin(ctx, component)
+	if err == nil && (pin == nil || pin.Against != target.Hash) {
 		claims.Add(component, target)
 		return nil
 	}
 	var want applier.Want
 	if err == nil {
-		want, err = a.pinned(ctx, s, record.Pin)
+		want, err = a.pinned(ctx, s, pin)
 	}
 	switch {
 	case ctx.Err() != nil:

@@ -66,6 +66,8 @@ type Controller struct {
 	connect  func(context.Context, v1alpha1.Connection) (*rest.Config, error)
 	renderer renderer.Renderer
 	past     *past
+	wants    *applier.Wants
+	turns    turns
 	schemas  *applier.SchemaCache
 	redactor *redact.Redactor
 	metrics  *metrics
@@ -100,7 +102,7 @@ func New(o Options) (*Controller, error) {
 	c := &Controller{
 		repo: o.Repo, revision: o.Revision, pace: newPace(o.Interval), log: o.Log, now: o.Now, connect: o.Connect,
 		renderer: o.Renderer, schemas: applier.NewSchemaCache(), redactor: o.Redactor, agents: map[string]*running{}, leaving: map[string]chan struct{}{},
-		identity: o.Identity, shard: o.Shard, only: o.Only, past: &past{repo: o.Repo},
+		identity: o.Identity, shard: o.Shard, only: o.Only, past: &past{repo: o.Repo}, wants: &applier.Wants{}, turns: newTurns(),
 	}
 	var err error
 	if c.metrics, err = newMetrics(o.Registry, c, o.Renderer); err != nil {

@@ -51,13 +51,16 @@ const (
 
 // fleet is a repository with a controller that follows it.
 type fleet struct {
-	t       *testing.T
-	folder  string
-	name    string // of the cluster, and prefix of everything in it
-	dynamic dynamic.Interface
-	hub     client.Client
-	log     log
-	trusted []string // files of keys; none: nothing has to be signed
+	t          testing.TB
+	folder     string
+	name       string // of the cluster, and prefix of everything in it
+	dynamic    dynamic.Interface
+	hub        client.Client
+	log        log
+	trusted    []string             // files of keys; none: nothing has to be signed
+	renders    int64                // bytes of renders that are kept
+	controller *delivery.Controller // that was started last
+	metrics    *prometheus.Registry // of the controller that was started last
 }
 
 // log is what the controller logs. It is safe for concurrent use.
@@ -80,10 +83,12 @@ func (l *log) String() string {
 
 // newFleet makes a repository of one cluster and one component, web v1.0.0,
 // which has a Deployment and a ConfigMap.
-func newFleet(t *testing.T) *fleet {
+func newFleet(t testing.TB) *fleet {
 	t.Helper()
 	apiservertest.Need(t, server)
-	t.Parallel()
+	if t, ok := t.(*testing.T); ok {
+		t.Parallel()
+	}
 	d, err := dynamic.NewForConfig(server)
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +103,7 @@ func newFleet(t *testing.T) *fleet {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fleet{t: t, folder: t.TempDir(), name: strings.ToLower(strings.TrimPrefix(t.Name(), "Test")), dynamic: d, hub: hub}
+	f := &fleet{t: t, folder: t.TempDir(), renders: 1 << 20, name: strings.ToLower(strings.TrimPrefix(strings.TrimPrefix(t.Name(), "Test"), "Benchmark")), dynamic: d, hub: hub}
 	f.git("init", "-q", "-b", "main")
 	const head = "apiVersion: keelson.io/v1alpha1\nkind: "
 	f.write("fleet.yaml", head+"Fleet\nname: test\n")
@@ -166,16 +171,18 @@ func (f *fleet) start(connect func(context.Context, v1alpha1.Connection) (*rest.
 		connect = func(context.Context, v1alpha1.Connection) (*rest.Config, error) { return server, nil }
 	}
 	hidden := redact.New()
+	f.metrics = prometheus.NewRegistry()
 	c, err := delivery.New(delivery.Options{
 		Redactor: hidden,
 		Repo:     repo, Interval: 200 * time.Millisecond, Hub: server, Connect: connect,
-		Renderer: renderer.NewCache(renderer.NewUnsealing(renderer.New(), sops.Keys{File: ageKey}), 1<<20),
+		Renderer: renderer.NewCache(renderer.NewUnsealing(renderer.New(), sops.Keys{File: ageKey}), f.renders),
 		Log:      slog.New(slog.NewTextHandler(hidden.Writer(io.MultiWriter(f.t.Output(), &f.log)), nil)),
-		Now:      time.Now, Registry: prometheus.NewRegistry(), Identity: "test",
+		Now:      time.Now, Registry: f.metrics, Identity: "test",
 	})
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	f.controller = c
 	ctx, cancel := context.WithCancel(f.t.Context())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()

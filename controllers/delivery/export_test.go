@@ -2,9 +2,13 @@ package delivery
 
 import (
 	"context"
+	"maps"
 	"strconv"
 	"time"
+	"unique"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
@@ -69,4 +73,78 @@ func Tell(states ...v1alpha1.Sync) (told []Told, flushed bool) {
 		a.queue.Done(component)
 	}
 	return told, flushed
+}
+
+// Digest is what is kept of an object's content.
+func Digest(object map[string]any) [16]byte {
+	is, _ := new(digesters).of(object)
+	return is
+}
+
+// Shrinks reports whether a watch that was begun with all objects is ended once they
+// were taken in.
+func Shrinks(large, synced, current bool) bool {
+	f := &feed{synced: make(chan struct{})}
+	f.large.Store(large)
+	f.watches.Store(1)
+	events := watch.NewFake()
+	f.shrink(1, events)
+	if !current {
+		f.watches.Add(1)
+	}
+	if synced {
+		close(f.synced)
+	}
+	time.Sleep(2 * shrinkAfter)
+	ended := events.IsStopped()
+	f.watches.Add(1)
+	time.Sleep(shrinkAfter)
+	return ended
+}
+
+// Kept is what a controller has in memory of the objects in its clusters.
+type Kept struct{ Objects, Bodies, Resting int }
+
+// Seen is the resourceVersion of an object that a controller's watches have shown.
+func (c *Controller) Seen(cluster string, gvr schema.GroupVersionResource, namespace, name string) string {
+	c.mu.Lock()
+	r := c.agents[cluster]
+	c.mu.Unlock()
+	r.agent.mu.Lock()
+	l := r.agent.link.cache
+	r.agent.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strconv.FormatUint(l.kinds[gvr].objects[objectKey{namespace: unique.Make(namespace), name: unique.Make(name)}].version, 10)
+}
+
+// Kept counts.
+func (c *Controller) Kept() (k Kept) {
+	c.mu.Lock()
+	agents := maps.Clone(c.agents)
+	c.mu.Unlock()
+	for _, r := range agents {
+		r.agent.mu.Lock()
+		link := r.agent.link
+		r.agent.mu.Unlock()
+		if link != nil {
+			link.cache.count(&k)
+		}
+	}
+	return k
+}
+
+func (l *liveCache) count(k *Kept) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k.Bodies += len(l.full) + len(l.written)
+	for _, w := range l.kinds {
+		k.Objects += len(w.objects)
+	}
+	for _, g := range l.groups {
+		k.Bodies += len(g.bodies)
+		if g.rest {
+			k.Resting++
+		}
+	}
 }

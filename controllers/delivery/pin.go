@@ -47,17 +47,16 @@ func (p *past) at(ctx context.Context, revision string) (*registry.Fleet, error)
 // until git wants something else. An error ends the attempt; with Blocked only git
 // or a person can help.
 func (a *agent) want(ctx context.Context, s snapshot, target *renderer.Target, t attempt) (applier.Want, attempt, error) {
-	record, err := s.link.cluster.Record(ctx, s.delivery.Component)
+	pin, err := s.link.cluster.Pin(ctx, s.delivery.Component)
 	if err != nil {
 		return applier.Want{}, t.stop(a.failed(), err.Error()), err
 	}
-	pin := record.Pin
 	if pin != nil && pin.Against != target.Hash {
 		a.log.Info("git moved on: the pin ends", "component", s.delivery.Component, "pin", pin.String())
 		pin = nil
 	}
 	if pin == nil {
-		want, err := applier.NewWant(s.fleet, s.delivery, target)
+		want, err := a.wants.New(s.fleet, s.delivery, target)
 		if err != nil {
 			return want, t.stop(v1alpha1.SyncBlocked, err.Error()), err
 		}

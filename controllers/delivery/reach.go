@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -70,6 +71,9 @@ func (a *agent) watchOver(ctx context.Context) {
 		case <-a.doubts:
 		}
 		err := link.probe(ctx)
+		if err == nil && a.lost() {
+			err = a.relearn(ctx, link)
+		}
 		if ctx.Err() != nil {
 			return
 		}
@@ -87,30 +91,94 @@ func (a *agent) watchOver(ctx context.Context) {
 	}
 }
 
+// lost reports whether the API server did not answer when it was asked last.
+func (a *agent) lost() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.unreachable != nil
+}
+
+// relearn reads what may be another than before the API server was away: it may be
+// another one, or its store may have been restored. What is as it was stays at rest.
+func (a *agent) relearn(ctx context.Context, link *link) error {
+	leave, err := a.turns.take(ctx, false)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	link.cluster.Restart() // what it is asked for from now on is fresh
+	link.cache.gate.open()
+	link.cache.restart(ctx)
+	_, err = link.cluster.Recorded(ctx)
+	return err
+}
+
 // reached notes whether the API server answers. When it comes back, everything is
-// looked at. It must not be called within a request: what is forgotten then may
-// be locked by whoever made that.
+// looked at.
 func (a *agent) reached(err error) {
 	a.mu.Lock()
 	was := a.unreachable
 	a.unreachable = err
 	link := a.link
 	a.mu.Unlock()
+	if err != nil && link != nil {
+		link.cache.gate.shut()
+	}
 	if (was == nil) == (err == nil) {
 		return
 	}
 	if err != nil {
 		a.log.Warn("the API server does not answer", "error", err)
+		a.seenAll()
 	} else {
 		a.log.Info("the API server answers again")
-		// It may be another one, or its store may have been restored.
-		if link != nil {
-			link.cluster.Restart()
-			link.cache.restart()
-		}
 	}
 	for _, name := range a.components() {
 		a.queue.Forget(name)
 	}
 	a.all()
+}
+
+// gate holds back those who would ask while nobody answers.
+type gate struct {
+	mu sync.Mutex
+	is chan struct{} // closed: it is open
+}
+
+func newGate() *gate {
+	g := &gate{is: make(chan struct{})}
+	close(g.is)
+	return g
+}
+
+func (g *gate) wait(ctx context.Context) error {
+	g.mu.Lock()
+	is := g.is
+	g.mu.Unlock()
+	select {
+	case <-is:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (g *gate) open() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	select {
+	case <-g.is:
+	default:
+		close(g.is)
+	}
+}
+
+func (g *gate) shut() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	select {
+	case <-g.is:
+		g.is = make(chan struct{})
+	default:
+	}
 }

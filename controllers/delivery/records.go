@@ -7,10 +7,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
@@ -19,41 +21,98 @@ import (
 // watchRecords looks again at components whose records somebody else wrote: a
 // rollback, or its end, need not change any object. Of the Secrets it sees
 // metadata alone.
-func (a *agent) watchRecords(ctx context.Context, config *rest.Config, c *applier.Cluster) error {
+func (a *agent) watchRecords(ctx context.Context, config *rest.Config, c *applier.Cluster, g *gate) error {
 	client, err := metadata.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("watch records: %w", err)
 	}
-	records := metadatainformer.NewFilteredMetadataInformer(client, corev1.SchemeGroupVersion.WithResource("secrets"),
-		v1alpha1.Namespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) { o.LabelSelector = applier.RecordLabel }).Informer()
-	if err := records.SetTransform(func(o any) (any, error) {
-		if s, ok := o.(*metav1.PartialObjectMetadata); ok {
-			s.ManagedFields, s.Annotations = nil, nil
-		}
-		return o, nil
-	}); err != nil {
-		return fmt.Errorf("watch records: %w", err)
-	}
-	seen := func(o any) {
-		if unknown, ok := o.(cache.DeletedFinalStateUnknown); ok {
-			o = unknown.Obj
-		}
-		s, ok := o.(*metav1.PartialObjectMetadata)
-		if !ok {
-			return
-		}
-		component, version := s.Labels[applier.RecordLabel], s.ResourceVersion
+	secrets := client.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).Namespace(v1alpha1.Namespace)
+	store := &recordFeed{names: map[string]string{}, seen: func(component, version string) {
 		time.AfterFunc(settle, func() { // the answer to a write of our own is there by then
 			if ctx.Err() == nil && c.RecordSeen(component, version) {
 				a.queue.Add(component)
 			}
 		})
-	}
-	if _, err := records.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: seen, UpdateFunc: func(_, o any) { seen(o) }, DeleteFunc: seen,
-	}); err != nil {
-		return fmt.Errorf("watch records: %w", err)
-	}
-	go records.RunWithContext(ctx)
+	}}
+	silent := klog.Logger{}
+	r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			if err := g.wait(ctx); err != nil {
+				return nil, err
+			}
+			o.LabelSelector = applier.RecordLabel
+			return secrets.List(ctx, o) //nolint:wrapcheck // the reflector looks at it
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			if err := g.wait(ctx); err != nil {
+				return nil, err
+			}
+			o.LabelSelector = applier.RecordLabel
+			return secrets.Watch(ctx, o) //nolint:wrapcheck // as above
+		},
+	}, client), nil, store, cache.ReflectorOptions{Logger: &silent, Name: "records", TypeDescription: "records", MinWatchTimeout: watchFor})
+	go r.RunWithContext(klog.NewContext(ctx, silent))
 	return nil
+}
+
+// recordFeed hears of records. It implements [cache.ReflectorStore], whose methods
+// are called one after the other.
+type recordFeed struct {
+	names map[string]string // of components, by the name of the Secret
+	seen  func(component, version string)
+}
+
+// Add implements [cache.ReflectorStore].
+func (r *recordFeed) Add(o any) error { return r.Update(o) }
+
+// Update implements [cache.ReflectorStore].
+func (r *recordFeed) Update(o any) error {
+	s, ok := o.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return fmt.Errorf("watch records: a %T", o)
+	}
+	r.names[s.Name] = s.Labels[applier.RecordLabel]
+	r.seen(s.Labels[applier.RecordLabel], s.ResourceVersion)
+	return nil
+}
+
+// Delete implements [cache.ReflectorStore].
+func (r *recordFeed) Delete(o any) error {
+	if err := r.Update(o); err != nil {
+		return err
+	}
+	s, _ := o.(*metav1.PartialObjectMetadata)
+	delete(r.names, s.Name)
+	return nil
+}
+
+// Replace implements [cache.ReflectorStore].
+func (r *recordFeed) Replace(list []any, version string) error {
+	gone := r.names
+	r.names = make(map[string]string, len(list))
+	for _, o := range list {
+		if err := r.Update(o); err != nil {
+			return err
+		}
+		if s, ok := o.(*metav1.PartialObjectMetadata); ok {
+			delete(gone, s.Name)
+		}
+	}
+	for _, component := range gone {
+		r.seen(component, version)
+	}
+	return nil
+}
+
+// Resync implements [cache.ReflectorStore].
+func (r *recordFeed) Resync() error { return nil }
+
+// Transformer implements [cache.TransformingStore].
+func (r *recordFeed) Transformer() cache.TransformFunc {
+	return func(o any) (any, error) {
+		if s, ok := o.(*metav1.PartialObjectMetadata); ok {
+			s.ManagedFields, s.Annotations = nil, nil
+		}
+		return o, nil
+	}
 }

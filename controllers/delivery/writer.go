@@ -123,7 +123,7 @@ func (w *writer) prepare(ctx context.Context, all bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for i := range list.Items {
-		w.written[list.Items[i].Name] = &list.Items[i]
+		w.written[list.Items[i].Name] = small(&list.Items[i])
 	}
 	return nil
 }
@@ -184,8 +184,14 @@ func (w *writer) publish(s v1alpha1.DeliveryStatus, after time.Duration) {
 	w.wanted[name] = s
 	delete(w.retracted, name)
 	d := w.written[name]
+	same := d != nil && equality.Semantic.DeepEqual(d.Status, s)
+	if same {
+		kept := *d
+		kept.Status = s // held once
+		w.written[name] = &kept
+	}
 	w.mu.Unlock()
-	if d == nil || !equality.Semantic.DeepEqual(d.Status, s) {
+	if !same {
 		w.queue.AddAfter(name, after)
 	}
 }
@@ -334,10 +340,22 @@ func (w *writer) write(ctx context.Context, name string) error {
 		return fmt.Errorf("patch status of Delivery %s: %w", name, err)
 	}
 	w.mu.Lock()
-	w.written[name] = next
+	kept := small(next)
+	kept.Status = s // as answered, and held once
+	w.written[name] = kept
 	w.mu.Unlock()
-	w.announce(next, before)
+	w.announce(kept, before)
 	return nil
+}
+
+// small is what has to be known of a Delivery: there is one for each component of
+// each cluster.
+func small(d *v1alpha1.Delivery) *v1alpha1.Delivery {
+	return &v1alpha1.Delivery{
+		TypeMeta:   d.TypeMeta,
+		ObjectMeta: metav1.ObjectMeta{Name: d.Name, Namespace: d.Namespace, UID: d.UID, Labels: d.Labels},
+		Status:     d.Status,
+	}
 }
 
 func (w *writer) remove(ctx context.Context, name string) error {
