@@ -75,7 +75,8 @@ func sent(counts []sim.Count) int64 {
 
 func (m *measurement) commitTable(name string, s spread) {
 	fmt.Fprintf(m.out, "\n%s (%d commits, git is looked at every %s)\n", name, m.commits, interval)
-	fmt.Fprintf(m.out, "  push → written        median %s, p99 %s, last %s of %s\n", round(s.median), round(s.p99), round(s.last), goalCommit)
+	fmt.Fprintf(m.out, "  push → written        median %s, p99 %s, last %s of %s; from the first cluster on p99 %s\n",
+		round(s.median), round(s.p99), round(s.last), goalCommit, round(s.afterFirst))
 }
 
 // growth is the table of all sizes.
