@@ -62,7 +62,7 @@ func (w *writer) read(ctx context.Context, clusters []string) error {
 	}
 	for i := range list.Items {
 		if d := &list.Items[i]; mine[d.Labels[v1alpha1.LabelCluster]] {
-			w.written[d.Name] = d
+			w.written[d.Name] = small(d)
 		}
 	}
 	return nil
