@@ -132,7 +132,7 @@ func (c *Cluster) Pin(ctx context.Context, component string) (*Pin, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.Record.Pin, nil
+	return r.Pin, nil
 }
 
 // Recorded returns the components that have a record in the cluster, in order,

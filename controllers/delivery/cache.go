@@ -378,7 +378,7 @@ func (l *liveCache) restart(ctx context.Context) {
 	clear(l.full)
 	kinds := make(map[*watched]*feed, len(l.kinds))
 	for _, w := range l.kinds {
-		w.start()
+		w.start() //nolint:contextcheck // a watch outlives the call
 		kinds[w] = w.feed
 	}
 	l.mu.Unlock()

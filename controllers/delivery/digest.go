@@ -3,7 +3,6 @@ package delivery
 import (
 	"crypto/sha256"
 	"encoding/binary"
-	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -48,7 +47,7 @@ func (e *digester) object(object map[string]any) {
 // fields encodes a map so that no two maps are encoded alike.
 func (e *digester) fields(m map[string]any, without func(key string) bool) {
 	first := len(e.keys)
-	for key := range maps.Keys(m) {
+	for key := range m {
 		if without == nil || !without(key) {
 			e.keys = append(e.keys, key)
 		}

@@ -95,10 +95,10 @@ func Shrinks(large, synced, current bool) bool {
 	if synced {
 		close(f.synced)
 	}
-	time.Sleep(2 * shrinkAfter)
+	<-time.After(2 * shrinkAfter)
 	ended := events.IsStopped()
 	f.watches.Add(1)
-	time.Sleep(shrinkAfter)
+	<-time.After(shrinkAfter)
 	return ended
 }
 

@@ -41,14 +41,14 @@ func (a *agent) watchRecords(ctx context.Context, config *rest.Config, c *applie
 				return nil, err
 			}
 			o.LabelSelector = applier.RecordLabel
-			return secrets.List(ctx, o) //nolint:wrapcheck // the reflector looks at it
+			return secrets.List(ctx, o)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			if err := g.wait(ctx); err != nil {
 				return nil, err
 			}
 			o.LabelSelector = applier.RecordLabel
-			return secrets.Watch(ctx, o) //nolint:wrapcheck // as above
+			return secrets.Watch(ctx, o)
 		},
 	}, client), nil, store, cache.ReflectorOptions{Logger: &silent, Name: "records", TypeDescription: "records", MinWatchTimeout: watchFor})
 	go r.RunWithContext(klog.NewContext(ctx, silent))

@@ -35,7 +35,7 @@ func (t turns) take(ctx context.Context, again bool) (leave func(), err error) {
 	select {
 	case turn <- struct{}{}:
 	case <-ctx.Done():
-		return nil, ctx.Err() //nolint:wrapcheck // it is stopped
+		return nil, ctx.Err()
 	}
 	done := sync.OnceFunc(func() { <-turn })
 	late := time.AfterFunc(turnFor, done)

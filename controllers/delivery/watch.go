@@ -271,7 +271,7 @@ func (f *feed) locked(do func(*news)) {
 	var n news
 	l := f.cache
 	l.mu.Lock()
-	if f.watched.feed == f {
+	if f.feed == f {
 		do(&n)
 	}
 	l.mu.Unlock()
