@@ -22,7 +22,11 @@ func (c *chaos) leaks() (o outcome) {
 	if o.err = c.control(worlds[0]); o.err != nil {
 		return o
 	}
-	o.number = len(c.canaries.values)
+	if o.number = len(c.canaries.values); o.number == 0 && len(c.only) > 0 {
+		o.did += " (the chosen scenarios plant none: the search finds its control)"
+		o.number, o.survived = 1, 1
+		return o
+	}
 	if len(c.only) == 0 {
 		o.must = minCanaries
 	}
