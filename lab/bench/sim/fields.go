@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -92,16 +93,16 @@ func (k *kind) manageFields(types managedfields.TypeConverter) error {
 	if k.status {
 		ofStatus = reset(fieldpath.MakePathOrDie("status"))
 	}
-	make := managedfields.NewDefaultFieldManager
+	manager := managedfields.NewDefaultFieldManager
 	if !typed.Recognizes(k.GroupVersionKind) {
-		make = managedfields.NewDefaultCRDFieldManager
+		manager = managedfields.NewDefaultCRDFieldManager
 	}
 	var err error
-	k.fields, err = make(types, oneVersion{}, completer(k.complete), blank{}, k.GroupVersionKind, k.GroupVersion(), "", ofStatus)
+	k.fields, err = manager(types, oneVersion{}, completer(k.complete), blank{}, k.GroupVersionKind, k.GroupVersion(), "", ofStatus)
 	if err != nil {
 		return fmt.Errorf("kind %s: %w", k.GroupVersionKind, err)
 	}
-	k.statusFields, err = make(types, oneVersion{}, completer(k.complete), blank{}, k.GroupVersionKind, k.GroupVersion(), "status",
+	k.statusFields, err = manager(types, oneVersion{}, completer(k.complete), blank{}, k.GroupVersionKind, k.GroupVersion(), "status",
 		reset(fieldpath.MakePathOrDie("spec"), fieldpath.MakePathOrDie("metadata", "labels"), fieldpath.MakePathOrDie("metadata", "annotations")))
 	if err != nil {
 		return fmt.Errorf("kind %s: %w", k.GroupVersionKind, err)
@@ -114,10 +115,12 @@ type completer func(runtime.Object)
 
 func (c completer) Default(o runtime.Object) { c(o) }
 
+var errOneVersion = errors.New("kinds have one version here")
+
 // oneVersion converts between the versions of a kind, of which there is one.
 type oneVersion struct{}
 
-func (oneVersion) Convert(any, any, any) error { return fmt.Errorf("kinds have one version here") }
+func (oneVersion) Convert(any, any, any) error { return errOneVersion }
 
 func (oneVersion) ConvertToVersion(in runtime.Object, _ runtime.GroupVersioner) (runtime.Object, error) {
 	return in, nil

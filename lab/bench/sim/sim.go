@@ -9,6 +9,7 @@ package sim
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -23,8 +24,6 @@ import (
 	"sync"
 	"time"
 	"weak"
-
-	"crypto/sha256"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/endpoints/request"

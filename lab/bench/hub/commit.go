@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/keelson-io/keelson/lab/bench/sim"
+)
+
+// spread is how long clusters took to have what was pushed. The look at git that
+// sees a push comes up to an interval later, by chance; what comes after the first
+// cluster's write does not have that chance in it.
+type spread struct{ median, p99, last, afterFirst time.Duration }
+
+// commit pushes changes of one component, one after the other, and says how long
+// some clusters took.
+func (m *measurement) commit(ctx context.Context, c *controller, of []string) (spread, error) {
+	var took, after []time.Duration
+	for range m.commits {
+		one, err := m.pushed(ctx, c, of)
+		if err != nil {
+			return spread{}, err
+		}
+		first := slices.Min(one)
+		for _, d := range one {
+			took, after = append(took, d), append(after, d-first)
+		}
+	}
+	slices.Sort(took)
+	slices.Sort(after)
+	p99 := (len(took)*99+99)/100 - 1
+	return spread{median: took[len(took)/2], p99: took[p99], last: took[len(took)-1], afterFirst: after[p99]}, nil
+}
+
+// deployments is what commits change.
+func deployments(c sim.Count) bool { return c.Write() && c.Resource == "deployments" }
+
+// pushed pushes one change and waits until some clusters have it: each exactly
+// once.
+func (m *measurement) pushed(ctx context.Context, c *controller, of []string) ([]time.Duration, error) {
+	before, err := m.written(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	m.pushes++
+	began := time.Now()
+	if err := m.repo.push(ctx, m.pushes%m.size.components); err != nil {
+		return nil, err
+	}
+	took := make([]time.Duration, len(of))
+	err = c.until(ctx, m.limit, 200*time.Millisecond, func(ctx context.Context) error {
+		after, err := m.written(ctx, of)
+		if err != nil {
+			return err
+		}
+		missing := 0
+		for i := range of {
+			n := after[i].n - before[i].n
+			if n > 1 {
+				return fmt.Errorf("cluster %s was written %d times for one change", of[i], n)
+			}
+			missing += 1 - n
+			took[i] = after[i].last.Sub(began)
+		}
+		if missing > 0 {
+			return fmt.Errorf("%d of %d clusters don't have the change", missing, len(of))
+		}
+		return nil
+	})
+	return took, err
+}
+
+type writtenTo struct {
+	n    int
+	last time.Time
+}
+
+// written is how often each cluster's Deployments were, and when at last.
+func (m *measurement) written(ctx context.Context, of []string) ([]writtenTo, error) {
+	statuses, err := m.sim.statuses(ctx, of...)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]writtenTo, len(statuses))
+	for i, s := range statuses {
+		for _, c := range s.Counts {
+			if deployments(c) {
+				out[i].n += c.Requests
+				if c.Last.After(out[i].last) {
+					out[i].last = c.Last
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// withHung measures commits while some clusters hang, and sees to it that these
+// follow when they answer again.
+func (m *measurement) withHung(ctx context.Context, c *controller, r *row) error {
+	var healthy, hung []string
+	for i, name := range m.names() {
+		if i*m.hung/100 != (i+1)*m.hung/100 {
+			hung = append(hung, name)
+		} else {
+			healthy = append(healthy, name)
+		}
+	}
+	if len(hung) == 0 || len(healthy) == 0 {
+		return nil
+	}
+	before, err := m.written(ctx, hung)
+	if err != nil {
+		return err
+	}
+	if err := m.sim.command(ctx, sim.Command{Clusters: hung, Faults: &sim.Faults{Hung: true}}); err != nil {
+		return err
+	}
+	// What was asked of the hung ones has to have had its timeout, and probes to fail.
+	if _, err := m.pushed(ctx, c, healthy); err != nil {
+		return err
+	}
+	if err := wait(ctx, m.hang); err != nil {
+		return err
+	}
+	slow, err := m.commit(ctx, c, healthy)
+	if err != nil {
+		return err
+	}
+	r.hung = &slow
+	m.commitTable(fmt.Sprintf("the same for %d healthy clusters, %d hang", len(healthy), len(hung)), slow)
+	fmt.Fprintf(m.out, "  p99 beside none hung  %.2f× of %.1f×; from the first write on %s, and %s before\n",
+		slow.p99.Seconds()/r.commit.p99.Seconds(), goalHung, round(slow.afterFirst), round(r.commit.afterFirst))
+	if err := m.sim.command(ctx, sim.Command{Clusters: hung, Faults: &sim.Faults{}}); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := c.until(ctx, m.limit, 500*time.Millisecond, func(ctx context.Context) error { return m.followed(ctx, hung, before) }); err != nil {
+		return err
+	}
+	if err := m.synced(ctx, c); err != nil {
+		return err
+	}
+	fmt.Fprintf(m.out, "  hung ones follow      %s after they answer again\n", round(time.Since(began)))
+	return nil
+}
+
+// followed holds that clusters have what changed since, whatever came between.
+func (m *measurement) followed(ctx context.Context, of []string, before []writtenTo) error {
+	after, err := m.written(ctx, of)
+	if err != nil {
+		return err
+	}
+	want := min(m.commits+1, m.size.components) // coalesced only where a component's turn came again
+	for i := range of {
+		if after[i].n-before[i].n < want {
+			return fmt.Errorf("cluster %s has not followed yet", of[i])
+		}
+	}
+	return nil
+}
