@@ -158,7 +158,7 @@ func (m *measurement) first(ctx context.Context, r *row) (err error) {
 		return err
 	}
 	m.phaseTable("empty clusters → all synced", r.cold)
-	if _, err := m.settled(ctx, c); err != nil {
+	if err := m.settled(ctx, c); err != nil {
 		return err
 	}
 	return m.memory(ctx, c, nil)
@@ -178,7 +178,7 @@ func (m *measurement) second(ctx context.Context, r *row) (err error) {
 	if n := writes(r.restart.counts, isObject); n > 0 {
 		return fmt.Errorf("a restart wrote %d objects", n)
 	}
-	if _, err := m.settled(ctx, c); err != nil {
+	if err := m.settled(ctx, c); err != nil {
 		return err
 	}
 	if err := m.idle(ctx, c, r); err != nil {
@@ -344,11 +344,10 @@ func calls(counts []sim.Count) int {
 }
 
 // settled waits until nothing but watches was asked for a while, of the hub
-// neither, and says how long that took.
-func (m *measurement) settled(ctx context.Context, c *controller) (time.Duration, error) {
-	began, since := time.Now(), time.Now()
-	last := -1
-	err := c.until(ctx, m.limit, 500*time.Millisecond, func(ctx context.Context) error {
+// neither.
+func (m *measurement) settled(ctx context.Context, c *controller) error {
+	since, last := time.Now(), -1
+	return c.until(ctx, m.limit, 500*time.Millisecond, func(ctx context.Context) error {
 		counts, hub, err := m.counts(ctx)
 		if err != nil {
 			return err
@@ -361,7 +360,6 @@ func (m *measurement) settled(ctx context.Context, c *controller) (time.Duration
 		}
 		return nil
 	})
-	return since.Sub(began), err
 }
 
 // idle watches a fleet in which nothing happens.

@@ -237,12 +237,12 @@ func (c *controller) metrics(ctx context.Context, patterns ...string) ([]float64
 				}
 				n, err := strconv.ParseFloat(lines.Text()[at+1:], 64)
 				if err != nil {
-					return err //nolint:wrapcheck // wrapped by do
+					return err //nolint:wrapcheck // by do
 				}
 				out[i] += n
 			}
 		}
-		return lines.Err() //nolint:wrapcheck // wrapped by do
+		return lines.Err()
 	})
 }
 

@@ -204,7 +204,7 @@ func (a *answer) encoded(o runtime.Object) (data []byte, media string, err error
 	}
 	var b strings.Builder
 	err = protobuf.NewSerializer(typed, typed).Encode(o, &b)
-	return []byte(b.String()), runtime.ContentTypeProtobuf, err //nolint:wrapcheck // as above
+	return []byte(b.String()), runtime.ContentTypeProtobuf, err
 }
 
 // send sends an answer, compressed where an API server would.

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -175,7 +176,7 @@ func owners(u *unstructured.Unstructured) string {
 		if f.Manager == "kube-controller-manager" {
 			continue // the simulation plays it
 		}
-		out = append(out, fmt.Sprintf("%s %s %s %s", f.Manager, f.Operation, f.Subresource, f.FieldsV1.Raw))
+		out = append(out, fmt.Sprintf("%s %s %s %s", f.Manager, f.Operation, f.Subresource, f.FieldsV1.GetRawString()))
 	}
 	slices.Sort(out)
 	return strings.Join(out, "\n")
@@ -195,9 +196,7 @@ func anonymousOf(u *unstructured.Unstructured) map[string]any {
 func behaviours() map[string]func(*world) any {
 	all := map[string]func(*world) any{}
 	for _, some := range []map[string]func(*world) any{applying(), writing(), reading(), watching(), defining(), completing()} {
-		for name, b := range some {
-			all[name] = b
-		}
+		maps.Copy(all, some)
 	}
 	return all
 }

@@ -165,7 +165,7 @@ func TestControl(t *testing.T) {
 	w.must(w.apply("configmaps", configMap("a", "x: w"), "one", "dry"))
 	api := httptest.NewServer(f.Control())
 	defer api.Close()
-	answer, err := http.Get(api.URL + "/?clusters=one")
+	answer, err := ask(t, http.DefaultClient, http.MethodGet, api.URL+"/?clusters=one", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +190,7 @@ func TestControl(t *testing.T) {
 		t.Errorf("%d writes and %d dry runs of one each: %+v", written, dry, statuses[0].Counts)
 	}
 	for body, code := range map[string]int{`{"clusters":["two"],"faults":{"latency":"1ms"}}`: 204, `{"clusters":["three"],"cutWatches":true}`: 422, `{"faults":{"latency":1}}`: 400} {
-		answer, err := http.Post(api.URL+"/", "application/json", strings.NewReader(body))
+		answer, err := ask(t, http.DefaultClient, http.MethodPost, api.URL+"/", body)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -217,7 +217,7 @@ func TestStrangers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err := client.Get(one.Host + "/version")
+	answer, err := ask(t, client, http.MethodGet, one.Host+"/version", "")
 	if err == nil {
 		_ = answer.Body.Close()
 		t.Errorf("the answer is %s", answer.Status)
@@ -225,4 +225,13 @@ func TestStrangers(t *testing.T) {
 	if os.IsTimeout(err) {
 		t.Error(err)
 	}
+}
+
+func ask(t *testing.T, client *http.Client, method, url, body string) (*http.Response, error) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client.Do(req)
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"slices"
 
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
@@ -243,9 +244,7 @@ func (s *surface) without(gr schema.GroupResource) *surface {
 			out.kinds[gvr] = k
 		}
 	}
-	for p, d := range s.documents {
-		out.documents[p] = d
-	}
+	maps.Copy(out.documents, s.documents)
 	for _, g := range s.groups {
 		if g.Name != gr.Group {
 			out.groups = append(out.groups, g)
@@ -279,12 +278,8 @@ func mergedDocument(a, b document) (document, error) {
 	if err := json.Unmarshal(b.data, &other); err != nil {
 		return document{}, fmt.Errorf("read an OpenAPI document: %w", err)
 	}
-	for name, s := range other.Components.Schemas {
-		one.Components.Schemas[name] = s
-	}
-	for p, s := range other.Paths.Paths {
-		one.Paths.Paths[p] = s
-	}
+	maps.Copy(one.Components.Schemas, other.Components.Schemas)
+	maps.Copy(one.Paths.Paths, other.Paths.Paths)
 	data, err := json.Marshal(&one)
 	if err != nil {
 		return document{}, fmt.Errorf("write an OpenAPI document: %w", err)

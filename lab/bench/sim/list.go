@@ -93,7 +93,7 @@ func (a *answer) listed(k *kind, o *metav1.ListOptions) ([]*object, uint64, erro
 				"You can start a new list without the continue parameter.")
 		}
 		last := key{t.After, t.AfterOne}
-		at := sort.Search(len(objects), func(i int) bool { return objects[i].key.compare(last) > 0 })
+		at := sort.Search(len(objects), func(i int) bool { return objects[i].compare(last) > 0 })
 		return objects[at:], t.Version, nil
 	}
 	objects, version := a.server.store.list(gr)
@@ -102,7 +102,7 @@ func (a *answer) listed(k *kind, o *metav1.ListOptions) ([]*object, uint64, erro
 	case err != nil:
 		return nil, 0, err
 	case wanted > version:
-		return nil, 0, storage.NewTooLargeResourceVersionError(wanted, version, 1)
+		return nil, 0, storage.NewTooLargeResourceVersionError(wanted, version, 1) //nolint:wrapcheck // it is the answer
 	case o.ResourceVersionMatch == metav1.ResourceVersionMatchExact && wanted != version:
 		kept, ok := a.server.store.kept(gr, wanted)
 		if !ok {

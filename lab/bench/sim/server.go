@@ -29,7 +29,6 @@ type server struct {
 	surface atomic.Pointer[surface]
 	faults  *faults
 	counts  counts
-	address string
 	http    *http.Server
 }
 
@@ -361,7 +360,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	defer t.Stop()
 	select {
 	case <-ctx.Done():
-		return ctx.Err() //nolint:wrapcheck // nobody hears it
+		return ctx.Err()
 	case <-t.C:
 		return nil
 	}

@@ -170,7 +170,7 @@ func (s *store) list(gr schema.GroupResource) ([]*object, uint64) {
 			out = append(out, o)
 		}
 	}
-	slices.SortFunc(out, func(a, b *object) int { return a.key.compare(b.key) })
+	slices.SortFunc(out, func(a, b *object) int { return a.compare(b.key) })
 	return out, s.version
 }
 

@@ -9,7 +9,7 @@ import (
 	"reflect"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	segment "k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -133,7 +133,7 @@ func (w *write) named(content map[string]any) error {
 		return apierrors.NewBadRequest(fmt.Sprintf("%s in version %q cannot be handled as a %s: the object provided is of %s",
 			w.k.Kind, w.k.Version, w.k.Kind, have))
 	}
-	if problems := path.IsValidPathSegmentName(w.key.name); len(problems) > 0 {
+	if problems := segment.IsPathSegmentName(w.key.name); len(problems) > 0 {
 		return apierrors.NewInvalid(w.k.GroupKind(), w.key.name, field.ErrorList{field.Invalid(field.NewPath("metadata", "name"), w.key.name, problems[0])})
 	}
 	return nil
