@@ -132,13 +132,15 @@ data: {text: {{ .Values.text }}}
 	return f
 }
 
-func (f *fleet) git(args ...string) {
+func (f *fleet) git(args ...string) string {
 	f.t.Helper()
 	c := exec.CommandContext(f.t.Context(), "git", append([]string{"-c", "user.name=t", "-c", "user.email=t@example.com"}, args...)...)
 	c.Dir = f.folder
-	if out, err := c.CombinedOutput(); err != nil {
+	out, err := c.CombinedOutput()
+	if err != nil {
 		f.t.Fatalf("git %v: %v\n%s", args, err, out)
 	}
+	return strings.TrimSpace(string(out))
 }
 
 // write writes a file; CLUSTER stands for the fleet's name.

@@ -174,6 +174,7 @@ func TestOutageAtRest(t *testing.T) {
 	f.sync(v1alpha1.SyncUnreachable, "cut")
 	f.write("clusters/CLUSTER/CLUSTER-web.yaml", head+"MetaConfig\nversion: v1.0.0\nvalues: {text: hello}\n")
 	f.commit("something that was done before")
+	f.eventually("the controller has read that", func() bool { return strings.Contains(f.log.String(), "revision="+f.git("rev-parse", "HEAD")) })
 	l.since()
 	l.set(false)
 	f.sync(v1alpha1.SyncSynced, "")

@@ -353,7 +353,7 @@ func (w *writer) write(ctx context.Context, name string) error {
 func small(d *v1alpha1.Delivery) *v1alpha1.Delivery {
 	return &v1alpha1.Delivery{
 		TypeMeta:   d.TypeMeta,
-		ObjectMeta: metav1.ObjectMeta{Name: d.Name, Namespace: d.Namespace, UID: d.UID, Labels: d.Labels},
+		ObjectMeta: metav1.ObjectMeta{Name: d.Name, Namespace: d.Namespace, UID: d.UID, ResourceVersion: d.ResourceVersion, Labels: d.Labels},
 		Status:     d.Status,
 	}
 }
