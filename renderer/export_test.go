@@ -15,7 +15,7 @@ func Frames(t testing.TB, r Request) [][]byte {
 		t.Fatal(failed)
 	}
 	var out [][]byte
-	for _, m := range []any{greeting{Memory: 1}, welcome{}, j, j.answer(), answer{Failed: &failure{Message: "no"}}} {
+	for _, m := range []any{greeting{Memory: 1}, welcome{}, j, j.answer(func() usage { return usage{} }), answer{Failed: &failure{Message: "no"}}} {
 		var b bytes.Buffer
 		if err := writeFrame(&b, m); err != nil {
 			t.Fatal(err)

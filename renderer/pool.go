@@ -182,11 +182,12 @@ func (p *Pool) take(ctx context.Context) (*worker, error) {
 	return p.start(ctx)
 }
 
-// put keeps a worker for the next job, unless it has used up half of its life.
+// put keeps a worker for the next job, unless it has used up half of its life:
+// what one chart left behind must not be what the next one is ended for.
 func (p *Pool) put(w *worker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.closed || w.cpu > lifeRenders/2*p.options.Timeout {
+	if p.closed || w.used.CPU > lifeRenders/2*p.options.Timeout || w.used.Memory > p.options.Memory/2 {
 		go w.end()
 		return
 	}
@@ -245,7 +246,7 @@ func (p *Pool) postMortem(ctx context.Context, w *worker, j *job, cause error) *
 		e.Transient = transient
 		return e
 	}
-	used := w.died() - w.cpu
+	used := w.died() - w.used.CPU
 	switch words := w.lastWords.String(); {
 	case errors.Is(context.Cause(ctx), errRenderTimeout):
 		// A machine that is too busy is not the chart's fault: it is tried again.

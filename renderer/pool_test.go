@@ -205,6 +205,23 @@ func TestPoolReuses(t *testing.T) {
 	}
 }
 
+// TestPoolSparesTheNext: a worker that a chart has left with little memory is
+// replaced, or the next chart would be ended for what this one took.
+func TestPoolSparesTheNext(t *testing.T) {
+	t.Parallel()
+	pool := newPool(t, renderer.PoolOptions{Workers: 1, Memory: 256 << 20})
+	greedy := "x: {{ repeat 150000000 \"x\" | len }}"
+	if _, err := pool.Render(t.Context(), request(configMapVersion(configMap+greedy+"\n"), 1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pool.Render(t.Context(), request(configMapVersion(configMap), 1)); err != nil {
+		t.Error(err)
+	}
+	if s := pool.Stats(); s.Renders != 2 || s.Started != 2 || s.Killed != 0 {
+		t.Errorf("got %+v, want 2 renders by a worker each", s)
+	}
+}
+
 // TestWorkerIsConfined asks the kernel what a worker may still do: a hole in Helm
 // must lead nowhere.
 func TestWorkerIsConfined(t *testing.T) {

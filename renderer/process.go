@@ -27,7 +27,7 @@ type worker struct {
 	jobs      *bufio.Writer
 	answers   *bufio.Reader
 	lastWords *headWriter
-	cpu       time.Duration // used up to the last answer
+	used      usage // up to the last answer
 	ended     sync.Once
 }
 
@@ -87,7 +87,7 @@ func (w *worker) do(ctx context.Context, j *job) (answer, error) {
 	if (a.Target == nil) == (a.Failed == nil) {
 		return answer{}, errors.New("the worker answered neither with a target nor with an error")
 	}
-	w.cpu = a.CPU
+	w.used = a.Used
 	return a, nil
 }
 

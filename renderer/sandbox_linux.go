@@ -3,6 +3,7 @@ package renderer
 import (
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"runtime/debug"
 	"strconv"
@@ -19,12 +20,32 @@ import (
 // at the moment when it asks for it, so that one allocation of 1 GB fails as
 // surely as a million small ones. RLIMIT_AS would count what the Go runtime
 // only reserves, and a watchdog would come too late for the one allocation.
-func confine(g greeting) error {
-	used, err := writable()
+//
+// It returns what tells how much of the greeting is used.
+func confine(g greeting) (func() usage, error) {
+	status, err := os.Open("/proc/self/status") // once confined it can't be opened
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("read the process's memory: %w", err)
 	}
-	memory := uint64(used + g.Memory)
+	start, err := writable(status)
+	if err != nil {
+		return nil, err
+	}
+	if err := limit(start, g); err != nil {
+		return nil, err
+	}
+	return func() usage {
+		now, err := writable(status)
+		if err != nil {
+			now = start + g.Memory // not knowing is not little
+		}
+		return usage{Memory: now - start, CPU: cpuUsed()}
+	}, nil
+}
+
+// limit has the kernel hold the process, which may write to start bytes, to g.
+func limit(start int64, g greeting) error {
+	memory := uint64(start + g.Memory)
 	debug.SetMemoryLimit(g.Memory / 4 * 3)
 	cpu := uint64(g.CPU/time.Second) + 1
 	for _, l := range []struct {
@@ -64,12 +85,13 @@ func noNewPrivileges() error {
 }
 
 // writable is how much memory the process may write to now, in bytes.
-func writable() (int64, error) {
-	status, err := os.ReadFile("/proc/self/status")
-	if err != nil {
+func writable(status io.ReaderAt) (int64, error) {
+	text := make([]byte, 4<<10)
+	n, err := status.ReadAt(text, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
 		return 0, fmt.Errorf("read the process's memory: %w", err)
 	}
-	for line := range strings.Lines(string(status)) {
+	for line := range strings.Lines(string(text[:n])) {
 		if rest, ok := strings.CutPrefix(line, "VmData:"); ok {
 			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
 			return kib << 10, err //nolint:wrapcheck // a number of the kernel's

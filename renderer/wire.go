@@ -34,7 +34,13 @@ type welcome struct {
 type answer struct {
 	Target *Target
 	Failed *failure
-	CPU    time.Duration // that the worker used up to now
+	Used   usage
+}
+
+// usage is what a worker has taken of its [greeting] up to now.
+type usage struct {
+	Memory int64
+	CPU    time.Duration
 }
 
 // failure is an [Error] on its way: the parent knows whose it is, and where

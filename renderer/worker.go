@@ -36,7 +36,8 @@ func Work(in io.Reader, out io.Writer) error {
 	debug.SetMaxStack(maxStack)
 	debug.SetGCPercent(gcPercent)
 	var hello welcome
-	if err := confine(g); err != nil {
+	used, err := confine(g)
+	if err != nil {
 		hello.Failed = err.Error()
 	}
 	if err := send(w, hello); err != nil || hello.Failed != "" {
@@ -50,7 +51,7 @@ func Work(in io.Reader, out io.Writer) error {
 		case err != nil:
 			return err
 		}
-		if err := send(w, j.answer()); err != nil {
+		if err := send(w, j.answer(used)); err != nil {
 			return err
 		}
 	}
@@ -66,9 +67,9 @@ func send(w *bufio.Writer, message any) error {
 	return nil
 }
 
-func (j *job) answer() answer {
+func (j *job) answer(used func() usage) answer {
 	t, err := j.run()
-	a := answer{Target: t, CPU: cpuUsed()}
+	a := answer{Target: t, Used: used()}
 	if err != nil {
 		a.Failed = &failure{At: err.At, Message: err.Message, Violations: err.violations}
 	}
