@@ -60,8 +60,6 @@ type Cluster struct {
 	writer    Writer
 	secrets   corev1client.SecretInterface // Keelson's own
 	metadata  metadata.Interface
-	// compressors are [gzip.Writer]s.
-	compressors sync.Pool
 
 	mu sync.Mutex
 	// records by component, as last read or written; nil: to be read again. One that

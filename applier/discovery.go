@@ -244,8 +244,11 @@ func (c *Cluster) Rediscover(groups ...string) {
 
 // SchemaCache holds parsed OpenAPI documents by the hash under which API
 // servers publish them, so that clusters of one Kubernetes version share them; what
-// clusters serve that serve the same they share, too.
+// clusters serve that serve the same they share, too. So they do compressors of
+// records: one takes 800 KB.
 type SchemaCache struct {
+	compressors sync.Pool // of [gzip.Writer]s
+
 	mu       sync.Mutex
 	parsed   map[string]*differ.Schema
 	surfaces map[sum]weak.Pointer[surface]

@@ -310,13 +310,14 @@ func (c *Cluster) writeSecret(ctx context.Context, s *corev1.Secret) (version st
 	return answer.ResourceVersion, nil
 }
 
-// pack encodes and compresses a record. Compressors are large and used again.
+// pack encodes and compresses a record.
 func (c *Cluster) pack(r Record) ([]byte, error) {
-	z, _ := c.compressors.Get().(*gzip.Writer)
+	compressors := &c.discovery.schemas.compressors
+	z, _ := compressors.Get().(*gzip.Writer)
 	if z == nil {
 		z = gzip.NewWriter(nil)
 	}
-	defer c.compressors.Put(z)
+	defer compressors.Put(z)
 	var b bytes.Buffer
 	z.Reset(&b)
 	if err := json.NewEncoder(z).Encode(r); err != nil {

@@ -28,6 +28,7 @@ const shutdownTimeout = 5 * time.Second
 type controllerOptions struct {
 	interval    time.Duration
 	listen      string
+	profiles    string
 	logFormat   string
 	cacheDir    string
 	renderCache int64
@@ -65,7 +66,8 @@ connection in cluster.yaml says. Deliveries stand in the cluster itself.
 The HTTP server answers /metrics, /healthz and /readyz. With --webhook-listen
 another one takes webhooks of GitHub, GitLab, Gitea or Forgejo at /hook, signed
 with a secret of --webhook-secret-file. A webhook only ever means "fetch now",
-and the repository is fetched once a second at most.
+and the repository is fetched once a second at most. --profile-listen serves
+Go's profiles at /debug/pprof, to whoever can reach it: choose a loopback address.
 
 Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
 		Example: `  keelson controller --repo https://git.example/fleet.git --kubeconfig hub.yaml
@@ -83,6 +85,7 @@ Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
 	f.SortFlags = false
 	f.DurationVar(&o.interval, "interval", 15*time.Second, "time between two looks at the repository, give or take a tenth")
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "`ADDRESS` of the HTTP server; empty: none")
+	f.StringVar(&o.profiles, "profile-listen", "", "`ADDRESS` that serves /debug/pprof; empty: none")
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the log on stderr: text or json")
 	f.StringVar(&o.cacheDir, "cache-dir", "", "`FOLDER` for the clone of the repository (default: the user's cache)")
 	f.Int64Var(&o.renderCache, "render-cache", 256<<20, "`BYTES` of rendered objects to keep in memory")
@@ -139,6 +142,11 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 		return err
 	}
 	defer stop()
+	closeProfiles, err := a.serveProfiles(ctx, o.profiles, log)
+	if err != nil {
+		return err
+	}
+	defer closeProfiles()
 	closeHooks, err := a.takeWebhooks(ctx, o.webhooks, log, metrics, c.FetchSoon)
 	if err != nil {
 		return err

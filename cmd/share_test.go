@@ -119,8 +119,17 @@ func TestClusterAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		f := newFleet(t, "alone")
-		process := startController(t, f, hub, "--cluster", "test")
+		process := startController(t, f, hub, "--cluster", "test", "--profile-listen", "127.0.0.1:0")
 		process.hasIt(t)
+		if got := process.ask(t, profiling, "/debug/pprof/heap?debug=1"); !strings.Contains(got, "heap profile: ") {
+			t.Errorf("the heap's profile: %.100q", got)
+		}
+		if got := process.ask(t, profiling, "/debug/pprof/cmdline"); got != "404 page not found\n" {
+			t.Errorf("the command line may name what is nobody's business: %.100q", got)
+		}
+		if got := process.get(t, "/debug/pprof/heap?debug=1"); got != "404 page not found\n" {
+			t.Errorf("profiles stand beside the metrics: %.100q", got)
+		}
 		until(t, "it delivers to the hub", func() bool {
 			_, err := c.CoreV1().Secrets("keelson-system").Get(t.Context(), "record-gadgetsalone", metav1.GetOptions{})
 			return err == nil
@@ -259,12 +268,21 @@ func (c *controller) hasIt(t *testing.T) {
 	until(t, alone, func() bool { return c.get(t, "/readyz") == alone+"\n" })
 }
 
-var listening = regexp.MustCompile(`readyz" address=(\S+)`)
+var (
+	listening = regexp.MustCompile(`readyz" address=(\S+)`)
+	profiling = regexp.MustCompile(`pprof" address=(\S+)`)
+)
 
 // get asks the process's HTTP server; "" while it does not answer.
 func (c *controller) get(t *testing.T, path string) string {
 	t.Helper()
-	address := listening.FindStringSubmatch(c.log.String())
+	return c.ask(t, listening, path)
+}
+
+// ask asks one of the process's servers, whose address its log tells.
+func (c *controller) ask(t *testing.T, server *regexp.Regexp, path string) string {
+	t.Helper()
+	address := server.FindStringSubmatch(c.log.String())
 	if address == nil {
 		return ""
 	}

@@ -277,12 +277,12 @@ func compile(env environment, catalogue []catalogued) (Rules, error) {
 			if err != nil {
 				return nil, fmt.Errorf("built-in rule %q: %w", c.name, err)
 			}
+			r := v1alpha1.DangerRule{
+				Name: c.name, Path: path, On: c.on, Effect: c.effect, Because: c.because, When: c.when,
+				Match: v1alpha1.ObjectMatch{Group: c.group, Kinds: c.kinds},
+			}
 			out = append(out, rule{
-				DangerRule: v1alpha1.DangerRule{
-					Name: c.name, Path: path, On: c.on, Effect: c.effect, Because: c.because, When: c.when,
-					Match: v1alpha1.ObjectMatch{Group: c.group, Kinds: c.kinds},
-				},
-				pattern: p, condition: when, applies: c.applies, judged: c.name == ruleCRDSchema,
+				DangerRule: r, pattern: p, condition: when, applies: c.applies, judged: c.name == ruleCRDSchema, sum: sumOf(r),
 			})
 		}
 	}

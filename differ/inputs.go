@@ -9,6 +9,8 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
 // Inputs identify everything that a comparison of one object is made from:
@@ -52,11 +54,18 @@ func (p Policy) Hash() string {
 		write(sum, name, p.Cluster[name])
 	}
 	for i := range p.Rules {
-		r := &p.Rules[i].DangerRule
-		write(sum, r.Name, r.Path, r.When, string(r.Effect), string(r.Scope), r.Because, fmt.Sprint(r.On),
-			r.Match.Group, r.Match.Namespace, r.Match.Name, fmt.Sprint(r.Match.Kinds))
+		_, _ = sum.Write(p.Rules[i].sum[:])
 	}
 	return hex.EncodeToString(sum.Sum(nil)[:16])
+}
+
+// sumOf tells a rule from every other. Policies are hashed at each look at a
+// component, and have dozens of rules.
+func sumOf(r v1alpha1.DangerRule) [sha256.Size]byte {
+	sum := sha256.New()
+	write(sum, r.Name, r.Path, r.When, string(r.Effect), string(r.Scope), r.Because, fmt.Sprint(r.On),
+		r.Match.Group, r.Match.Namespace, r.Match.Name, fmt.Sprint(r.Match.Kinds))
+	return [sha256.Size]byte(sum.Sum(nil))
 }
 
 // write hashes strings so that no two lists of them are hashed alike.

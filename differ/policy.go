@@ -1,6 +1,7 @@
 package differ
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"path"
 	"slices"
@@ -55,6 +56,7 @@ type rule struct {
 	applies func(ID, Policy) bool
 	// judged rules are about custom resources, and not about a field; see crd.go.
 	judged bool
+	sum    [sha256.Size]byte // of the DangerRule
 }
 
 // NewRules compiles danger rules, the narrowest scope first (component, then
@@ -122,7 +124,7 @@ func newRule(env environment, r v1alpha1.DangerRule) (rule, error) {
 	if err := CheckMatch(r.Match); err != nil {
 		return rule{}, err
 	}
-	out := rule{DangerRule: r, pattern: p, condition: newCondition(env, "when", r.When), judged: r.Name == ruleCRDSchema}
+	out := rule{DangerRule: r, pattern: p, condition: newCondition(env, "when", r.When), judged: r.Name == ruleCRDSchema, sum: sumOf(r)}
 	if out.condition != nil {
 		if _, err := out.condition.compile(); err != nil {
 			return rule{}, err

@@ -209,8 +209,8 @@ func TestPoolReuses(t *testing.T) {
 // replaced, or the next chart would be ended for what this one took.
 func TestPoolSparesTheNext(t *testing.T) {
 	t.Parallel()
-	pool := newPool(t, renderer.PoolOptions{Workers: 1, Memory: 256 << 20})
-	greedy := "x: {{ repeat 150000000 \"x\" | len }}"
+	pool := newPool(t, renderer.PoolOptions{Workers: 1, Memory: 512 << 20})
+	greedy := "x: {{ repeat 300000000 \"x\" | len }}"
 	if _, err := pool.Render(t.Context(), request(configMapVersion(configMap+greedy+"\n"), 1)); err != nil {
 		t.Fatal(err)
 	}

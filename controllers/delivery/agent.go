@@ -126,15 +126,23 @@ func newAgent(name string, c *Controller) *agent {
 	return a
 }
 
-// update takes in a new revision and looks at every component again, unless it
-// says the same as the one before: fleets share what did not change.
+// update takes in a new revision, and looks again at the components that it may
+// concern.
 func (a *agent) update(f *registry.Fleet, desired *registry.Cluster) {
 	a.mu.Lock()
-	same := a.desired == desired && a.fleet != nil && reflect.DeepEqual(a.fleet.Spec, f.Spec)
+	was, same := a.desired, a.fleet != nil && reflect.DeepEqual(a.fleet.Spec, f.Spec)
 	a.fleet, a.desired = f, desired
+	var components []string
+	all := !same
+	if same && was != desired {
+		components, all = concerned(was, desired, a.statuses)
+	}
 	a.mu.Unlock()
-	if !same {
+	if all {
 		a.all()
+	}
+	for _, component := range components {
+		a.queue.Add(component)
 	}
 }
 

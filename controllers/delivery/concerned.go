@@ -1,0 +1,42 @@
+package delivery
+
+import (
+	"maps"
+	"reflect"
+	"slices"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry"
+)
+
+// concerned are the components that another revision of a cluster may concern; all
+// of them where more changed than deliveries. The same pointer says the same
+// (docs/decisions/010), so a component at rest whose delivery has it stays at rest:
+// of 60,000 deliveries a commit changes a few.
+func concerned(was, now *registry.Cluster, statuses map[string]v1alpha1.DeliveryStatus) (components []string, all bool) {
+	if was == nil || len(was.Problems)+len(now.Problems) > 0 || !reflect.DeepEqual(was.Spec, now.Spec) {
+		return nil, true
+	}
+	changed := map[string]bool{}
+	before := make(map[string]*registry.Delivery, len(was.Deliveries))
+	for _, d := range was.Deliveries {
+		before[d.Component] = d
+		changed[d.Component] = true
+	}
+	for _, d := range now.Deliveries {
+		changed[d.Component] = before[d.Component] != d
+	}
+	out := map[string]bool{}
+	for _, d := range now.Deliveries {
+		s := statuses[d.Component]
+		out[d.Component] = changed[d.Component] || s.Sync != v1alpha1.SyncSynced || s.Health != v1alpha1.HealthHealthy ||
+			d.Version != nil && slices.ContainsFunc(d.Version.Spec.DependsOn, func(on string) bool { return changed[on] })
+	}
+	for component := range statuses { // those that left git, now or earlier
+		if _, listed := out[component]; !listed {
+			out[component] = true
+		}
+	}
+	maps.DeleteFunc(out, func(_ string, concerned bool) bool { return !concerned })
+	return slices.Sorted(maps.Keys(out)), false
+}
