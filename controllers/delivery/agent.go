@@ -261,7 +261,11 @@ func (a *agent) dial(ctx context.Context) error {
 		relearn()
 		time.AfterFunc(publishLag, relearn)
 	}
-	leave, err := a.turns.take(ctx, a.failedBefore)
+	turn := a.turns.first
+	if a.failedBefore {
+		turn = a.turns.second
+	}
+	leave, err := turn.take(ctx)
 	if err != nil {
 		return err
 	}
@@ -300,7 +304,10 @@ func (a *agent) work(ctx context.Context) {
 		if shutdown {
 			return
 		}
-		a.reconcile(ctx, component)
+		if leave, err := a.turns.look.take(ctx); err == nil {
+			a.reconcile(ctx, component)
+			leave()
+		}
 		a.queue.Done(component)
 	}
 }

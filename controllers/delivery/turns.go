@@ -13,32 +13,43 @@ const (
 	// secondLooks bounds the same for those that could not be learnt before: were
 	// they many, and hung, the others would wait for them.
 	secondLooks = 4
-	// turnFor bounds how long one of them may hold up the others. Most need a
+	// learnFor bounds how long one of them may hold up the others. Most need a
 	// second or two.
-	turnFor = 20 * time.Second
+	learnFor = 20 * time.Second
+	// looks bounds how many components are looked at at once: each holds what it
+	// compares, encodes and sends, and a few keep all processors busy while their
+	// requests are on the way.
+	looks = 64
+	// lookFor bounds how long one of them may hold up the others. What takes longer
+	// waits for a cluster, and has its memory by then.
+	lookFor = time.Second
 )
 
-// turns are taken by clusters that are to be learnt.
-type turns struct{ first, second chan struct{} }
+// turns are what clusters take of what they share: the process itself.
+type turns struct{ first, second, look lane }
 
 func newTurns() turns {
-	return turns{first: make(chan struct{}, firstLooks), second: make(chan struct{}, secondLooks)}
+	return turns{first: newLane(firstLooks, learnFor), second: newLane(secondLooks, learnFor), look: newLane(looks, lookFor)}
 }
 
+// lane lets some at a time through, in the order in which they came.
+type lane struct {
+	slots chan struct{}
+	hold  time.Duration
+}
+
+func newLane(width int, hold time.Duration) lane { return lane{make(chan struct{}, width), hold} }
+
 // take waits for a turn. It ends with leave, which may be called more than once,
-// or when it lasts too long; the error is that of ctx.
-func (t turns) take(ctx context.Context, again bool) (leave func(), err error) {
-	turn := t.first
-	if again {
-		turn = t.second
-	}
+// or when it lasts too long: who hangs holds up nobody. The error is that of ctx.
+func (l lane) take(ctx context.Context) (leave func(), err error) {
 	select {
-	case turn <- struct{}{}:
+	case l.slots <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	done := sync.OnceFunc(func() { <-turn })
-	late := time.AfterFunc(turnFor, done)
+	done := sync.OnceFunc(func() { <-l.slots })
+	late := time.AfterFunc(l.hold, done)
 	return func() {
 		late.Stop()
 		done()
