@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -95,6 +96,9 @@ func (p *Prepared) resource(m *meta.RESTMapping, id differ.ID) dynamic.ResourceI
 func (p *Prepared) forbidden(ctx context.Context, m *meta.RESTMapping, id differ.ID, err error, verbs ...string) error {
 	if err == nil || !apierrors.IsForbidden(err) {
 		return err
+	}
+	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return fmt.Errorf("%w: %w", &TerminatingError{Namespace: id.Namespace}, err)
 	}
 	e := &ForbiddenError{ID: id, Resource: m.Resource.GroupResource().String(), err: err}
 	if p.as.name != "" {

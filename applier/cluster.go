@@ -75,6 +75,7 @@ type Cluster struct {
 	unfenced map[string]bool
 	// namespaces that were there when they were asked for.
 	namespaces map[string]bool
+	mayCreate  *bool // namespaces; nil: not asked yet
 	// doubted are objects that exist although the cache had none.
 	doubted map[differ.ID]bool
 	maskKey []byte

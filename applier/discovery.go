@@ -232,7 +232,7 @@ func (c *Cluster) Restart() {
 	clear(c.doubted)
 	clear(c.lookedAt)
 	clear(c.settled)
-	c.listed, c.maskKey = false, nil
+	c.listed, c.maskKey, c.mayCreate = false, nil, nil
 }
 
 // Rediscover asks anew what the cluster serves, and for the schemas of the

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -107,23 +108,62 @@ func (c *Cluster) doubt(id differ.ID) {
 	c.doubted[id] = true
 }
 
+// makeNamespace creates first, where Keelson may: the answer says if it exists. One
+// that is being deleted does, too; what is created in it is refused then.
 func (c *Cluster) makeNamespace(ctx context.Context, name string) error {
-	namespaces := c.dynamic.Resource(corev1.SchemeGroupVersion.WithResource("namespaces"))
+	namespaces := c.dynamic.Resource(namespaceMapping().Resource)
+	create := func() error {
+		u := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name},
+		}}
+		_, err := namespaces.Create(ctx, u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("cluster %s: create Namespace %s: %w", c.name, name, err)
+		}
+		return nil
+	}
+	refused := error(nil)
+	if c.createsNamespaces(ctx) {
+		if refused = create(); !Refused(refused) {
+			return refused
+		}
+	}
 	found, err := namespaces.Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case err == nil && found.GetDeletionTimestamp() != nil:
 		return fmt.Errorf("cluster %s: %w", c.name, &TerminatingError{Namespace: name})
 	case err == nil:
-		return nil
+		return nil // a quota or a webhook refuses what exists, too
+	case refused != nil:
+		return refused
 	case !apierrors.IsNotFound(err):
 		return fmt.Errorf("cluster %s: read Namespace %s: %w", c.name, name, err)
 	}
-	u := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name},
-	}}
-	_, err = namespaces.Create(ctx, u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("cluster %s: create Namespace %s: %w", c.name, name, err)
+	return create() // the refusal says what to do
+}
+
+// createsNamespaces reports whether Keelson may create namespaces, and asks that
+// once: those that its rights are printed for are made by whoever grants them.
+func (c *Cluster) createsNamespaces(ctx context.Context) bool {
+	c.mu.Lock()
+	may := c.mayCreate
+	c.mu.Unlock()
+	if may != nil {
+		return *may
 	}
-	return nil
+	allowed, err := (&account{dynamic: c.dynamic}).may(ctx, "create", namespaceMapping(), differ.ID{Kind: "Namespace"})
+	if err != nil {
+		return false // a read does as well
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.mayCreate = &allowed
+	return allowed
+}
+
+func namespaceMapping() *meta.RESTMapping {
+	return &meta.RESTMapping{
+		Resource: corev1.SchemeGroupVersion.WithResource("namespaces"), GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Namespace"),
+		Scope: meta.RESTScopeRoot,
+	}
 }

@@ -106,7 +106,7 @@ func (c *Controller) dismiss(ctx context.Context, name string, orphaned bool) {
 		if orphaned {
 			for _, s := range r.agent.known() {
 				s.Sync, s.Message = v1alpha1.SyncOrphaned, "the cluster is no longer in git; it was left as it is"
-				c.writer.publish(s, collect)
+				c.writer.publish(s, prompt)
 			}
 		}
 		if c.shard != nil {

@@ -191,11 +191,6 @@ func (c *Controller) open(ctx context.Context) error {
 
 // follow reads git again and again.
 func (c *Controller) follow(ctx context.Context) error {
-	if c.shard == nil {
-		if err := c.open(ctx); err != nil || ctx.Err() != nil {
-			return err
-		}
-	}
 	var granted <-chan struct{} // nil: never
 	if c.shard != nil {
 		granted = c.shard.Changed()
@@ -207,6 +202,11 @@ func (c *Controller) follow(ctx context.Context) error {
 	reader.Go(func() { c.reads(reading, news) })
 	defer reader.Wait()
 	defer stop()
+	if c.shard == nil { // while git is read
+		if err := c.open(ctx); err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
 	for {
 		select {
 		case <-ctx.Done():

@@ -47,22 +47,21 @@ func Next(before v1alpha1.DeliveryStatus, a Attempt, now time.Time) v1alpha1.Del
 	}, now)
 }
 
-// Told is a status that was handed to the writer, and how long it may wait there.
+// Told is a status that was handed to the writer; patient ones wait there for
+// others.
 type Told struct {
-	Sync  v1alpha1.Sync
-	After time.Duration
+	Sync    v1alpha1.Sync
+	Patient bool
 }
 
 // Tell is what an agent hands to the writer, in order, when its components have
 // the given states one after the other, with the rest in the queue behind it.
-// Flushed says that what waits was let go in the end.
-func Tell(states ...v1alpha1.Sync) (told []Told, flushed bool) {
+func Tell(states ...v1alpha1.Sync) (told []Told) {
 	a := &agent{
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()),
-		publish: func(s v1alpha1.DeliveryStatus, after time.Duration) {
-			told = append(told, Told{Sync: s.Sync, After: after})
+		publish: func(s v1alpha1.DeliveryStatus, u urgency) {
+			told = append(told, Told{Sync: s.Sync, Patient: u == patient})
 		},
-		published: func(string, time.Duration) { flushed = true },
 	}
 	for i := range states {
 		a.queue.Add(strconv.Itoa(i))
@@ -72,7 +71,7 @@ func Tell(states ...v1alpha1.Sync) (told []Told, flushed bool) {
 		a.tell(v1alpha1.DeliveryStatus{Component: component, Sync: s})
 		a.queue.Done(component)
 	}
-	return told, flushed
+	return told
 }
 
 // Digest is what is kept of an object's content.

@@ -78,14 +78,14 @@ func (w *writer) letGo(ctx context.Context, cluster string) {
 			cancel()
 		}
 	})()
-	w.flush(cluster, 0)
+	w.flush(cluster)
 	for given := patience.Done(); ; {
 		w.mu.Lock()
 		waits := w.waitsLocked(cluster)
 		if !waits || given == nil {
 			w.dropLocked(cluster)
 		}
-		writing := w.writing == cluster
+		writing := w.writing[cluster] > 0
 		idle := w.idle
 		w.mu.Unlock()
 		if !writing && (!waits || given == nil) {
@@ -118,6 +118,7 @@ func (w *writer) waitsLocked(cluster string) bool {
 }
 
 func (w *writer) dropLocked(cluster string) {
+	delete(w.waiting, cluster)
 	for name, s := range w.wanted {
 		if s.Cluster == cluster {
 			delete(w.wanted, name)

@@ -120,39 +120,37 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestTell says how long a status may wait for the hub.
+// TestTell says which statuses wait for others before they are written.
 func TestTell(t *testing.T) {
 	t.Parallel()
-	const soon, patient = 500 * time.Millisecond, 10 * time.Second
 	cases := map[string]struct {
-		why         string
-		states      []v1alpha1.Sync
-		want        []delivery.Told
-		wantFlushed bool
+		why    string
+		states []v1alpha1.Sync
+		want   []delivery.Told
 	}{
 		"Alone": {
 			why:    "Nobody else needs the API server: the hub hears of it as soon as what follows is collected.",
 			states: []v1alpha1.Sync{v1alpha1.SyncSynced},
-			want:   []delivery.Told{{Sync: v1alpha1.SyncSynced, After: soon}},
+			want:   []delivery.Told{{Sync: v1alpha1.SyncSynced}},
 		},
 		"Many": {
-			why:         "What goes well waits while others queue, and goes with the last of them.",
-			states:      []v1alpha1.Sync{v1alpha1.SyncProgressing, v1alpha1.SyncSynced, v1alpha1.SyncSynced},
-			want:        []delivery.Told{{Sync: v1alpha1.SyncProgressing, After: patient}, {Sync: v1alpha1.SyncSynced, After: patient}, {Sync: v1alpha1.SyncSynced, After: soon}},
-			wantFlushed: true,
+			why:    "What goes well waits while others queue.",
+			states: []v1alpha1.Sync{v1alpha1.SyncProgressing, v1alpha1.SyncSynced, v1alpha1.SyncSynced},
+			want: []delivery.Told{
+				{Sync: v1alpha1.SyncProgressing, Patient: true}, {Sync: v1alpha1.SyncSynced, Patient: true}, {Sync: v1alpha1.SyncSynced},
+			},
 		},
 		"Trouble": {
 			why:    "A person may be needed: trouble waits for nobody.",
 			states: []v1alpha1.Sync{v1alpha1.SyncHeld, v1alpha1.SyncFailed},
-			want:   []delivery.Told{{Sync: v1alpha1.SyncHeld, After: soon}, {Sync: v1alpha1.SyncFailed, After: soon}},
+			want:   []delivery.Told{{Sync: v1alpha1.SyncHeld}, {Sync: v1alpha1.SyncFailed}},
 		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			told, flushed := delivery.Tell(c.states...)
-			if diff := cmp.Diff(c.want, told); diff != "" || flushed != c.wantFlushed {
-				t.Errorf("flushed %t, want %t; statuses, -want +got:\n%s\n%s", flushed, c.wantFlushed, diff, c.why)
+			if diff := cmp.Diff(c.want, delivery.Tell(c.states...)); diff != "" {
+				t.Errorf("statuses, -want +got:\n%s\n%s", diff, c.why)
 			}
 		})
 	}

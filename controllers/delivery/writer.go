@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -12,39 +13,45 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/components"
 	"github.com/keelson-io/keelson/renderer/redact"
 )
 
 const (
-	// crdTimeout bounds the wait for the hub to serve Deliveries.
-	crdTimeout = time.Minute
+	// writers is how many Deliveries are written at once.
+	writers = 8
 	// collect is how long a status waits for what follows it at once: a component
 	// that is applied has several within a second.
 	collect = 500 * time.Millisecond
-	// patience is how long good news waits while the components of its cluster
-	// queue for their turn: until then they need the API servers more.
-	patience = 10 * time.Second
+	// Good news waits while the components of its cluster queue for their turn, which
+	// need the API servers more: until none does, and from patience to lastPatience
+	// after it came at the latest, by chance. So a long queue is seen to move, and
+	// not delayed by writes that all come at once.
+	patience, lastPatience = 10 * time.Second, time.Minute
+)
+
+// urgency is how long a status may wait before it is written.
+type urgency uint8
+
+// The values of [urgency].
+const (
+	// prompt is written when what follows it at once was collected.
+	prompt urgency = iota
+	// patient waits for the others of its cluster, see patience.
+	patient
 )
 
 // writer keeps the Deliveries of the hub. It writes what changed, and of many
 // changes to one Delivery the last.
 type writer struct {
-	hub    *rest.Config
 	client client.Client
 	core   typedcorev1.CoreV1Interface
 	scheme *runtime.Scheme
@@ -60,9 +67,11 @@ type writer struct {
 	written map[string]*v1alpha1.Delivery // as the hub answered
 	// retracted are Deliveries to be deleted, with their clusters.
 	retracted map[string]string
-	// writing is the cluster of which a Delivery is being written; idle is closed,
-	// and made anew, when that is done.
-	writing string
+	// waiting are the Deliveries that wait for others of their cluster, by cluster.
+	waiting map[string]map[string]bool
+	// writing counts by cluster the Deliveries that are being written; idle is
+	// closed, and made anew, when one is done.
+	writing map[string]int
 	idle    chan struct{}
 }
 
@@ -76,7 +85,7 @@ func newWriter(o Options) (*writer, error) {
 			return nil, fmt.Errorf("hub: %w", err)
 		}
 	}
-	c, err := client.New(hub, client.Options{Scheme: scheme})
+	c, err := client.New(hub, client.Options{Scheme: scheme, Mapper: hubKinds()})
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
@@ -85,119 +94,53 @@ func newWriter(o Options) (*writer, error) {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
 	return &writer{
-		redactor: o.Redactor, hub: hub, client: c, core: core, scheme: scheme, log: log, now: now,
+		redactor: o.Redactor, client: c, core: core, scheme: scheme, log: log, now: now,
 		wanted: map[string]v1alpha1.DeliveryStatus{}, written: map[string]*v1alpha1.Delivery{},
-		retracted: map[string]string{}, idle: make(chan struct{}),
+		retracted: map[string]string{}, waiting: map[string]map[string]bool{}, writing: map[string]int{}, idle: make(chan struct{}),
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)),
 	}, nil
 }
 
-// prepare makes the hub serve Deliveries, and reads those that it has, if they are
-// all this process's to write.
-func (w *writer) prepare(ctx context.Context, all bool) error {
-	manifests, err := components.CRDs()
-	if err != nil {
-		return err
-	}
-	for _, manifest := range manifests {
-		if err := w.serve(ctx, manifest); err != nil {
-			return err
-		}
-	}
-	own := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.Namespace}}
-	err = w.client.Get(ctx, client.ObjectKeyFromObject(own), own)
-	if apierrors.IsNotFound(err) { // who may create namespaces may create any
-		err = w.client.Create(ctx, own)
-	}
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("create Namespace %s: %w", v1alpha1.Namespace, err)
-	}
-	list, err := w.list(ctx)
-	if err != nil {
-		return fmt.Errorf("list Deliveries: %w", err)
-	}
-	if !all {
-		return nil
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for i := range list.Items {
-		w.written[list.Items[i].Name] = small(&list.Items[i])
-	}
-	return nil
-}
-
-// list reads the Deliveries. Discovery may lag behind a CRD that is established,
-// and a client remembers what it discovered: each try has a new one.
-func (w *writer) list(ctx context.Context) (v1alpha1.DeliveryList, error) {
-	var list v1alpha1.DeliveryList
-	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, crdTimeout, true, func(ctx context.Context) (bool, error) {
-		c, err := client.New(w.hub, client.Options{Scheme: w.scheme})
-		if err != nil {
-			return false, err //nolint:wrapcheck // the caller says what for
-		}
-		w.client = c
-		err = c.List(ctx, &list, client.InNamespace(v1alpha1.Namespace))
-		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
-			return false, nil
-		}
-		return err == nil, err //nolint:wrapcheck // as above
-	})
-	return list, err //nolint:wrapcheck // the caller says what for
-}
-
-// serve applies a CRD and waits until it is established.
-func (w *writer) serve(ctx context.Context, manifest []byte) error {
-	var u unstructured.Unstructured
-	if err := yaml.Unmarshal(manifest, &u.Object); err != nil {
-		return fmt.Errorf("decode a shipped CRD: %w", err)
-	}
-	err := w.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(&u), client.FieldOwner(v1alpha1.FieldManager), client.ForceOwnership)
-	if err != nil {
-		return fmt.Errorf("apply CRD %s: %w", u.GetName(), err)
-	}
-	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, crdTimeout, true, func(ctx context.Context) (bool, error) {
-		var crd apiextensionsv1.CustomResourceDefinition
-		if err := w.client.Get(ctx, client.ObjectKey{Name: u.GetName()}, &crd); err != nil {
-			return false, err //nolint:wrapcheck // wrapped below
-		}
-		for _, c := range crd.Status.Conditions {
-			if c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue {
-				return true, nil
-			}
-		}
-		return false, nil
-	})
-	if err != nil {
-		return fmt.Errorf("CRD %s was not established: %w", u.GetName(), err)
-	}
-	return nil
-}
-
-// publish takes a status; it is written if it differs from the hub's, after a
-// while in which what follows it is collected.
-func (w *writer) publish(s v1alpha1.DeliveryStatus, after time.Duration) {
+// publish takes a status; it is written if it differs from the hub's.
+func (w *writer) publish(s v1alpha1.DeliveryStatus, u urgency) {
 	s = redacted(w.redactor, s)
 	name := s.Cluster + "." + s.Component
 	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.wanted[name] = s
 	delete(w.retracted, name)
-	d := w.written[name]
-	same := d != nil && equality.Semantic.DeepEqual(d.Status, s)
-	if same {
+	if d := w.written[name]; d != nil && equality.Semantic.DeepEqual(d.Status, s) {
 		kept := *d
 		kept.Status = s // held once
 		w.written[name] = &kept
+		return
 	}
-	w.mu.Unlock()
-	if !same {
-		w.queue.AddAfter(name, after)
+	if u == prompt {
+		w.queue.AddAfter(name, collect)
+		return
+	}
+	if w.waiting[s.Cluster] == nil {
+		w.waiting[s.Cluster] = map[string]bool{}
+	}
+	if !w.waiting[s.Cluster][name] {
+		w.waiting[s.Cluster][name] = true
+		w.queue.AddAfter(name, patience+rand.N(lastPatience-patience)) //nolint:gosec // no secret
 	}
 }
 
-// flush queues what still waits, of a cluster or ("") of all.
-func (w *writer) flush(cluster string, after time.Duration) {
+// release has the statuses of a cluster written that wait for others of it.
+func (w *writer) release(cluster string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name := range w.waiting[cluster] {
+		w.queue.AddAfter(name, collect)
+	}
+	delete(w.waiting, cluster)
+}
+
+// flush has all written at once that is not in the hub, of a cluster or ("") of all.
+func (w *writer) flush(cluster string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name, s := range w.wanted {
@@ -205,7 +148,7 @@ func (w *writer) flush(cluster string, after time.Duration) {
 			continue
 		}
 		if d := w.written[name]; d == nil || !equality.Semantic.DeepEqual(d.Status, s) {
-			w.queue.AddAfter(name, after)
+			w.queue.Add(name)
 		}
 	}
 }
@@ -272,11 +215,15 @@ func (w *writer) run(ctx context.Context) {
 	defer stop()
 	go func() {
 		defer close(done)
-		w.work(bounded)
+		var wg sync.WaitGroup
+		for range writers {
+			wg.Go(func() { w.work(bounded) })
+		}
+		wg.Wait()
 	}()
 	<-ctx.Done()
 	defer drain(ctx, stop)()
-	w.flush("", 0)
+	w.flush("")
 	w.queue.ShutDownWithDrain()
 	<-done
 }
@@ -287,9 +234,9 @@ func (w *writer) work(ctx context.Context) {
 		if shutdown {
 			return
 		}
-		w.busy(name)
+		done := w.begin(name)
 		err := w.write(ctx, name)
-		w.done()
+		done()
 		if err != nil {
 			w.log.Warn("cannot write status to the hub", "delivery", name, "error", err)
 			w.queue.AddRateLimited(name)
@@ -376,56 +323,20 @@ func (w *writer) forget(name string) {
 	delete(w.written, name)
 }
 
-// busy notes that a Delivery is being written.
-func (w *writer) busy(name string) {
+// begin notes that a Delivery is being written, until done is called.
+func (w *writer) begin(name string) (done func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.writing = cmp.Or(w.wanted[name].Cluster, w.retracted[name])
-}
-
-func (w *writer) done() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.writing = ""
-	close(w.idle)
-	w.idle = make(chan struct{})
-}
-
-// announce writes an event where a delivery's state changed, or drift was undone.
-func (w *writer) announce(d *v1alpha1.Delivery, before v1alpha1.DeliveryStatus) {
-	s := d.Status
-	if diff := s.LastDiff; diff != nil && diff.Restored > 0 && (before.LastDiff == nil || !before.LastDiff.Time.Equal(&diff.Time)) {
-		w.events.Eventf(d, corev1.EventTypeNormal, "DriftRestored", "objects that had drifted and are as git says again: %d", diff.Restored)
+	cluster := cmp.Or(w.wanted[name].Cluster, w.retracted[name])
+	delete(w.waiting[cluster], name)
+	w.writing[cluster]++
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.writing[cluster]--; w.writing[cluster] == 0 {
+			delete(w.writing, cluster)
+		}
+		close(w.idle)
+		w.idle = make(chan struct{})
 	}
-	if before.Sync == s.Sync || before.Sync == "" && s.Sync == v1alpha1.SyncSynced {
-		return // a Delivery that begins as Synced says it all
-	}
-	kind := corev1.EventTypeNormal
-	switch s.Sync {
-	case v1alpha1.SyncHeld, v1alpha1.SyncDenied, v1alpha1.SyncFailed, v1alpha1.SyncBlocked, v1alpha1.SyncUnreachable:
-		kind = corev1.EventTypeWarning
-	case v1alpha1.SyncSynced, v1alpha1.SyncProgressing, v1alpha1.SyncWaiting, v1alpha1.SyncPaused, v1alpha1.SyncOrphaned,
-		v1alpha1.SyncAbsent:
-	}
-	text := s.Component + " " + s.Version
-	if s.Message != "" {
-		text += ": " + s.Message
-	}
-	w.events.Event(d, kind, string(s.Sync), text)
-}
-
-// repository writes an event when the repository stops or begins to answer.
-func (w *writer) repository(err error) {
-	w.mu.Lock()
-	events := w.events
-	w.mu.Unlock()
-	if events == nil {
-		return
-	}
-	about := &corev1.ObjectReference{Kind: "Namespace", APIVersion: "v1", Name: v1alpha1.Namespace}
-	if err != nil {
-		events.Eventf(about, corev1.EventTypeWarning, "RepositoryUnreadable", "every cluster stays as it is: %s", w.redactor.Text(err.Error()))
-		return
-	}
-	events.Eventf(about, corev1.EventTypeNormal, "RepositoryReadable", "the fleet repository can be read again")
 }

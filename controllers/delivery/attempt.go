@@ -1,0 +1,256 @@
+package delivery
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// snapshot is what an attempt works with.
+type snapshot struct {
+	fleet       *registry.Fleet
+	cluster     *registry.Cluster
+	delivery    *registry.Delivery // nil: not in git
+	link        *link              // nil: never connected
+	unreachable error
+}
+
+func (a *agent) snapshot(component string) snapshot {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return snapshot{
+		fleet: a.fleet, cluster: a.desired, delivery: a.desired.Delivery(component),
+		link: a.link, unreachable: a.unreachable,
+	}
+}
+
+// attempt takes one component through its stages and stops at the first that
+// can't go on. The error asks for another try; the attempt holds either way.
+func (a *agent) attempt(ctx context.Context, component string) (attempt, error) {
+	s := a.snapshot(component)
+	var t attempt
+	switch {
+	case len(s.cluster.Problems) > 0:
+		return t.stop(v1alpha1.SyncBlocked, problemsMessage(s.cluster.Problems)), nil
+	case s.delivery == nil:
+		return a.orphan(ctx, s, component)
+	}
+	d := s.delivery
+	t.version, t.revision, t.timeout = d.VersionName, s.fleet.Revision, timeoutOf(d)
+	switch {
+	case len(d.Problems) > 0:
+		return t.stop(v1alpha1.SyncBlocked, problemsMessage(d.Problems)), nil
+	case s.unreachable != nil:
+		return t.stop(silent(s.unreachable), s.unreachable.Error()), nil //nolint:nilerr // a probe finds out when to go on
+	case s.link == nil:
+		t.connecting = true
+		return t.stop(v1alpha1.SyncProgressing, "connecting"), nil
+	case d.Absent:
+		return a.absent(ctx, s, t)
+	}
+	on, why := a.waitsFor(d)
+	waiting := fmt.Sprintf("waits for %s, which is %s", on, why)
+	prepared, t, err := a.prepare(ctx, s, t)
+	switch {
+	case prepared == nil && on != "" && err != nil:
+		// It may fail for want of what it waits for, a CRD; it is looked at
+		// again when that is there.
+		return t.stop(v1alpha1.SyncWaiting, waiting), nil //nolint:nilerr // no retry: see above
+	case prepared == nil:
+		return t, err
+	}
+	t.planned, t.plan, t.health, t.applied = true, prepared.Plan, prepared.Health, prepared.Applied
+	switch {
+	case prepared.Settled():
+		t.sync, t.message = syncOf(t.plan)
+		t.diagnosis = a.diagnose(ctx, s, prepared, t)
+		return t, nil
+	case d.Paused || s.cluster.Spec.Paused:
+		return t.stop(v1alpha1.SyncPaused, "paused in git: "+t.plan.Summary()), nil
+	case on != "":
+		return t.stop(v1alpha1.SyncWaiting, waiting), nil
+	}
+	return a.apply(ctx, s, prepared, t)
+}
+
+// diagnosis is why a component is not healthy, and of what that was said.
+type diagnosis struct{ about, text string }
+
+// diagnose says why a component is not healthy, once that has lasted too long or
+// waiting does not help. It asks the cluster once for each way of being unhealthy.
+func (a *agent) diagnose(ctx context.Context, s snapshot, p *applier.Prepared, t attempt) string {
+	component := s.delivery.Component
+	health, worst := applier.Worst(t.health)
+	about := t.targetHash + " " + worst
+	a.mu.Lock()
+	late := waited(a.statuses[component], a.now()) > t.timeout
+	known := a.diagnoses[component]
+	if health == v1alpha1.HealthHealthy {
+		delete(a.diagnoses, component)
+	}
+	a.mu.Unlock()
+	switch {
+	case health == v1alpha1.HealthHealthy, health != v1alpha1.HealthDegraded && !late:
+		return ""
+	case known.about == about:
+		return known.text
+	}
+	text := s.link.cluster.Diagnose(ctx, p)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.diagnoses[component] = diagnosis{about, text}
+	return text
+}
+
+// prepare renders and plans; the plan is nil when the attempt ends here.
+func (a *agent) prepare(ctx context.Context, s snapshot, t attempt) (*applier.Prepared, attempt, error) {
+	d := s.delivery
+	target, t, err := a.render(ctx, s, t)
+	if target == nil {
+		return nil, t, err
+	}
+	t.targetHash = target.Hash
+	want, t, err := a.want(ctx, s, target, t)
+	if err != nil {
+		if t.sync == v1alpha1.SyncBlocked {
+			return nil, t, nil
+		}
+		return nil, t, err
+	}
+	if t.pin == nil {
+		a.warn(d, target)
+	}
+	want.Others = a.others(s, d)
+	prepared, err := s.link.cluster.Plan(ctx, want)
+	if err != nil {
+		if errors.As(err, new(*applier.TagMovedError)) || errors.As(err, new(*applier.EmptyTargetError)) ||
+			errors.As(err, new(*applier.MalformedSecretError)) {
+			return nil, t.stop(v1alpha1.SyncBlocked, err.Error()), nil
+		}
+		return nil, t.stop(a.failed(), err.Error()), err
+	}
+	return prepared, t, nil
+}
+
+// render renders a delivery; the target is nil when the attempt ends here.
+func (a *agent) render(ctx context.Context, s snapshot, t attempt) (*renderer.Target, attempt, error) {
+	d := s.delivery
+	capabilities, err := s.link.cluster.Capabilities(ctx)
+	if err != nil {
+		return nil, t.stop(a.failed(), err.Error()), err
+	}
+	target, err := a.renderer.Render(ctx, renderer.Request{
+		Version: d.Version, Values: d.Values, ImageMirrors: s.cluster.Spec.ImageMirrors, Capabilities: capabilities,
+	})
+	if err == nil {
+		return target, t, nil
+	}
+	// The chart or its values are wrong: only git can mend that.
+	var wrong *renderer.Error
+	if errors.As(err, &wrong) && !wrong.Transient {
+		return nil, t.stop(v1alpha1.SyncBlocked, err.Error()), nil
+	}
+	return nil, t.stop(v1alpha1.SyncFailed, err.Error()), err
+}
+
+// warn logs what a new render has to say.
+func (a *agent) warn(d *registry.Delivery, target *renderer.Target) {
+	a.mu.Lock()
+	known := a.statuses[d.Component].TargetHash == target.Hash
+	a.mu.Unlock()
+	if known {
+		return
+	}
+	for _, w := range target.WarningsFor(d.Values) {
+		a.log.Warn("render", "component", d.Component, "version", d.VersionName, "warning", w)
+	}
+}
+
+func (a *agent) apply(ctx context.Context, s snapshot, p *applier.Prepared, t attempt) (attempt, error) {
+	var err error
+	t.outcome, err = s.link.cluster.Apply(ctx, p, applier.ApplyOptions{Now: a.now(), Timeout: t.timeout})
+	t.health = t.outcome.Health
+	switch {
+	case errors.Is(err, applier.ErrStale):
+		return t.stop(v1alpha1.SyncProgressing, "an object changed meanwhile; planning again"), err
+	case err != nil:
+		return t.stop(a.failed(), err.Error()), err
+	}
+	t.sync, t.message = syncOf(t.plan)
+	t.pruning = t.sync == v1alpha1.SyncProgressing && p.OnlyDeletions()
+	if t.sync == v1alpha1.SyncSynced {
+		t.applied = t.version
+		if t.pin != nil {
+			t.applied = t.pin.Version
+		}
+	}
+	return t, nil
+}
+
+func timeoutOf(d *registry.Delivery) time.Duration {
+	if d.Version == nil || d.Version.Spec.Timeout == nil {
+		return defaultTimeout
+	}
+	return d.Version.Spec.Timeout.Duration
+}
+
+func (t attempt) stop(sync v1alpha1.Sync, message string) attempt {
+	t.sync, t.message = sync, message
+	return t
+}
+
+// failed tells a refusal from a server that does not answer.
+func (a *agent) failed() v1alpha1.Sync {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.unreachable != nil {
+		return v1alpha1.SyncUnreachable
+	}
+	return v1alpha1.SyncFailed
+}
+
+// silent tells a server that answered with a refusal from one that did not.
+func silent(err error) v1alpha1.Sync {
+	if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
+		return v1alpha1.SyncFailed
+	}
+	return v1alpha1.SyncUnreachable
+}
+
+// waitsFor returns the first dependency that is not healthy at what git wants
+// of it now.
+func (a *agent) waitsFor(d *registry.Delivery) (string, string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, name := range d.Version.Spec.DependsOn {
+		s := a.statuses[name]
+		on := a.desired.Delivery(name)
+		switch {
+		case on == nil:
+			return name, "not on this cluster"
+		case s.Sync != v1alpha1.SyncSynced && !a.pruning[name], s.Version != on.VersionName:
+			return name, string(cmp.Or(s.Sync, v1alpha1.SyncProgressing))
+		case s.Health != v1alpha1.HealthHealthy:
+			return name, string(s.Health)
+		}
+	}
+	return "", ""
+}
+
+func problemsMessage(ps registry.Problems) string {
+	message := ps[0].Error()
+	if more := len(ps) - 1; more > 0 {
+		message += fmt.Sprintf(" (and %d more: keelson validate lists them)", more)
+	}
+	return message
+}

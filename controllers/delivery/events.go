@@ -1,0 +1,46 @@
+package delivery
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// announce writes an event where a delivery's state changed, or drift was undone.
+func (w *writer) announce(d *v1alpha1.Delivery, before v1alpha1.DeliveryStatus) {
+	s := d.Status
+	if diff := s.LastDiff; diff != nil && diff.Restored > 0 && (before.LastDiff == nil || !before.LastDiff.Time.Equal(&diff.Time)) {
+		w.events.Eventf(d, corev1.EventTypeNormal, "DriftRestored", "objects that had drifted and are as git says again: %d", diff.Restored)
+	}
+	if before.Sync == s.Sync || before.Sync == "" && s.Sync == v1alpha1.SyncSynced {
+		return // a Delivery that begins as Synced says it all
+	}
+	kind := corev1.EventTypeNormal
+	switch s.Sync {
+	case v1alpha1.SyncHeld, v1alpha1.SyncDenied, v1alpha1.SyncFailed, v1alpha1.SyncBlocked, v1alpha1.SyncUnreachable:
+		kind = corev1.EventTypeWarning
+	case v1alpha1.SyncSynced, v1alpha1.SyncProgressing, v1alpha1.SyncWaiting, v1alpha1.SyncPaused, v1alpha1.SyncOrphaned,
+		v1alpha1.SyncAbsent:
+	}
+	text := s.Component + " " + s.Version
+	if s.Message != "" {
+		text += ": " + s.Message
+	}
+	w.events.Event(d, kind, string(s.Sync), text)
+}
+
+// repository writes an event when the repository stops or begins to answer.
+func (w *writer) repository(err error) {
+	w.mu.Lock()
+	events := w.events
+	w.mu.Unlock()
+	if events == nil {
+		return
+	}
+	about := &corev1.ObjectReference{Kind: "Namespace", APIVersion: "v1", Name: v1alpha1.Namespace}
+	if err != nil {
+		events.Eventf(about, corev1.EventTypeWarning, "RepositoryUnreadable", "every cluster stays as it is: %s", w.redactor.Text(err.Error()))
+		return
+	}
+	events.Eventf(about, corev1.EventTypeNormal, "RepositoryReadable", "the fleet repository can be read again")
+}

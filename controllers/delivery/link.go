@@ -1,0 +1,124 @@
+package delivery
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
+)
+
+// link is a connection to the cluster.
+type link struct {
+	cluster *applier.Cluster
+	cache   *liveCache
+	// probe asks something small; any answer, a refusal too, shows that the API
+	// server is there.
+	probe func(context.Context) error
+}
+
+// recall begins with what the hub shows, by whoever wrote it: when things changed,
+// and not what they are. Of some components git and the cluster may know nothing any
+// more.
+func (a *agent) recall() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, s := range a.shown(a.name) {
+		s.Sync, s.Health = "", ""
+		a.statuses[s.Component] = s
+	}
+}
+
+// connectUntil links to the cluster, trying until it works or the context ends.
+func (a *agent) connectUntil(ctx context.Context) {
+	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)
+	for {
+		err := a.dial(ctx)
+		if err == nil {
+			a.reached(nil)
+			a.all()
+			return
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		a.log.Warn("cannot connect", "error", err)
+		a.reached(err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(backoff.When("")):
+		}
+	}
+}
+
+func (a *agent) dial(ctx context.Context) error {
+	config, err := a.connect(ctx)
+	if err != nil {
+		return fmt.Errorf("connection: %w", err)
+	}
+	config = rest.CopyConfig(config)
+	config.Wrap(a.observe)
+	dyn, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("connection: %w", err)
+	}
+	live := newLiveCache(ctx, dyn, a.now)
+	probe, err := newProbe(config)
+	if err != nil {
+		return err
+	}
+	if err := probe(ctx); err != nil { // or it would hold up others
+		return fmt.Errorf("connection: %w", err)
+	}
+	cluster, err := applier.New(applier.Options{Name: a.name, Config: config, Schemas: a.schemas, Reader: live, Writer: a.session, Redactor: a.redactor})
+	if err != nil {
+		return err
+	}
+	live.changed, live.later, live.doubt = a.changed, a.queue.AddAfter, a.doubt
+	live.schemaChanged = func(group string) {
+		relearn := func() { cluster.Rediscover(group); a.all() }
+		relearn()
+		time.AfterFunc(publishLag, relearn)
+	}
+	turn := a.turns.first
+	if a.failedBefore {
+		turn = a.turns.second
+	}
+	leave, err := turn.take(ctx)
+	if err != nil {
+		return err
+	}
+	recorded, err := a.learn(ctx, config, live, cluster)
+	if a.failedBefore = err != nil; err != nil {
+		leave()
+		return err
+	}
+	a.mu.Lock()
+	a.link = &link{cluster: cluster, cache: live, probe: probe}
+	for _, name := range recorded {
+		if _, ok := a.statuses[name]; !ok {
+			a.statuses[name] = v1alpha1.DeliveryStatus{Cluster: a.name, Component: name}
+		}
+	}
+	a.mu.Unlock()
+	a.look(leave)
+	return nil
+}
+
+// learn makes a cluster ready, and returns the components that have a record there.
+func (a *agent) learn(ctx context.Context, config *rest.Config, live *liveCache, cluster *applier.Cluster) ([]string, error) {
+	if err := cluster.Prepare(ctx); err != nil {
+		return nil, err
+	}
+	recorded, err := cluster.Recorded(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return recorded, a.watchRecords(ctx, config, cluster, live.gate)
+}

@@ -1,0 +1,139 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/controllers/lease"
+)
+
+func (a *agent) work(ctx context.Context) {
+	for {
+		component, shutdown := a.queue.Get()
+		if shutdown {
+			return
+		}
+		if leave, err := a.turns.look.take(ctx); err == nil {
+			a.reconcile(ctx, component)
+			leave()
+		}
+		a.queue.Done(component)
+		if a.queue.Len() == 0 {
+			a.release(a.name)
+		}
+	}
+}
+
+// reconcile looks at one component: what an attempt finds becomes its status.
+func (a *agent) reconcile(ctx context.Context, component string) {
+	started := a.now()
+	result, err := a.attempt(ctx, component)
+	defer a.seen(component)
+	a.mu.Lock()
+	before := a.statuses[component]
+	if result.connecting && len(before.Conditions) > 0 {
+		a.mu.Unlock()
+		return // nothing is known that the hub does not show
+	}
+	before.Cluster, before.Component = a.name, component
+	status := redacted(a.redactor, next(before, result, a.now()))
+	a.statuses[component] = status
+	pruning := result.pruning && !a.pruning[component]
+	a.pruning[component] = result.pruning
+	if result.gone {
+		delete(a.statuses, component)
+	}
+	a.mu.Unlock()
+	if result.gone {
+		a.log.Info("nothing is left of it", "component", component)
+		a.retract(a.name, component)
+		return
+	}
+
+	if first := before.Sync == "" && status.Sync == v1alpha1.SyncProgressing; !first &&
+		(before.Sync != status.Sync || before.Health != status.Health) {
+		a.log.Info("delivery", "component", component, "version", status.Version,
+			"sync", status.Sync, "health", status.Health, "message", status.Message)
+		a.dependents(component)
+	} else if pruning {
+		a.dependents(component)
+	}
+	if o := result.outcome; o.Created+o.Updated+o.Deleted > 0 {
+		a.log.Info("applied", "component", component, "created", o.Created, "updated", o.Updated,
+			"restored", o.Restored, "deleted", o.Deleted, "took", a.now().Sub(started).Round(time.Millisecond))
+		a.metrics.applied(a.name, o, a.now().Sub(started))
+	}
+	if !result.connecting { // that lasts a second, or a probe will say why not
+		a.tell(status)
+	}
+	if result.planned && status.Health == v1alpha1.HealthProgressing {
+		a.queue.AddAfter(component, result.timeout+time.Second) // nothing else would tell that it takes too long
+	}
+	if err != nil && !errors.Is(err, applier.ErrStale) {
+		a.log.Warn("delivery failed", "component", component, "error", err)
+	}
+	for _, from := range result.outcome.TakenFrom {
+		a.queue.Add(from) // it has fewer objects by now, or none
+	}
+	a.again(component, result.outcome.Again, err)
+}
+
+// tell publishes a status: trouble soon, and what goes well, or is on its way, when
+// no component waits for its turn any more.
+func (a *agent) tell(s v1alpha1.DeliveryStatus) {
+	u := prompt
+	switch s.Sync {
+	case v1alpha1.SyncSynced, v1alpha1.SyncProgressing, v1alpha1.SyncWaiting:
+		if a.queue.Len() > 0 {
+			u = patient
+		}
+	case v1alpha1.SyncHeld, v1alpha1.SyncDenied, v1alpha1.SyncFailed, v1alpha1.SyncBlocked, v1alpha1.SyncUnreachable,
+		v1alpha1.SyncPaused, v1alpha1.SyncOrphaned, v1alpha1.SyncAbsent:
+	}
+	a.publish(s, u)
+}
+
+// again queues a component once more, where that may help and nothing else would.
+func (a *agent) again(component string, after time.Duration, err error) {
+	if err == nil || !applier.Refused(err) {
+		a.refused.Forget(component)
+	}
+	switch wait := applier.RetryAfter(err); {
+	case err == nil:
+		a.queue.Forget(component)
+		if after > 0 {
+			a.queue.AddAfter(component, after)
+		}
+	case applier.Refused(err):
+		a.queue.AddAfter(component, a.refused.When(component))
+	case errors.Is(err, lease.ErrLost): // until it is renewed, or this process ends
+		a.queue.AddAfter(component, unheld)
+	case wait > 0:
+		a.queue.AddAfter(component, min(wait, retryLast))
+	case after > 0 && errors.As(err, new(*applier.HookError)): // it says what passes until then
+		a.queue.AddAfter(component, after)
+	default:
+		a.queue.AddRateLimited(component)
+	}
+}
+
+// dependents looks again at the components that wait for this one: that depend on
+// it, or that go after it.
+func (a *agent) dependents(component string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if d := a.desired.Delivery(component); d != nil && d.Absent && d.Version != nil {
+		for _, on := range d.Version.Spec.DependsOn {
+			a.queue.Add(on)
+		}
+	}
+	for _, d := range a.desired.Deliveries {
+		if d.Version != nil && slices.Contains(d.Version.Spec.DependsOn, component) {
+			a.queue.Add(d.Component)
+		}
+	}
+}
