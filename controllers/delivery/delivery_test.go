@@ -59,6 +59,7 @@ type fleet struct {
 	log        log
 	trusted    []string             // files of keys; none: nothing has to be signed
 	renders    int64                // bytes of renders that are kept
+	hubConfig  *rest.Config         // of the controller; nil: as the server's
 	controller *delivery.Controller // that was started last
 	metrics    *prometheus.Registry // of the controller that was started last
 }
@@ -172,11 +173,14 @@ func (f *fleet) start(connect func(context.Context, v1alpha1.Connection) (*rest.
 	if connect == nil {
 		connect = func(context.Context, v1alpha1.Connection) (*rest.Config, error) { return server, nil }
 	}
+	if f.hubConfig == nil {
+		f.hubConfig = server
+	}
 	hidden := redact.New()
 	f.metrics = prometheus.NewRegistry()
 	c, err := delivery.New(delivery.Options{
 		Redactor: hidden,
-		Repo:     repo, Interval: 200 * time.Millisecond, Hub: server, Connect: connect,
+		Repo:     repo, Interval: 200 * time.Millisecond, Hub: f.hubConfig, Connect: connect,
 		Renderer: renderer.NewCache(renderer.NewUnsealing(renderer.New(), sops.Keys{File: ageKey}), f.renders),
 		Log:      slog.New(slog.NewTextHandler(hidden.Writer(io.MultiWriter(f.t.Output(), &f.log)), nil)),
 		Now:      time.Now, Registry: f.metrics, Identity: "test",
