@@ -3,6 +3,7 @@ package delivery_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -18,7 +19,8 @@ import (
 // rush holds back the objects of many components until the hub has heard of the one
 // that is in trouble, and the first Delivery of another one until there is a second.
 type rush struct {
-	bad string // Delivery of the component in trouble
+	ours string // begins the Deliveries of the test's own components
+	bad  string // Delivery of the component in trouble
 
 	mu     sync.Mutex
 	writes map[string]int // to the hub, by method and path
@@ -47,7 +49,7 @@ func (r *rush) cluster(namespace string) func(http.RoundTripper) http.RoundTripp
 
 func (r *rush) hub(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(q *http.Request) (*http.Response, error) {
-		if q.Method == http.MethodGet || !strings.Contains(q.URL.Path, "/namespaces/"+v1alpha1.Namespace+"/") {
+		if q.Method == http.MethodGet || !r.concerns(q) {
 			return next.RoundTrip(q)
 		}
 		r.begin(q)
@@ -61,6 +63,20 @@ func (r *rush) hub(next http.RoundTripper) http.RoundTripper {
 		}
 		return resp, err
 	})
+}
+
+// concerns reports whether a request is about a Delivery of the test, and not of what
+// other tests left in the cluster.
+func (r *rush) concerns(q *http.Request) bool {
+	if strings.Contains(q.URL.Path, "/"+r.ours) || q.GetBody == nil {
+		return strings.Contains(q.URL.Path, "/"+r.ours)
+	}
+	body, err := q.GetBody()
+	if err != nil {
+		return false
+	}
+	text, err := io.ReadAll(body)
+	return err == nil && strings.Contains(string(text), `"`+r.ours)
 }
 
 func (r *rush) begin(q *http.Request) {
@@ -112,7 +128,7 @@ func TestRush(t *testing.T) {
 	f.write("clusters/CLUSTER/CLUSTER-web.yaml", "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: v1.0.0\nvalue: {text: a typo}\n")
 	f.commit("many")
 	r := &rush{
-		bad: f.name + "." + f.name + "-web", writes: map[string]int{}, told: make(chan struct{}), second: make(chan struct{}),
+		ours: f.name + "." + f.name + "-", bad: f.name + "." + f.name + "-web", writes: map[string]int{}, told: make(chan struct{}), second: make(chan struct{}),
 	}
 	f.hubConfig = rest.CopyConfig(server)
 	f.hubConfig.Wrap(r.hub)
