@@ -48,8 +48,8 @@ func (c *Cluster) atRest(ctx context.Context, w Want) *Prepared {
 	c.mu.Lock()
 	q, listed := c.quiet[w.Component], c.listed
 	c.mu.Unlock()
-	if q == nil || !listed || !c.keeper.AtRest(w.Component) {
-		return nil
+	if q == nil || !listed || w.Absent || !c.keeper.AtRest(w.Component) {
+		return nil // it rests as something that is to be there
 	}
 	p := &Prepared{want: w, Applied: q.applied, quiet: true}
 	states, versions := statesOf(nil, w.Target)
