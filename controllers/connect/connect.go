@@ -17,6 +17,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -47,6 +48,10 @@ type Source struct {
 	Version string
 	// Secrets reads the hub's Secrets; nil: from its API server, each time.
 	Secrets SecretReader
+	// Watch tells when one of them changes; nil: nobody tells.
+	Watch SecretWatcher
+
+	filesEvery time.Duration // 0: [filesEvery]
 }
 
 // Hub returns the settings for the hub.
@@ -131,12 +136,7 @@ func known(raw *clientcmdapi.Config) string {
 }
 
 func (s Source) fromSecret(ctx context.Context, ref v1alpha1.SecretKey) (*rest.Config, error) {
-	if ref.Namespace == "" {
-		ref.Namespace = v1alpha1.Namespace
-	}
-	if ref.Key == "" {
-		ref.Key = "kubeconfig"
-	}
+	ref = located(ref)
 	shown := fmt.Sprintf("Secret %s/%s in the hub", ref.Namespace, ref.Name)
 	read := s.Secrets
 	if read == nil {
@@ -161,6 +161,13 @@ func (s Source) fromSecret(ctx context.Context, ref v1alpha1.SecretKey) (*rest.C
 		return nil, fmt.Errorf("key %q of %s: %w", ref.Key, shown, err)
 	}
 	return s.finish(c), nil
+}
+
+// located is a reference with what it leaves out.
+func located(ref v1alpha1.SecretKey) v1alpha1.SecretKey {
+	ref.Namespace = cmp.Or(ref.Namespace, v1alpha1.Namespace)
+	ref.Key = cmp.Or(ref.Key, "kubeconfig")
+	return ref
 }
 
 // SecretsOf reads Secrets from the API server of a hub.

@@ -1,0 +1,196 @@
+package connect
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+const (
+	// filesEvery is how often files are looked at. A look costs no API server anything,
+	// and mounted Secrets change by links, of which notifications miss some.
+	filesEvery = 10 * time.Second
+	// jitter is the part of that which chance adds.
+	jitter = 0.1
+	// forbiddenFor is how long a watch that was forbidden is not asked for again.
+	forbiddenFor = 5 * time.Minute
+	// watchFor is the least time after which a watch is begun anew.
+	watchFor = 30 * time.Minute
+)
+
+// SecretWatcher calls changed whenever one Secret of the hub may be another than
+// before, until the context ends.
+type SecretWatcher func(ctx context.Context, namespace, name string, changed func())
+
+// Follow calls changed whenever [Source.Config] may return something else for a
+// connection, until ctx ends: when its Secret, or a file that the kubeconfig is made of,
+// changes. What it calls must not block. At rest it makes no request but one watch.
+func (s Source) Follow(ctx context.Context, spec v1alpha1.Connection, changed func()) {
+	switch {
+	case spec.Secret == nil:
+		s.followFiles(ctx, spec, changed)
+	case s.Watch != nil:
+		ref := located(*spec.Secret)
+		s.Watch(ctx, ref.Namespace, ref.Name, changed)
+	}
+}
+
+// followFiles looks at files again and again.
+func (s Source) followFiles(ctx context.Context, spec v1alpha1.Connection, changed func()) {
+	paths := s.files(spec)
+	before := stamps(paths)
+	wait.JitterUntilWithContext(ctx, func(context.Context) {
+		if now := stamps(paths); !slices.Equal(before, now) {
+			changed()
+			paths = s.files(spec)
+			before = stamps(paths)
+		}
+	}, cmp.Or(s.filesEvery, filesEvery), jitter, true)
+}
+
+// files are those that settings are made of.
+func (s Source) files(spec v1alpha1.Connection) []string {
+	rules := s.rules()
+	paths := rules.GetLoadingPrecedence()
+	raw, err := rules.Load()
+	if err != nil {
+		return paths // whoever reads it is told what is wrong with it
+	}
+	at := raw.Contexts[cmp.Or(spec.Context, s.Context, raw.CurrentContext)]
+	if at == nil {
+		return paths
+	}
+	if user := raw.AuthInfos[at.AuthInfo]; user != nil {
+		paths = append(paths, user.ClientCertificate, user.ClientKey)
+	}
+	if cluster := raw.Clusters[at.Cluster]; cluster != nil {
+		paths = append(paths, cluster.CertificateAuthority)
+	}
+	return slices.DeleteFunc(paths, func(path string) bool { return path == "" })
+}
+
+// stamps say of each file which one it is now.
+func stamps(paths []string) []string {
+	out := make([]string, len(paths))
+	for i, path := range paths {
+		if info, err := os.Stat(path); err == nil {
+			out[i] = fmt.Sprintf("%d %s", info.Size(), info.ModTime())
+		}
+	}
+	return out
+}
+
+// WatchSecretsOf watches Secrets of a hub, each by its name alone: more than that
+// nobody needs to be allowed. It sees their metadata.
+func WatchSecretsOf(hub *rest.Config, log *slog.Logger) (SecretWatcher, error) {
+	client, err := metadata.NewForConfig(hub)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the hub: %w", err)
+	}
+	return func(ctx context.Context, namespace, name string, changed func()) {
+		secrets := client.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).Namespace(namespace)
+		var told atomic.Bool
+		// A role of an earlier version may allow to read a Secret, and not to watch it.
+		// Nothing would tell that it may be watched now.
+		allowed := func(err error) {
+			if !apierrors.IsForbidden(err) {
+				return
+			}
+			if !told.Swap(true) {
+				log.Warn("the Secret of a connection may not be watched: its changes are seen when its credentials are refused; see keelson rbac --hub",
+					"secret", namespace+"/"+name, "error", err)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(forbiddenFor):
+			}
+		}
+		selector := fields.OneTermEqualSelector("metadata.name", name).String()
+		silent := klog.Logger{}
+		r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+				o.FieldSelector = selector
+				list, err := secrets.List(ctx, o)
+				allowed(err)
+				return list, err //nolint:wrapcheck // the reflector looks at it
+			},
+			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+				o.FieldSelector = selector
+				events, err := secrets.Watch(ctx, o)
+				allowed(err)
+				return events, err //nolint:wrapcheck // as above
+			},
+		}, client), nil, &oneSecret{changed: changed}, cache.ReflectorOptions{
+			Logger: &silent, Name: "connections", TypeDescription: "connections", MinWatchTimeout: watchFor,
+		})
+		r.RunWithContext(klog.NewContext(ctx, silent))
+	}, nil
+}
+
+// oneSecret hears of one Secret. It implements [cache.ReflectorStore], whose methods
+// are called one after the other.
+type oneSecret struct {
+	changed func()
+	version string // of the Secret, as it was told of last; empty: there is none
+}
+
+// Add implements [cache.ReflectorStore].
+func (s *oneSecret) Add(o any) error { return s.Update(o) }
+
+// Update implements [cache.ReflectorStore].
+func (s *oneSecret) Update(o any) error {
+	m, ok := o.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return fmt.Errorf("watch the Secret of a connection: a %T", o)
+	}
+	s.is(m.ResourceVersion)
+	return nil
+}
+
+// Delete implements [cache.ReflectorStore].
+func (s *oneSecret) Delete(any) error {
+	s.is("")
+	return nil
+}
+
+// Replace implements [cache.ReflectorStore].
+func (s *oneSecret) Replace(list []any, _ string) error {
+	if len(list) == 0 {
+		s.is("")
+	}
+	for _, o := range list {
+		if err := s.Update(o); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *oneSecret) is(version string) {
+	if s.version != version {
+		s.version = version
+		s.changed()
+	}
+}
+
+// Resync implements [cache.ReflectorStore].
+func (s *oneSecret) Resync() error { return nil }

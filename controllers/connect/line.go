@@ -1,0 +1,448 @@
+package connect
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+)
+
+const (
+	// renewFirst and renewLast bound the wait until what could not be renewed is
+	// tried again, and until what was refused is read again.
+	renewFirst = 500 * time.Millisecond
+	renewLast  = 30 * time.Second
+	// renewTime bounds one renewal, and how long a refused request waits for it.
+	renewTime = 10 * time.Second
+)
+
+// errMoved says that new settings are those of another API server.
+var errMoved = errors.New("the connection leads to another server")
+
+// Heard are told what becomes of a [Line]; all may be nil. They must not block, and
+// are called one after the other.
+type Heard struct {
+	// Renewed: from now on requests have new credentials.
+	Renewed func()
+	// Trouble: the credentials can't be renewed, and those from before stay in use. It
+	// is called again when why that is changes, and with nil when it is over.
+	Trouble func(error)
+	// Moved: the credentials are those of another server by now. The line stays with
+	// the one that it was dialled to.
+	Moved func(server string)
+}
+
+// Line is the way to one API server, whose credentials may be replaced while it is
+// in use. All clients made of its [Line.Config] go on with the new ones:
+//
+//   - a request that is on its way ends as it began;
+//   - a watch ends, as if the server had ended it, so that it is begun anew from where
+//     it was: what was revoked is out of use at once;
+//   - a request that is refused for its credentials (401: nothing of it was carried
+//     out) has them read again, and is sent again if they are new.
+//
+// New credentials are tried with a small request first. Those that can't be read,
+// that make no sense, or that the server refuses replace nothing.
+type Line struct {
+	read  func(context.Context) (*rest.Config, error)
+	heard Heard
+	now   func() time.Time
+
+	config *rest.Config // for clients
+	base   string       // the server's URL
+	wake   chan struct{}
+
+	mu      sync.Mutex
+	way     *way
+	running bool
+	// renewal is closed when the renewal that is asked for, or on its way, has ended.
+	renewal chan struct{}
+	trouble string // that was told last
+	// refusals were in vain since the last renewal, and notBefore is when the next one
+	// may have the credentials read again.
+	refusals  int
+	notBefore time.Time
+}
+
+// way is a transport with its credentials.
+type way struct {
+	through http.RoundTripper
+	at      *url.URL
+	content [sha256.Size]byte
+	// itself: client-go looks for new credentials when they are refused.
+	itself bool
+
+	mu      sync.Mutex
+	retired bool
+	watches map[*watchBody]bool // that are open
+}
+
+// Dial reads settings and prepares a line to their server; it makes no call to
+// that. Without [Line.Run] the line stays as it is.
+func Dial(ctx context.Context, now func() time.Time, read func(context.Context) (*rest.Config, error), heard Heard) (*Line, error) {
+	c, err := read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w, err := newWay(c)
+	if err != nil {
+		return nil, err
+	}
+	l := &Line{read: read, heard: heard, now: now, base: w.at.String(), wake: make(chan struct{}, 1), way: w}
+	outer := rest.CopyConfig(c)
+	outer.Host, outer.Transport = l.base, l
+	outer.WrapTransport, outer.Dial, outer.Proxy = nil, nil, nil
+	outer.TLSClientConfig, outer.Impersonate = rest.TLSClientConfig{}, rest.ImpersonationConfig{}
+	outer.Username, outer.Password, outer.BearerToken, outer.BearerTokenFile = "", "", "", ""
+	outer.ExecProvider, outer.AuthProvider, outer.AuthConfigPersister = nil, nil, nil
+	l.config = outer
+	return l, nil
+}
+
+// Config returns settings for clients. They hold no credentials: the line adds them.
+func (l *Line) Config() *rest.Config { return rest.CopyConfig(l.config) }
+
+// Close closes connections that nothing is on its way on.
+func (l *Line) Close() { utilnet.CloseIdleConnectionsFor(l.current().through) }
+
+func newWay(c *rest.Config) (*way, error) {
+	c = rest.CopyConfig(c)
+	// Certificates are held by what is in their files, so that a line knows when that is
+	// new, and not when client-go looks, minutes later. Tokens in files are client-go's:
+	// it reads them again every minute, and when they are refused.
+	if err := rest.LoadTLSFiles(c); err != nil {
+		return nil, fmt.Errorf("read a certificate: %w", err)
+	}
+	c.CertFile, c.KeyFile, c.CAFile = "", "", ""
+	at, _, err := rest.DefaultServerUrlFor(c)
+	if err != nil {
+		return nil, fmt.Errorf("the server's address: %w", err)
+	}
+	w := &way{at: at, itself: c.BearerTokenFile != "" || c.ExecProvider != nil, watches: map[*watchBody]bool{}}
+	if w.content, err = contentOf(c, at); err != nil {
+		return nil, err
+	}
+	if w.through, err = rest.TransportFor(c); err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	return w, nil
+}
+
+// contentOf is a digest of all that may be new in settings for one server.
+func contentOf(c *rest.Config, at *url.URL) (sum [sha256.Size]byte, err error) {
+	var proxy string
+	if c.Proxy != nil {
+		through, err := c.Proxy(&http.Request{URL: at})
+		if err != nil {
+			return sum, fmt.Errorf("the proxy's address: %w", err)
+		}
+		if through != nil {
+			proxy = through.String()
+		}
+	}
+	text, err := json.Marshal([]any{
+		at.String(), proxy, c.Username, c.Password, c.BearerToken, c.BearerTokenFile, c.Impersonate,
+		c.TLSClientConfig, c.ExecProvider, c.DisableCompression,
+	})
+	if err != nil {
+		return sum, errors.New("the settings of the connection can't be compared") // what it stumbled over may be secret
+	}
+	return sha256.Sum256(text), nil
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (l *Line) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := l.current()
+	answer, err := w.send(r)
+	if err != nil || answer.StatusCode != http.StatusUnauthorized {
+		return answer, err
+	}
+	next := l.after(r.Context(), w)
+	if next == nil {
+		return answer, nil
+	}
+	again, err := rewound(r)
+	if err != nil {
+		return answer, nil //nolint:nilerr // the refusal is the answer
+	}
+	if err := answer.Body.Close(); err != nil {
+		return nil, err //nolint:wrapcheck // a transport passes on what it gets
+	}
+	return next.send(again)
+}
+
+func (l *Line) current() *way {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.way
+}
+
+// rewound is a request as it was before it was sent.
+func rewound(r *http.Request) (*http.Request, error) {
+	again := r.Clone(r.Context())
+	if r.Body == nil || r.Body == http.NoBody {
+		return again, nil
+	}
+	if r.GetBody == nil {
+		return nil, errors.New("the body was only to be read once")
+	}
+	var err error
+	again.Body, err = r.GetBody()
+	return again, err //nolint:wrapcheck // it only matters that there is one
+}
+
+// after returns what a request that was refused is to be sent with again; nil:
+// nothing is better than what it had.
+func (l *Line) after(ctx context.Context, refused *way) *way {
+	renewal := l.refused(refused)
+	if renewal == nil {
+		if now := l.current(); now != refused {
+			return now
+		}
+		return nil
+	}
+	late := time.NewTimer(renewTime)
+	defer late.Stop()
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-late.C:
+		return nil
+	case <-renewal:
+	}
+	if now := l.current(); now != refused || now.itself {
+		return now
+	}
+	return nil
+}
+
+// refused has the credentials read again after a refusal, and returns what ends
+// with that; nil: they were replaced, or read a moment ago.
+func (l *Line) refused(w *way) <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.way != w || !l.running {
+		return nil
+	}
+	now := l.now()
+	if l.renewal == nil && now.Before(l.notBefore) {
+		return nil
+	}
+	if l.renewal == nil {
+		l.notBefore = now.Add(min(renewLast, renewFirst<<min(l.refusals, 10)))
+		l.refusals++
+	}
+	return l.askLocked()
+}
+
+func (l *Line) askLocked() <-chan struct{} {
+	if l.renewal == nil {
+		l.renewal = make(chan struct{})
+	}
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+	return l.renewal
+}
+
+// Again has the credentials read again: they may have changed.
+func (l *Line) Again() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.askLocked()
+}
+
+// Run renews the credentials whenever that is asked for, until ctx ends. What can't
+// be renewed is tried again until it can, or nothing is new any more.
+func (l *Line) Run(ctx context.Context) {
+	l.mu.Lock()
+	l.running = true
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.running = false
+		l.endLocked()
+	}()
+	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](renewFirst, renewLast)
+	again := time.NewTimer(renewLast)
+	defer again.Stop()
+	for again.Stop(); ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.wake:
+		case <-again.C:
+		}
+		err := l.renew(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		l.tell(err)
+		if err == nil || errors.Is(err, errMoved) {
+			backoff.Forget("")
+			again.Stop()
+			continue
+		}
+		again.Reset(backoff.When(""))
+	}
+}
+
+// endLocked lets go those who wait for a renewal.
+func (l *Line) endLocked() {
+	if l.renewal != nil {
+		close(l.renewal)
+		l.renewal = nil
+	}
+}
+
+// renew reads the settings and goes over to them when they are new, and good.
+func (l *Line) renew(ctx context.Context) error {
+	before := l.current()
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.endLocked()
+	}()
+	ctx, cancel := context.WithTimeout(ctx, renewTime)
+	defer cancel()
+	c, err := l.read(ctx)
+	if err != nil {
+		return err
+	}
+	next, err := newWay(c)
+	switch {
+	case err != nil:
+		return err
+	case next.content == before.content:
+		return nil
+	case next.at.String() != l.base:
+		if l.heard.Moved != nil {
+			l.heard.Moved(next.at.String())
+		}
+		return errMoved
+	}
+	if err := next.try(ctx); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	l.way, l.refusals, l.notBefore = next, 0, time.Time{}
+	l.mu.Unlock()
+	before.retire()
+	if l.heard.Renewed != nil {
+		l.heard.Renewed()
+	}
+	return nil
+}
+
+// tell says what became of a renewal, once.
+func (l *Line) tell(err error) {
+	text := ""
+	if err != nil && !errors.Is(err, errMoved) {
+		text = err.Error()
+	}
+	l.mu.Lock()
+	same := l.trouble == text
+	l.trouble = text
+	l.mu.Unlock()
+	switch {
+	case same || l.heard.Trouble == nil:
+	case text == "":
+		l.heard.Trouble(nil)
+	default:
+		l.heard.Trouble(err)
+	}
+}
+
+// try sends a small request, and says why the server is not to be asked so.
+func (w *way) try(ctx context.Context) error {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.at.JoinPath("/version").String(), nil)
+	if err != nil {
+		return fmt.Errorf("the server's address: %w", err)
+	}
+	answer, err := w.through.RoundTrip(r)
+	if err != nil {
+		return fmt.Errorf("the server does not answer with the new credentials: %w", err)
+	}
+	if err := answer.Body.Close(); err != nil {
+		return fmt.Errorf("the server does not answer with the new credentials: %w", err)
+	}
+	if answer.StatusCode == http.StatusUnauthorized {
+		return errors.New("the server refuses the new credentials (401)")
+	}
+	return nil
+}
+
+func (w *way) send(r *http.Request) (*http.Response, error) {
+	if r.URL.Query().Get("watch") == "" {
+		return w.through.RoundTrip(r) //nolint:wrapcheck // a transport passes on what it gets
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	answer, err := w.through.RoundTrip(r.WithContext(ctx))
+	if err != nil {
+		cancel()
+		return nil, err //nolint:wrapcheck // as above
+	}
+	b := &watchBody{ReadCloser: answer.Body, way: w, cancel: cancel}
+	answer.Body = b
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.retired {
+		cancel()
+	}
+	w.watches[b] = true
+	return answer, nil
+}
+
+// retire ends the watches, and closes connections when what is on its way is over.
+func (w *way) retire() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.retired = true
+	for b := range w.watches {
+		b.cancel()
+	}
+	time.AfterFunc(RequestTimeout, func() { utilnet.CloseIdleConnectionsFor(w.through) })
+}
+
+// watchBody is what a watch brings, until the credentials that it was begun with
+// are replaced.
+type watchBody struct {
+	io.ReadCloser
+	way    *way
+	cancel context.CancelFunc
+}
+
+// Read implements [io.Reader]. The end is an ordinary one for client-go, which then
+// begins another watch where this one was; after an error it might list everything.
+func (b *watchBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.way.mu.Lock()
+		defer b.way.mu.Unlock()
+		if b.way.retired {
+			err = io.EOF
+		}
+	}
+	return n, err //nolint:wrapcheck // a transport passes on what it gets
+}
+
+// Close implements [io.Closer].
+func (b *watchBody) Close() error {
+	b.way.mu.Lock()
+	delete(b.way.watches, b)
+	b.way.mu.Unlock()
+	defer b.cancel()
+	return b.ReadCloser.Close() //nolint:wrapcheck // as above
+}
