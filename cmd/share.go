@@ -44,7 +44,7 @@ func (a *app) share(o controllerOptions, hub *rest.Config, log *slog.Logger) (*s
 	if !o.share.share {
 		return &share{identity: identity}, nil
 	}
-	options := shard.Options{Options: lease.Options{
+	options := shard.Options{Topic: a.repo, Options: lease.Options{
 		Hub: hub, Identity: identity, Log: log, Now: a.env.Now,
 		Duration: o.share.leaseDuration, RenewDeadline: o.share.renewDeadline, RetryPeriod: o.share.retryPeriod,
 	}}

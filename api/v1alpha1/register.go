@@ -43,6 +43,11 @@ const (
 	// AnnotationClusters lists, in such a Lease, the clusters that its holder may
 	// write to, by name and separated by commas.
 	AnnotationClusters = "keelson.io/clusters"
+	// AnnotationFleet names, on a Delivery, the fleet that it is of.
+	AnnotationFleet = "keelson.io/fleet"
+	// AnnotationFetch says, in such a Lease, which repository its holder was told to
+	// fetch, and when: a hash of its URL, an @, and the time.
+	AnnotationFetch = "keelson.io/fetch"
 )
 
 // AddToScheme registers the custom resources.

@@ -103,9 +103,14 @@ func (m *Member) publish(ctx context.Context) error {
 	want := slices.Sorted(maps.Keys(m.stages))
 	same := m.published != nil && slices.Equal(m.published, want)
 	m.published = nil
+	called := m.callLocked(ctx)
+	says := map[string]string{v1alpha1.AnnotationClusters: strings.Join(want, ",")}
+	if m.call != "" {
+		says[v1alpha1.AnnotationFetch] = m.call
+	}
 	m.mu.Unlock()
-	if !same {
-		if err := m.lease.Renew(ctx, map[string]string{v1alpha1.AnnotationClusters: strings.Join(want, ",")}); err != nil {
+	if !same || called {
+		if err := m.lease.Renew(ctx, says); err != nil {
 			return err
 		}
 	}

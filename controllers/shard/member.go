@@ -59,6 +59,9 @@ type Options struct {
 	// Group that the member belongs to; empty: [Fleet]. What is assigned to members
 	// of other groups is not this one's concern, but what they have is theirs.
 	Group string
+	// Topic is what [Member.Call] calls are about: members of a group with the same
+	// topic hear each other's.
+	Topic string
 }
 
 // Member is one replica. It is safe for concurrent use.
@@ -71,6 +74,7 @@ type Member struct {
 	now      func() time.Time
 	wake     chan struct{} // something is to be decided
 	changed  chan struct{} // what is granted changed
+	called   chan struct{} // another replica calls
 
 	others  *others
 	watched coordinationclient.LeaseInterface // whose requests may last
@@ -86,6 +90,12 @@ type Member struct {
 	stats    Stats
 	// published are the clusters that the Lease lists for sure; nil: not known.
 	published []string
+	// call is what the Lease says of a call, since calledAt. calling: another is to be
+	// written.
+	topic    string
+	call     string
+	calledAt time.Time
+	calling  bool
 }
 
 // Stats are what a member knows of the group.
@@ -115,7 +125,7 @@ func New(o Options) (*Member, error) {
 	}
 	return &Member{
 		group: o.Group, identity: o.Identity, period: o.RetryPeriod, lease: l, log: o.Log, now: o.Now,
-		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
+		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1), called: make(chan struct{}, 1), topic: topicOf(o.Topic),
 		watched: watching.Leases(v1alpha1.Namespace), others: newOthers(l.Name(), o.Now), stages: map[string]stage{}, had: map[string]string{},
 	}, nil
 }
@@ -199,7 +209,7 @@ func (m *Member) Run(ctx context.Context, work func(context.Context) error) erro
 		// Clusters change hands until the work has put them down.
 		tending, stop := context.WithCancel(context.WithoutCancel(ctx))
 		var wg sync.WaitGroup
-		wg.Go(func() { m.others.watch(tending, m.watched, m.log, func() { signal(m.wake) }) })
+		wg.Go(func() { m.others.watch(tending, m.watched, m.log, m.sees) })
 		wg.Go(func() { m.tend(tending, ctx.Done()) })
 		defer wg.Wait()
 		defer stop()

@@ -66,6 +66,7 @@ type replica struct {
 	// asleep: its requests reach nobody, and its clock stands still until it wakes, as
 	// of a process that is stopped.
 	asleep atomic.Bool
+	writes atomic.Int64 // of its Lease
 	stop   context.CancelFunc
 	ended  chan error
 }
@@ -83,11 +84,14 @@ func (w *work) begin(clusters []string, group string) *replica {
 			if r.asleep.Load() {
 				return nil, errors.New("asleep")
 			}
+			if q.Method == http.MethodPut {
+				r.writes.Add(1)
+			}
 			return next.RoundTrip(q)
 		})
 	})
 	var err error
-	r.Member, err = shard.New(shard.Options{Group: group, Options: lease.Options{
+	r.Member, err = shard.New(shard.Options{Group: group, Topic: "https://git.example/fleet.git", Options: lease.Options{
 		Hub: hub, Identity: r.name, Log: slog.New(slog.NewTextHandler(w.t.Output(), nil)).With("replica", r.name), Now: r.now,
 		Duration: duration, RenewDeadline: 1500 * time.Millisecond, RetryPeriod: 100 * time.Millisecond,
 	}})
@@ -325,5 +329,60 @@ func TestOneWriter(t *testing.T) {
 	w.shared(clusters, append(alive, last)...)
 	if w.took < 2*len(clusters) {
 		t.Errorf("%d clusters changed hands: nothing was tested", w.took)
+	}
+}
+
+// What one replica is told, the others hear within a second; the one that was told
+// does not hear itself, and however often it is told, its Lease is written once a
+// second at most.
+func TestCall(t *testing.T) {
+	w := newWork(t)
+	clusters := names("call", 6)
+	a, b, c := w.begin(clusters, w.group), w.begin(clusters, w.group), w.begin(clusters, w.group)
+	stranger := w.begin(names("none", 1), w.group+"-other")
+	w.shared(clusters, a, b, c)
+	for _, r := range []*replica{a, b, c, stranger} {
+		select {
+		case <-r.Called():
+			t.Errorf("%s was called, and nobody had", r.name)
+		default:
+		}
+	}
+	called := time.Now()
+	a.Call()
+	for _, r := range []*replica{b, c} {
+		select {
+		case <-r.Called():
+			if took := time.Since(called); took > time.Second {
+				t.Errorf("%s heard the call after %s", r.name, took)
+			}
+		case <-time.After(patience):
+			t.Fatalf("%s does not hear the call", r.name)
+		}
+	}
+
+	const flood = 3 * time.Second
+	before, heard := a.writes.Load(), 0
+	over := time.After(flood)
+	for calling := true; calling; {
+		a.Call()
+		select {
+		case <-over:
+			calling = false
+		case <-b.Called():
+			heard++
+		case <-time.After(time.Millisecond):
+		}
+	}
+	renewals := int64(flood/(100*time.Millisecond)) + 2
+	if wrote := a.writes.Load() - before; wrote > renewals+4 || heard < 2 || heard > 4 {
+		t.Errorf("a flood of %s was %d writes, %d of them renewals at most, and was heard %d times", flood, wrote, renewals, heard)
+	}
+	for _, r := range []*replica{a, stranger} {
+		select {
+		case <-r.Called():
+			t.Errorf("%s heard a call that was not for it", r.name)
+		default:
+		}
 	}
 }

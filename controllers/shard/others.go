@@ -41,9 +41,9 @@ func newOthers(self string, now func() time.Time) *others {
 	return &others{self: self, now: now, leases: map[types.UID]*sighting{}, dead: map[string]bool{}}
 }
 
-// watch keeps up with the Leases until the context ends, and calls changed when
-// more than a renewal happened.
-func (o *others) watch(ctx context.Context, client coordinationclient.LeaseInterface, log *slog.Logger, changed func()) {
+// watch keeps up with the Leases until the context ends, and calls sees with each
+// that is another than before; with none once all are known.
+func (o *others) watch(ctx context.Context, client coordinationclient.LeaseInterface, log *slog.Logger, sees func(before, now *coordinationv1.Lease)) {
 	leases := cache.NewSharedIndexInformer(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			options.LabelSelector = v1alpha1.LabelShare
@@ -55,8 +55,10 @@ func (o *others) watch(ctx context.Context, client coordinationclient.LeaseInter
 		},
 	}, &coordinationv1.Lease{}, 0, cache.Indexers{})
 	seen := func(obj any) {
-		if l, ok := obj.(*coordinationv1.Lease); ok && o.saw(l) {
-			changed()
+		if l, ok := obj.(*coordinationv1.Lease); ok {
+			if before, news := o.saw(l); news {
+				sees(before, l)
+			}
 		}
 	}
 	registration, err := leases.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -67,7 +69,7 @@ func (o *others) watch(ctx context.Context, client coordinationclient.LeaseInter
 			}
 			if l, ok := obj.(*coordinationv1.Lease); ok {
 				o.vanished(l)
-				changed()
+				sees(l, nil)
 			}
 		},
 	})
@@ -80,25 +82,29 @@ func (o *others) watch(ctx context.Context, client coordinationclient.LeaseInter
 			o.mu.Lock()
 			o.synced = true
 			o.mu.Unlock()
-			changed()
+			sees(nil, nil)
 		}
 	}()
 	leases.RunWithContext(ctx)
 }
 
-// saw notes a Lease, and says whether it tells more than that it was renewed.
-func (o *others) saw(l *coordinationv1.Lease) bool {
+// saw notes a Lease, and returns it as it was seen before, nil: it was not; false: it
+// is the same, or our own.
+func (o *others) saw(l *coordinationv1.Lease) (*coordinationv1.Lease, bool) {
 	if l.Name == o.self {
-		return false
+		return nil, false
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	before := o.leases[l.UID]
 	if before != nil && before.lease.ResourceVersion == l.ResourceVersion {
-		return false
+		return nil, false
 	}
 	o.leases[l.UID] = &sighting{lease: l, since: o.now()}
-	return before == nil || before.lease.Annotations[v1alpha1.AnnotationClusters] != l.Annotations[v1alpha1.AnnotationClusters]
+	if before == nil {
+		return nil, true
+	}
+	return before.lease, true
 }
 
 func (o *others) vanished(l *coordinationv1.Lease) {
