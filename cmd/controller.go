@@ -105,8 +105,7 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 	}
 	log := a.controllerLog(o.logFormat)
 	a.env.SetLog(log)
-	source := a.source()
-	hub, err := source.Hub()
+	source, hub, err := a.followedHub(ctx, log)
 	if err != nil {
 		return err
 	}
@@ -118,9 +117,10 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 	if err != nil {
 		return err
 	}
-	connect := source.Config
+	connect, follow := source.Config, source.Follow
 	if o.cluster != "" {
 		connect = func(context.Context, v1alpha1.Connection) (*rest.Config, error) { return rest.CopyConfig(hub), nil }
+		follow = nil // the line to the hub does
 	}
 	share, err := a.share(o, hub, log)
 	if err != nil {
@@ -131,7 +131,7 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 	metrics.MustRegister(a.rendering.metrics()...)
 	metrics.MustRegister(share.metrics()...)
 	c, err := delivery.New(delivery.Options{
-		Repo: repo, Revision: a.revision, Interval: o.interval, Hub: share.guard(hub), Connect: share.connect(connect),
+		Repo: repo, Revision: a.revision, Interval: o.interval, Hub: share.guard(hub), Connect: share.connect(connect), Follow: follow,
 		Identity: share.identity, Shard: share.member, Only: o.cluster, Renderer: renderer.NewCache(workers, o.renderCache), Redactor: a.env.Redactor, Log: log, Now: a.env.Now, Registry: metrics,
 	})
 	if err != nil {

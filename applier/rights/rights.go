@@ -312,7 +312,7 @@ func groupKind(content map[string]any) schema.GroupKind {
 
 // ForHub returns what the controller has to be allowed in the hub: to serve and
 // write Deliveries, to announce what happens, to share clusters by Leases, and to
-// read the kubeconfigs of connections, by their names alone.
+// read and watch the kubeconfigs of connections, by their names alone.
 func ForHub(connections []v1alpha1.Connection, crds []string) *Rights {
 	r := newRights()
 	const own = v1alpha1.Namespace
@@ -321,7 +321,7 @@ func ForHub(connections []v1alpha1.Connection, crds []string) *Rights {
 	r.add("", "apiextensions.k8s.io", "customresourcedefinitions", nil, "create")
 	r.add("", "apiextensions.k8s.io", "customresourcedefinitions", crds, "get", "patch")
 	group := v1alpha1.GroupVersion.Group
-	r.add(own, group, "deliveries", nil, "create", "delete", "get", "list")
+	r.add(own, group, "deliveries", nil, "create", "delete", "get", "list", "watch")
 	r.add(own, group, "deliveries/status", nil, "patch")
 	// With --share. The names of Leases are those of processes; that of a replica
 	// that died is deleted by another one.
@@ -332,7 +332,7 @@ func ForHub(connections []v1alpha1.Connection, crds []string) *Rights {
 	}
 	for _, c := range connections {
 		if c.Secret != nil {
-			r.add(cmp.Or(c.Secret.Namespace, own), "", "secrets", []string{c.Secret.Name}, "get")
+			r.add(cmp.Or(c.Secret.Namespace, own), "", "secrets", []string{c.Secret.Name}, "get", "list", "watch")
 		}
 	}
 	return r

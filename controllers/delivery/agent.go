@@ -43,10 +43,16 @@ const (
 // agent works on one cluster. Nothing in it is shared with another cluster but
 // renders and parsed schemas, so that a slow or dead cluster delays no other.
 type agent struct {
-	name     string
-	log      *slog.Logger
-	now      func() time.Time
-	connect  func(context.Context) (*rest.Config, error)
+	name    string
+	log     *slog.Logger
+	now     func() time.Time
+	connect func(context.Context) (*rest.Config, error)
+	// follow tells when what connect returns may have changed; nil: nobody tells.
+	follow func(ctx context.Context, changed func())
+	// moved hears that the connection leads to another server, and announce what is
+	// wrong with its credentials.
+	moved    func(cluster string)
+	announce func(cluster, text string)
 	schemas  *applier.SchemaCache
 	session  applier.Writer
 	renderer renderer.Renderer
@@ -67,13 +73,15 @@ type agent struct {
 	queue   workqueue.TypedRateLimitingInterface[string] // of component names
 	refused workqueue.TypedRateLimiter[string]           // of those that the API server refused
 
-	doubts chan struct{} // a request was not answered
+	doubts   chan struct{} // a request was not answered
+	dialSoon chan struct{} // what the connection is made of changed before there was one
 
 	mu          sync.Mutex
 	fleet       *registry.Fleet
 	desired     *registry.Cluster
 	link        *link
 	unreachable error
+	aside       string // what every status tells besides
 	statuses    map[string]v1alpha1.DeliveryStatus
 	// diagnoses of components that are not healthy.
 	diagnoses map[string]diagnosis
@@ -93,7 +101,8 @@ func newAgent(name string, c *Controller) *agent {
 		name: name, log: c.log.With("cluster", name), now: c.now,
 		schemas: c.schemas, redactor: c.redactor, renderer: c.renderer, past: c.past, wants: c.wants, turns: c.turns, metrics: c.metrics,
 		publish: c.writer.publish, release: c.writer.release, retract: c.writer.retract, shown: c.writer.shown,
-		statuses: map[string]v1alpha1.DeliveryStatus{}, diagnoses: map[string]diagnosis{}, pruning: map[string]bool{}, doubts: make(chan struct{}, 1),
+		moved: c.movedTo, announce: c.writer.credentials,
+		statuses: map[string]v1alpha1.DeliveryStatus{}, diagnoses: map[string]diagnosis{}, pruning: map[string]bool{}, doubts: make(chan struct{}, 1), dialSoon: make(chan struct{}, 1),
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)),
 		refused: workqueue.NewTypedItemExponentialFailureRateLimiter[string](refusedFirst, refusedLast),
@@ -103,6 +112,14 @@ func newAgent(name string, c *Controller) *agent {
 		spec := a.desired.Spec.Connection
 		a.mu.Unlock()
 		return c.connect(ctx, spec)
+	}
+	if c.follows != nil {
+		a.follow = func(ctx context.Context, changed func()) {
+			a.mu.Lock()
+			spec := a.desired.Spec.Connection
+			a.mu.Unlock()
+			c.follows(ctx, spec, changed)
+		}
 	}
 	return a
 }
@@ -166,6 +183,7 @@ func (a *agent) run(ctx context.Context) {
 	for range workers {
 		wg.Go(func() { a.work(work) })
 	}
+	wg.Go(func() { a.follows(ctx) })
 	a.connectUntil(ctx)
 	a.watchOver(ctx)
 	defer drain(ctx, stop)()
@@ -175,6 +193,7 @@ func (a *agent) run(ctx context.Context) {
 	defer a.mu.Unlock()
 	if a.link != nil {
 		a.link.cluster.Close()
+		a.link.line.Close()
 	}
 }
 

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"runtime/pprof"
 
-	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/registry"
 )
@@ -15,12 +15,13 @@ import (
 // The error is that of the hub, which is opened when the first agent is started.
 func (c *Controller) assign(ctx context.Context) error {
 	fleet, ours := c.ours()
+	moved := c.takeMoved()
 	gone := maps.Clone(c.agents)
 	var fresh []*running
 	for _, cluster := range ours {
 		r := c.agents[cluster.Name]
 		// A file that can't be read says nothing about the connection.
-		if r != nil && len(cluster.Problems) == 0 && !reflect.DeepEqual(r.connection, cluster.Spec.Connection) {
+		if r != nil && (moved[cluster.Name] || len(cluster.Problems) == 0 && !reflect.DeepEqual(r.connection, cluster.Spec.Connection)) {
 			c.log.Info("the connection changed", "cluster", cluster.Name)
 			r.stop()
 			c.leaving[cluster.Name] = r.done
@@ -34,6 +35,9 @@ func (c *Controller) assign(ctx context.Context) error {
 		}
 		delete(gone, cluster.Name)
 	}
+	if c.closing != nil {
+		c.sweep()
+	}
 	for name := range gone {
 		c.dismiss(ctx, name, fleet.Cluster(name) == nil)
 	}
@@ -43,6 +47,7 @@ func (c *Controller) assign(ctx context.Context) error {
 	if err := c.open(ctx); err != nil || ctx.Err() != nil {
 		return err
 	}
+	c.sweep()
 	c.start(ctx, fresh)
 	return nil
 }
@@ -90,7 +95,7 @@ func (c *Controller) isLeaving(cluster string) bool {
 func (c *Controller) dismiss(ctx context.Context, name string, orphaned bool) {
 	r := c.agents[name]
 	if orphaned {
-		c.log.Info("the cluster is no longer in git; it is left as it is", "cluster", name)
+		c.log.Info("the cluster is no longer in git; it is left as it is, and its Deliveries go", "cluster", name)
 	} else {
 		c.log.Info("the cluster goes to another replica", "cluster", name)
 	}
@@ -105,10 +110,10 @@ func (c *Controller) dismiss(ctx context.Context, name string, orphaned bool) {
 		<-r.done // or what it has begun would have the last word
 		if orphaned {
 			for _, s := range r.agent.known() {
-				s.Sync, s.Message = v1alpha1.SyncOrphaned, "the cluster is no longer in git; it was left as it is"
-				c.writer.publish(s, prompt)
+				c.writer.retract(s.Cluster, s.Component) // nobody would keep it up
 			}
 		}
+		c.metrics.gone(name)
 		if c.shard != nil {
 			c.writer.letGo(ctx, name)
 			c.log.Info("the cluster was put down", "cluster", name)
@@ -167,6 +172,8 @@ func (c *Controller) start(ctx context.Context, fresh []*running) {
 			}
 			<-known
 			if working.Err() == nil {
+				// A profile tells which cluster a goroutine is for.
+				pprof.SetGoroutineLabels(pprof.WithLabels(working, pprof.Labels("cluster", r.agent.name)))
 				r.agent.run(working)
 			}
 		})

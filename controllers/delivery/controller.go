@@ -27,8 +27,8 @@ import (
 	"github.com/keelson-io/keelson/renderer/redact"
 )
 
-// Options are the settings of a [Controller]; all are required but Revision, Shard
-// and Only.
+// Options are the settings of a [Controller]; all are required but Revision, Follow,
+// Shard and Only.
 type Options struct {
 	Repo *registry.Repo
 	// Revision to follow: a branch, tag or commit; empty: the default branch.
@@ -39,6 +39,10 @@ type Options struct {
 	Hub *rest.Config
 	// Connect finds the way to a cluster.
 	Connect func(context.Context, v1alpha1.Connection) (*rest.Config, error)
+	// Follow calls changed, which does not block, when Connect may return something
+	// else for a connection, until the context ends; nil: nobody tells, and credentials
+	// are read again when they are refused.
+	Follow func(ctx context.Context, of v1alpha1.Connection, changed func())
 	// Renderer is shared by all clusters.
 	Renderer *renderer.Cache
 	// Identity is what this process is called in records.
@@ -64,6 +68,7 @@ type Controller struct {
 	log      *slog.Logger
 	now      func() time.Time
 	connect  func(context.Context, v1alpha1.Connection) (*rest.Config, error)
+	follows  func(ctx context.Context, of v1alpha1.Connection, changed func())
 	renderer renderer.Renderer
 	past     *past
 	wants    *applier.Wants
@@ -81,8 +86,10 @@ type Controller struct {
 
 	// leaving are clusters that agents are putting down.
 	leaving map[string]chan struct{}
+	moves   chan struct{} // some connection leads to another server
 
 	mu     sync.Mutex
+	moved  map[string]bool // clusters with such connections
 	seen   bool            // some revision could be read
 	fleet  *registry.Fleet // the last that is being delivered
 	agents map[string]*running
@@ -100,7 +107,8 @@ type running struct {
 // New prepares a controller; it makes no call.
 func New(o Options) (*Controller, error) {
 	c := &Controller{
-		repo: o.Repo, revision: o.Revision, pace: newPace(o.Interval), log: o.Log, now: o.Now, connect: o.Connect,
+		repo: o.Repo, revision: o.Revision, pace: newPace(o.Interval), log: o.Log, now: o.Now, connect: o.Connect, follows: o.Follow,
+		moved: map[string]bool{}, moves: make(chan struct{}, 1),
 		renderer: o.Renderer, schemas: applier.NewSchemaCache(), redactor: o.Redactor, agents: map[string]*running{}, leaving: map[string]chan struct{}{},
 		identity: o.Identity, shard: o.Shard, only: o.Only, past: &past{repo: o.Repo}, wants: &applier.Wants{}, turns: newTurns(),
 	}
@@ -111,6 +119,7 @@ func New(o Options) (*Controller, error) {
 	if c.writer, err = newWriter(o); err != nil {
 		return nil, err
 	}
+	c.writer.stranger = c.adopt
 	return c, nil
 }
 
@@ -128,9 +137,14 @@ func (c *Controller) Ready() error {
 	return nil
 }
 
-// FetchSoon has the repository read at once, or a second after it was read last.
-// It returns at once, and asking often is asking once.
-func (c *Controller) FetchSoon() { c.pace.soon() }
+// FetchSoon has the repository read at once, or a second after it was read last, by
+// the other replicas, too. It returns at once, and asking often is asking once.
+func (c *Controller) FetchSoon() {
+	c.pace.soon()
+	if c.shard != nil {
+		c.shard.Call()
+	}
+}
 
 // Learn reads git until that works once, or the context ends, and writes nothing
 // anywhere. A process that shares clusters has to know of them first.
@@ -191,9 +205,9 @@ func (c *Controller) open(ctx context.Context) error {
 
 // follow reads git again and again.
 func (c *Controller) follow(ctx context.Context) error {
-	var granted <-chan struct{} // nil: never
+	var granted, called <-chan struct{} // nil: never
 	if c.shard != nil {
-		granted = c.shard.Changed()
+		granted, called = c.shard.Changed(), c.shard.Called()
 	}
 	// A repository that answers slowly keeps no cluster from being handed over.
 	reading, stop := context.WithCancel(ctx)
@@ -211,7 +225,11 @@ func (c *Controller) follow(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-called:
+			c.pace.soon() // and no call of our own
+			continue
 		case <-granted:
+		case <-c.moves:
 		case <-news:
 		}
 		if err := c.assign(ctx); err != nil {
@@ -263,6 +281,7 @@ func (c *Controller) learn(ctx context.Context) (bool, error) {
 	c.mu.Lock()
 	c.fleet = fleet
 	c.mu.Unlock()
+	c.writer.isFor(fleet.Spec.Name)
 	c.share(fleet)
 	return true, nil
 }

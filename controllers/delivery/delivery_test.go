@@ -1,6 +1,7 @@
 package delivery_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -57,8 +58,10 @@ type fleet struct {
 	dynamic    dynamic.Interface
 	hub        client.Client
 	log        log
-	trusted    []string             // files of keys; none: nothing has to be signed
-	renders    int64                // bytes of renders that are kept
+	trusted    []string      // files of keys; none: nothing has to be signed
+	renders    int64         // bytes of renders that are kept
+	interval   time.Duration // of a replica's polls; 0: a second
+	follow     func(ctx context.Context, of v1alpha1.Connection, changed func())
 	hubConfig  *rest.Config         // of the controller; nil: as the server's
 	controller *delivery.Controller // that was started last
 	metrics    *prometheus.Registry // of the controller that was started last
@@ -107,7 +110,7 @@ func newFleet(t testing.TB) *fleet {
 	f := &fleet{t: t, folder: t.TempDir(), renders: 1 << 20, name: strings.ToLower(strings.TrimPrefix(strings.TrimPrefix(t.Name(), "Test"), "Benchmark")), dynamic: d, hub: hub}
 	f.git("init", "-q", "-b", "main")
 	const head = "apiVersion: keelson.io/v1alpha1\nkind: "
-	f.write("fleet.yaml", head+"Fleet\nname: test\n")
+	f.write("fleet.yaml", head+"Fleet\nname: CLUSTER\n")
 	f.write("clusters/CLUSTER/cluster.yaml", head+"Cluster\nconnection: {context: test}\n")
 	f.write("clusters/CLUSTER/CLUSTER-web.yaml", head+"MetaConfig\nversion: v1.0.0\nvalues: {text: hello}\n")
 	f.write("components/CLUSTER-web/component.yaml", head+"Component\nnamespace: CLUSTER\n")
@@ -180,7 +183,7 @@ func (f *fleet) start(connect func(context.Context, v1alpha1.Connection) (*rest.
 	f.metrics = prometheus.NewRegistry()
 	c, err := delivery.New(delivery.Options{
 		Redactor: hidden,
-		Repo:     repo, Interval: 200 * time.Millisecond, Hub: f.hubConfig, Connect: connect,
+		Repo:     repo, Interval: 200 * time.Millisecond, Hub: cmp.Or(f.hubConfig, server), Connect: connect, Follow: f.follow,
 		Renderer: renderer.NewCache(renderer.NewUnsealing(renderer.New(), sops.Keys{File: ageKey}), f.renders),
 		Log:      slog.New(slog.NewTextHandler(hidden.Writer(io.MultiWriter(f.t.Output(), &f.log)), nil)),
 		Now:      time.Now, Registry: f.metrics, Identity: "test",

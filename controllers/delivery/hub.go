@@ -38,16 +38,17 @@ func hubKinds() meta.RESTMapper {
 // prepare makes the hub serve Deliveries, and reads those that it has, if they are
 // all this process's to write.
 func (w *writer) prepare(ctx context.Context, all bool) error {
+	created := false
 	manifests, err := components.CRDs()
 	if err != nil {
 		return err
 	}
 	for _, manifest := range manifests {
-		created, err := w.serve(ctx, manifest)
+		anew, err := w.serve(ctx, manifest)
 		if err != nil {
 			return err
 		}
-		all = all && !created // it has none
+		created = created || anew
 	}
 	own := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.Namespace}}
 	err = w.client.Get(ctx, client.ObjectKeyFromObject(own), own)
@@ -57,8 +58,8 @@ func (w *writer) prepare(ctx context.Context, all bool) error {
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create Namespace %s: %w", v1alpha1.Namespace, err)
 	}
-	if !all {
-		return nil
+	if created {
+		return nil // it has none
 	}
 	var list v1alpha1.DeliveryList
 	if err := w.client.List(ctx, &list, client.InNamespace(v1alpha1.Namespace)); err != nil {
@@ -66,8 +67,13 @@ func (w *writer) prepare(ctx context.Context, all bool) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.version = list.ResourceVersion
 	for i := range list.Items {
-		w.written[list.Items[i].Name] = small(&list.Items[i])
+		d := &list.Items[i]
+		w.first = append(w.first, marks(d))
+		if all {
+			w.written[d.Name] = small(d)
+		}
 	}
 	return nil
 }

@@ -11,10 +11,12 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/controllers/connect"
 )
 
 // link is a connection to the cluster.
 type link struct {
+	line    *connect.Line
 	cluster *applier.Cluster
 	cache   *liveCache
 	// probe asks something small; any answer, a refusal too, shows that the API
@@ -52,17 +54,19 @@ func (a *agent) connectUntil(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-a.dialSoon:
+			backoff.Forget("")
 		case <-time.After(backoff.When("")):
 		}
 	}
 }
 
 func (a *agent) dial(ctx context.Context) error {
-	config, err := a.connect(ctx)
+	line, err := connect.Dial(ctx, a.now, a.connect, a.heard())
 	if err != nil {
 		return fmt.Errorf("connection: %w", err)
 	}
-	config = rest.CopyConfig(config)
+	config := line.Config()
 	config.Wrap(a.observe)
 	dyn, err := dynamic.NewForConfig(config)
 	if err != nil {
@@ -100,13 +104,19 @@ func (a *agent) dial(ctx context.Context) error {
 		return err
 	}
 	a.mu.Lock()
-	a.link = &link{cluster: cluster, cache: live, probe: probe}
+	a.link = &link{line: line, cluster: cluster, cache: live, probe: probe}
 	for _, name := range recorded {
 		if _, ok := a.statuses[name]; !ok {
 			a.statuses[name] = v1alpha1.DeliveryStatus{Cluster: a.name, Component: name}
 		}
 	}
 	a.mu.Unlock()
+	go line.Run(ctx)
+	select {
+	case <-a.dialSoon:
+		line.Again()
+	default:
+	}
 	a.look(leave)
 	return nil
 }

@@ -34,6 +34,7 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	result, err := a.attempt(ctx, component)
 	defer a.seen(component)
 	a.mu.Lock()
+	result.aside = a.aside
 	before := a.statuses[component]
 	if result.connecting && len(before.Conditions) > 0 {
 		a.mu.Unlock()

@@ -1,6 +1,7 @@
 package delivery_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,10 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,7 +31,8 @@ import (
 
 // replica is a controller that shares the clusters of a fleet.
 type replica struct {
-	member  *shard.Member
+	member *shard.Member
+	*delivery.Controller
 	metrics *prometheus.Registry
 	stop    func()
 }
@@ -41,7 +44,7 @@ func (f *fleet) replica(identity string) *replica {
 		f.t.Fatal(err)
 	}
 	log := slog.New(slog.NewTextHandler(io.MultiWriter(f.t.Output(), &f.log), nil)).With("replica", identity)
-	member, err := shard.New(shard.Options{Group: f.name, Options: lease.Options{
+	member, err := shard.New(shard.Options{Group: f.name, Topic: f.folder, Options: lease.Options{
 		Hub: server, Identity: f.name + "-" + identity, Log: log, Now: time.Now,
 		Duration: 5 * time.Second, RenewDeadline: 4 * time.Second, RetryPeriod: 200 * time.Millisecond,
 	}})
@@ -52,7 +55,7 @@ func (f *fleet) replica(identity string) *replica {
 	guarded.Wrap(member.Gate().Wrap)
 	r := &replica{member: member, metrics: prometheus.NewRegistry()}
 	c, err := delivery.New(delivery.Options{
-		Repo: repo, Interval: time.Second, Hub: guarded, Redactor: redact.New(),
+		Repo: repo, Interval: cmp.Or(f.interval, time.Second), Hub: guarded, Redactor: redact.New(),
 		Connect:  func(context.Context, v1alpha1.Connection) (*rest.Config, error) { return guarded, nil },
 		Renderer: renderer.NewCache(renderer.New(), 1<<20), Log: log, Now: time.Now, Registry: r.metrics,
 		Identity: f.name + "-" + identity, Shard: member,
@@ -60,6 +63,7 @@ func (f *fleet) replica(identity string) *replica {
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	r.Controller = c
 	ctx, cancel := context.WithCancel(f.t.Context())
 	done := make(chan error, 1)
 	go func() {
@@ -162,7 +166,7 @@ func TestHandOver(t *testing.T) {
 	first.stop()
 	f.eventually("the second has all", func() bool { return second.synced(t) == shared })
 	after, _ := f.versions()
-	if diff := cmp.Diff(before, after); diff != "" {
+	if diff := gocmp.Diff(before, after); diff != "" {
 		t.Errorf("the hand-over wrote:\n%s", diff)
 	}
 	if s := second.member.Stats(); s.TakenOver != 0 || s.Handed == 0 {
@@ -178,4 +182,32 @@ func TestHandOver(t *testing.T) {
 		now, ok := f.versions()
 		return ok && !maps.Equal(now, after)
 	})
+}
+
+// A webhook that reaches one replica is heard by all, without a poll.
+func TestWebhookOfOneReplica(t *testing.T) {
+	f := newFleet(t)
+	f.interval = time.Hour
+	f.shares()
+	first, second := f.replica("first"), f.replica("second")
+	f.eventually("they share", func() bool {
+		a, b := first.member.Stats(), second.member.Stats()
+		return a.Replicas == 2 && a.Held+b.Held == shared && a.Held > 0 && b.Held > 0 && first.synced(t) == a.Held && second.synced(t) == b.Held
+	})
+	for i := range shared {
+		f.write(fmt.Sprintf("components/CLUSTER-%d-web/template/templates/web.yaml", i), "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\ndata: {text: bye}\n")
+	}
+	f.commit("bye")
+	pushed := time.Now()
+	first.FetchSoon()
+	f.eventually("all clusters have it", func() bool {
+		for i := range shared {
+			u, err := f.dynamic.Resource(configMaps).Namespace(fmt.Sprintf("%s-%d", f.name, i)).Get(t.Context(), "web", metav1.GetOptions{})
+			if text, _, _ := unstructured.NestedString(u.Object, "data", "text"); err != nil || text != "bye" {
+				return false
+			}
+		}
+		return true
+	})
+	t.Logf("all clusters have it after %s", time.Since(pushed))
 }

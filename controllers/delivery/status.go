@@ -38,6 +38,8 @@ type attempt struct {
 	connecting bool
 	// pruning says that only deletions are left to do.
 	pruning bool
+	// aside is what there is to tell of the connection.
+	aside string
 	// gone says that nothing is left of what git does not have.
 	gone bool
 	// timeout is how long the component may take to become healthy.
@@ -72,7 +74,7 @@ func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.Del
 		if late := waited(before, now); s.Health == v1alpha1.HealthProgressing && late > a.timeout {
 			s.Health, why = v1alpha1.HealthDegraded, fmt.Sprintf("not healthy after %s: %s", a.timeout, why)
 		}
-		s.Message = cmp.Or(s.Message, why, a.pin.String())
+		s.Message = cmp.Or(s.Message, why, a.pin.String(), a.aside)
 		if a.targetHash != s.TargetHash || s.Revision == "" {
 			s.TargetHash, s.Revision = a.targetHash, a.revision
 		}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -52,6 +53,7 @@ const (
 // writer keeps the Deliveries of the hub. It writes what changed, and of many
 // changes to one Delivery the last.
 type writer struct {
+	hub    *rest.Config
 	client client.Client
 	core   typedcorev1.CoreV1Interface
 	scheme *runtime.Scheme
@@ -73,6 +75,12 @@ type writer struct {
 	// closed, and made anew, when one is done.
 	writing map[string]int
 	idle    chan struct{}
+	fleet   string // its name
+	// first is what the hub had when it was read first, at that version.
+	first   []*v1alpha1.Delivery
+	version string
+	// stranger hears of Deliveries that the hub has and nobody wanted.
+	stranger func(*v1alpha1.Delivery)
 }
 
 func newWriter(o Options) (*writer, error) {
@@ -94,7 +102,7 @@ func newWriter(o Options) (*writer, error) {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
 	return &writer{
-		redactor: o.Redactor, client: c, core: core, scheme: scheme, log: log, now: now,
+		redactor: o.Redactor, hub: hub, client: c, core: core, scheme: scheme, log: log, now: now,
 		wanted: map[string]v1alpha1.DeliveryStatus{}, written: map[string]*v1alpha1.Delivery{},
 		retracted: map[string]string{}, waiting: map[string]map[string]bool{}, writing: map[string]int{}, idle: make(chan struct{}),
 		queue: workqueue.NewTypedRateLimitingQueue(
@@ -173,14 +181,9 @@ func (w *writer) retract(cluster, component string) {
 	name := cluster + "." + component
 	w.mu.Lock()
 	delete(w.wanted, name)
-	known := w.written[name] != nil
-	if known {
-		w.retracted[name] = cluster
-	}
+	w.retracted[name] = cluster // it may be there, or on its way
 	w.mu.Unlock()
-	if known {
-		w.queue.Add(name)
-	}
+	w.queue.Add(name)
 }
 
 // redacted is a status as the hub may show it.
@@ -210,6 +213,7 @@ func (w *writer) run(ctx context.Context) {
 	w.mu.Lock()
 	w.events = broadcaster.NewRecorder(w.scheme, corev1.EventSource{Component: v1alpha1.FieldManager})
 	w.mu.Unlock()
+	go w.keepUp(ctx, w.version)
 	done := make(chan struct{})
 	bounded, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
@@ -252,6 +256,7 @@ func (w *writer) write(ctx context.Context, name string) error {
 	s, wanted := w.wanted[name]
 	d := w.written[name]
 	_, retracted := w.retracted[name]
+	fleet := w.fleet
 	w.mu.Unlock()
 	switch {
 	case retracted:
@@ -264,9 +269,13 @@ func (w *writer) write(ctx context.Context, name string) error {
 	if d == nil {
 		d = &v1alpha1.Delivery{ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: v1alpha1.Namespace,
-			Labels: map[string]string{v1alpha1.LabelCluster: s.Cluster, v1alpha1.LabelComponent: s.Component},
+			Labels:      map[string]string{v1alpha1.LabelCluster: s.Cluster, v1alpha1.LabelComponent: s.Component},
+			Annotations: map[string]string{v1alpha1.AnnotationFleet: fleet},
 		}}
 		err := w.client.Create(ctx, d)
+		if apierrors.IsNotFound(err) {
+			err = w.createIn(ctx, d, err)
+		}
 		if apierrors.IsAlreadyExists(err) {
 			err = w.client.Get(ctx, client.ObjectKeyFromObject(d), d)
 		}

@@ -1,0 +1,302 @@
+package delivery
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
+	toolswatch "k8s.io/client-go/tools/watch"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+const (
+	// doubtFor is how long the hub may take to answer a write after its watch has told
+	// of it: only then is what the watch tells somebody else's.
+	doubtFor = 2 * time.Second
+	// hubPage is how many Deliveries are read at once.
+	hubPage = 500
+)
+
+// keepUp has the hub show what it should when somebody else changed it: when a
+// Delivery was written or deleted, or when the hub's store was set back to an earlier
+// state, in which statuses are old and nothing would ever tell. It begins with the
+// version of the hub that was read already, and works until the context ends.
+//
+// At rest it costs a watch of metadata. Everything is read once after the hub did not
+// answer: versions that are known may name something else by then.
+func (w *writer) keepUp(ctx context.Context, version string) {
+	client, err := metadata.NewForConfig(w.hub)
+	if err != nil {
+		w.log.Error("the Deliveries of the hub can't be watched", "error", err)
+		return
+	}
+	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)
+	for ctx.Err() == nil {
+		if version == "" {
+			version, err = w.reread(ctx)
+		}
+		if err == nil {
+			begun := w.now()
+			err = w.hear(ctx, client, version)
+			if w.now().Sub(begun) > retryLast {
+				backoff.Forget("")
+			}
+		}
+		switch {
+		case ctx.Err() != nil:
+			return
+		case apierrors.IsForbidden(err):
+			w.log.Warn("the Deliveries of the hub may not be watched: what somebody else does to them stays until they change; see keelson rbac --hub", "error", err)
+			return
+		case version == "":
+			w.log.Warn("the Deliveries of the hub can't be read; trying again", "error", err)
+		}
+		version = ""
+		select {
+		case <-ctx.Done():
+		case <-time.After(backoff.When("")):
+		}
+	}
+}
+
+// hear takes in what happens to the Deliveries from a version on, and returns when
+// they have to be read again. The error, if any, is why.
+func (w *writer) hear(ctx context.Context, client metadata.Interface, version string) (err error) {
+	ctx, stop := context.WithCancelCause(klog.NewContext(ctx, klog.Logger{}))
+	defer stop(nil)
+	deliveries := client.Resource(v1alpha1.GroupVersion.WithResource("deliveries")).Namespace(v1alpha1.Namespace)
+	events, err := toolswatch.NewRetryWatcherWithContext(ctx, version, &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			is, err := deliveries.Watch(ctx, o)
+			if err != nil {
+				stop(err) // another hub may answer next, or one whose store was set back
+			}
+			return is, err //nolint:wrapcheck // the watcher looks at it
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("watch Deliveries: %w", err)
+	}
+	for event := range events.ResultChan() {
+		m, ok := event.Object.(*metav1.PartialObjectMetadata)
+		if !ok || event.Type == watch.Error {
+			return apierrors.FromObject(event.Object)
+		}
+		w.sees(ctx, m, event.Type == watch.Deleted)
+	}
+	return context.Cause(ctx)
+}
+
+// sees takes in that a Delivery has another version, or is gone. Mostly the write was
+// our own.
+func (w *writer) sees(ctx context.Context, m *metav1.PartialObjectMetadata, gone bool) {
+	name, version := m.Name, m.ResourceVersion
+	w.mu.Lock()
+	d := w.written[name]
+	_, wanted := w.wanted[name]
+	_, going := w.retracted[name]
+	w.mu.Unlock()
+	switch {
+	case d == nil && !wanted && !going && !gone:
+		w.stranger(&v1alpha1.Delivery{ObjectMeta: m.ObjectMeta})
+		return
+	case d == nil, !gone && d.ResourceVersion == version:
+		return
+	}
+	time.AfterFunc(doubtFor, func() {
+		if ctx.Err() != nil || !w.overtook(name, version, gone) {
+			return
+		}
+		if err := w.rereadOne(ctx, name); err != nil && ctx.Err() == nil {
+			w.log.Warn("cannot read a Delivery that somebody wrote", "delivery", name, "error", err)
+		}
+	})
+}
+
+// overtook reports whether what the watch told of a Delivery is newer than what we
+// know of it.
+func (w *writer) overtook(name, version string, gone bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	d := w.written[name]
+	if _, going := w.retracted[name]; d == nil || going {
+		return false // it is being written, or deleted
+	}
+	told, known := versionOf(map[string]any{"metadata": map[string]any{"resourceVersion": version}}),
+		versionOf(map[string]any{"metadata": map[string]any{"resourceVersion": d.ResourceVersion}})
+	return told > known || gone && told == known
+}
+
+// rereadOne reads a Delivery, and has it written if it is not as it should be.
+func (w *writer) rereadOne(ctx context.Context, name string) error {
+	var d v1alpha1.Delivery
+	err := w.client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.Namespace, Name: name}, &d)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("read Delivery %s: %w", name, err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err != nil {
+		delete(w.written, name)
+	} else {
+		w.written[name] = small(&d)
+	}
+	w.mendLocked(name)
+	return nil
+}
+
+// mendLocked queues a Delivery that is not in the hub as it should be.
+func (w *writer) mendLocked(name string) {
+	s, wanted := w.wanted[name]
+	if d := w.written[name]; wanted && (d == nil || !equality.Semantic.DeepEqual(d.Status, s)) {
+		w.queue.Add(name)
+	}
+}
+
+// reread takes in what the hub has by now, and has written what is not as it should
+// be. It returns the version that it has read.
+func (w *writer) reread(ctx context.Context) (string, error) {
+	found := map[string]*v1alpha1.Delivery{}
+	options := &client.ListOptions{Namespace: v1alpha1.Namespace, Limit: hubPage}
+	version := ""
+	for {
+		var page v1alpha1.DeliveryList
+		if err := w.client.List(ctx, &page, options); err != nil {
+			return "", fmt.Errorf("list Deliveries: %w", err)
+		}
+		version = page.ResourceVersion
+		for i := range page.Items {
+			d := small(&page.Items[i])
+			d.Annotations = page.Items[i].Annotations
+			found[d.Name] = d
+		}
+		if options.Continue = page.Continue; options.Continue == "" {
+			break
+		}
+	}
+	strangers := w.takeIn(found)
+	for _, d := range strangers {
+		w.stranger(d)
+	}
+	return version, nil
+}
+
+// takeIn replaces what is known of the hub, and returns Deliveries that nobody
+// wanted or wrote.
+func (w *writer) takeIn(found map[string]*v1alpha1.Delivery) (strangers []*v1alpha1.Delivery) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name := range w.written {
+		if found[name] == nil {
+			delete(w.written, name)
+		}
+	}
+	for name, d := range found {
+		_, wanted := w.wanted[name]
+		if wanted || w.written[name] != nil {
+			d.Annotations = nil
+			w.written[name] = d
+		} else if w.retracted[name] == "" {
+			strangers = append(strangers, d)
+		}
+	}
+	for name := range w.wanted {
+		w.mendLocked(name)
+	}
+	return strangers
+}
+
+// isFor says whose Deliveries are written.
+func (w *writer) isFor(fleet string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fleet = fleet
+}
+
+// marks are what tells whose a Delivery is.
+func marks(d *v1alpha1.Delivery) *v1alpha1.Delivery {
+	return &v1alpha1.Delivery{ObjectMeta: metav1.ObjectMeta{Name: d.Name, Labels: d.Labels, Annotations: d.Annotations}}
+}
+
+// discard deletes a Delivery of a cluster that is nobody's any more.
+func (w *writer) discard(d *v1alpha1.Delivery) {
+	w.mu.Lock()
+	delete(w.wanted, d.Name)
+	w.retracted[d.Name] = d.Labels[v1alpha1.LabelCluster]
+	w.mu.Unlock()
+	w.queue.Add(d.Name)
+}
+
+// createIn creates a Delivery in a hub whose namespace is not there: somebody deleted
+// it. The cause is why it could not be created before.
+func (w *writer) createIn(ctx context.Context, d *v1alpha1.Delivery, cause error) error {
+	own := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.Namespace}}
+	if err := w.client.Create(ctx, own); err != nil {
+		if apierrors.IsAlreadyExists(err) {
+			return cause
+		}
+		return fmt.Errorf("%w; create Namespace %s: %w", cause, v1alpha1.Namespace, err)
+	}
+	w.log.Warn("the namespace of the hub was gone; it was made anew", "namespace", v1alpha1.Namespace)
+	return w.client.Create(ctx, d) //nolint:wrapcheck // the caller says what for
+}
+
+// adopt takes in a Delivery that the hub has and nobody knew of, as after its store
+// was set back: of a cluster that is this process's, the component is looked at, and of
+// one that git does not have, nothing is to be told.
+func (c *Controller) adopt(d *v1alpha1.Delivery) {
+	cluster, component := d.Labels[v1alpha1.LabelCluster], d.Labels[v1alpha1.LabelComponent]
+	c.mu.Lock()
+	r, fleet := c.agents[cluster], c.fleet
+	c.mu.Unlock()
+	if fleet == nil || cluster == "" || component == "" || d.Annotations[v1alpha1.AnnotationFleet] != fleet.Spec.Name {
+		return // another fleet's
+	}
+	if r == nil {
+		if c.only == "" && fleet.Cluster(cluster) == nil {
+			c.log.Info("a Delivery of a cluster that is not in git is deleted", "delivery", d.Name)
+			c.writer.discard(d)
+		}
+		return
+	}
+	r.agent.mu.Lock()
+	if _, known := r.agent.statuses[component]; !known {
+		r.agent.statuses[component] = v1alpha1.DeliveryStatus{Cluster: cluster, Component: component}
+	}
+	r.agent.mu.Unlock()
+	r.agent.queue.Add(component)
+}
+
+// sweep deletes the Deliveries of clusters that left git while nobody was there to see
+// it.
+func (c *Controller) sweep() {
+	fleet := c.current()
+	if fleet == nil {
+		return
+	}
+	for _, d := range c.writer.takeFirst() {
+		if fleet.Cluster(d.Labels[v1alpha1.LabelCluster]) == nil {
+			c.adopt(d)
+		}
+	}
+}
+
+// takeFirst returns what the hub had when it was read first, once.
+func (w *writer) takeFirst() []*v1alpha1.Delivery {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	first := w.first
+	w.first = nil
+	return first
+}

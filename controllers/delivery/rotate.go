@@ -1,0 +1,118 @@
+package delivery
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/controllers/connect"
+)
+
+// heard is what an agent does when the credentials of its connection change.
+func (a *agent) heard() connect.Heard {
+	return connect.Heard{
+		Renewed: func() {
+			a.log.Info("the connection has new credentials")
+			a.tryNow()
+		},
+		Trouble: a.troubled,
+		Moved: func(server string) {
+			a.log.Info("the connection leads to another server by now", "server", server)
+			a.moved(a.name)
+		},
+	}
+}
+
+// troubled notes why new credentials can't be used. What is known and what is being
+// done stay as they are: the ones from before are in use.
+func (a *agent) troubled(err error) {
+	a.mu.Lock()
+	a.aside = ""
+	if err != nil {
+		a.aside = fmt.Sprintf("the connection goes on with the credentials from before: %v", err)
+	}
+	text := a.aside
+	a.mu.Unlock()
+	if err != nil {
+		a.log.Warn("the connection's new credentials can't be used; those from before stay in use", "error", err)
+	} else {
+		a.log.Info("the connection's credentials can be used again")
+	}
+	a.announce(a.name, text)
+	a.all() // it stands in every status
+}
+
+// credentialsChanged has the connection take what it is made of now.
+func (a *agent) credentialsChanged() {
+	a.mu.Lock()
+	link := a.link
+	a.mu.Unlock()
+	if link != nil {
+		link.line.Again()
+		return
+	}
+	select {
+	case a.dialSoon <- struct{}{}:
+	default:
+	}
+}
+
+// tryNow has everything looked at that failed with the credentials from before.
+func (a *agent) tryNow() {
+	for _, name := range a.components() {
+		a.queue.Forget(name)
+		a.refused.Forget(name)
+	}
+	if a.lost() {
+		a.doubt()
+	}
+	a.all()
+}
+
+// credentials writes an event when a connection's credentials can't be renewed, or
+// can again (text is empty).
+func (w *writer) credentials(cluster, text string) {
+	w.mu.Lock()
+	events := w.events
+	w.mu.Unlock()
+	if events == nil {
+		return
+	}
+	about := &corev1.ObjectReference{Kind: "Namespace", APIVersion: "v1", Name: v1alpha1.Namespace}
+	kind, reason := corev1.EventTypeWarning, "CredentialsUnusable"
+	if text == "" {
+		kind, reason = corev1.EventTypeNormal, "CredentialsUsable"
+	}
+	events.Eventf(about, kind, reason, "cluster %s: %s", cluster, w.redactor.Text(cmp.Or(text, "its credentials can be used again")))
+}
+
+// movedTo notes that a cluster's connection leads to another server, which takes a
+// new agent: what the one knows is of the other.
+func (c *Controller) movedTo(cluster string) {
+	c.mu.Lock()
+	c.moved[cluster] = true
+	c.mu.Unlock()
+	select {
+	case c.moves <- struct{}{}:
+	default:
+	}
+}
+
+// takeMoved returns the clusters whose connections lead elsewhere, once.
+func (c *Controller) takeMoved() map[string]bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	moved := c.moved
+	c.moved = map[string]bool{}
+	return moved
+}
+
+// follows is [Options.Follow] of the connection that git wants.
+func (a *agent) follows(ctx context.Context) {
+	if a.follow != nil {
+		a.follow(ctx, a.credentialsChanged)
+	}
+}
