@@ -82,14 +82,21 @@ func Generate(ctx context.Context, dir string, o Options) (Made, error) {
 	if err := importInto(ctx, dir, func(s *stream) { made = p.write(s) }); err != nil {
 		return Made{}, err
 	}
-	// As after a clone: one pack with deltas, one file of refs.
-	for _, args := range [][]string{{"repack", "-a", "-d", "-q"}, {"pack-refs", "--all"}} {
-		if _, err := git(ctx, dir, args...); err != nil {
-			return Made{}, err
-		}
+	if err := Pack(ctx, dir); err != nil {
+		return Made{}, err
 	}
 	made.Commit, err = git(ctx, dir, "rev-parse", "main")
 	return made, err
+}
+
+// Pack leaves a repository as after a clone: one pack with deltas, one file of refs.
+func Pack(ctx context.Context, dir string) error {
+	for _, args := range [][]string{{"repack", "-a", "-d", "-q"}, {"pack-refs", "--all"}} {
+		if _, err := git(ctx, dir, args...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Create makes a bare repository with one commit, in a folder that is not there.

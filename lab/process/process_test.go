@@ -69,7 +69,7 @@ func TestStartAndStop(t *testing.T) {
 		t.Errorf("process group %d (%v), want its own, %d", pgid, err, id.PID)
 	}
 	usage, err := id.Usage()
-	if err != nil || usage.RSS <= 0 || usage.Age < 0 || usage.Age > time.Minute {
+	if err != nil || usage.RSS <= 0 || usage.Peak < usage.RSS/2 || usage.Age < 0 || usage.Age > time.Minute {
 		t.Errorf("usage %+v, %v", usage, err)
 	}
 

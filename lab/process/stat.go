@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -16,38 +17,123 @@ const ticksPerSecond = 100
 
 // Usage is what a process uses.
 type Usage struct {
-	RSS int64         // resident memory, bytes
-	CPU time.Duration // user and system time since its start
-	Age time.Duration // since its start
+	RSS  int64         // resident memory, bytes
+	Peak int64         // the most of it so far
+	CPU  time.Duration // user and system time since its start
+	Age  time.Duration // since its start
 }
 
 // Usage reads what the process uses now; one that is gone is [os.ErrProcessDone].
 func (id ID) Usage() (Usage, error) {
-	alive, err := id.Alive()
+	u, _, err := id.usage()
+	return u, err
+}
+
+// UsageOfAll is what the process and its own children use: of those that it has
+// waited for the CPU, of those that run all. What they share of memory counts
+// with each, and peaks are added up, though each had its own at its own time.
+func (id ID) UsageOfAll() (Usage, error) {
+	all, reaped, err := id.usage()
 	if err != nil {
 		return Usage{}, err
 	}
+	all.CPU += reaped
+	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", id.PID))
+	if err != nil {
+		return Usage{}, fmt.Errorf("look for the children of process %d: %w", id.PID, err)
+	}
+	for _, list := range lists {
+		pids, err := os.ReadFile(list)
+		if err != nil {
+			continue // a thread that ended; the others name its children
+		}
+		for pid := range strings.FieldsSeq(string(pids)) {
+			one, err := ofChild(pid)
+			if err != nil {
+				return Usage{}, err
+			}
+			all.RSS, all.Peak, all.CPU = all.RSS+one.RSS, all.Peak+one.Peak, all.CPU+one.CPU
+		}
+	}
+	return all, nil
+}
+
+// ofChild is what a child uses; one that has ended since uses nothing.
+func ofChild(pid string) (Usage, error) {
+	n, err := strconv.Atoi(pid)
+	if err != nil {
+		return Usage{}, fmt.Errorf("read a list of children: %w", err)
+	}
+	id, err := Identify(n)
+	if err == nil {
+		var u Usage
+		var reaped time.Duration
+		u, reaped, err = id.usage()
+		u.CPU += reaped
+		if err == nil {
+			return u, nil
+		}
+	}
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, os.ErrProcessDone) {
+		return Usage{}, nil
+	}
+	return Usage{}, err
+}
+
+// usage is that of the process alone, and the CPU of the children it waited for.
+func (id ID) usage() (_ Usage, reaped time.Duration, _ error) {
+	alive, err := id.Alive()
+	if err != nil {
+		return Usage{}, 0, err
+	}
 	if !alive {
-		return Usage{}, os.ErrProcessDone
+		return Usage{}, 0, os.ErrProcessDone
 	}
 	st, err := readStat(id.PID)
 	if err != nil {
-		return Usage{}, err
+		return Usage{}, 0, err
+	}
+	peak, err := readPeak(id.PID)
+	if err != nil {
+		return Usage{}, 0, err
 	}
 	up, err := os.ReadFile("/proc/uptime")
 	if err != nil {
-		return Usage{}, fmt.Errorf("read the uptime: %w", err)
+		return Usage{}, 0, fmt.Errorf("read the uptime: %w", err)
 	}
 	first, _, _ := strings.Cut(string(up), " ")
 	seconds, err := strconv.ParseFloat(first, 64)
 	if err != nil {
-		return Usage{}, fmt.Errorf("read the uptime: %w", err)
+		return Usage{}, 0, fmt.Errorf("read the uptime: %w", err)
 	}
 	return Usage{
-		RSS: st.rssPages * int64(os.Getpagesize()),
-		CPU: ticks(st.cpu),
-		Age: max(0, time.Duration(seconds*float64(time.Second))-ticks(st.start)),
-	}, nil
+		RSS:  st.rssPages * int64(os.Getpagesize()),
+		Peak: peak,
+		CPU:  ticks(st.cpu),
+		Age:  max(0, time.Duration(seconds*float64(time.Second))-ticks(st.start)),
+	}, ticks(st.reaped), nil
+}
+
+// readPeak reads VmHWM of proc_pid_status(5), in bytes. The error wraps
+// [os.ErrNotExist] if there is no such process, or none with memory.
+func readPeak(pid int) (int64, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if errors.Is(err, syscall.ESRCH) { // it ended while we read
+		err = os.ErrNotExist
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read the memory of process %d: %w", pid, err)
+	}
+	_, rest, ok := strings.Cut(string(data), "\nVmHWM:")
+	if !ok {
+		return 0, fmt.Errorf("read the memory of process %d: %w", pid, os.ErrNotExist)
+	}
+	line, _, _ := strings.Cut(rest, "\n")
+	kb, err := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(line, "kB")), 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("read the memory of process %d: %w", pid, err)
+	}
+	return kb << 10, nil
 }
 
 func ticks(n uint64) time.Duration { return time.Duration(n) * (time.Second / ticksPerSecond) }
@@ -56,6 +142,7 @@ func ticks(n uint64) time.Duration { return time.Duration(n) * (time.Second / ti
 type stat struct {
 	state    byte
 	cpu      uint64 // ticks
+	reaped   uint64 // ticks of the children that it has waited for
 	start    uint64 // ticks since boot
 	rssPages int64
 }
@@ -84,7 +171,7 @@ func parseStat(line string) (stat, error) {
 		return stat{}, fmt.Errorf("no program name in %q", line)
 	}
 	fields := strings.Fields(line[end+1:]) // from the third field on
-	const first, state, utime, stime, start, rss = 3, 3, 14, 15, 22, 24
+	const first, state, utime, stime, cutime, cstime, start, rss = 3, 3, 14, 15, 16, 17, 22, 24
 	if len(fields) <= rss-first {
 		return stat{}, fmt.Errorf("%d fields are too few in %q", len(fields), line)
 	}
@@ -97,6 +184,7 @@ func parseStat(line string) (stat, error) {
 	st := stat{
 		state:    fields[state-first][0],
 		cpu:      number(utime) + number(stime),
+		reaped:   number(cutime) + number(cstime),
 		start:    number(start),
 		rssPages: int64(number(rss)),
 	}

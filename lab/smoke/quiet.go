@@ -20,7 +20,7 @@ func (s *smoke) checkQuiet(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	before, err := s.controller.usage()
+	before, err := s.controller.Usage()
 	if err != nil {
 		return "", err
 	}
@@ -37,7 +37,7 @@ func (s *smoke) checkQuiet(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	after, err := s.controller.usage()
+	after, err := s.controller.Usage()
 	if err != nil {
 		return "", err
 	}

@@ -6,18 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
-	"net/http"
-	"net/http/cgi"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
-	"time"
 
 	"sigs.k8s.io/yaml"
+
+	"github.com/keelson-io/keelson/lab/gitserver"
 )
 
 // repository is the fleet repository: a bare one that is pushed to, and a
@@ -26,7 +24,7 @@ type repository struct {
 	bare, work string
 	url        string // for Keelson
 	address    string // of the git server; empty: none runs
-	server     *http.Server
+	server     *gitserver.Server
 }
 
 // makeRepository publishes a fleet folder: one commit, and a tag for the
@@ -43,9 +41,6 @@ func makeRepository(ctx context.Context, folder, fleet string) (*repository, err
 		return nil, fmt.Errorf("make repository: %w", err)
 	}
 	if _, err := run(ctx, folder, "git", "init", "-q", "--bare", "-b", "main", r.bare); err != nil {
-		return nil, err
-	}
-	if _, err := run(ctx, r.bare, "git", "config", "http.receivepack", "true"); err != nil {
 		return nil, err
 	}
 	if _, err := run(ctx, folder, "git", "clone", "-q", r.bare, r.work); err != nil {
@@ -68,28 +63,12 @@ func makeRepository(ctx context.Context, folder, fleet string) (*repository, err
 	return r, r.tagAll(ctx)
 }
 
-// serve lets Keelson read over HTTP, as from a forge, by git's own server.
-func (r *repository) serve(ctx context.Context) error {
-	backend, err := run(ctx, r.bare, "git", "--exec-path")
-	if err != nil {
+// serve lets Keelson read over HTTP, as from a forge.
+func (r *repository) serve(ctx context.Context) (err error) {
+	if r.server, err = gitserver.Start(ctx, filepath.Dir(r.bare), r.address); err != nil {
 		return err
 	}
-	handler := &cgi.Handler{
-		Path: filepath.Join(strings.TrimSpace(backend), "git-http-backend"),
-		Env:  []string{"GIT_PROJECT_ROOT=" + filepath.Dir(r.bare), "GIT_HTTP_EXPORT_ALL=1"},
-	}
-	address := r.address
-	if address == "" {
-		address = "127.0.0.1:0"
-	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	if err != nil {
-		return fmt.Errorf("serve the repository: %w", err)
-	}
-	r.address = listener.Addr().String()
-	r.url = "http://" + r.address + "/fleet.git"
-	r.server = &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = r.server.Serve(listener) }() // ends with close
+	r.address, r.url = r.server.Address, r.server.URL(filepath.Base(r.bare))
 	return nil
 }
 
@@ -97,12 +76,9 @@ func (r *repository) close() error {
 	if r.server == nil {
 		return nil
 	}
-	err := r.server.Close()
+	err := r.server.Stop()
 	r.server = nil
-	if err != nil {
-		return fmt.Errorf("stop the git server: %w", err)
-	}
-	return nil
+	return err
 }
 
 func (r *repository) git(ctx context.Context, args ...string) (string, error) {

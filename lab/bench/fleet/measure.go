@@ -6,15 +6,13 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/keelson-io/keelson/lab/process"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
 )
@@ -276,45 +274,16 @@ func (m *measurement) alone(ctx context.Context) error {
 
 // peak is the most memory that this process and its workers have held, each at
 // its own time.
-func peak() (uint64, error) {
-	processes := []string{"self"}
-	lists, err := filepath.Glob("/proc/self/task/*/children")
+func peak() (int64, error) {
+	self, err := process.Identify(os.Getpid())
 	if err != nil {
-		return 0, fmt.Errorf("look for workers: %w", err)
+		return 0, fmt.Errorf("look at this process: %w", err)
 	}
-	for _, list := range lists {
-		pids, err := os.ReadFile(list)
-		if err != nil {
-			continue // a thread that ended
-		}
-		processes = append(processes, strings.Fields(string(pids))...)
-	}
-	var sum uint64
-	for _, pid := range processes {
-		n, err := peakOf(pid)
-		if err != nil {
-			return 0, err
-		}
-		sum += n
-	}
-	return sum, nil
-}
-
-func peakOf(pid string) (uint64, error) {
-	data, err := os.ReadFile("/proc/" + pid + "/status")
+	u, err := self.UsageOfAll()
 	if err != nil {
-		return 0, fmt.Errorf("look at a process: %w", err)
+		return 0, fmt.Errorf("look at this process: %w", err)
 	}
-	_, rest, ok := strings.Cut(string(data), "\nVmHWM:")
-	if !ok {
-		return 0, nil // it has ended, and holds nothing
-	}
-	line, _, _ := strings.Cut(rest, "\n")
-	kb, err := strconv.ParseUint(strings.TrimSuffix(strings.TrimSpace(line), " kB"), 10, 64)
-	if err != nil {
-		return 0, fmt.Errorf("look at a process: %w", err)
-	}
-	return kb << 10, nil
+	return u.Peak, nil
 }
 
 func heapAfterGC() uint64 {

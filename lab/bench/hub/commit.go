@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/bench/keelson"
 	"github.com/keelson-io/keelson/lab/bench/sim"
 )
 
@@ -16,7 +17,7 @@ type spread struct{ median, p99, last, afterFirst time.Duration }
 
 // commit pushes changes of one component, one after the other, and says how long
 // some clusters took.
-func (m *measurement) commit(ctx context.Context, c *controller, of []string) (spread, error) {
+func (m *measurement) commit(ctx context.Context, c *keelson.Controller, of []string) (spread, error) {
 	var took, after []time.Duration
 	for range m.commits {
 		one, err := m.pushed(ctx, c, of)
@@ -39,7 +40,7 @@ func deployments(c sim.Count) bool { return c.Write() && c.Resource == "deployme
 
 // pushed pushes one change and waits until some clusters have it: each exactly
 // once.
-func (m *measurement) pushed(ctx context.Context, c *controller, of []string) ([]time.Duration, error) {
+func (m *measurement) pushed(ctx context.Context, c *keelson.Controller, of []string) ([]time.Duration, error) {
 	before, err := m.written(ctx, of)
 	if err != nil {
 		return nil, err
@@ -50,7 +51,7 @@ func (m *measurement) pushed(ctx context.Context, c *controller, of []string) ([
 		return nil, err
 	}
 	took := make([]time.Duration, len(of))
-	err = c.until(ctx, m.limit, 200*time.Millisecond, func(ctx context.Context) error {
+	err = c.Until(ctx, m.limit, 200*time.Millisecond, func(ctx context.Context) error {
 		after, err := m.written(ctx, of)
 		if err != nil {
 			return err
@@ -99,7 +100,7 @@ func (m *measurement) written(ctx context.Context, of []string) ([]writtenTo, er
 
 // withHung measures commits while some clusters hang, and sees to it that these
 // follow when they answer again.
-func (m *measurement) withHung(ctx context.Context, c *controller, r *row) error {
+func (m *measurement) withHung(ctx context.Context, c *keelson.Controller, r *row) error {
 	var healthy, hung []string
 	for i, name := range m.names() {
 		if i*m.hung/100 != (i+1)*m.hung/100 {
@@ -137,7 +138,7 @@ func (m *measurement) withHung(ctx context.Context, c *controller, r *row) error
 		return err
 	}
 	began := time.Now()
-	if err := c.until(ctx, m.limit, 500*time.Millisecond, func(ctx context.Context) error { return m.followed(ctx, hung, before) }); err != nil {
+	if err := c.Until(ctx, m.limit, 500*time.Millisecond, func(ctx context.Context) error { return m.followed(ctx, hung, before) }); err != nil {
 		return err
 	}
 	if err := m.synced(ctx, c); err != nil {

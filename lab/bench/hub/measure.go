@@ -14,7 +14,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/bench/keelson"
 	"github.com/keelson-io/keelson/lab/bench/sim"
+	"github.com/keelson-io/keelson/lab/process"
 )
 
 // interval is how often the controller looks at git.
@@ -109,7 +111,7 @@ type row struct {
 	size    size
 	cold    phase
 	restart phase
-	memory  usage
+	memory  process.Usage
 	heap    float64
 	idle    float64 // percent of a core
 	commit  spread
@@ -135,7 +137,7 @@ func (m *measurement) one(ctx context.Context, s size) (r row, err error) {
 	if m.sim, err = startSimulation(ctx, m.dir, s.clusters, m.seed); err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, m.sim.stop()) }()
+	defer func() { err = errors.Join(err, m.sim.Stop(grace)) }()
 	m.kubeconfig = filepath.Join(m.sim.folder, "kubeconfig.yaml")
 	fmt.Fprintf(m.out, "%s = %d objects in %d deliveries, on %d cores\n", s, s.all(), s.deliveries(), runtime.GOMAXPROCS(0))
 	if err := m.first(ctx, &r); err != nil {
@@ -150,8 +152,8 @@ func (m *measurement) first(ctx context.Context, r *row) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, c.stop()) }()
-	if r.cold, err = m.phase(ctx, c, usage{}, func() error { return m.synced(ctx, c) }); err != nil {
+	defer func() { err = errors.Join(err, c.Stop()) }()
+	if r.cold, err = m.phase(ctx, c, process.Usage{}, func() error { return m.synced(ctx, c) }); err != nil {
 		return err
 	}
 	if err := m.all(ctx); err != nil {
@@ -170,8 +172,8 @@ func (m *measurement) second(ctx context.Context, r *row) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, c.stop()) }()
-	if r.restart, err = m.phase(ctx, c, usage{}, func() error { return m.synced(ctx, c) }); err != nil {
+	defer func() { err = errors.Join(err, c.Stop()) }()
+	if r.restart, err = m.phase(ctx, c, process.Usage{}, func() error { return m.synced(ctx, c) }); err != nil {
 		return err
 	}
 	m.phaseTable("restart → all known", r.restart)
@@ -208,13 +210,13 @@ func (m *measurement) names() []string {
 // phase is what something took.
 type phase struct {
 	wall   time.Duration
-	used   usage
+	used   process.Usage
 	counts []sim.Count // of all clusters, without the hub
 	hub    []sim.Count
 }
 
 // phase does something and says what it took.
-func (m *measurement) phase(ctx context.Context, c *controller, before usage, do func() error) (p phase, err error) {
+func (m *measurement) phase(ctx context.Context, c *keelson.Controller, before process.Usage, do func() error) (p phase, err error) {
 	counts, hub, err := m.counts(ctx)
 	if err != nil {
 		return p, err
@@ -224,10 +226,10 @@ func (m *measurement) phase(ctx context.Context, c *controller, before usage, do
 		return p, err
 	}
 	p.wall = time.Since(began)
-	if p.used, err = c.usage(); err != nil {
+	if p.used, err = c.Usage(); err != nil {
 		return p, err
 	}
-	p.used.cpu -= before.cpu
+	p.used.CPU -= before.CPU
 	then, hubThen, err := m.counts(ctx)
 	p.counts, p.hub = less(then, counts), less(hubThen, hub)
 	return p, err
@@ -284,16 +286,14 @@ func less(now, before []sim.Count) []sim.Count {
 	return out
 }
 
-const synced = `keelson_deliveries\{.*sync="Synced"`
-
 // synced waits until all deliveries are.
-func (m *measurement) synced(ctx context.Context, c *controller) error {
+func (m *measurement) synced(ctx context.Context, c *keelson.Controller) error {
 	every := 250 * time.Millisecond
 	if m.size.deliveries() > 5000 {
 		every = 2 * time.Second // asking costs the controller, too
 	}
-	return c.until(ctx, m.limit, every, func(ctx context.Context) error {
-		v, err := c.metrics(ctx, synced)
+	return c.Until(ctx, m.limit, every, func(ctx context.Context) error {
+		v, err := c.Metrics(ctx, keelson.Synced)
 		if err == nil && int(v[0]) != m.size.deliveries() {
 			err = fmt.Errorf("%g of %d deliveries are synced", v[0], m.size.deliveries())
 		}
@@ -345,9 +345,9 @@ func calls(counts []sim.Count) int {
 
 // settled waits until nothing but watches was asked for a while, of the hub
 // neither.
-func (m *measurement) settled(ctx context.Context, c *controller) error {
+func (m *measurement) settled(ctx context.Context, c *keelson.Controller) error {
 	since, last := time.Now(), -1
-	return c.until(ctx, m.limit, 500*time.Millisecond, func(ctx context.Context) error {
+	return c.Until(ctx, m.limit, 500*time.Millisecond, func(ctx context.Context) error {
 		counts, hub, err := m.counts(ctx)
 		if err != nil {
 			return err
@@ -363,8 +363,8 @@ func (m *measurement) settled(ctx context.Context, c *controller) error {
 }
 
 // idle watches a fleet in which nothing happens.
-func (m *measurement) idle(ctx context.Context, c *controller, r *row) error {
-	before, err := c.usage()
+func (m *measurement) idle(ctx context.Context, c *keelson.Controller, r *row) error {
+	before, err := c.Usage()
 	if err != nil {
 		return err
 	}
@@ -372,7 +372,7 @@ func (m *measurement) idle(ctx context.Context, c *controller, r *row) error {
 	if err != nil {
 		return err
 	}
-	r.idle = 100 * p.used.cpu.Seconds() / p.wall.Seconds()
+	r.idle = 100 * p.used.CPU.Seconds() / p.wall.Seconds()
 	fmt.Fprintf(m.out, "\nnothing changes for %s\n", round(p.wall))
 	fmt.Fprintf(m.out, "  CPU                   %.2f %% of a core, of %.0f %%\n", r.idle, goalIdle)
 	asked := calls(p.counts) + calls(p.hub)
@@ -396,18 +396,18 @@ func wait(ctx context.Context, d time.Duration) error {
 }
 
 // memory says what the controller holds.
-func (m *measurement) memory(ctx context.Context, c *controller, r *row) error {
-	u, err := c.usage()
+func (m *measurement) memory(ctx context.Context, c *keelson.Controller, r *row) error {
+	u, err := c.Usage()
 	if err != nil {
 		return err
 	}
-	v, err := c.metrics(ctx, "go_memstats_heap_inuse_bytes ", "go_memstats_heap_alloc_bytes ", "go_goroutines ")
+	v, err := c.Metrics(ctx, "go_memstats_heap_inuse_bytes ", "go_memstats_heap_alloc_bytes ", "go_goroutines ")
 	if err != nil {
 		return err
 	}
-	each := float64(u.resident) / float64(m.size.all())
+	each := float64(u.RSS) / float64(m.size.all())
 	fmt.Fprintf(m.out, "  memory                resident %s (peak %s), Go heap %s in use, %s live or not yet collected; %.0f goroutines\n",
-		amount(u.resident), amount(u.peak), amount(int64(v[0])), amount(int64(v[1])), v[2])
+		amount(u.RSS), amount(u.Peak), amount(int64(v[0])), amount(int64(v[1])), v[2])
 	fmt.Fprintf(m.out, "  each managed object   %s of %s (resident, all of it divided)\n", amount(int64(each)), amount(goalPerObject))
 	if r != nil {
 		r.memory, r.heap = u, v[0]

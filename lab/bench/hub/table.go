@@ -11,7 +11,7 @@ import (
 
 func (m *measurement) phaseTable(name string, p phase) {
 	fmt.Fprintf(m.out, "\n%s\n", name)
-	fmt.Fprintf(m.out, "  wall                  %s; CPU of the controller and its workers %s\n", round(p.wall), round(p.used.cpu))
+	fmt.Fprintf(m.out, "  wall                  %s; CPU of the controller, without its workers, %s\n", round(p.wall), round(p.used.CPU))
 	m.requests(p)
 }
 
@@ -90,8 +90,8 @@ func (m *measurement) growth(rows []row) {
 			hung = round(r.hung.p99).String()
 		}
 		fmt.Fprintf(w, "%d\t%d\t%d\t%s\t%s\t%d\t%s\t%s\t%d\t%s\t%s\t%.2f %%\t%s\t%s\t\n", r.size.clusters, r.size.components, r.size.all(),
-			round(r.cold.wall), round(r.cold.used.cpu), calls(r.cold.counts), round(r.restart.wall), round(r.restart.used.cpu), calls(r.restart.counts),
-			amount(r.memory.resident), amount(r.memory.resident/int64(r.size.all())), r.idle, round(r.commit.p99), hung)
+			round(r.cold.wall), round(r.cold.used.CPU), calls(r.cold.counts), round(r.restart.wall), round(r.restart.used.CPU), calls(r.restart.counts),
+			amount(r.memory.RSS), amount(r.memory.RSS/int64(r.size.all())), r.idle, round(r.commit.p99), hung)
 	}
 	_ = w.Flush() // as the rest of the output: who reads it is gone when it fails
 }
