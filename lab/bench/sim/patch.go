@@ -8,7 +8,6 @@ import (
 
 	jsonpatch "github.com/evanphx/json-patch"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
@@ -26,12 +25,7 @@ func mustBeSpecified(k *kind, name string) error {
 }
 
 func (a *answer) patch(k *kind) error {
-	var o metav1.PatchOptions
-	query := a.r.URL.Query()
-	if err := metav1.Convert_url_Values_To_v1_PatchOptions(&query, &o, nil); err != nil {
-		return apierrors.NewBadRequest(err.Error())
-	}
-	w, err := a.write(k, o.DryRun, o.FieldManager)
+	w, o, err := a.write(k)
 	if err != nil {
 		return err
 	}

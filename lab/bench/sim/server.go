@@ -189,15 +189,32 @@ func (a *answer) get(k *kind) error {
 	return a.object(http.StatusOK, k, o)
 }
 
-// write is what a request wants to have written.
-func (a *answer) write(k *kind, dryRun []string, manager string) (*write, error) {
-	if len(dryRun) > 0 && (len(dryRun) > 1 || dryRun[0] != metav1.DryRunAll) {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("dryRun: Unsupported value: %q: supported values: %q", dryRun, metav1.DryRunAll))
+// write is what a request wants to have written, by the options in its query: those
+// of a patch, which has all that creates and updates have.
+func (a *answer) write(k *kind) (*write, *metav1.PatchOptions, error) {
+	o := &metav1.PatchOptions{}
+	query := a.r.URL.Query()
+	if err := metav1.Convert_url_Values_To_v1_PatchOptions(&query, o, nil); err != nil {
+		return nil, nil, apierrors.NewBadRequest(err.Error())
 	}
+	if len(o.DryRun) > 0 && (len(o.DryRun) > 1 || o.DryRun[0] != metav1.DryRunAll) {
+		return nil, nil, apierrors.NewBadRequest(fmt.Sprintf("dryRun: Unsupported value: %q: supported values: %q", o.DryRun, metav1.DryRunAll))
+	}
+	manager := o.FieldManager
 	if manager == "" {
 		manager, _, _ = strings.Cut(a.r.UserAgent(), "/")
 	}
-	return &write{k: k, key: a.key(), status: a.about.Subresource == "status", manager: manager, dryRun: len(dryRun) > 0}, nil
+	return &write{k: k, key: a.key(), status: a.about.Subresource == "status", manager: manager, dryRun: len(o.DryRun) > 0}, o, nil
+}
+
+// sent is that of a request whose body is the object.
+func (a *answer) sent(k *kind) (*write, map[string]any, error) {
+	w, _, err := a.write(k)
+	if err != nil {
+		return nil, nil, err
+	}
+	content, err := a.body(k)
+	return w, content, err
 }
 
 // inNamespace says that there is no namespace to create an object in.
@@ -213,16 +230,7 @@ func (a *answer) inNamespace(k *kind) error {
 }
 
 func (a *answer) create(k *kind) error {
-	var o metav1.CreateOptions
-	query := a.r.URL.Query()
-	if err := metav1.Convert_url_Values_To_v1_CreateOptions(&query, &o, nil); err != nil {
-		return apierrors.NewBadRequest(err.Error())
-	}
-	w, err := a.write(k, o.DryRun, o.FieldManager)
-	if err != nil {
-		return err
-	}
-	content, err := a.body(k)
+	w, content, err := a.sent(k)
 	if err != nil {
 		return err
 	}
@@ -258,16 +266,7 @@ func (a *answer) create(k *kind) error {
 }
 
 func (a *answer) update(k *kind) error {
-	var o metav1.UpdateOptions
-	query := a.r.URL.Query()
-	if err := metav1.Convert_url_Values_To_v1_UpdateOptions(&query, &o, nil); err != nil {
-		return apierrors.NewBadRequest(err.Error())
-	}
-	w, err := a.write(k, o.DryRun, o.FieldManager)
-	if err != nil {
-		return err
-	}
-	content, err := a.body(k)
+	w, content, err := a.sent(k)
 	if err != nil {
 		return err
 	}
