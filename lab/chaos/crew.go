@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -86,6 +87,117 @@ func (c *crew) enlist(ctx context.Context) error {
 	}
 	c.writers = append(c.writers, wr)
 	return nil
+}
+
+// rounds has processes enlisted, and something done to them again and again: until
+// there were enough rounds, or one has failed, which is a violation.
+func (c *crew) rounds(ctx context.Context, r *result, processes int, round func(context.Context) (time.Duration, error)) error {
+	for range processes {
+		if err := c.enlist(ctx); err != nil {
+			return err
+		}
+	}
+	if _, err := c.converged(ctx, 2*time.Minute); err != nil {
+		return fmt.Errorf("before any round: %w", err)
+	}
+	for r.number < r.must && len(r.violations) == 0 {
+		took, err := round(ctx)
+		r.number++
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			r.violate("round %d: %v", r.number, err)
+			return nil
+		}
+		r.recovered(took)
+		if r.number%max(1, r.must/10) == 0 {
+			say("%s: %d rounds, as git says again after %s at worst", c.name, r.number, r.worst.Round(10*time.Millisecond))
+		}
+	}
+	return nil
+}
+
+// judge holds the audit log against who had which cluster when, and says how many
+// writes that were.
+func (c *crew) judge(r *result) (verdict, int, error) {
+	events, err := c.since(0)
+	if err != nil {
+		return verdict{}, 0, err
+	}
+	v := takeOvers(events, c.plots)
+	judged := v.unlisted(events, c.plots)
+	r.violations = append(r.violations, v.violations...)
+	if v.takeOvers < r.number {
+		r.violate("the audit log shows %d components taken over in %d rounds: nothing was tested", v.takeOvers, r.number)
+	}
+	return v, judged, nil
+}
+
+// blow is what one round does to a process.
+type blow struct {
+	victim   *writer
+	clusters []string // that it has
+	snare    *snare
+	// struck returns once the snare has struck, and end puts another process in the
+	// victim's place.
+	struck, end func(context.Context) error
+}
+
+// deal strikes a process while it writes what git has just got. Others have to take
+// its clusters, which took until moved, and to finish what it had begun, until took.
+func (c *crew) deal(ctx context.Context, b blow) (moved, took time.Duration, err error) {
+	let := b.victim.set(b.snare)
+	defer let()
+	if err := c.grow(ctx, rand.New(rand.NewPCG(c.rand.Uint64(), 0)), 2*len(c.plots)); err != nil { //nolint:gosec // chance to be repeated
+		return 0, 0, err
+	}
+	if err := b.struck(ctx); err != nil {
+		return 0, 0, err
+	}
+	ended := time.Now()
+	if err := until(ctx, recovery, func(ctx context.Context) error { return c.takenOver(ctx, b) }); err != nil {
+		return 0, 0, err
+	}
+	moved = time.Since(ended)
+	err = until(ctx, recovery, func(ctx context.Context) error {
+		return errors.Join(c.tend(ctx, b.victim), c.asGitSays(ctx), c.synced(ctx))
+	})
+	if err != nil {
+		return moved, 0, fmt.Errorf("nobody finished what %s had begun: %w (its log: %s)", b.victim.agent, err, b.victim.log)
+	}
+	took = time.Since(ended)
+	let()
+	if err := b.end(ctx); err != nil {
+		return moved, took, err
+	}
+	_, err = c.converged(ctx, recovery)
+	return moved, took, err
+}
+
+// takenOver holds that others have the clusters of a process that was struck.
+func (c *crew) takenOver(ctx context.Context, b blow) error {
+	if err := c.tend(ctx, b.victim); err != nil {
+		return err
+	}
+	now, err := c.holders(ctx)
+	if err != nil {
+		return err
+	}
+	left := slices.DeleteFunc(slices.Clone(b.clusters), func(one string) bool { return now[one] != nil && now[one] != b.victim })
+	if len(left) > 0 {
+		return fmt.Errorf("nobody took %s of %s (its log: %s)", strings.Join(left, ", "), b.victim.agent, b.victim.log)
+	}
+	return nil
+}
+
+// goOn lets a process that was stopped go on, which has to end by itself, and
+// replaces it.
+func (c *crew) goOn(ctx context.Context, stopped *writer) error {
+	if err := stopped.thaw(); err != nil {
+		return err
+	}
+	return c.replace(ctx, stopped)
 }
 
 func (c *crew) dismiss() {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -43,42 +42,21 @@ func runShard(ctx context.Context, w *world) (result, error) {
 		return r, err
 	}
 	s := &shardRounds{crew: crew{garden: g}}
-	for range replicas {
-		if err := s.enlist(ctx); err != nil {
-			return r, err
-		}
-	}
 	defer s.dismiss()
-	if _, err := g.converged(ctx, 2*time.Minute); err != nil {
-		return r, fmt.Errorf("before any round: %w", err)
-	}
-	for r.number < w.Shards {
-		took, err := s.round(ctx)
-		r.number++
-		switch {
-		case ctx.Err() != nil:
-			return r, ctx.Err()
-		case err != nil:
-			r.violate("round %d: %v", r.number, err)
-			return r, nil
-		}
-		r.recovered(took)
-		say("%s: round %d: as git says again %s after the end", w.name, r.number, took.Round(10*time.Millisecond))
+	if err := s.rounds(ctx, &r, replicas, s.round); err != nil || len(r.violations) > 0 {
+		return r, err
 	}
 	return r, s.judge(&r)
 }
 
 // judge reads the audit log.
 func (s *shardRounds) judge(r *result) error {
-	events, err := s.since(0)
+	verdict, judged, err := s.crew.judge(r)
 	if err != nil {
 		return err
 	}
-	verdict := takeOvers(events, s.plots)
-	judged := verdict.unlisted(events, s.plots)
-	r.violations = append(r.violations, verdict.violations...)
-	if s.moved < r.number || verdict.takeOvers < r.number {
-		r.violate("%d clusters changed hands in %d rounds, and the audit log shows %d components: nothing was tested", s.moved, r.number, verdict.takeOvers)
+	if s.moved < r.number {
+		r.violate("%d clusters changed hands in %d rounds: nothing was tested", s.moved, r.number)
 	}
 	slices.Sort(s.took)
 	r.notes = append(r.notes,
@@ -104,36 +82,25 @@ func (s *shardRounds) round(ctx context.Context) (time.Duration, error) {
 		// It is called from the proxy, which can't wait for the process's end.
 		t.strike = victim.strikeDead
 	}
-	let := victim.set(t)
-	defer let()
-	if err := s.grow(ctx, rand.New(rand.NewPCG(s.rand.Uint64(), 0)), 2*len(s.plots)); err != nil { //nolint:gosec // chance to be repeated
+	moved, took, err := s.deal(ctx, blow{
+		victim: victim, clusters: clusters, snare: t,
+		struck: func(ctx context.Context) error { return s.struck(ctx, t, victim) },
+		end:    func(ctx context.Context) error { return s.end(ctx, victim, kill) },
+	})
+	if err != nil {
 		return 0, err
 	}
-	if err := s.struck(ctx, t, victim); err != nil {
-		return 0, err
+	if moved > takeOverLimit {
+		return 0, fmt.Errorf("%s of %s were taken over after %s, and not within %s", strings.Join(clusters, ", "), victim.agent, moved, takeOverLimit)
 	}
-	ended := time.Now()
 	if kill {
 		s.killed++
 	} else {
 		s.stopped++
 	}
-	if err := s.takenOver(ctx, victim, clusters, ended); err != nil {
-		return 0, err
-	}
-	err = until(ctx, recovery, func(ctx context.Context) error {
-		return errors.Join(s.tend(ctx, victim), s.asGitSays(ctx), s.synced(ctx))
-	})
-	if err != nil {
-		return 0, fmt.Errorf("nobody finished what %s had begun: %w (its log: %s)", victim.agent, err, victim.log)
-	}
-	took := time.Since(ended)
-	let()
-	if err := s.end(ctx, victim, kill); err != nil {
-		return 0, err
-	}
-	_, err = s.converged(ctx, recovery)
-	return took, err
+	s.moved += len(clusters)
+	s.took = append(s.took, moved)
+	return took, nil
 }
 
 // draw chooses a replica that has clusters, and returns these, too.
@@ -165,44 +132,11 @@ func (s *shardRounds) struck(ctx context.Context, t *snare, victim *writer) erro
 	return t.strike()
 }
 
-// takenOver waits until others have the clusters of a replica that has ended.
-func (s *shardRounds) takenOver(ctx context.Context, victim *writer, clusters []string, ended time.Time) error {
-	err := until(ctx, recovery, func(ctx context.Context) error {
-		if err := s.tend(ctx, victim); err != nil {
-			return err
-		}
-		now, err := s.holders(ctx)
-		if err != nil {
-			return err
-		}
-		var left []string
-		for _, c := range clusters {
-			if now[c] == nil || now[c] == victim {
-				left = append(left, c)
-			}
-		}
-		if len(left) > 0 {
-			return fmt.Errorf("nobody took %s of %s", strings.Join(left, ", "), victim.agent)
-		}
-		return nil
-	})
-	took := time.Since(ended)
-	if err == nil && took > takeOverLimit {
-		err = fmt.Errorf("%s of %s were taken over after %s, and not within %s", strings.Join(clusters, ", "), victim.agent, took, takeOverLimit)
-	}
-	s.moved += len(clusters)
-	s.took = append(s.took, took)
-	return err
-}
-
 // end replaces the replica that was struck; one that was stopped goes on before, and
 // has to end by itself.
 func (s *shardRounds) end(ctx context.Context, victim *writer, killed bool) error {
 	if !killed {
-		if err := victim.thaw(); err != nil {
-			return err
-		}
-		return s.replace(ctx, victim)
+		return s.goOn(ctx, victim)
 	}
 	if _, err := victim.wait(ctx, 30*time.Second); !errors.Is(err, errKilled) {
 		return fmt.Errorf("%s was killed, and ended otherwise: %w (its log: %s)", victim.agent, err, victim.log)
