@@ -27,8 +27,12 @@ COMMITS ?= 10
 # CLUSTERSxCOMPONENTSxOBJECTS,…, and BENCH_FLEET is more flags for it.
 SIZES ?= 10x50x10,30x100x10
 BENCH_FLEET ?=
-# APPLY is how many components make bench-apply delivers.
+# APPLY is how many components make bench-apply, bench-push and bench-peer deliver,
+# and QUIET how long the latter two watch over a cluster in which nothing happens;
+# BENCH_PUSH is more flags for these.
 APPLY ?= 1000
+QUIET ?= 10m
+BENCH_PUSH ?=
 # MUTANTS faults are made one at a time by make mutate, drawn by MUTATE_SEED;
 # MUTATE_THRESHOLD percent of them must be caught.
 MUTANTS ?= 100
@@ -56,7 +60,7 @@ VERSION ?= $(shell git describe --tags --always --dirty --match='v*' 2>/dev/null
 nested := lab/bench lab tools
 module = $(firstword $(foreach m,$(nested),$(if $(filter $m $m/%,$1),$m)))
 package = $(if $(call module,$1),$(call module,$1):.$(1:$(call module,$1)%=%),.:./$1)
-packages := $(if $(PKG),$(foreach p,$(PKG:./%=%),$(call package,$p)),.:./... lab:./... tools:./... lab/bench:. lab/bench:./fleet lab/bench:./apply lab/bench:./sim lab/bench:./hub)
+packages := $(if $(PKG),$(foreach p,$(PKG:./%=%),$(call package,$p)),.:./... lab:./... tools:./... lab/bench:. lab/bench:./fleet lab/bench:./apply lab/bench:./sim lab/bench:./hub lab/bench:./addons lab/bench:./keelson)
 # Every module, those too that are only built by a tool.
 modules := git ls-files -co --exclude-standard -- go.mod '*/go.mod' | grep -v /testdata/ | xargs -n1 dirname
 
@@ -188,9 +192,20 @@ bin-bench-fleet:
 	go build -C lab/bench -trimpath -o ../../bin/bench-fleet ./hub
 
 .PHONY: bench-apply
-bench-apply: build lab ## bring a cluster to 1,000 components, beside a bare loop of applies (APPLY=1000)
-	@go build -C lab/bench -trimpath -o ../../bin/bench-apply ./apply
+bench-apply: build lab bin-bench-apply ## bring a cluster to 1,000 components, beside a bare loop of applies (APPLY=1000)
 	bin/bench-apply --components $(APPLY)
+
+.PHONY: bench-push
+bench-push: build lab bin-bench-apply ## the same by git push and webhook, and then 10 minutes of silence (APPLY=1000 QUIET=10m)
+	bin/bench-apply push --components $(APPLY) --quiet $(QUIET) $(BENCH_PUSH)
+
+.PHONY: bench-peer
+bench-peer: build lab bin-bench-apply ## the same, then by Flux, which is built once (15 minutes) (APPLY=1000 QUIET=10m)
+	bin/bench-apply peer --components $(APPLY) --quiet $(QUIET) $(BENCH_PUSH)
+
+.PHONY: bin-bench-apply
+bin-bench-apply:
+	go build -C lab/bench -trimpath -o ../../bin/bench-apply ./apply
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (10s)

@@ -76,19 +76,57 @@ func withLevel(objects []unstructured.Unstructured, level string) ([]unstructure
 			continue
 		}
 		o := *objects[i].DeepCopy()
-		containers, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
-		if err != nil || len(containers) != 1 {
-			return nil, fmt.Errorf("%s: %d containers: %w", o.GetName(), len(containers), err)
-		}
-		container, ok := containers[0].(map[string]any)
-		if !ok {
-			return nil, fmt.Errorf("%s: its container is no object", o.GetName())
-		}
-		container["env"] = []any{map[string]any{"name": "LEVEL", "value": level}}
-		if err := unstructured.SetNestedSlice(o.Object, containers, "spec", "template", "spec", "containers"); err != nil {
-			return nil, fmt.Errorf("%s: %w", o.GetName(), err)
+		if err := edit(&o, func(env map[string]any) { env["value"] = level }); err != nil {
+			return nil, err
 		}
 		out = append(out, o)
 	}
 	return out, nil
+}
+
+// edit changes the environment variable of a Deployment that is its level, or
+// looks at it.
+func edit(deployment *unstructured.Unstructured, do func(env map[string]any)) error {
+	containers, _, err := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "containers")
+	if err != nil || len(containers) != 1 {
+		return fmt.Errorf("%s: %d containers: %w", deployment.GetName(), len(containers), err)
+	}
+	container, _ := containers[0].(map[string]any)
+	variables, _ := container["env"].([]any)
+	if len(variables) != 1 {
+		return fmt.Errorf("%s: %d variables in its container, and not one", deployment.GetName(), len(variables))
+	}
+	variable, _ := variables[0].(map[string]any)
+	if variable["name"] != "LEVEL" {
+		return fmt.Errorf("%s: its variable is %v, not LEVEL", deployment.GetName(), variable["name"])
+	}
+	do(variable)
+	if err := unstructured.SetNestedSlice(deployment.Object, containers, "spec", "template", "spec", "containers"); err != nil {
+		return fmt.Errorf("%s: %w", deployment.GetName(), err)
+	}
+	return nil
+}
+
+// levelsAre holds that the cluster has what git says, value by value.
+func (m *measurement) levelsAre(ctx context.Context, config *rest.Config, want []string) error {
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("look at the cluster: %w", err)
+	}
+	list, err := client.Resource(deployments).Namespace(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("look at the cluster: %w", err)
+	}
+	is := map[string]string{}
+	for i := range list.Items {
+		if err := edit(&list.Items[i], func(env map[string]any) { is[list.Items[i].GetName()] = fmt.Sprint(env["value"]) }); err != nil {
+			return err
+		}
+	}
+	for i, name := range m.names {
+		if is[name] != want[i] {
+			return fmt.Errorf("%s has level %q, and git says %q", name, is[name], want[i])
+		}
+	}
+	return nil
 }

@@ -1,174 +1,74 @@
 package main
 
 import (
-	"bufio"
+	"cmp"
 	"context"
-	"errors"
+	"crypto/rand"
 	"fmt"
-	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/keelson-io/keelson/lab/bench/addons"
+	"github.com/keelson-io/keelson/lab/bench/keelson"
+	"github.com/keelson-io/keelson/lab/gitserver"
 	"github.com/keelson-io/keelson/lab/process"
 )
 
-// controller is a keelson controller process.
-type controller struct {
-	log  string
-	cmd  *exec.Cmd
-	done chan error
-	// address of its metrics.
-	address string
-}
-
 // startController starts keelson controller with the cluster as its own hub.
-func (m *measurement) startController(kubeconfig string) (*controller, error) {
-	c := &controller{log: filepath.Join(m.dir, "controller.log"), done: make(chan error, 1)}
-	log, err := os.Create(c.log)
-	if err != nil {
-		return nil, fmt.Errorf("start the controller: %w", err)
-	}
-	defer func() { _ = log.Close() }() // the process has its own
-
-	c.cmd = exec.Command(m.keelson, "controller", "--repo", m.fleet.bare, "--kubeconfig", kubeconfig, //nolint:noctx,gosec // ended by stop
-		"--context", clusterName, "--interval", "1s", "--listen", "127.0.0.1:0", "--cache-dir", filepath.Join(m.dir, "cache"))
-	c.cmd.Stderr, c.cmd.Stdout = log, log
-	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGTERM}
-	if err := c.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start the controller: %w", err)
-	}
-	go func() { c.done <- c.cmd.Wait() }()
-	return c, nil
+func (m *measurement) startController(repo, kubeconfig string, interval time.Duration, more ...string) (*keelson.Controller, error) {
+	return keelson.Start(keelson.Options{
+		Program: m.keelson, Dir: m.dir, Name: "controller", Repo: repo, Kubeconfig: kubeconfig, Context: clusterName, Interval: interval, More: more,
+	})
 }
 
-// stop ends the process as a deployment does.
-func (c *controller) stop() error {
-	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-		return fmt.Errorf("stop the controller: %w", err)
+// asKeelson is a controller that is told of pushes by a webhook.
+func (m *measurement) asKeelson(ctx context.Context, server *gitserver.Server, _ []unstructured.Unstructured) (contestant, error) {
+	url := server.URL(filepath.Base(m.fleet.bare))
+	secret := filepath.Join(m.dir, "webhook-secret")
+	hook := webhook{secret: rand.Text()}
+	if err := os.WriteFile(secret, []byte(hook.secret+"\n"), 0o600); err != nil {
+		return contestant{}, fmt.Errorf("write the secret of webhooks: %w", err)
 	}
-	timer := time.NewTimer(30 * time.Second)
-	defer timer.Stop()
-	select {
-	case err := <-c.done:
-		if err != nil {
-			return fmt.Errorf("the controller: %w (its log: %s)", err, c.log)
-		}
-		return nil
-	case <-timer.C:
-		return errors.Join(errors.New("the controller did not stop within 30s"), c.cmd.Process.Kill())
-	}
-}
-
-// served finds the address in the log.
-func (c *controller) served() error {
-	if c.address != "" {
-		return nil
-	}
-	log, err := os.ReadFile(c.log)
-	if err != nil {
-		return fmt.Errorf("look for the controller's address: %w", err)
-	}
-	found := regexp.MustCompile(`readyz" address=(\S+)`).FindSubmatch(log)
-	if found == nil {
-		return errors.New("the controller serves no metrics yet")
-	}
-	c.address = string(found[1])
-	return nil
-}
-
-// metrics returns the sum of the samples of each metric that match a pattern.
-func (c *controller) metrics(ctx context.Context, patterns ...string) ([]float64, error) {
-	if err := c.served(); err != nil {
-		return nil, err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+c.address+"/metrics", nil)
-	if err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
-	answer, err := http.DefaultClient.Do(request)
-	if err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
-	defer func() { _ = answer.Body.Close() }()
-	out := make([]float64, len(patterns))
-	lines := bufio.NewScanner(answer.Body)
-	for lines.Scan() {
-		name, value, ok := strings.Cut(lines.Text(), " ")
-		for i, p := range patterns {
-			if matched, err := regexp.MatchString("^"+p, name); err != nil || !matched || !ok {
-				continue
+	flags := append([]string{"--webhook-listen", "127.0.0.1:0", "--webhook-secret-file", secret}, m.flags...)
+	var c *keelson.Controller
+	return contestant{
+		name: byKeelson, repo: m.fleet,
+		settings: []string{
+			fmt.Sprintf("a controller, told by a signed webhook as GitHub sends it; by itself it looks at git every %s", gitInterval),
+			"more of its flags: " + cmp.Or(strings.Join(m.flags, " "), "none"),
+		},
+		levels: func(_ []int, level func(int) string) (addons.Files, error) {
+			files := addons.Files{}
+			m.setLevels(files, level)
+			return files, nil
+		},
+		nothing: func() addons.Files {
+			files := addons.Files{}
+			m.setPass(files, "1")
+			return files
+		},
+		start: func(_ context.Context, kubeconfig string) ([]*process.Child, error) {
+			var err error
+			if c, err = m.startController(url, kubeconfig, gitInterval, flags...); err != nil {
+				return nil, err
 			}
-			n, err := strconv.ParseFloat(value, 64)
+			return []*process.Child{c.Child}, nil
+		},
+		tell: func(ctx context.Context) error {
+			address, err := c.Serves("webhooks")
 			if err != nil {
-				return nil, fmt.Errorf("metric %s: %w", name, err)
+				return err
 			}
-			out[i] += n
-		}
-	}
-	if err := lines.Err(); err != nil {
-		return nil, fmt.Errorf("metrics: %w", err)
-	}
-	return out, nil
-}
-
-// until waits for metrics to be as a check wants them.
-func (c *controller) until(ctx context.Context, check func([]float64) error, patterns ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
-	defer cancel()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		values, err := c.metrics(ctx, patterns...)
-		if err == nil {
-			err = check(values)
-		}
-		if err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w (the controller's log: %s)", context.Cause(ctx), err, c.log)
-		case err := <-c.done:
-			c.done <- err
-			return fmt.Errorf("the controller ended: %w (its log: %s)", err, c.log)
-		case <-tick.C:
-		}
-	}
-}
-
-// usage is the CPU of the process and of the workers that it waits for, and its
-// own peak of memory.
-func (c *controller) usage() (cpu time.Duration, peak int64, err error) {
-	id, err := process.Identify(c.cmd.Process.Pid)
-	if err != nil {
-		return 0, 0, fmt.Errorf("look at the controller: %w", err)
-	}
-	u, err := id.Usage()
-	if err != nil {
-		return 0, 0, fmt.Errorf("look at the controller: %w", err)
-	}
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", id.PID))
-	if err != nil {
-		return 0, 0, fmt.Errorf("look at the controller: %w", err)
-	}
-	found := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)
-	if found == nil {
-		return 0, 0, errors.New("look at the controller: /proc tells no VmHWM")
-	}
-	kb, err := strconv.ParseInt(string(found[1]), 10, 64)
-	if err != nil {
-		return 0, 0, fmt.Errorf("look at the controller: %w", err)
-	}
-	return u.CPU, kb << 10, nil
+			hook.url = "http://" + address + "/hook"
+			return hook.send(ctx, url)
+		},
+	}, m.fleet.clone(ctx, url)
 }
 
 // kubeconfig writes a file whose context is called after the cluster in git.

@@ -2,7 +2,13 @@
 // says, beside what the API server can take: a fleet of many small components on
 // one cluster of the lab, delivered by keelson controller, and the same objects
 // on a fresh cluster of the same kind by a loop of server-side applies that does
-// nothing else. `make bench-apply` runs it.
+// nothing else.
+//
+//	bench-apply [FLAGS]         a controller that polls (make bench-apply)
+//	bench-apply push [FLAGS]    one that a webhook tells of git push, and then a
+//	                            long time in which nothing happens (make bench-push)
+//	bench-apply peer [FLAGS]    the same, and then Flux on a cluster of the same
+//	                            kind from the same git server (make bench-peer)
 //
 // It prints figures, and fails only when an answer is wrong: a component that is
 // not delivered, or a request where there is nothing to do.
@@ -17,7 +23,9 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/keelson-io/keelson/lab/binaries"
 	"github.com/keelson-io/keelson/lab/cluster"
@@ -28,31 +36,67 @@ func main() {
 	err := run(ctx, os.Args[1:], os.Stdout)
 	stop()
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "apply:", err)
+		fmt.Fprintln(os.Stderr, "bench-apply:", err)
 		os.Exit(1)
 	}
 }
 
+// mode is how a controller hears of git, and who else is measured.
+type mode string
+
+const (
+	byPoll   mode = ""
+	byPush   mode = "push"
+	withPeer mode = "peer"
+)
+
+const usage = "usage: bench-apply [push|peer] [FLAGS]\n"
+
+// options reads the command line.
+func options(args []string) (*measurement, error) {
+	m := &measurement{}
+	if len(args) > 0 && (args[0] == string(byPush) || args[0] == string(withPeer)) {
+		m.mode, args = mode(args[0]), args[1:]
+	}
+	flags := flag.NewFlagSet("bench-apply", flag.ContinueOnError)
+	flags.SetOutput(io.Discard) // the error says it
+	flags.StringVar(&m.keelson, "keelson", "bin/keelson", "the program to measure")
+	flags.IntVar(&m.components, "components", 1000, "components of the fleet, of four objects each")
+	flags.IntVar(&m.workers, "workers", 10, "requests that the bare loop has in flight")
+	more := ""
+	if m.mode != byPoll {
+		flags.DurationVar(&m.quiet, "quiet", 10*time.Minute, "how long nothing happens")
+		flags.StringVar(&more, "controller-flags", "", "more flags of the controller, separated by blanks")
+	}
+	if m.mode == withPeer {
+		flags.DurationVar(&m.flux.building, "build-timeout", 30*time.Minute, "how long building Flux may take, once")
+		flags.IntVar(&m.flux.groups, "kustomizations", 0, "Kustomizations over which Flux has the components spread; 0: one each")
+		flags.IntVar(&m.flux.concurrent, "concurrent", 20, "what Flux's controllers work on at once")
+		flags.DurationVar(&m.flux.interval, "interval", 10*time.Minute, "of Flux's Kustomizations")
+	}
+	err := flags.Parse(args)
+	if err != nil || flags.NArg() > 0 || m.components < 1 || m.workers < 1 || m.quiet < 0 || m.flux.groups < 0 {
+		var text strings.Builder
+		flags.SetOutput(&text)
+		flags.PrintDefaults()
+		return nil, errors.Join(err, errors.New(usage+text.String()))
+	}
+	m.flags = strings.Fields(more)
+	if m.keelson, err = filepath.Abs(m.keelson); err != nil {
+		return nil, fmt.Errorf("find keelson: %w", err)
+	}
+	return m, nil
+}
+
 // run makes everything in a folder of its own, which stays when it fails.
 func run(ctx context.Context, args []string, out io.Writer) (err error) {
-	flags := flag.NewFlagSet("apply", flag.ContinueOnError)
-	flags.SetOutput(io.Discard) // the error says it
-	keelson := flags.String("keelson", "bin/keelson", "the keelson binary")
-	components := flags.Int("components", 1000, "components of the fleet, of four objects each")
-	workers := flags.Int("workers", 10, "requests that the bare loop has in flight")
-	if err := flags.Parse(args); err != nil {
-		return fmt.Errorf("usage: %w", err)
-	}
-	if flags.NArg() > 0 || *components < 1 || *workers < 1 {
-		return errors.New("usage: apply [--keelson FILE] [--components N] [--workers N]")
-	}
-	set, err := binaries.Find()
+	m, err := options(args)
 	if err != nil {
 		return err
 	}
-	m := &measurement{components: *components, workers: *workers, set: set, out: out}
-	if m.keelson, err = filepath.Abs(*keelson); err != nil {
-		return fmt.Errorf("find keelson: %w", err)
+	m.out = out
+	if m.set, err = binaries.Find(); err != nil {
+		return err
 	}
 	if m.dir, err = os.MkdirTemp("", "keelson-apply-"); err != nil {
 		return fmt.Errorf("make a folder: %w", err)
@@ -64,7 +108,9 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 			fmt.Fprintln(os.Stderr, "the files of this run stay in", m.dir)
 			return
 		}
-		err = os.RemoveAll(m.dir)
+		for _, folder := range append(m.scratch, m.dir) {
+			err = errors.Join(err, os.RemoveAll(folder))
+		}
 	}()
 	return m.run(ctx)
 }

@@ -14,27 +14,32 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/keelson-io/keelson/lab/audit"
+	"github.com/keelson-io/keelson/lab/bench/addons"
+	"github.com/keelson-io/keelson/lab/bench/keelson"
 	"github.com/keelson-io/keelson/lab/binaries"
 	"github.com/keelson-io/keelson/lab/cluster"
 	"github.com/keelson-io/keelson/lab/process"
 )
 
-// objectsEach is how many objects a component has.
-const objectsEach = 4
-
 // Goals of 1,000 components on two cores.
 const (
 	goalWall  = 15 * time.Second
 	goalRatio = 1.5
-	// quiet is how long a converged cluster is listened to.
-	quiet = 10 * time.Second
+	// listen is how long a converged cluster is listened to that is polled for.
+	listen = 10 * time.Second
 )
+
+// patience is how long a phase may take.
+const patience = 5 * time.Minute
 
 // The clusters of the lab: one for Keelson, one for the bare loop.
 const (
 	ours   = "keelson"
 	theirs = "bare"
 )
+
+// byKeelson is who delivers, unless it is a peer.
+const byKeelson = "keelson"
 
 // measurement is one run.
 type measurement struct {
@@ -43,13 +48,22 @@ type measurement struct {
 	set                 binaries.Set
 	lab                 *cluster.Lab
 	out                 io.Writer
+	mode                mode
+	quiet               time.Duration // of the steady state, when pushed to
+	flags               []string      // more of the controller's
+	scratch             []string      // folders elsewhere that are this run's
+	flux                fluxOptions
 
-	fleet *fleet
+	names []string // of the components
+	fleet *repository
 }
 
 func (m *measurement) run(ctx context.Context) error {
+	for i := range m.components {
+		m.names = append(m.names, fmt.Sprintf("addon-%04d", i))
+	}
 	var err error
-	if m.fleet, err = makeFleet(ctx, m.dir, m.components); err != nil {
+	if m.fleet, err = m.publish(ctx, "fleet", m.fleetFiles(), m.names); err != nil {
 		return err
 	}
 	objects, err := m.rendered(ctx)
@@ -60,18 +74,25 @@ func (m *measurement) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(m.out, "%d components × %d objects\n", m.components, objectsEach)
+	fmt.Fprintf(m.out, "%d components × %d objects\n", m.components, addons.ObjectsOfSmall)
 	limit, err := m.limits(ctx, objects, changed)
 	if err != nil {
 		return err
 	}
-	return m.deliver(ctx, limit)
+	if m.mode == byPoll {
+		return m.deliver(ctx, limit)
+	}
+	return m.pushes(ctx, objects, limit)
 }
 
 // phase is what one way to apply took for one job.
 type phase struct {
-	wall    time.Duration
-	first   time.Duration // from the start to the first write of an object
+	by      string        // who
+	pushed  time.Duration // from the start to the end of git push; 0: nothing was told
+	told    time.Duration // to the answer to who says that git has news
+	wall    time.Duration // from the start to the last write of an object or record
+	first   time.Duration // to the first write of an object
+	last    time.Duration // to the last
 	server  time.Duration // CPU of the API server
 	etcd    time.Duration // CPU of etcd
 	process time.Duration // CPU of Keelson without its workers, or of the bare loop
@@ -84,26 +105,28 @@ func (m *measurement) up(ctx context.Context, name string) (*rest.Config, error)
 	if err := m.lab.Up(ctx, name, cluster.Change{ControlPlaneOnly: new(true)}, m.set); err != nil {
 		return nil, err
 	}
-	path, err := m.lab.Kubeconfig(name, cluster.Admin)
+	admin, err := m.client(name, cluster.Admin)
 	if err != nil {
 		return nil, err
-	}
-	admin, err := clientcmd.BuildConfigFromFlags("", path)
-	if err != nil {
-		return nil, fmt.Errorf("kubeconfig of %s: %w", name, err)
 	}
 	if err := ensureNamespace(ctx, admin); err != nil {
 		return nil, err
 	}
 	// As the same user as Keelson: the audit log says as much of both.
-	if path, err = m.lab.Kubeconfig(name, cluster.Keelson); err != nil {
+	return m.client(name, cluster.Keelson)
+}
+
+// client is that of a user of a cluster.
+func (m *measurement) client(name, user string) (*rest.Config, error) {
+	path, err := m.lab.Kubeconfig(name, user)
+	if err != nil {
 		return nil, err
 	}
-	user, err := clientcmd.BuildConfigFromFlags("", path)
+	config, err := clientcmd.BuildConfigFromFlags("", path)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig of %s: %w", name, err)
 	}
-	return user, nil
+	return config, nil
 }
 
 func (m *measurement) down(ctx context.Context) error {
@@ -186,7 +209,7 @@ func ownCPU() (time.Duration, error) {
 
 // window takes the time from the audit log: what is polled for is seen late.
 func (p *phase) window(started time.Time) {
-	first, last := time.Time{}, time.Time{}
+	var first, last, lastObject time.Time
 	for _, e := range p.events {
 		if k := kindOf(e); !done(e) || k != kindObjects && k != kindRecords {
 			continue
@@ -197,9 +220,12 @@ func (p *phase) window(started time.Time) {
 		if e.Time.After(last) {
 			last = e.Time
 		}
+		if kindOf(e) == kindObjects && e.Time.After(lastObject) {
+			lastObject = e.Time
+		}
 	}
-	if !last.IsZero() {
-		p.first, p.wall = first.Sub(started), last.Sub(started)
+	if !lastObject.IsZero() {
+		p.first, p.last, p.wall = first.Sub(started), lastObject.Sub(started), last.Sub(started)
 	}
 }
 
@@ -233,30 +259,32 @@ func (m *measurement) deliver(ctx context.Context, limit [2]phase) (err error) {
 	if err != nil {
 		return err
 	}
-	var c *controller
+	if err := m.fleet.clone(ctx, m.fleet.bare); err != nil {
+		return err
+	}
+	var c *keelson.Controller
 	cold, err := m.timed(ctx, ours, func() error {
-		if c, err = m.startController(kubeconfig); err != nil {
+		if c, err = m.startController(m.fleet.bare, kubeconfig, time.Second); err != nil {
 			return err
 		}
-		return c.until(ctx, m.written("create", objectsEach*m.components), written("create"), synced)
+		return m.written(ctx, c, "create", addons.ObjectsOfSmall*m.components)
 	})
 	if c != nil {
-		defer func() { err = errors.Join(err, c.stop()) }()
+		defer func() { err = errors.Join(err, c.Stop()) }()
 	}
 	if err != nil {
 		return err
 	}
-	cpu, peak, err := c.usage()
+	used, err := c.Usage()
 	if err != nil {
 		return err
 	}
-	cold.process = cpu
+	cold.process, cold.by = used.CPU, byKeelson
 	m.table("cold", cold, limit[0])
-	if err := m.memory(ctx, c, peak); err != nil {
+	if err := m.memory(ctx, c, used.Peak); err != nil {
 		return err
 	}
-	change, err := m.pushed(ctx, c, func() error { return m.fleet.setLevel("2") },
-		m.written("update", m.components), written("update"), synced)
+	change, err := m.polled(ctx, c)
 	if err != nil {
 		return err
 	}
@@ -264,84 +292,85 @@ func (m *measurement) deliver(ctx context.Context, limit [2]phase) (err error) {
 	return m.idle(ctx, c)
 }
 
-// Metrics of the controller.
-const synced = `keelson_deliveries\{.*sync="Synced"`
-
-func written(op string) string { return `keelson_objects_written_total\{.*op="` + op + `"` }
-
-// written holds that as many objects were written, and all deliveries are synced.
-func (m *measurement) written(op string, want int) func([]float64) error {
-	return func(v []float64) error {
-		if int(v[0]) != want || int(v[1]) != m.components {
-			return fmt.Errorf("%g of %d objects (%s), %g of %d deliveries synced", v[0], want, op, v[1], m.components)
+// written waits until as many objects were written, and all deliveries are synced.
+func (m *measurement) written(ctx context.Context, c *keelson.Controller, op string, want int) error {
+	return c.Until(ctx, patience, 100*time.Millisecond, func(ctx context.Context) error {
+		v, err := c.Metrics(ctx, `keelson_objects_written_total\{.*op="`+op+`"`, keelson.Synced)
+		if err == nil && (int(v[0]) != want || int(v[1]) != m.components) {
+			err = fmt.Errorf("%g of %d objects (%s), %g of %d deliveries synced", v[0], want, op, v[1], m.components)
 		}
-		return nil
-	}
+		return err
+	})
 }
 
-// pushed times a commit.
-func (m *measurement) pushed(ctx context.Context, c *controller, edit func() error, check func([]float64) error, patterns ...string) (phase, error) {
-	before, _, err := c.usage()
+// polled times a commit that changes one field of each component.
+func (m *measurement) polled(ctx context.Context, c *keelson.Controller) (phase, error) {
+	before, err := c.Usage()
 	if err != nil {
 		return phase{}, err
 	}
-	if err := edit(); err != nil {
-		return phase{}, err
-	}
+	files := addons.Files{}
+	m.setLevels(files, func(int) string { return "2" })
 	p, err := m.timed(ctx, ours, func() error {
-		if err := m.fleet.push(ctx, "a change"); err != nil {
+		if err := m.fleet.push(ctx, files, "a change"); err != nil {
 			return err
 		}
-		return c.until(ctx, check, patterns...)
+		return m.written(ctx, c, "update", m.components)
 	})
 	if err != nil {
 		return phase{}, err
 	}
-	after, _, err := c.usage()
-	p.process = after - before
+	after, err := c.Usage()
+	p.process, p.by = after.CPU-before.CPU, byKeelson
 	return p, err
 }
 
 // idle listens while every component is looked at again for nothing.
-func (m *measurement) idle(ctx context.Context, c *controller) error {
+func (m *measurement) idle(ctx context.Context, c *keelson.Controller) error {
 	if err := m.settled(ctx); err != nil {
 		return err
 	}
-	if err := m.fleet.setPass("1"); err != nil {
-		return err
-	}
-	before, _, err := c.usage()
+	files := addons.Files{}
+	m.setPass(files, "1")
+	before, err := c.Usage()
 	if err != nil {
 		return err
 	}
 	p, err := m.timed(ctx, ours, func() error {
-		if err := m.fleet.push(ctx, "look again"); err != nil {
+		if err := m.fleet.push(ctx, files, "look again"); err != nil {
 			return err
 		}
-		return wait(ctx, quiet)
+		return wait(ctx, listen)
 	})
 	if err != nil {
 		return err
 	}
-	after, _, err := c.usage()
+	after, err := c.Usage()
 	if err != nil {
 		return err
 	}
 	fmt.Fprintf(m.out, "\nconverged: a commit that has all %d looked at again for nothing\n", m.components)
+	calls := m.unwanted(p.events)
+	fmt.Fprintf(m.out, "  calls but watches     %d of 0; keelson used %s of CPU\n", calls, (after.CPU - before.CPU).Round(10*time.Millisecond))
+	if calls > 0 {
+		return fmt.Errorf("a converged fleet made %d calls", calls)
+	}
+	return nil
+}
+
+// unwanted counts the calls where there is nothing to do: all but watches, and the
+// Leases of replicas that share a fleet. It prints the first of them.
+func (m *measurement) unwanted(events []audit.Event) int {
 	calls := 0
-	for _, e := range p.events {
-		if e.User != cluster.Keelson || e.Watch() {
+	for _, e := range events {
+		if e.User != cluster.Keelson || e.Watch() || isLease(e) {
 			continue
 		}
 		if calls++; calls <= 10 {
 			fmt.Fprintf(m.out, "  unwanted: %s\n", e)
 		}
 	}
-	fmt.Fprintf(m.out, "  calls but watches     %d of 0; keelson used %s of CPU\n", calls, (after - before).Round(10*time.Millisecond))
-	if calls > 0 {
-		return fmt.Errorf("a converged fleet made %d calls", calls)
-	}
-	return nil
+	return calls
 }
 
 // settled waits for what the last change still has written, its statuses.

@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"text/tabwriter"
 	"time"
 
 	"github.com/keelson-io/keelson/lab/audit"
+	"github.com/keelson-io/keelson/lab/bench/addons"
+	"github.com/keelson-io/keelson/lab/bench/keelson"
 	"github.com/keelson-io/keelson/lab/cluster"
 )
 
@@ -18,8 +21,14 @@ const (
 	kindStatus   = "status, events"
 	kindSurface  = "discovery, schemas"
 	kindInformer = "lists, watches"
+	kindLeases   = "leases"
 	kindOther    = "other"
 )
+
+// isLease says whether a request is a replica's, to say that it is there.
+func isLease(e audit.Event) bool {
+	return e.Resource.Group == "coordination.k8s.io" && e.Resource.Resource == "leases"
+}
 
 // kindOf says what a request is about.
 func kindOf(e audit.Event) string {
@@ -29,7 +38,9 @@ func kindOf(e audit.Event) string {
 		return kindInformer
 	case r == (audit.Resource{}):
 		return kindSurface
-	case r.Group == "keelson.io" || r.Resource == "events":
+	case isLease(e):
+		return kindLeases
+	case r.Group == "keelson.io" || strings.HasSuffix(r.Group, ".toolkit.fluxcd.io") || r.Resource == "events":
 		return kindStatus
 	case r.Resource == "secrets" && r.Namespace == "keelson-system":
 		return kindRecords
@@ -49,17 +60,21 @@ func done(e audit.Event) bool {
 func (m *measurement) table(name string, ours, limit phase) {
 	fmt.Fprintf(m.out, "\n%s\n", name)
 	goal := ""
-	if m.components == 1000 {
+	if m.components == 1000 && ours.by == byKeelson {
 		goal = fmt.Sprintf(" of %s", goalWall)
+	}
+	if ours.pushed > 0 {
+		fmt.Fprintf(m.out, "  git push              %s; told of it and answered after %s, the last object written after %s\n",
+			round(ours.pushed), round(ours.told), round(ours.last))
 	}
 	ratio := ours.wall.Seconds() / limit.wall.Seconds()
 	fmt.Fprintf(m.out, "  wall                  %s%s, the first write after %s\n", round(ours.wall), goal, round(ours.first))
 	fmt.Fprintf(m.out, "  bare loop             %s with %d workers: %.2f× of %.1f×; from the first write on %.2f×\n", round(limit.wall), m.workers,
 		ratio, goalRatio, (ours.wall-ours.first).Seconds()/limit.wall.Seconds())
-	fmt.Fprintf(m.out, "  CPU                   keelson %s, API server %s, etcd %s\n", round(ours.process), round(ours.server), round(ours.etcd))
+	fmt.Fprintf(m.out, "  CPU                   %s %s, API server %s, etcd %s\n", ours.by, round(ours.process), round(ours.server), round(ours.etcd))
 	fmt.Fprintf(m.out, "  bare loop             itself %s, API server %s, etcd %s: %.2f×, on a busy machine, too\n",
 		round(limit.process), round(limit.server), round(limit.etcd), ours.cpu().Seconds()/limit.cpu().Seconds())
-	fmt.Fprintf(m.out, "  requests              keelson, each component     bare loop\n")
+	fmt.Fprintf(m.out, "  requests                          %11s, each component, bare loop\n", ours.by)
 	for _, row := range rows(ours.events, limit.events) {
 		fmt.Fprintf(m.out, "    %-36s %7d   %6.2f   %7d\n", row.name, row.ours, float64(row.ours)/float64(m.components), row.theirs)
 	}
@@ -97,7 +112,7 @@ func rows(ours, theirs []audit.Event) []row {
 	}
 	count(ours, func(r *row) *int { return &r.ours })
 	count(theirs, func(r *row) *int { return &r.theirs })
-	order := []string{kindObjects, kindRecords, kindStatus, kindSurface, kindInformer, kindOther}
+	order := []string{kindObjects, kindRecords, kindStatus, kindSurface, kindInformer, kindLeases, kindOther}
 	place := func(r row) int {
 		kind, _, _ := strings.Cut(r.name, ":")
 		return slices.Index(order, kind)
@@ -118,15 +133,63 @@ func rows(ours, theirs []audit.Event) []row {
 }
 
 // memory prints what the controller holds.
-func (m *measurement) memory(ctx context.Context, c *controller, peak int64) error {
-	heap, err := c.metrics(ctx, "go_memstats_heap_inuse_bytes", "process_resident_memory_bytes")
+func (m *measurement) memory(ctx context.Context, c *keelson.Controller, peak int64) error {
+	heap, err := c.Metrics(ctx, "go_memstats_heap_inuse_bytes", "process_resident_memory_bytes")
 	if err != nil {
 		return err
 	}
-	objects := float64(objectsEach * m.components)
+	objects := float64(addons.ObjectsOfSmall * m.components)
 	fmt.Fprintf(m.out, "  memory                peak %.1f MB; Go heap %.1f MB, resident %.1f MB: %.1f kB an object\n",
 		float64(peak)/(1<<20), heap[0]/(1<<20), heap[1]/(1<<20), heap[1]/objects/(1<<10))
 	return nil
 }
 
 func round(d time.Duration) time.Duration { return d.Round(10 * time.Millisecond) }
+
+// calls counts all but watches and Leases.
+func calls(events []audit.Event) int {
+	n := 0
+	for _, e := range events {
+		if e.User == cluster.Keelson && !e.Watch() && !isLease(e) {
+			n++
+		}
+	}
+	return n
+}
+
+// sideBySide is the table of all that was measured, the bare loop too.
+func (m *measurement) sideBySide(results []result, limit [2]phase) {
+	fmt.Fprint(m.out, "\nside by side\n")
+	w := tabwriter.NewWriter(m.out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	row := func(what string, of func(result) string, bare string) {
+		fmt.Fprintf(w, "  %s\t", what)
+		for _, r := range results {
+			fmt.Fprintf(w, "%s\t", of(r))
+		}
+		fmt.Fprintf(w, "%s\t\n", bare)
+	}
+	row("", func(r result) string { return r.name }, "bare loop")
+	for i, one := range []struct {
+		name string
+		of   func(result) phase
+	}{
+		{"cold", func(r result) phase { return r.cold }},
+		{"one field of each", func(r result) phase { return r.field }},
+	} {
+		row(one.name+", to the last object", func(r result) string { return round(one.of(r).last).String() }, round(limit[i].last).String())
+		row("  CPU of its own", func(r result) string { return round(one.of(r).process).String() }, round(limit[i].process).String())
+		row("  CPU of API server and etcd", func(r result) string { return round(one.of(r).server + one.of(r).etcd).String() },
+			round(limit[i].server+limit[i].etcd).String())
+		row("  requests", func(r result) string { return fmt.Sprint(calls(one.of(r).events)) }, fmt.Sprint(calls(limit[i].events)))
+	}
+	row("one field of one, median", func(r result) string { return round(r.one[len(r.one)/2]).String() }, "")
+	row("a commit that changes no object: requests", func(r result) string { return fmt.Sprint(calls(r.same.events)) }, "")
+	row("  CPU of all", func(r result) string { return round(r.same.cpu()).String() }, "")
+	row(fmt.Sprintf("nothing for %s: writes", m.quiet), func(r result) string { return fmt.Sprint(r.writes) }, "")
+	row("  reads", func(r result) string { return fmt.Sprint(r.reads) }, "")
+	row("  CPU of its own", func(r result) string { return round(r.steady.process).String() }, "")
+	row("  CPU of API server and etcd", func(r result) string { return round(r.steady.server + r.steady.etcd).String() }, "")
+	row("memory, peak", func(r result) string { return fmt.Sprintf("%d MB", r.held.Peak>>20) }, "")
+	row("memory, at the end", func(r result) string { return fmt.Sprintf("%d MB", r.held.RSS>>20) }, "")
+	_ = w.Flush() // as the rest of the output: who reads it is gone when it fails
+}

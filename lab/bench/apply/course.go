@@ -1,0 +1,307 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+
+	"github.com/keelson-io/keelson/lab/audit"
+	"github.com/keelson-io/keelson/lab/bench/addons"
+	"github.com/keelson-io/keelson/lab/cluster"
+	"github.com/keelson-io/keelson/lab/gitserver"
+	"github.com/keelson-io/keelson/lab/process"
+)
+
+// single is how many commits change one component alone.
+const single = 5
+
+// gitInterval is how often git is looked at by itself: so rarely that it is what
+// was told that makes somebody look.
+const gitInterval = time.Minute
+
+// contestant is who brings a cluster to what git says.
+type contestant struct {
+	name string
+	// settings are those of its own that matter, a line each.
+	settings []string
+	// repeats says that it applies again at times, though nothing has changed.
+	repeats bool
+	repo    *repository
+	// levels is what changes in git when some components get other levels.
+	levels func(of []int, level func(i int) string) (addons.Files, error)
+	// nothing is a commit that changes no object.
+	nothing func() addons.Files
+	// install makes what has to be in the cluster before; nil: nothing has.
+	install func(ctx context.Context, admin *rest.Config) error
+	// start starts processes, and tell says that git has news.
+	start func(ctx context.Context, kubeconfig string) ([]*process.Child, error)
+	tell  func(ctx context.Context) error
+}
+
+// course is one contestant on a cluster of its own.
+type course struct {
+	*measurement
+	contestant
+	children []*process.Child
+	witness  *witness
+	level    []string // of each component, as git says
+	result
+}
+
+// result is what a contestant took.
+type result struct {
+	name                   string
+	cold, field, same      phase // the last: a commit that changes no object
+	steady                 phase
+	one                    []time.Duration // push → last object, of one component
+	held                   process.Usage   // by all its processes, at the end
+	reads, writes, watches int             // of the steady state
+}
+
+// pushes has Keelson, and whoever else is measured, follow a git server.
+func (m *measurement) pushes(ctx context.Context, objects []unstructured.Unstructured, limit [2]phase) (err error) {
+	server, err := gitserver.Start(ctx, filepath.Join(m.dir, "git"), "")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.Stop()) }()
+	all := []func(context.Context, *gitserver.Server, []unstructured.Unstructured) (contestant, error){m.asKeelson}
+	if m.mode == withPeer {
+		all = append(all, m.asFlux)
+	}
+	var results []result
+	for _, as := range all {
+		one, err := as(ctx, server, objects)
+		if err != nil {
+			return err
+		}
+		r, err := m.through(ctx, one, limit)
+		if err != nil {
+			return fmt.Errorf("%s: %w", one.name, err)
+		}
+		results = append(results, r)
+	}
+	if len(results) > 1 {
+		m.sideBySide(results, limit)
+	}
+	return nil
+}
+
+// through takes one contestant through its course.
+func (m *measurement) through(ctx context.Context, who contestant, limit [2]phase) (_ result, err error) {
+	c := &course{measurement: m, contestant: who, level: slices.Repeat([]string{"1"}, m.components), result: result{name: who.name}}
+	fmt.Fprintf(m.out, "\n%s, by git push over HTTP\n", c.contestant.name)
+	for _, line := range c.settings {
+		fmt.Fprintf(m.out, "  %s\n", line)
+	}
+	if _, err := m.up(ctx, ours); err != nil {
+		return c.result, err
+	}
+	defer func() { err = errors.Join(err, m.lab.Down(context.WithoutCancel(ctx), ours)) }()
+	admin, err := m.client(ours, cluster.Admin)
+	if err != nil {
+		return c.result, err
+	}
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	if c.witness, err = m.watch(watching, admin); err != nil {
+		return c.result, err
+	}
+	if c.install != nil {
+		if err := c.install(ctx, admin); err != nil {
+			return c.result, err
+		}
+	}
+	kubeconfig, err := m.kubeconfig(ours, cluster.Keelson)
+	if err != nil {
+		return c.result, err
+	}
+	defer func() { err = errors.Join(err, c.end()) }()
+	if c.cold, err = c.measured(ctx, func(time.Time, *phase) error {
+		var err error
+		c.children, err = c.start(ctx, kubeconfig)
+		return err
+	}); err != nil {
+		return c.result, err
+	}
+	m.table("cold", c.cold, limit[0])
+	if err := c.follow(ctx, limit[1]); err != nil {
+		return c.result, err
+	}
+	return c.result, m.levelsAre(ctx, admin, c.level)
+}
+
+// follow pushes all sorts of things, and between them nothing for a while.
+func (c *course) follow(ctx context.Context, limit phase) (err error) {
+	everyone := make([]int, c.components)
+	for i := range everyone {
+		everyone[i] = i
+	}
+	if c.field, err = c.changed(ctx, "one field of each", everyone...); err != nil {
+		return err
+	}
+	c.table("one field of each", c.field, limit)
+	if c.same, err = c.pushed(ctx, "nothing that a cluster runs", c.contestant.nothing()); err != nil {
+		return err
+	}
+	if err := c.quietly(ctx); err != nil {
+		return err
+	}
+	// After the silence, so that it is not that of the deaf.
+	for i := range single {
+		p, err := c.changed(ctx, "one field of one", i*c.components/single)
+		if err != nil {
+			return err
+		}
+		c.one = append(c.one, p.last)
+	}
+	slices.Sort(c.one)
+	fmt.Fprintf(c.out, "\none field of one component\n  push → object         median %s, worst %s of %d\n", round(c.one[single/2]), round(c.one[single-1]), single)
+	c.held, err = c.usage()
+	fmt.Fprintf(c.out, "  memory                peak %.1f MB, now %.1f MB: %d processes, with what they have started\n",
+		float64(c.held.Peak)/(1<<20), float64(c.held.RSS)/(1<<20), len(c.children))
+	return err
+}
+
+// changed pushes another level of some components.
+func (c *course) changed(ctx context.Context, what string, of ...int) (phase, error) {
+	for _, i := range of {
+		n, err := strconv.Atoi(c.level[i])
+		if err != nil {
+			return phase{}, fmt.Errorf("level of %s: %w", c.names[i], err)
+		}
+		c.level[i] = strconv.Itoa(n + 1)
+	}
+	files, err := c.levels(of, func(i int) string { return c.level[i] })
+	if err != nil {
+		return phase{}, err
+	}
+	c.witness.changes(of)
+	return c.pushed(ctx, what, files)
+}
+
+// pushed pushes files, says so, and waits until the cluster has them.
+func (c *course) pushed(ctx context.Context, what string, files addons.Files) (phase, error) {
+	return c.measured(ctx, func(began time.Time, p *phase) error {
+		if err := c.repo.push(ctx, files, what); err != nil {
+			return err
+		}
+		p.pushed = time.Since(began)
+		if err := c.tell(ctx); err != nil {
+			return err
+		}
+		p.told = time.Since(began)
+		return nil
+	})
+}
+
+// measured does something, waits until the cluster is as git says and nothing is
+// written any more, and says what that took.
+func (c *course) measured(ctx context.Context, do func(began time.Time, p *phase) error) (phase, error) {
+	before, err := c.usage()
+	if err != nil {
+		return phase{}, err
+	}
+	var told phase
+	p, err := c.timed(ctx, ours, func() error {
+		if err := do(time.Now(), &told); err != nil {
+			return err
+		}
+		if err := c.until(ctx, c.witness.asGitSays); err != nil {
+			return err
+		}
+		return c.settled(ctx)
+	})
+	if err != nil {
+		return p, err
+	}
+	after, err := c.usage()
+	p.by, p.process, p.pushed, p.told = c.contestant.name, after.CPU-before.CPU, told.pushed, told.told
+	return p, err
+}
+
+// until waits as long as the processes run.
+func (c *course) until(ctx context.Context, check func(context.Context) error) error {
+	return c.children[0].Until(ctx, patience, looks, func(ctx context.Context) error {
+		for _, one := range c.children[1:] {
+			if _, err := one.Usage(); err != nil {
+				return err
+			}
+		}
+		return check(ctx)
+	})
+}
+
+// usage is what all processes use together.
+func (c *course) usage() (process.Usage, error) {
+	var sum process.Usage
+	for _, one := range c.children {
+		u, err := one.UsageOfAll()
+		if err != nil {
+			return sum, err
+		}
+		sum.RSS, sum.Peak, sum.CPU = sum.RSS+u.RSS, sum.Peak+u.Peak, sum.CPU+u.CPU
+	}
+	return sum, nil
+}
+
+func (c *course) end() error {
+	var errs []error
+	for _, one := range c.children {
+		errs = append(errs, one.Stop(time.Minute))
+	}
+	return errors.Join(errs...)
+}
+
+// quietly listens while nothing happens.
+func (c *course) quietly(ctx context.Context) error {
+	before, err := c.usage()
+	if err != nil {
+		return err
+	}
+	if c.steady, err = c.timed(ctx, ours, func() error { return wait(ctx, c.quiet) }); err != nil {
+		return err
+	}
+	after, err := c.usage()
+	if err != nil {
+		return err
+	}
+	c.steady.by, c.steady.process = c.contestant.name, after.CPU-before.CPU
+	leases := 0
+	for _, e := range c.steady.events {
+		switch {
+		case e.User != cluster.Keelson:
+		case isLease(e):
+			leases++
+		case e.Write():
+			c.writes++
+		case e.Read():
+			c.reads++
+		case e.Stage == audit.ResponseStarted:
+			c.watches++
+		}
+	}
+	share := func(used time.Duration) float64 { return 100 * used.Seconds() / c.quiet.Seconds() }
+	fmt.Fprintf(c.out, "\na commit that changes no object\n  calls but watches     %d\n", calls(c.same.events))
+	fmt.Fprintf(c.out, "\nthen %s in which nothing happens\n", c.quiet)
+	fmt.Fprintf(c.out, "  requests              %d writes, %d reads, %d watches begun anew", c.writes, c.reads, c.watches)
+	if leases > 0 {
+		fmt.Fprintf(c.out, "; besides, %d of Leases, by which replicas share clusters", leases)
+	}
+	fmt.Fprintf(c.out, "\n  CPU of a core         %s %.2f %%, API server %.2f %%, etcd %.2f %%\n",
+		c.contestant.name, share(c.steady.process), share(c.steady.server), share(c.steady.etcd))
+	if c.repeats {
+		return nil
+	}
+	if n := c.unwanted(append(c.same.events, c.steady.events...)); n > 0 {
+		return fmt.Errorf("a fleet in which nothing changes made %d calls", n)
+	}
+	return nil
+}

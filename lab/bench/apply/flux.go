@@ -1,0 +1,287 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"github.com/keelson-io/keelson/lab/bench/addons"
+	"github.com/keelson-io/keelson/lab/gitserver"
+	"github.com/keelson-io/keelson/lab/process"
+)
+
+// fluxNamespace is where Flux's own objects are.
+const fluxNamespace = "flux-system"
+
+// fluxOptions are how Flux is built, and used.
+type fluxOptions struct {
+	building   time.Duration // at most
+	groups     int           // Kustomizations; 0: one a component
+	concurrent int
+	interval   time.Duration // of Kustomizations
+}
+
+// peer is Flux as it is used here: source-controller and kustomize-controller as
+// processes, and a repository of plain objects, as Keelson renders them, so that
+// Flux has nothing to render.
+type peer struct {
+	*measurement
+	programs fluxPrograms
+	objects  map[string][]unstructured.Unstructured // by component
+	url      string
+	groups   int
+	client   dynamic.Interface // the admin's
+}
+
+// asFlux is Flux, told of pushes by what its webhook receiver does: an annotation
+// of the GitRepository.
+func (m *measurement) asFlux(ctx context.Context, server *gitserver.Server, objects []unstructured.Unstructured) (contestant, error) {
+	p := &peer{measurement: m, objects: byComponent(objects), url: server.URL("flux.git"), groups: m.flux.groups}
+	if p.groups == 0 || p.groups > m.components {
+		p.groups = m.components
+	}
+	var err error
+	if p.programs, err = buildFlux(ctx, m.flux.building, m.out); err != nil {
+		return contestant{}, err
+	}
+	files, err := p.files()
+	if err != nil {
+		return contestant{}, err
+	}
+	repo, err := m.publish(ctx, "flux", files, nil)
+	if err != nil {
+		return contestant{}, err
+	}
+	return contestant{
+		name: "flux", repo: repo, repeats: true,
+		settings: []string{
+			fmt.Sprintf("source-controller and kustomize-controller %s, with %v", fluxVersion, p.flags()),
+			fmt.Sprintf("%d Kustomizations (prune, interval %s, no wait) of plain objects, from one GitRepository (interval %s); one more that applies these", p.groups, m.flux.interval, gitInterval),
+			"told by reconcile.fluxcd.io/requestedAt on the GitRepository, as its webhook receiver does; artifacts and temporary files in memory, where there is /dev/shm",
+		},
+		levels: p.levels,
+		nothing: func() addons.Files {
+			return addons.Files{"README.md": []byte("Made up, to measure with. Nothing reads this.\n")}
+		},
+		install: p.install, start: p.start, tell: p.tell,
+	}, repo.clone(ctx, p.url)
+}
+
+// byComponent sorts objects, each of which is called as its component.
+func byComponent(objects []unstructured.Unstructured) map[string][]unstructured.Unstructured {
+	out := map[string][]unstructured.Unstructured{}
+	for _, o := range objects {
+		out[o.GetName()] = append(out[o.GetName()], o)
+	}
+	return out
+}
+
+func (p *peer) group(i int) string { return fmt.Sprintf("group-%04d", i*p.groups/p.components) }
+
+func (p *peer) path(i int) string { return "addons/" + p.group(i) + "/" + p.names[i] + ".yaml" }
+
+// files are the whole repository: of each component a file with its objects, and
+// one with all Kustomizations. So little, since every Kustomization unpacks all of it.
+func (p *peer) files() (addons.Files, error) {
+	files := addons.Files{"README.md": []byte("Made up, to measure with.\n")}
+	var kustomizations bytes.Buffer
+	for i := range p.components {
+		content, err := p.component(i, "1")
+		if err != nil {
+			return nil, err
+		}
+		files[p.path(i)] = content
+		if i > 0 && p.group(i) == p.group(i-1) {
+			continue
+		}
+		data, err := yaml.Marshal(p.kustomization(p.group(i), "./addons/"+p.group(i)).Object)
+		if err != nil {
+			return nil, fmt.Errorf("write a Kustomization: %w", err)
+		}
+		kustomizations.WriteString("---\n")
+		kustomizations.Write(data)
+	}
+	files["clusters/bench/addons.yaml"] = kustomizations.Bytes()
+	return files, nil
+}
+
+// component is the file of a component.
+func (p *peer) component(i int, level string) ([]byte, error) {
+	var out bytes.Buffer
+	for _, o := range p.objects[p.names[i]] {
+		if o.GetKind() == "Deployment" {
+			o = *o.DeepCopy()
+			if err := edit(&o, func(env map[string]any) { env["value"] = level }); err != nil {
+				return nil, err
+			}
+		}
+		data, err := yaml.Marshal(o.Object)
+		if err != nil {
+			return nil, fmt.Errorf("write %s: %w", o.GetName(), err)
+		}
+		out.WriteString("---\n")
+		out.Write(data)
+	}
+	return out.Bytes(), nil
+}
+
+func (p *peer) levels(of []int, level func(i int) string) (addons.Files, error) {
+	files := addons.Files{}
+	for _, i := range of {
+		content, err := p.component(i, level(i))
+		if err != nil {
+			return nil, err
+		}
+		files[p.path(i)] = content
+	}
+	return files, nil
+}
+
+// own is an object of Flux's.
+func own(apiVersion, kind, name string, spec map[string]any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{"name": name, "namespace": fluxNamespace}, "spec": spec,
+	}}
+}
+
+func (p *peer) kustomization(name, path string) *unstructured.Unstructured {
+	return own("kustomize.toolkit.fluxcd.io/v1", "Kustomization", name, map[string]any{
+		"interval": p.flux.interval.String(), "path": path, "prune": true, "sourceRef": map[string]any{"kind": "GitRepository", "name": "fleet"},
+	})
+}
+
+// repositories are Flux's GitRepositories.
+var repositories = schema.GroupVersionResource{Group: "source.toolkit.fluxcd.io", Version: "v1", Resource: "gitrepositories"} //nolint:gochecknoglobals // never changed
+
+// install makes what `flux bootstrap` leaves in a cluster.
+func (p *peer) install(ctx context.Context, admin *rest.Config) error {
+	var err error
+	if p.client, err = dynamic.NewForConfig(admin); err != nil {
+		return fmt.Errorf("install flux: %w", err)
+	}
+	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": fluxNamespace}}}
+	if _, err := p.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("install flux: %w", err)
+	}
+	crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	definitions, err := p.programs.crds()
+	if err != nil {
+		return err
+	}
+	for _, one := range definitions {
+		if _, err := p.client.Resource(crds).Create(ctx, one, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("install flux: %w", err)
+		}
+	}
+	repository := own("source.toolkit.fluxcd.io/v1", "GitRepository", "fleet", map[string]any{
+		"interval": gitInterval.String(), "url": p.url, "ref": map[string]any{"branch": "main"},
+	})
+	if err := p.createServed(ctx, repositories, repository); err != nil {
+		return err
+	}
+	kustomizations := schema.GroupVersionResource{Group: "kustomize.toolkit.fluxcd.io", Version: "v1", Resource: "kustomizations"}
+	return p.createServed(ctx, kustomizations, p.kustomization("fleet", "./clusters/bench"))
+}
+
+// createServed creates an object whose kind may not be served yet.
+func (p *peer) createServed(ctx context.Context, of schema.GroupVersionResource, o *unstructured.Unstructured) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	for {
+		_, err := p.client.Resource(of).Namespace(fluxNamespace).Create(ctx, o, metav1.CreateOptions{})
+		if err == nil {
+			return nil
+		}
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("install flux: %w", err)
+		}
+		if err := wait(ctx, looks); err != nil {
+			return fmt.Errorf("install flux: %s is not served: %w", of.Resource, err)
+		}
+	}
+}
+
+// flags are what its documentation advises for many objects.
+func (p *peer) flags() []string {
+	return []string{"--concurrent=" + strconv.Itoa(p.flux.concurrent), "--kube-api-qps=500", "--kube-api-burst=1000", "--requeue-dependency=5s"}
+}
+
+// start starts both controllers.
+func (p *peer) start(ctx context.Context, kubeconfig string) ([]*process.Child, error) {
+	storage, err := freeAddress(ctx)
+	if err != nil {
+		return nil, err
+	}
+	folder, err := p.inMemory()
+	if err != nil {
+		return nil, err
+	}
+	run := func(name string, more ...string) (*process.Child, error) {
+		return process.StartChild(process.Spec{
+			Path: p.programs.path(name), Log: filepath.Join(p.dir, name+".log"),
+			Args: append(append(p.flags(), "--metrics-addr=127.0.0.1:0", "--health-addr=127.0.0.1:0", "--log-level=error"), more...),
+			Env:  append(os.Environ(), "KUBECONFIG="+kubeconfig, "RUNTIME_NAMESPACE="+fluxNamespace, "TMPDIR="+folder),
+		}, nil)
+	}
+	source, err := run(sourceController, "--storage-path="+folder, "--storage-addr="+storage, "--storage-adv-addr="+storage)
+	if err != nil {
+		return nil, err
+	}
+	kustomize, err := run(kustomizeController)
+	if err != nil {
+		return []*process.Child{source}, err
+	}
+	return []*process.Child{source, kustomize}, nil
+}
+
+// inMemory makes a folder in memory, or else in that of the run.
+func (p *peer) inMemory() (string, error) {
+	parent := "/dev/shm"
+	if _, err := os.Stat(parent); err != nil {
+		parent = p.dir
+	}
+	folder, err := os.MkdirTemp(parent, "keelson-apply-")
+	if err != nil {
+		return "", fmt.Errorf("make a folder: %w", err)
+	}
+	p.measurement.scratch = append(p.measurement.scratch, folder)
+	return folder, nil
+}
+
+// freeAddress is one on loopback at which nobody listens: the advertised address
+// of artifacts has to be known before they are served.
+func freeAddress(ctx context.Context) (string, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("find a port: %w", err)
+	}
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		return "", fmt.Errorf("find a port: %w", err)
+	}
+	return address, nil
+}
+
+// tell asks for a look at git.
+func (p *peer) tell(ctx context.Context) error {
+	patch := fmt.Appendf(nil, `{"metadata": {"annotations": {"reconcile.fluxcd.io/requestedAt": %q}}}`, time.Now().Format(time.RFC3339Nano))
+	_, err := p.client.Resource(repositories).Namespace(fluxNamespace).Patch(ctx, "fleet", types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("tell flux: %w", err)
+	}
+	return nil
+}

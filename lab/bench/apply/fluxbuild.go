@@ -1,0 +1,143 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// fluxVersion is that of both controllers: of those published as Go modules the
+// last that builds with the Go of this repository.
+const fluxVersion = "v1.9.6"
+
+const (
+	fluxModules         = "github.com/fluxcd/"
+	sourceController    = "source-controller"
+	kustomizeController = "kustomize-controller"
+)
+
+// fluxPrograms is the folder with Flux's controllers, and with their CRDs in
+// NAME.crds.
+type fluxPrograms string
+
+func (p fluxPrograms) path(name string) string { return filepath.Join(string(p), name) }
+
+// crds are those of both controllers.
+func (p fluxPrograms) crds() ([]*unstructured.Unstructured, error) {
+	files, err := filepath.Glob(filepath.Join(string(p), "*.crds", "*.yaml"))
+	if err != nil || len(files) == 0 {
+		return nil, fmt.Errorf("find the CRDs of flux in %s: %d files: %w", p, len(files), err)
+	}
+	var out []*unstructured.Unstructured
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("read the CRDs of flux: %w", err)
+		}
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(data, &u.Object); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		out = append(out, u)
+	}
+	return out, nil
+}
+
+// buildFlux builds the controllers from their Go modules into the user's cache,
+// once. It takes go; their dependencies are those that their go.sum names.
+func buildFlux(ctx context.Context, limit time.Duration, progress io.Writer) (fluxPrograms, error) {
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("find the user's cache (set HOME or XDG_CACHE_HOME): %w", err)
+	}
+	p := fluxPrograms(filepath.Join(cache, "keelson", "bench", "flux-"+fluxVersion))
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %s; what is compiled already is kept for the next time", limit))
+	defer cancel()
+	for _, name := range []string{sourceController, kustomizeController} {
+		if _, err := os.Stat(p.path(name)); err == nil {
+			continue
+		}
+		fmt.Fprintf(progress, "building %s %s: some minutes, once\n", name, fluxVersion)
+		if err := p.build(ctx, name); err != nil {
+			return "", errors.Join(fmt.Errorf("build %s %s: %w", name, fluxVersion, err), context.Cause(ctx))
+		}
+	}
+	return p, nil
+}
+
+// build builds one program in a copy of its module: the module refers to that of
+// its API by a folder, which a published module does not have.
+func (p fluxPrograms) build(ctx context.Context, name string) error {
+	if err := os.MkdirAll(string(p), 0o755); err != nil {
+		return fmt.Errorf("make a folder: %w", err)
+	}
+	source, err := os.MkdirTemp("", "keelson-flux-")
+	if err != nil {
+		return fmt.Errorf("make a folder: %w", err)
+	}
+	defer func() { _ = os.RemoveAll(source) }() // it is in the way of nobody
+	for module, into := range map[string]string{name: "module", name + "/api": "module/api"} {
+		dir, err := downloaded(ctx, source, fluxModules+module+"@"+fluxVersion)
+		if err != nil {
+			return err
+		}
+		if err := os.CopyFS(filepath.Join(source, into), os.DirFS(dir)); err != nil {
+			return fmt.Errorf("copy a module: %w", err)
+		}
+	}
+	if err := os.RemoveAll(p.path(name + ".crds")); err != nil {
+		return fmt.Errorf("remove old CRDs: %w", err)
+	}
+	if err := os.CopyFS(p.path(name+".crds"), os.DirFS(filepath.Join(source, "module", "config", "crd", "bases"))); err != nil {
+		return fmt.Errorf("copy CRDs: %w", err)
+	}
+	built := p.path(name + ".new")
+	args := []string{"build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-p", fmt.Sprint(min(runtime.GOMAXPROCS(0), 4)), "-ldflags=-s -w", "-o", built, "."}
+	if _, err := golang(ctx, filepath.Join(source, "module"), args...); err != nil {
+		return err
+	}
+	if err := os.Rename(built, p.path(name)); err != nil {
+		return fmt.Errorf("put %s in its place: %w", name, err)
+	}
+	return nil
+}
+
+// downloaded is the folder of a module in Go's cache. It is asked for from a folder
+// that is in no module.
+func downloaded(ctx context.Context, from, module string) (string, error) {
+	out, err := golang(ctx, from, "mod", "download", "-json", module)
+	if err != nil {
+		return "", err
+	}
+	var said struct{ Dir string }
+	if err := json.Unmarshal(out, &said); err != nil {
+		return "", fmt.Errorf("go mod download %s: %w", module, err)
+	}
+	return said.Dir, nil
+}
+
+// golang runs the go command in a folder, and returns what it says.
+func golang(ctx context.Context, dir string, args ...string) ([]byte, error) {
+	c := exec.CommandContext(ctx, "go", args...)
+	c.Dir = dir
+	c.Env = append(slices.Clone(os.Environ()), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
+	var complaints bytes.Buffer
+	c.Stderr = &complaints
+	out, err := c.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go %s: %w\n%s%s", args[0], err, complaints.Bytes(), out)
+	}
+	return out, nil
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/keelson-io/keelson/lab/bench/addons"
+	"github.com/keelson-io/keelson/lab/fleet"
+)
+
+const (
+	// clusterName is the cluster's name in git.
+	clusterName = "bench"
+	// namespace of every object: one that all components share.
+	namespace = "bench"
+)
+
+// fleetFiles are a fleet of components, each at a version of its own, that one
+// cluster runs at level 1.
+func (m *measurement) fleetFiles() addons.Files {
+	files := addons.New()
+	for _, c := range m.names {
+		files.Component(c, namespace, addons.Small)
+	}
+	m.setLevels(files, func(int) string { return "1" })
+	m.setPass(files, "0")
+	return files
+}
+
+// setLevels writes the layer that sets one field of every component.
+func (m *measurement) setLevels(files addons.Files, level func(i int) string) {
+	files.Layer("layers/10-all.yaml", "", m.names, func(i int) string { return addons.Running(level(i)) })
+}
+
+// setPass writes the cluster's file with a label that nothing reads, so that
+// every component is looked at again.
+func (m *measurement) setPass(files addons.Files, pass string) {
+	files.Cluster(clusterName, "pass", pass)
+}
+
+// repository is a bare one, and a clone of it in which to work.
+type repository struct {
+	bare, work string
+}
+
+// publish makes a bare repository in a folder, packed as after a clone.
+func (m *measurement) publish(ctx context.Context, name string, files addons.Files, versions []string) (*repository, error) {
+	r := &repository{bare: filepath.Join(m.dir, "git", name+".git"), work: filepath.Join(m.dir, name)}
+	if err := files.Publish(ctx, r.bare, versions); err != nil {
+		return nil, err
+	}
+	return r, fleet.Pack(ctx, r.bare)
+}
+
+// clone makes the place to work in, of where it is pushed to.
+func (r *repository) clone(ctx context.Context, url string) error {
+	return git(ctx, filepath.Dir(r.work), "clone", "--quiet", url, r.work)
+}
+
+// push writes files, commits and pushes them.
+func (r *repository) push(ctx context.Context, files addons.Files, message string) error {
+	for path, content := range files {
+		file := filepath.Join(r.work, filepath.FromSlash(path))
+		if err := os.WriteFile(file, content, 0o600); err != nil {
+			return fmt.Errorf("write %s: %w", path, err)
+		}
+	}
+	if err := git(ctx, r.work, "-c", "user.name=bench", "-c", "user.email=bench@example.com", "commit", "--quiet", "--all", "--message", message); err != nil {
+		return err
+	}
+	return git(ctx, r.work, "push", "--quiet", "origin", "HEAD:main")
+}
+
+func git(ctx context.Context, dir string, args ...string) error {
+	c := exec.CommandContext(ctx, "git", args...)
+	c.Dir = dir
+	out, err := c.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("git %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return nil
+}
+
+// rendered is what Keelson renders of the fleet: what the bare loop applies.
+func (m *measurement) rendered(ctx context.Context) ([]unstructured.Unstructured, error) {
+	c := exec.CommandContext(ctx, m.keelson, "render", clusterName, "--repo", m.fleet.bare, "-o", "json") //nolint:gosec // the binary that is measured
+	c.Env = append(os.Environ(), "KUBECONFIG="+os.DevNull)
+	out, err := c.Output()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return nil, fmt.Errorf("keelson render: %w\n%s", err, exit.Stderr)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("keelson render: %w", err)
+	}
+	var list struct {
+		Items []map[string]any `json:"items"`
+	}
+	if err := yaml.Unmarshal(out, &list); err != nil {
+		return nil, fmt.Errorf("keelson render: %w", err)
+	}
+	objects := make([]unstructured.Unstructured, len(list.Items))
+	for i := range list.Items {
+		objects[i].Object = list.Items[i]
+	}
+	if want := addons.ObjectsOfSmall * m.components; len(objects) != want {
+		return nil, fmt.Errorf("keelson render: %d objects, want %d", len(objects), want)
+	}
+	return objects, nil
+}
