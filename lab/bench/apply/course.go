@@ -61,7 +61,7 @@ type result struct {
 	cold, field, same      phase // the last: a commit that changes no object
 	steady                 phase
 	one                    []time.Duration // push → last object, of one component
-	held                   process.Usage   // by all its processes, at the end
+	own, held              process.Usage   // at the end; the second with what it has started
 	reads, writes, watches int             // of the steady state
 }
 
@@ -164,10 +164,16 @@ func (c *course) follow(ctx context.Context, limit phase) (err error) {
 	}
 	slices.Sort(c.one)
 	fmt.Fprintf(c.out, "\none field of one component\n  push → object         median %s, worst %s of %d\n", round(c.one[single/2]), round(c.one[single-1]), single)
-	c.held, err = c.usage()
-	fmt.Fprintf(c.out, "  memory                peak %.1f MB, now %.1f MB: %d processes, with what they have started\n",
-		float64(c.held.Peak)/(1<<20), float64(c.held.RSS)/(1<<20), len(c.children))
-	return err
+	if c.own, err = c.usage((*process.Child).Usage); err != nil {
+		return err
+	}
+	if c.held, err = c.usage((*process.Child).UsageOfAll); err != nil {
+		return err
+	}
+	const mb = 1 << 20
+	fmt.Fprintf(c.out, "  memory                peak %d MB, now %d MB; with what it has started, which shares some, %d MB and %d MB\n",
+		c.own.Peak/mb, c.own.RSS/mb, c.held.Peak/mb, c.held.RSS/mb)
+	return nil
 }
 
 // changed pushes another level of some components.
@@ -205,7 +211,7 @@ func (c *course) pushed(ctx context.Context, what string, files addons.Files) (p
 // measured does something, waits until the cluster is as git says and nothing is
 // written any more, and says what that took.
 func (c *course) measured(ctx context.Context, do func(began time.Time, p *phase) error) (phase, error) {
-	before, err := c.usage()
+	before, err := c.usage((*process.Child).UsageOfAll)
 	if err != nil {
 		return phase{}, err
 	}
@@ -222,7 +228,7 @@ func (c *course) measured(ctx context.Context, do func(began time.Time, p *phase
 	if err != nil {
 		return p, err
 	}
-	after, err := c.usage()
+	after, err := c.usage((*process.Child).UsageOfAll)
 	p.by, p.process, p.pushed, p.told = c.contestant.name, after.CPU-before.CPU, told.pushed, told.told
 	return p, err
 }
@@ -240,10 +246,10 @@ func (c *course) until(ctx context.Context, check func(context.Context) error) e
 }
 
 // usage is what all processes use together.
-func (c *course) usage() (process.Usage, error) {
+func (c *course) usage(of func(*process.Child) (process.Usage, error)) (process.Usage, error) {
 	var sum process.Usage
 	for _, one := range c.children {
-		u, err := one.UsageOfAll()
+		u, err := of(one)
 		if err != nil {
 			return sum, err
 		}
@@ -262,14 +268,14 @@ func (c *course) end() error {
 
 // quietly listens while nothing happens.
 func (c *course) quietly(ctx context.Context) error {
-	before, err := c.usage()
+	before, err := c.usage((*process.Child).UsageOfAll)
 	if err != nil {
 		return err
 	}
 	if c.steady, err = c.timed(ctx, ours, func() error { return wait(ctx, c.quiet) }); err != nil {
 		return err
 	}
-	after, err := c.usage()
+	after, err := c.usage((*process.Child).UsageOfAll)
 	if err != nil {
 		return err
 	}

@@ -69,7 +69,7 @@ func (m *measurement) asFlux(ctx context.Context, server *gitserver.Server, obje
 	return contestant{
 		name: "flux", repo: repo, repeats: true,
 		settings: []string{
-			fmt.Sprintf("source-controller and kustomize-controller %s, with %v", fluxVersion, p.flags()),
+			fmt.Sprintf("%v with %v", fluxControllers(), p.flags()),
 			fmt.Sprintf("%d Kustomizations (prune, interval %s, no wait) of plain objects, from one GitRepository (interval %s); one more that applies these", p.groups, m.flux.interval, gitInterval),
 			"told by reconcile.fluxcd.io/requestedAt on the GitRepository, as its webhook receiver does; artifacts and temporary files in memory, where there is /dev/shm",
 		},
@@ -230,18 +230,19 @@ func (p *peer) start(ctx context.Context, kubeconfig string) ([]*process.Child, 
 	if err != nil {
 		return nil, err
 	}
-	run := func(name string, more ...string) (*process.Child, error) {
+	run := func(c fluxController, more ...string) (*process.Child, error) {
 		return process.StartChild(process.Spec{
-			Path: p.programs.path(name), Log: filepath.Join(p.dir, name+".log"),
+			Path: p.programs.path(c), Log: filepath.Join(p.dir, c.name+".log"),
 			Args: append(append(p.flags(), "--metrics-addr=127.0.0.1:0", "--health-addr=127.0.0.1:0", "--log-level=error"), more...),
 			Env:  append(os.Environ(), "KUBECONFIG="+kubeconfig, "RUNTIME_NAMESPACE="+fluxNamespace, "TMPDIR="+folder),
 		}, nil)
 	}
-	source, err := run(sourceController, "--storage-path="+folder, "--storage-addr="+storage, "--storage-adv-addr="+storage)
+	controllers := fluxControllers()
+	source, err := run(controllers[0], "--storage-path="+folder, "--storage-addr="+storage, "--storage-adv-addr="+storage)
 	if err != nil {
 		return nil, err
 	}
-	kustomize, err := run(kustomizeController)
+	kustomize, err := run(controllers[1])
 	if err != nil {
 		return []*process.Child{source}, err
 	}

@@ -18,27 +18,40 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// fluxVersion is that of both controllers: of those published as Go modules the
-// last that builds with the Go of this repository.
-const fluxVersion = "v1.9.6"
-
 const (
 	fluxModules         = "github.com/fluxcd/"
 	sourceController    = "source-controller"
 	kustomizeController = "kustomize-controller"
 )
 
+// fluxControllers are what is built: of v1.9, the last minor release that builds
+// with the Go of this repository, versions whose modules the Go module proxy served
+// whole when this was written.
+func fluxControllers() []fluxController {
+	return []fluxController{{sourceController, "v1.9.0"}, {kustomizeController, "v1.9.3"}}
+}
+
+type fluxController struct{ name, version string }
+
+func (c fluxController) String() string { return c.name + " " + c.version }
+
 // fluxPrograms is the folder with Flux's controllers, and with their CRDs in
-// NAME.crds.
+// NAME-VERSION.crds.
 type fluxPrograms string
 
-func (p fluxPrograms) path(name string) string { return filepath.Join(string(p), name) }
+func (p fluxPrograms) path(c fluxController) string {
+	return filepath.Join(string(p), c.name+"-"+c.version)
+}
 
 // crds are those of both controllers.
 func (p fluxPrograms) crds() ([]*unstructured.Unstructured, error) {
-	files, err := filepath.Glob(filepath.Join(string(p), "*.crds", "*.yaml"))
-	if err != nil || len(files) == 0 {
-		return nil, fmt.Errorf("find the CRDs of flux in %s: %d files: %w", p, len(files), err)
+	var files []string
+	for _, c := range fluxControllers() {
+		some, err := filepath.Glob(filepath.Join(p.path(c)+".crds", "*.yaml"))
+		if err != nil || len(some) == 0 {
+			return nil, fmt.Errorf("find the CRDs of %s in %s: %d files: %w", c, p, len(some), err)
+		}
+		files = append(files, some...)
 	}
 	var out []*unstructured.Unstructured
 	for _, file := range files {
@@ -62,16 +75,16 @@ func buildFlux(ctx context.Context, limit time.Duration, progress io.Writer) (fl
 	if err != nil {
 		return "", fmt.Errorf("find the user's cache (set HOME or XDG_CACHE_HOME): %w", err)
 	}
-	p := fluxPrograms(filepath.Join(cache, "keelson", "bench", "flux-"+fluxVersion))
+	p := fluxPrograms(filepath.Join(cache, "keelson", "bench"))
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not within %s; what is compiled already is kept for the next time", limit))
 	defer cancel()
-	for _, name := range []string{sourceController, kustomizeController} {
-		if _, err := os.Stat(p.path(name)); err == nil {
+	for _, c := range fluxControllers() {
+		if _, err := os.Stat(p.path(c)); err == nil {
 			continue
 		}
-		fmt.Fprintf(progress, "building %s %s: some minutes, once\n", name, fluxVersion)
-		if err := p.build(ctx, name); err != nil {
-			return "", errors.Join(fmt.Errorf("build %s %s: %w", name, fluxVersion, err), context.Cause(ctx))
+		fmt.Fprintf(progress, "building %s: some minutes, once\n", c)
+		if err := p.build(ctx, c); err != nil {
+			return "", errors.Join(fmt.Errorf("build %s: %w", c, err), context.Cause(ctx))
 		}
 	}
 	return p, nil
@@ -79,7 +92,7 @@ func buildFlux(ctx context.Context, limit time.Duration, progress io.Writer) (fl
 
 // build builds one program in a copy of its module: the module refers to that of
 // its API by a folder, which a published module does not have.
-func (p fluxPrograms) build(ctx context.Context, name string) error {
+func (p fluxPrograms) build(ctx context.Context, c fluxController) error {
 	if err := os.MkdirAll(string(p), 0o755); err != nil {
 		return fmt.Errorf("make a folder: %w", err)
 	}
@@ -88,8 +101,10 @@ func (p fluxPrograms) build(ctx context.Context, name string) error {
 		return fmt.Errorf("make a folder: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(source) }() // it is in the way of nobody
-	for module, into := range map[string]string{name: "module", name + "/api": "module/api"} {
-		dir, err := downloaded(ctx, source, fluxModules+module+"@"+fluxVersion)
+	// The module first: the other goes into it.
+	for _, one := range [][2]string{{c.name, "module"}, {c.name + "/api", "module/api"}} {
+		module, into := one[0], one[1]
+		dir, err := downloaded(ctx, source, fluxModules+module+"@"+c.version)
 		if err != nil {
 			return err
 		}
@@ -97,19 +112,20 @@ func (p fluxPrograms) build(ctx context.Context, name string) error {
 			return fmt.Errorf("copy a module: %w", err)
 		}
 	}
-	if err := os.RemoveAll(p.path(name + ".crds")); err != nil {
+	crds := p.path(c) + ".crds"
+	if err := os.RemoveAll(crds); err != nil {
 		return fmt.Errorf("remove old CRDs: %w", err)
 	}
-	if err := os.CopyFS(p.path(name+".crds"), os.DirFS(filepath.Join(source, "module", "config", "crd", "bases"))); err != nil {
+	if err := os.CopyFS(crds, os.DirFS(filepath.Join(source, "module", "config", "crd", "bases"))); err != nil {
 		return fmt.Errorf("copy CRDs: %w", err)
 	}
-	built := p.path(name + ".new")
+	built := p.path(c) + ".new"
 	args := []string{"build", "-mod=readonly", "-trimpath", "-buildvcs=false", "-p", fmt.Sprint(min(runtime.GOMAXPROCS(0), 4)), "-ldflags=-s -w", "-o", built, "."}
 	if _, err := golang(ctx, filepath.Join(source, "module"), args...); err != nil {
 		return err
 	}
-	if err := os.Rename(built, p.path(name)); err != nil {
-		return fmt.Errorf("put %s in its place: %w", name, err)
+	if err := os.Rename(built, p.path(c)); err != nil {
+		return fmt.Errorf("put %s in its place: %w", c, err)
 	}
 	return nil
 }

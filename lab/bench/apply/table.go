@@ -189,7 +189,8 @@ func (m *measurement) sideBySide(results []result, limit [2]phase) {
 	row("  reads", func(r result) string { return fmt.Sprint(r.reads) }, "")
 	row("  CPU of its own", func(r result) string { return round(r.steady.process).String() }, "")
 	row("  CPU of API server and etcd", func(r result) string { return round(r.steady.server + r.steady.etcd).String() }, "")
-	row("memory, peak", func(r result) string { return fmt.Sprintf("%d MB", r.held.Peak>>20) }, "")
-	row("memory, at the end", func(r result) string { return fmt.Sprintf("%d MB", r.held.RSS>>20) }, "")
+	row("memory, peak", func(r result) string { return fmt.Sprintf("%d MB", r.own.Peak>>20) }, "")
+	row("  with what it has started", func(r result) string { return fmt.Sprintf("%d MB", r.held.Peak>>20) }, "")
+	row("  at the end, with that", func(r result) string { return fmt.Sprintf("%d MB", r.held.RSS>>20) }, "")
 	_ = w.Flush() // as the rest of the output: who reads it is gone when it fails
 }
