@@ -148,7 +148,7 @@ func (c *course) follow(ctx context.Context, limit phase) (err error) {
 		return err
 	}
 	c.table("one field of each", c.field, limit)
-	if c.same, err = c.pushed(ctx, "nothing that a cluster runs", c.contestant.nothing()); err != nil {
+	if c.same, err = c.pushed(ctx, "nothing that a cluster runs", c.nothing()); err != nil {
 		return err
 	}
 	if err := c.quietly(ctx); err != nil {

@@ -259,7 +259,7 @@ func (p *peer) inMemory() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("make a folder: %w", err)
 	}
-	p.measurement.scratch = append(p.measurement.scratch, folder)
+	p.scratch = append(p.scratch, folder)
 	return folder, nil
 }
 
