@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
-	"github.com/keelson-io/keelson/lab/audit"
 	"github.com/keelson-io/keelson/lab/bench/addons"
 	"github.com/keelson-io/keelson/lab/cluster"
 	"github.com/keelson-io/keelson/lab/gitserver"
@@ -264,50 +263,4 @@ func (c *course) end() error {
 		errs = append(errs, one.Stop(time.Minute))
 	}
 	return errors.Join(errs...)
-}
-
-// quietly listens while nothing happens.
-func (c *course) quietly(ctx context.Context) error {
-	before, err := c.usage((*process.Child).UsageOfAll)
-	if err != nil {
-		return err
-	}
-	if c.steady, err = c.timed(ctx, ours, func() error { return wait(ctx, c.quiet) }); err != nil {
-		return err
-	}
-	after, err := c.usage((*process.Child).UsageOfAll)
-	if err != nil {
-		return err
-	}
-	c.steady.by, c.steady.process = c.contestant.name, after.CPU-before.CPU
-	leases := 0
-	for _, e := range c.steady.events {
-		switch {
-		case e.User != cluster.Keelson:
-		case isLease(e):
-			leases++
-		case e.Write():
-			c.writes++
-		case e.Read():
-			c.reads++
-		case e.Stage == audit.ResponseStarted:
-			c.watches++
-		}
-	}
-	share := func(used time.Duration) float64 { return 100 * used.Seconds() / c.quiet.Seconds() }
-	fmt.Fprintf(c.out, "\na commit that changes no object\n  calls but watches     %d\n", calls(c.same.events))
-	fmt.Fprintf(c.out, "\nthen %s in which nothing happens\n", c.quiet)
-	fmt.Fprintf(c.out, "  requests              %d writes, %d reads, %d watches begun anew", c.writes, c.reads, c.watches)
-	if leases > 0 {
-		fmt.Fprintf(c.out, "; besides, %d of Leases, by which replicas share clusters", leases)
-	}
-	fmt.Fprintf(c.out, "\n  CPU of a core         %s %.2f %%, API server %.2f %%, etcd %.2f %%\n",
-		c.contestant.name, share(c.steady.process), share(c.steady.server), share(c.steady.etcd))
-	if c.repeats {
-		return nil
-	}
-	if n := c.unwanted(append(c.same.events, c.steady.events...)); n > 0 {
-		return fmt.Errorf("a fleet in which nothing changes made %d calls", n)
-	}
-	return nil
 }

@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/keelson-io/keelson/lab/audit"
+	"github.com/keelson-io/keelson/lab/bench/addons"
+	"github.com/keelson-io/keelson/lab/bench/keelson"
+	"github.com/keelson-io/keelson/lab/cluster"
+	"github.com/keelson-io/keelson/lab/process"
+)
+
+// idle listens while every component is looked at again for nothing.
+func (m *measurement) idle(ctx context.Context, c *keelson.Controller) error {
+	if err := m.settled(ctx); err != nil {
+		return err
+	}
+	files := addons.Files{}
+	m.setPass(files, "1")
+	before, err := c.Usage()
+	if err != nil {
+		return err
+	}
+	p, err := m.timed(ctx, ours, func() error {
+		if err := m.fleet.push(ctx, files, "look again"); err != nil {
+			return err
+		}
+		return wait(ctx, listen)
+	})
+	if err != nil {
+		return err
+	}
+	after, err := c.Usage()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(m.out, "\nconverged: a commit that has all %d looked at again for nothing\n", m.components)
+	calls := m.unwanted(p.events)
+	fmt.Fprintf(m.out, "  calls but watches     %d of 0; keelson used %s of CPU\n", calls, (after.CPU - before.CPU).Round(10*time.Millisecond))
+	if calls > 0 {
+		return fmt.Errorf("a converged fleet made %d calls", calls)
+	}
+	return nil
+}
+
+// unwanted counts the calls where there is nothing to do: all but watches, and the
+// Leases of replicas that share a fleet. It prints the first of them.
+func (m *measurement) unwanted(events []audit.Event) int {
+	calls := 0
+	for _, e := range events {
+		if e.User != cluster.Keelson || e.Watch() || isLease(e) {
+			continue
+		}
+		if calls++; calls <= 10 {
+			fmt.Fprintf(m.out, "  unwanted: %s\n", e)
+		}
+	}
+	return calls
+}
+
+// settled waits for what the last change still has written, its statuses.
+func (m *measurement) settled(ctx context.Context) error {
+	log, err := m.lab.AuditLog(ours)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("still writing, long after the last change"))
+	defer cancel()
+	for {
+		since, err := audit.End(log)
+		if err != nil {
+			return err
+		}
+		if err := wait(ctx, 3*time.Second); err != nil {
+			return err
+		}
+		events, _, err := audit.Read(log, since)
+		if err != nil {
+			return err
+		}
+		if calls(events) == 0 {
+			return nil
+		}
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}
+
+// quietly listens while nothing happens.
+func (c *course) quietly(ctx context.Context) error {
+	before, err := c.usage((*process.Child).UsageOfAll)
+	if err != nil {
+		return err
+	}
+	if c.steady, err = c.timed(ctx, ours, func() error { return wait(ctx, c.quiet) }); err != nil {
+		return err
+	}
+	after, err := c.usage((*process.Child).UsageOfAll)
+	if err != nil {
+		return err
+	}
+	c.steady.by, c.steady.process = c.contestant.name, after.CPU-before.CPU
+	leases := 0
+	for _, e := range c.steady.events {
+		switch {
+		case e.User != cluster.Keelson:
+		case isLease(e):
+			leases++
+		case e.Write():
+			c.writes++
+		case e.Read():
+			c.reads++
+		case e.Stage == audit.ResponseStarted:
+			c.watches++
+		}
+	}
+	share := func(used time.Duration) float64 { return 100 * used.Seconds() / c.quiet.Seconds() }
+	fmt.Fprintf(c.out, "\na commit that changes no object\n  calls but watches     %d\n", calls(c.same.events))
+	fmt.Fprintf(c.out, "\nthen %s in which nothing happens\n", c.quiet)
+	fmt.Fprintf(c.out, "  requests              %d writes, %d reads, %d watches begun anew", c.writes, c.reads, c.watches)
+	if leases > 0 {
+		fmt.Fprintf(c.out, "; besides, %d of Leases, by which replicas share clusters", leases)
+	}
+	fmt.Fprintf(c.out, "\n  CPU of a core         %s %.2f %%, API server %.2f %%, etcd %.2f %%\n",
+		c.contestant.name, share(c.steady.process), share(c.steady.server), share(c.steady.etcd))
+	if c.repeats {
+		return nil
+	}
+	if n := c.unwanted(append(c.same.events, c.steady.events...)); n > 0 {
+		return fmt.Errorf("a fleet in which nothing changes made %d calls", n)
+	}
+	return nil
+}
