@@ -28,8 +28,8 @@ const (
 	listen = 10 * time.Second
 )
 
-// patience is how long a phase may take.
-const patience = 5 * time.Minute
+// patience is how long a phase may take, whoever's: ten times what Keelson's takes.
+const patience = 10 * time.Minute
 
 // The clusters of the lab: one for Keelson, one for the bare loop.
 const (

@@ -67,7 +67,7 @@ func (m *measurement) settled(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, 2*time.Minute, errors.New("still writing, long after the last change"))
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("still asking, long after the last change"))
 	defer cancel()
 	for {
 		since, err := audit.End(log)
