@@ -59,6 +59,7 @@ type agent struct {
 	past     *past
 	wants    *applier.Wants
 	turns    turns
+	rush     *rush
 	metrics  *metrics
 	redactor *redact.Redactor
 	// publish hears of every status that changed, and retract of what has none any
@@ -99,7 +100,7 @@ type agent struct {
 func newAgent(name string, c *Controller) *agent {
 	a := &agent{
 		name: name, log: c.log.With("cluster", name), now: c.now,
-		schemas: c.schemas, redactor: c.redactor, renderer: c.renderer, past: c.past, wants: c.wants, turns: c.turns, metrics: c.metrics,
+		schemas: c.schemas, redactor: c.redactor, renderer: c.renderer, past: c.past, wants: c.wants, turns: c.turns, rush: c.rush, metrics: c.metrics,
 		publish: c.writer.publish, release: c.writer.release, retract: c.writer.retract, shown: c.writer.shown,
 		moved: c.movedTo, announce: c.writer.credentials,
 		statuses: map[string]v1alpha1.DeliveryStatus{}, diagnoses: map[string]diagnosis{}, pruning: map[string]bool{}, doubts: make(chan struct{}, 1), dialSoon: make(chan struct{}, 1),

@@ -73,6 +73,7 @@ type Controller struct {
 	past     *past
 	wants    *applier.Wants
 	turns    turns
+	rush     *rush
 	schemas  *applier.SchemaCache
 	redactor *redact.Redactor
 	metrics  *metrics
@@ -110,7 +111,7 @@ func New(o Options) (*Controller, error) {
 		repo: o.Repo, revision: o.Revision, pace: newPace(o.Interval), log: o.Log, now: o.Now, connect: o.Connect, follows: o.Follow,
 		moved: map[string]bool{}, moves: make(chan struct{}, 1),
 		renderer: o.Renderer, schemas: applier.NewSchemaCache(), redactor: o.Redactor, agents: map[string]*running{}, leaving: map[string]chan struct{}{},
-		identity: o.Identity, shard: o.Shard, only: o.Only, past: &past{repo: o.Repo}, wants: &applier.Wants{}, turns: newTurns(),
+		identity: o.Identity, shard: o.Shard, only: o.Only, past: &past{repo: o.Repo}, wants: &applier.Wants{}, turns: newTurns(), rush: newRush(giveBack),
 	}
 	var err error
 	if c.metrics, err = newMetrics(o.Registry, c, o.Renderer); err != nil {

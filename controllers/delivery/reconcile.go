@@ -20,6 +20,7 @@ func (a *agent) work(ctx context.Context) {
 		if leave, err := a.turns.look.take(ctx); err == nil {
 			a.reconcile(ctx, component)
 			leave()
+			a.rush.looked()
 		}
 		a.queue.Done(component)
 		if a.queue.Len() == 0 {

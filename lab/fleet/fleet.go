@@ -133,13 +133,19 @@ func Push(ctx context.Context, dir string, c Commit) error {
 	})
 }
 
-// Tag sets tags to the last commit.
+// Tag sets tags to the last commit, in one file for all, as a git host keeps them
+// after a while.
 func Tag(ctx context.Context, dir string, names ...string) error {
-	return importInto(ctx, dir, func(s *stream) {
+	err := importInto(ctx, dir, func(s *stream) {
 		for _, name := range names {
 			s.tag(name)
 		}
 	})
+	if err != nil {
+		return err
+	}
+	_, err = git(ctx, dir, "pack-refs", "--all")
+	return err
 }
 
 // Read returns a file of the branch main.
