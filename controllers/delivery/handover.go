@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/client-go/util/workqueue"
@@ -62,7 +61,7 @@ func (w *writer) read(ctx context.Context, clusters []string) error {
 	}
 	for i := range list.Items {
 		if d := &list.Items[i]; mine[d.Labels[v1alpha1.LabelCluster]] {
-			w.written[d.Name] = small(d)
+			w.written[d.Name] = knownOf(d)
 		}
 	}
 	return nil
@@ -110,7 +109,7 @@ func (w *writer) waitsLocked(cluster string) bool {
 		if s.Cluster != cluster {
 			continue
 		}
-		if d := w.written[name]; d == nil || !equality.Semantic.DeepEqual(d.Status, s) {
+		if !w.currentLocked(name) {
 			return true
 		}
 	}
@@ -130,7 +129,7 @@ func (w *writer) dropLocked(cluster string) {
 		}
 	}
 	for name, d := range w.written {
-		if d.Labels[v1alpha1.LabelCluster] == cluster {
+		if d.cluster == cluster {
 			delete(w.written, name)
 		}
 	}

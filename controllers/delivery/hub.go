@@ -72,7 +72,7 @@ func (w *writer) prepare(ctx context.Context, all bool) error {
 		d := &list.Items[i]
 		w.first = append(w.first, marks(d))
 		if all {
-			w.written[d.Name] = small(d)
+			w.written[d.Name] = knownOf(d)
 		}
 	}
 	return nil

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
@@ -111,7 +110,7 @@ func (w *writer) sees(ctx context.Context, m *metav1.PartialObjectMetadata, gone
 	case d == nil && !wanted && !going && !gone:
 		w.stranger(&v1alpha1.Delivery{ObjectMeta: m.ObjectMeta})
 		return
-	case d == nil, !gone && d.ResourceVersion == version:
+	case d == nil, !gone && d.version == version:
 		return
 	}
 	time.AfterFunc(doubtFor, func() {
@@ -134,7 +133,7 @@ func (w *writer) overtook(name, version string, gone bool) bool {
 		return false // it is being written, or deleted
 	}
 	told, known := versionOf(map[string]any{"metadata": map[string]any{"resourceVersion": version}}),
-		versionOf(map[string]any{"metadata": map[string]any{"resourceVersion": d.ResourceVersion}})
+		versionOf(map[string]any{"metadata": map[string]any{"resourceVersion": d.version}})
 	return told > known || gone && told == known
 }
 
@@ -150,7 +149,7 @@ func (w *writer) rereadOne(ctx context.Context, name string) error {
 	if err != nil {
 		delete(w.written, name)
 	} else {
-		w.written[name] = small(&d)
+		w.written[name] = knownOf(&d)
 	}
 	w.mendLocked(name)
 	return nil
@@ -158,8 +157,7 @@ func (w *writer) rereadOne(ctx context.Context, name string) error {
 
 // mendLocked queues a Delivery that is not in the hub as it should be.
 func (w *writer) mendLocked(name string) {
-	s, wanted := w.wanted[name]
-	if d := w.written[name]; wanted && (d == nil || !equality.Semantic.DeepEqual(d.Status, s)) {
+	if w.wanted[name] != nil && !w.currentLocked(name) {
 		w.queue.Add(name)
 	}
 }
@@ -167,7 +165,7 @@ func (w *writer) mendLocked(name string) {
 // reread takes in what the hub has by now, and has written what is not as it should
 // be. It returns the version that it has read.
 func (w *writer) reread(ctx context.Context) (string, error) {
-	found := map[string]*v1alpha1.Delivery{}
+	found := map[string]seen{}
 	options := &client.ListOptions{Namespace: v1alpha1.Namespace, Limit: hubPage}
 	version := ""
 	for {
@@ -177,9 +175,8 @@ func (w *writer) reread(ctx context.Context) (string, error) {
 		}
 		version = page.ResourceVersion
 		for i := range page.Items {
-			d := small(&page.Items[i])
-			d.Annotations = page.Items[i].Annotations
-			found[d.Name] = d
+			d := &page.Items[i]
+			found[d.Name] = seen{knownOf(d), marks(d)}
 		}
 		if options.Continue = page.Continue; options.Continue == "" {
 			break
@@ -192,23 +189,28 @@ func (w *writer) reread(ctx context.Context) (string, error) {
 	return version, nil
 }
 
+// seen is a Delivery as the hub has it.
+type seen struct {
+	*known
+	marks *v1alpha1.Delivery
+}
+
 // takeIn replaces what is known of the hub, and returns Deliveries that nobody
 // wanted or wrote.
-func (w *writer) takeIn(found map[string]*v1alpha1.Delivery) (strangers []*v1alpha1.Delivery) {
+func (w *writer) takeIn(found map[string]seen) (strangers []*v1alpha1.Delivery) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name := range w.written {
-		if found[name] == nil {
+		if _, there := found[name]; !there {
 			delete(w.written, name)
 		}
 	}
 	for name, d := range found {
 		_, wanted := w.wanted[name]
 		if wanted || w.written[name] != nil {
-			d.Annotations = nil
-			w.written[name] = d
+			w.written[name] = d.known
 		} else if w.retracted[name] == "" {
-			strangers = append(strangers, d)
+			strangers = append(strangers, d.marks)
 		}
 	}
 	for name := range w.wanted {

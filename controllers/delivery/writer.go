@@ -1,13 +1,14 @@
 package delivery
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -15,6 +16,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -65,8 +67,8 @@ type writer struct {
 	queue    workqueue.TypedRateLimitingInterface[string] // of Delivery names
 
 	mu      sync.Mutex
-	wanted  map[string]v1alpha1.DeliveryStatus
-	written map[string]*v1alpha1.Delivery // as the hub answered
+	wanted  map[string]*v1alpha1.DeliveryStatus
+	written map[string]*known // as the hub answered
 	// retracted are Deliveries to be deleted, with their clusters.
 	retracted map[string]string
 	// waiting are the Deliveries that wait for others of their cluster, by cluster.
@@ -103,7 +105,7 @@ func newWriter(o Options) (*writer, error) {
 	}
 	return &writer{
 		redactor: o.Redactor, hub: hub, client: c, core: core, scheme: scheme, log: log, now: now,
-		wanted: map[string]v1alpha1.DeliveryStatus{}, written: map[string]*v1alpha1.Delivery{},
+		wanted: map[string]*v1alpha1.DeliveryStatus{}, written: map[string]*known{},
 		retracted: map[string]string{}, waiting: map[string]map[string]bool{}, writing: map[string]int{}, idle: make(chan struct{}),
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)),
@@ -116,12 +118,10 @@ func (w *writer) publish(s v1alpha1.DeliveryStatus, u urgency) {
 	name := s.Cluster + "." + s.Component
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.wanted[name] = s
+	w.wanted[name] = &s
 	delete(w.retracted, name)
-	if d := w.written[name]; d != nil && equality.Semantic.DeepEqual(d.Status, s) {
-		kept := *d
-		kept.Status = s // held once
-		w.written[name] = &kept
+	if w.currentLocked(name) {
+		w.written[name].status = &s // held once
 		return
 	}
 	if u == prompt {
@@ -155,10 +155,16 @@ func (w *writer) flush(cluster string) {
 		if cluster != "" && s.Cluster != cluster {
 			continue
 		}
-		if d := w.written[name]; d == nil || !equality.Semantic.DeepEqual(d.Status, s) {
+		if !w.currentLocked(name) {
 			w.queue.Add(name)
 		}
 	}
+}
+
+// currentLocked says whether the hub has of a Delivery what is wanted.
+func (w *writer) currentLocked(name string) bool {
+	d, s := w.written[name], w.wanted[name]
+	return d != nil && s != nil && (d.status == s || equality.Semantic.DeepEqual(d.status, s))
 }
 
 // shown are the statuses of a cluster as the hub has them.
@@ -167,9 +173,9 @@ func (w *writer) shown(cluster string) []v1alpha1.DeliveryStatus {
 	defer w.mu.Unlock()
 	var out []v1alpha1.DeliveryStatus
 	for _, d := range w.written {
-		if d.Labels[v1alpha1.LabelCluster] == cluster && d.Labels[v1alpha1.LabelComponent] != "" {
-			s := *d.Status.DeepCopy()
-			s.Cluster, s.Component = cluster, d.Labels[v1alpha1.LabelComponent]
+		if d.cluster == cluster && d.component != "" {
+			s := *d.status
+			s.Cluster, s.Component = cluster, d.component
 			out = append(out, s)
 		}
 	}
@@ -188,7 +194,19 @@ func (w *writer) retract(cluster, component string) {
 
 // redacted is a status as the hub may show it.
 func redacted(redactor *redact.Redactor, s v1alpha1.DeliveryStatus) v1alpha1.DeliveryStatus {
+	clean := func(text *string) bool { return redactor.Text(*text) == *text }
+	if !slices.ContainsFunc(textsOf(&s), func(text *string) bool { return !clean(text) }) {
+		return s // nearly always, and what it points to is held once
+	}
 	s = *s.DeepCopy()
+	for _, text := range textsOf(&s) {
+		*text = redactor.Text(*text)
+	}
+	return s
+}
+
+// textsOf are the texts of a status that somebody else may have written.
+func textsOf(s *v1alpha1.DeliveryStatus) []*string {
 	texts := []*string{&s.Message}
 	if s.Pinned != nil {
 		texts = append(texts, &s.Pinned.Because, &s.Pinned.By)
@@ -199,10 +217,7 @@ func redacted(redactor *redact.Redactor, s v1alpha1.DeliveryStatus) v1alpha1.Del
 	for i := range s.Conditions {
 		texts = append(texts, &s.Conditions[i].Message)
 	}
-	for _, text := range texts {
-		*text = redactor.Text(*text)
-	}
-	return s
+	return texts
 }
 
 // run writes until the context ends, and what is queued by then.
@@ -253,20 +268,23 @@ func (w *writer) work(ctx context.Context) {
 
 func (w *writer) write(ctx context.Context, name string) error {
 	w.mu.Lock()
-	s, wanted := w.wanted[name]
-	d := w.written[name]
+	s, was := w.wanted[name], w.written[name]
+	current := w.currentLocked(name)
 	_, retracted := w.retracted[name]
 	fleet := w.fleet
 	w.mu.Unlock()
 	switch {
 	case retracted:
 		return w.remove(ctx, name)
-	case !wanted:
+	case s == nil:
 		return nil // another process has the cluster by now
-	case d != nil && equality.Semantic.DeepEqual(d.Status, s):
+	case current:
 		return nil // it came and went
 	}
-	if d == nil {
+	var d *v1alpha1.Delivery
+	if was != nil {
+		d = was.delivery(name)
+	} else {
 		d = &v1alpha1.Delivery{ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: v1alpha1.Namespace,
 			Labels:      map[string]string{v1alpha1.LabelCluster: s.Cluster, v1alpha1.LabelComponent: s.Component},
@@ -285,7 +303,7 @@ func (w *writer) write(ctx context.Context, name string) error {
 	}
 	before := d.Status
 	next := d.DeepCopy()
-	next.Status = s
+	next.Status = *s
 	// With its resourceVersion: a process that had the cluster before may have a
 	// write on its way.
 	err := w.client.Status().Patch(ctx, next, client.MergeFromWithOptions(d, client.MergeFromWithOptimisticLock{}))
@@ -295,22 +313,41 @@ func (w *writer) write(ctx context.Context, name string) error {
 		w.forget(name)
 		return fmt.Errorf("patch status of Delivery %s: %w", name, err)
 	}
+	kept := knownOf(next)
+	kept.status = s // as answered, and held once
 	w.mu.Lock()
-	kept := small(next)
-	kept.Status = s // as answered, and held once
 	w.written[name] = kept
 	w.mu.Unlock()
-	w.announce(kept, before)
+	w.announce(kept.delivery(name), before)
 	return nil
 }
 
-// small is what has to be known of a Delivery: there is one for each component of
-// each cluster.
-func small(d *v1alpha1.Delivery) *v1alpha1.Delivery {
+// known is what has to be known of a Delivery that the hub has: there is one for each
+// component of each cluster. Its status is nobody's to change.
+type known struct {
+	uid                types.UID
+	version            string // its resourceVersion
+	cluster, component string
+	status             *v1alpha1.DeliveryStatus
+}
+
+func knownOf(d *v1alpha1.Delivery) *known {
+	label := func(name string) string { return unique.Make(d.Labels[name]).Value() }
+	status := d.Status // or all of the Delivery would be kept
+	return &known{
+		uid: d.UID, version: d.ResourceVersion, cluster: label(v1alpha1.LabelCluster), component: label(v1alpha1.LabelComponent),
+		status: &status,
+	}
+}
+
+// delivery is what is known as an object.
+func (k *known) delivery(name string) *v1alpha1.Delivery {
 	return &v1alpha1.Delivery{
-		TypeMeta:   d.TypeMeta,
-		ObjectMeta: metav1.ObjectMeta{Name: d.Name, Namespace: d.Namespace, UID: d.UID, ResourceVersion: d.ResourceVersion, Labels: d.Labels},
-		Status:     d.Status,
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: v1alpha1.Namespace, UID: k.uid, ResourceVersion: k.version,
+			Labels: map[string]string{v1alpha1.LabelCluster: k.cluster, v1alpha1.LabelComponent: k.component},
+		},
+		Status: *k.status,
 	}
 }
 
@@ -336,7 +373,10 @@ func (w *writer) forget(name string) {
 func (w *writer) begin(name string) (done func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	cluster := cmp.Or(w.wanted[name].Cluster, w.retracted[name])
+	cluster := w.retracted[name]
+	if s := w.wanted[name]; s != nil {
+		cluster = s.Cluster
+	}
 	delete(w.waiting[cluster], name)
 	w.writing[cluster]++
 	return func() {
