@@ -435,7 +435,7 @@ func (b *watchBody) Read(p []byte) (int, error) {
 			err = io.EOF
 		}
 	}
-	return n, err //nolint:wrapcheck // a transport passes on what it gets
+	return n, err
 }
 
 // Close implements [io.Closer].

@@ -61,10 +61,11 @@ func (g *guarded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	<-r.Context().Done()
 }
 
-func (g *guarded) set(valid string) {
+// rotate has the second token accepted, and the first refused.
+func (g *guarded) rotate() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.valid = valid
+	g.valid = "two"
 }
 
 func (g *guarded) saw() (carried []string, refused int) {
@@ -182,7 +183,7 @@ func TestLineRenews(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g.set("two")
+	g.rotate()
 	d.is("two", nil)
 	d.Again()
 	d.hears("renewed")
@@ -206,7 +207,7 @@ func TestLineRefused(t *testing.T) {
 	t.Parallel()
 	g := newGuarded(t)
 	d := dial(t, g)
-	g.set("two")
+	g.rotate()
 	for range 20 {
 		if status := d.ask(http.MethodPost, "/in-vain", "body"); status != http.StatusUnauthorized {
 			t.Fatalf("with revoked credentials: %d", status)
@@ -249,7 +250,7 @@ func TestLineRefusedOnce(t *testing.T) {
 	if status := d.ask(http.MethodPost, "/before", "x"); status != http.StatusOK {
 		t.Fatalf("before: %d", status)
 	}
-	g.set("two")
+	g.rotate()
 	d.is("two", nil)
 	if status := d.ask(http.MethodPost, "/after", "y"); status != http.StatusOK {
 		t.Errorf("after: %d", status)
@@ -337,7 +338,7 @@ func TestLineTokenFile(t *testing.T) {
 		t.Fatalf("before: %d", status)
 	}
 	write("two")
-	g.set("two")
+	g.rotate()
 	deadline := time.Now().Add(patience)
 	for d.ask(http.MethodGet, "/after", "") != http.StatusOK { // Run may not have begun
 		if time.Now().After(deadline) {

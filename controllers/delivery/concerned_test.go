@@ -45,7 +45,8 @@ func TestConcerned(t *testing.T) {
 		"DependsOn": {"What it depends on changes.", cluster(b, onB), cluster(delivery("b"), onB), map[string]v1alpha1.DeliveryStatus{"b": rest, "on-b": rest}, []string{"b", "on-b"}},
 		"DependsOnGone": {
 			"What it depends on has left the cluster, which it has to say.", cluster(b, onB), cluster(onB),
-			map[string]v1alpha1.DeliveryStatus{"b": rest, "on-b": rest}, []string{"b", "on-b"},
+			map[string]v1alpha1.DeliveryStatus{"b": rest, "on-b": rest},
+			[]string{"b", "on-b"},
 		},
 	}
 	for name, tc := range cases {

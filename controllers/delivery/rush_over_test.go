@@ -16,16 +16,16 @@ func TestRushOver(t *testing.T) {
 		for range manyLooks - 1 {
 			r.looked()
 		}
-		time.Sleep(10 * time.Second)
+		<-time.After(10 * time.Second)
 		if len(ends) != 0 {
 			t.Fatalf("a few looks were a rush: %v", ends)
 		}
 		for range 3 * manyLooks {
 			r.looked()
-			time.Sleep(10 * time.Millisecond)
+			<-time.After(10 * time.Millisecond)
 		}
 		last := time.Since(began)
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		if len(ends) != 1 || ends[0] != last-10*time.Millisecond+rushOver {
 			t.Errorf("it ended at %v, want once, %s after %s", ends, rushOver, last)
 		}
