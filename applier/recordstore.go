@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/span"
 )
 
 const (
@@ -186,7 +187,9 @@ func (c *Cluster) getSecret(ctx context.Context, name string) (*corev1.Secret, e
 
 // writeRecord replaces the record in the cluster. A session's first write takes
 // the component over, if it may. A conflict means that somebody else writes, too.
-func (c *Cluster) writeRecord(ctx context.Context, old *record, content Record) (*record, error) {
+func (c *Cluster) writeRecord(ctx context.Context, old *record, content Record) (_ *record, err error) {
+	ctx, s := span.Start(ctx, "record")
+	defer func() { s.End(err) }()
 	next, err := c.replaceRecord(ctx, old, content)
 	if err != nil {
 		c.forgetRecord(content.Component)

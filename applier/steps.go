@@ -11,6 +11,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/keelson-io/keelson/applier/span"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -22,6 +23,13 @@ type step struct {
 	// checkpoint has what was done until now recorded first: the step may take
 	// long.
 	checkpoint bool
+}
+
+// do runs the step, as a span of its name.
+func (s step) do(ctx context.Context) (err error) {
+	ctx, is := span.Start(ctx, s.name)
+	defer func() { is.End(err) }()
+	return s.run(ctx)
 }
 
 // reachable is what of the plan this pass comes to: all that it carries out, as far
@@ -116,7 +124,7 @@ func (a *applying) carryOut(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := s.run(ctx); err != nil {
+		if err := s.do(ctx); err != nil {
 			return err
 		}
 	}
