@@ -23,7 +23,7 @@ func (a *agent) absent(ctx context.Context, s snapshot, t attempt) (attempt, err
 		return t.stop(v1alpha1.SyncBlocked, err.Error()), nil
 	}
 	want.Others = a.others(s, d)
-	prepared, err := s.link.cluster.Plan(ctx, want)
+	prepared, err := planned(ctx, s.link.cluster, want)
 	if err != nil {
 		return t.stop(a.failed(), err.Error()), err
 	}

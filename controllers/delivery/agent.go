@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 
@@ -56,11 +57,12 @@ type agent struct {
 	schemas  *applier.SchemaCache
 	session  applier.Writer
 	renderer renderer.Renderer
+	tracer   trace.TracerProvider // nil: nobody wants to know
 	past     *past
 	wants    *applier.Wants
 	turns    turns
 	rush     *rush
-	metrics  *metrics
+	metrics  *counted // since it runs: the one before may still have to be forgotten
 	redactor *redact.Redactor
 	// publish hears of every status that changed, and retract of what has none any
 	// more.
@@ -72,6 +74,7 @@ type agent struct {
 	shown func(cluster string) []v1alpha1.DeliveryStatus
 
 	queue   workqueue.TypedRateLimitingInterface[string] // of component names
+	line    *waiting                                     // in it
 	refused workqueue.TypedRateLimiter[string]           // of those that the API server refused
 
 	doubts   chan struct{} // a request was not answered
@@ -84,6 +87,7 @@ type agent struct {
 	unreachable error
 	aside       string // what every status tells besides
 	statuses    map[string]v1alpha1.DeliveryStatus
+	clocks      clocks
 	// diagnoses of components that are not healthy.
 	diagnoses map[string]diagnosis
 	// unseen are the components that the first look is still to come to, and leave
@@ -100,14 +104,14 @@ type agent struct {
 func newAgent(name string, c *Controller) *agent {
 	a := &agent{
 		name: name, log: c.log.With("cluster", name), now: c.now,
-		schemas: c.schemas, redactor: c.redactor, renderer: c.renderer, past: c.past, wants: c.wants, turns: c.turns, rush: c.rush, metrics: c.metrics,
+		schemas: c.schemas, redactor: c.redactor, renderer: c.renderer, tracer: c.tracer, past: c.past, wants: c.wants, turns: c.turns, rush: c.rush,
 		publish: c.writer.publish, release: c.writer.release, retract: c.writer.retract, shown: c.writer.shown,
 		moved: c.movedTo, announce: c.writer.credentials,
 		statuses: map[string]v1alpha1.DeliveryStatus{}, diagnoses: map[string]diagnosis{}, pruning: map[string]bool{}, doubts: make(chan struct{}, 1), dialSoon: make(chan struct{}, 1),
-		queue: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)),
+		line:    &waiting{now: c.now, took: c.metrics.left},
 		refused: workqueue.NewTypedItemExponentialFailureRateLimiter[string](refusedFirst, refusedLast),
 	}
+	a.queue = newQueue(a.line, retryFirst, retryLast)
 	a.connect = func(ctx context.Context) (*rest.Config, error) {
 		a.mu.Lock()
 		spec := a.desired.Spec.Connection
@@ -130,6 +134,7 @@ func newAgent(name string, c *Controller) *agent {
 func (a *agent) update(f *registry.Fleet, desired *registry.Cluster) {
 	a.mu.Lock()
 	was, same := a.desired, a.fleet != nil && reflect.DeepEqual(a.fleet.Spec, f.Spec)
+	a.clocks = a.clocks.start(was, desired, a.statuses, a.now())
 	a.fleet, a.desired = f, desired
 	var components []string
 	all := !same

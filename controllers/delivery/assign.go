@@ -174,6 +174,7 @@ func (c *Controller) start(ctx context.Context, fresh []*running) {
 			if working.Err() == nil {
 				// A profile tells which cluster a goroutine is for.
 				pprof.SetGoroutineLabels(pprof.WithLabels(working, pprof.Labels("cluster", r.agent.name)))
+				r.agent.metrics = c.metrics.cluster(r.agent.name)
 				r.agent.run(working)
 			}
 		})

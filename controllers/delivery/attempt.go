@@ -131,7 +131,7 @@ func (a *agent) prepare(ctx context.Context, s snapshot, t attempt) (*applier.Pr
 		a.warn(d, target)
 	}
 	want.Others = a.others(s, d)
-	prepared, err := s.link.cluster.Plan(ctx, want)
+	prepared, err := planned(ctx, s.link.cluster, want)
 	if err != nil {
 		if errors.As(err, new(*applier.TagMovedError)) || errors.As(err, new(*applier.EmptyTargetError)) ||
 			errors.As(err, new(*applier.MalformedSecretError)) {
@@ -149,7 +149,7 @@ func (a *agent) render(ctx context.Context, s snapshot, t attempt) (*renderer.Ta
 	if err != nil {
 		return nil, t.stop(a.failed(), err.Error()), err
 	}
-	target, err := a.renderer.Render(ctx, renderer.Request{
+	target, err := rendered(ctx, a.renderer, renderer.Request{
 		Version: d.Version, Values: d.Values, ImageMirrors: s.cluster.Spec.ImageMirrors, Capabilities: capabilities,
 	})
 	if err == nil {
@@ -178,7 +178,7 @@ func (a *agent) warn(d *registry.Delivery, target *renderer.Target) {
 
 func (a *agent) apply(ctx context.Context, s snapshot, p *applier.Prepared, t attempt) (attempt, error) {
 	var err error
-	t.outcome, err = s.link.cluster.Apply(ctx, p, applier.ApplyOptions{Now: a.now(), Timeout: t.timeout})
+	t.outcome, err = applied(ctx, s.link.cluster, p, applier.ApplyOptions{Now: a.now(), Timeout: t.timeout})
 	t.health = t.outcome.Health
 	switch {
 	case errors.Is(err, applier.ErrStale):

@@ -11,11 +11,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
@@ -28,7 +28,7 @@ import (
 )
 
 // Options are the settings of a [Controller]; all are required but Revision, Follow,
-// Shard and Only.
+// Shard, Only and Tracer.
 type Options struct {
 	Repo *registry.Repo
 	// Revision to follow: a branch, tag or commit; empty: the default branch.
@@ -58,6 +58,8 @@ type Options struct {
 	Log      *slog.Logger
 	Now      func() time.Time
 	Registry prometheus.Registerer
+	// Tracer takes spans; nil: nobody wants to know.
+	Tracer trace.TracerProvider
 }
 
 // Controller delivers a fleet.
@@ -77,6 +79,7 @@ type Controller struct {
 	schemas  *applier.SchemaCache
 	redactor *redact.Redactor
 	metrics  *metrics
+	tracer   trace.TracerProvider
 	identity string
 	sessions int // that were begun
 	shard    *shard.Member
@@ -111,13 +114,14 @@ func New(o Options) (*Controller, error) {
 		repo: o.Repo, revision: o.Revision, pace: newPace(o.Interval), log: o.Log, now: o.Now, connect: o.Connect, follows: o.Follow,
 		moved: map[string]bool{}, moves: make(chan struct{}, 1),
 		renderer: o.Renderer, schemas: applier.NewSchemaCache(), redactor: o.Redactor, agents: map[string]*running{}, leaving: map[string]chan struct{}{},
-		identity: o.Identity, shard: o.Shard, only: o.Only, past: &past{repo: o.Repo}, wants: &applier.Wants{}, turns: newTurns(), rush: newRush(giveBack),
+		identity: o.Identity, shard: o.Shard, only: o.Only, tracer: o.Tracer, past: &past{repo: o.Repo}, wants: &applier.Wants{}, turns: newTurns(), rush: newRush(giveBack),
 	}
+	c.metrics = newMetrics()
 	var err error
-	if c.metrics, err = newMetrics(o.Registry, c, o.Renderer); err != nil {
+	if c.writer, err = newWriter(o, c.metrics); err != nil {
 		return nil, err
 	}
-	if c.writer, err = newWriter(o); err != nil {
+	if err := c.metrics.register(o.Registry, c, o.Renderer); err != nil {
 		return nil, err
 	}
 	c.writer.stranger = c.adopt
@@ -152,7 +156,6 @@ func (c *Controller) FetchSoon() {
 func (c *Controller) Learn(ctx context.Context) {
 	for {
 		fleet, err := c.load(ctx)
-		c.metrics.fetched(err)
 		if err == nil {
 			c.share(fleet)
 			return
@@ -253,7 +256,6 @@ func (c *Controller) reads(ctx context.Context, news chan<- struct{}) {
 			c.writer.repository(err)
 		}
 		failing = err != nil
-		c.metrics.fetched(err)
 		if is {
 			select {
 			case news <- struct{}{}:
@@ -322,12 +324,13 @@ func (c *Controller) clusters(fleet *registry.Fleet) []*registry.Cluster {
 
 // load learns what git says now. Tags come and move without a commit; the Fleet is
 // the same as before only when nothing at all is new.
-func (c *Controller) load(ctx context.Context) (*registry.Fleet, error) {
+func (c *Controller) load(ctx context.Context) (fleet *registry.Fleet, err error) {
+	ctx, read := c.reading(ctx)
+	defer func() { read(fleet, err) }()
 	if err := c.repo.Fetch(ctx); err != nil {
 		return nil, err
 	}
-	fleet, err := c.repo.Load(ctx, c.revision)
-	if err != nil {
+	if fleet, err = c.repo.Load(ctx, c.revision); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
@@ -344,16 +347,4 @@ func drain(ctx context.Context, stop context.CancelFunc) (cancel func() bool) {
 		after = 0
 	}
 	return time.AfterFunc(after, stop).Stop
-}
-
-// statuses of all clusters, for metrics.
-func (c *Controller) statuses() []v1alpha1.DeliveryStatus {
-	c.mu.Lock()
-	agents := maps.Clone(c.agents)
-	c.mu.Unlock()
-	var out []v1alpha1.DeliveryStatus
-	for _, r := range agents {
-		out = append(out, r.agent.known()...)
-	}
-	return out
 }

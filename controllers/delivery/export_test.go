@@ -7,6 +7,7 @@ import (
 	"time"
 	"unique"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/util/workqueue"
@@ -14,6 +15,8 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
 )
 
 // Pace is [pace].
@@ -146,4 +149,91 @@ func (l *liveCache) count(k *Kept) {
 			k.Resting++
 		}
 	}
+}
+
+// Line is [waiting], with a queue on it.
+type Line struct {
+	workqueue.TypedRateLimitingInterface[string]
+	line *waiting
+}
+
+// NewLine makes one by a clock; took hears of waits.
+func NewLine(now func() time.Time, took func(time.Duration)) Line {
+	line := &waiting{now: now, took: took}
+	return Line{newQueue(line, retryFirst, retryLast), line}
+}
+
+// Age is [waiting.age].
+func (l Line) Age() (int, time.Duration) { return l.line.age() }
+
+// Clocks are [clocks] of a cluster.
+type Clocks struct {
+	clocks   clocks
+	desired  *registry.Cluster
+	statuses map[string]v1alpha1.DeliveryStatus
+}
+
+// See is what [agent.update] does with a revision.
+func (c *Clocks) See(desired *registry.Cluster, now time.Time) {
+	c.clocks = c.clocks.start(c.desired, desired, c.statuses, now)
+	c.desired = desired
+}
+
+// Look is what [agent.reconcile] does with a status.
+func (c *Clocks) Look(s v1alpha1.DeliveryStatus, began, now time.Time) (synced, healthy time.Duration) {
+	c.clocks, synced, healthy = c.clocks.look(c.statuses[s.Component], s, began, now)
+	c.Recall(s)
+	return synced, healthy
+}
+
+// Recall is what [agent.recall] does with a status.
+func (c *Clocks) Recall(s v1alpha1.DeliveryStatus) {
+	if c.statuses == nil {
+		c.statuses = map[string]v1alpha1.DeliveryStatus{}
+	}
+	c.statuses[s.Component] = s
+}
+
+// Running are the clocks that run.
+func (c *Clocks) Running() int { return len(c.clocks) }
+
+// Standing registers the metrics of a controller whose clusters, components each, are
+// as they may be at their worst, and have answered with many codes.
+func Standing(r prometheus.Registerer, clusters, components int) error {
+	c := &Controller{agents: map[string]*running{}, metrics: newMetrics(), writer: &writer{line: &waiting{now: time.Now}}}
+	syncs := []v1alpha1.Sync{v1alpha1.SyncSynced, v1alpha1.SyncSynced, v1alpha1.SyncHeld, v1alpha1.SyncFailed}
+	healths := []v1alpha1.Health{v1alpha1.HealthHealthy, v1alpha1.HealthProgressing, v1alpha1.HealthDegraded, v1alpha1.HealthUnknown}
+	for i := range clusters {
+		name := "prod-eu-central-" + strconv.Itoa(i)
+		a := &agent{name: name, line: &waiting{now: time.Now}, statuses: map[string]v1alpha1.DeliveryStatus{}, metrics: c.metrics.cluster(name)}
+		for j := range components {
+			s := v1alpha1.DeliveryStatus{Cluster: name, Component: strconv.Itoa(j), Sync: syncs[j%4], Health: healths[j/4%4]}
+			if s.Sync == v1alpha1.SyncHeld {
+				s.Held = []v1alpha1.HeldChange{{Rule: "rule-" + strconv.Itoa(i) + "-" + strconv.Itoa(j)}}
+			}
+			a.statuses[s.Component] = s
+		}
+		c.agents[name] = &running{agent: a}
+		for _, verb := range []string{"watch", "GET", "POST", "PUT", "PATCH", "DELETE", "other"} {
+			for _, status := range []int{0, 200, 201, 400, 403, 404, 409, 410, 422, 429, 500, 503, 504, 799, 899, 999} {
+				a.metrics.request(verb, status)
+			}
+		}
+		a.metrics.applied(applier.Outcome{Created: 1}, time.Second)
+	}
+	return c.metrics.register(r, c, renderer.NewCache(nil, 0))
+}
+
+// Forgotten counts requests of a cluster before, and after it is gone, and, if it
+// comes back, those since.
+func Forgotten(r prometheus.Registerer, back bool) error {
+	m := newMetrics()
+	first := m.cluster("prod")
+	first.request("GET", 200)
+	m.gone("prod")
+	first.request("GET", 200) // an answer that comes late
+	if back {
+		m.cluster("prod").request("GET", 404)
+	}
+	return r.Register(m.requests)
 }

@@ -2,6 +2,9 @@ package delivery
 
 import (
 	"fmt"
+	"net/http"
+	"strconv"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -10,90 +13,166 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// metrics of a controller. Labels are clusters, states and verbs: bounded.
+// metrics of a controller, which docs/metrics.md lists. Hundreds of clusters times
+// the buckets of a histogram would be thousands of series that nobody looks at one
+// by one: by cluster are counts alone, and histograms are of the fleet.
 type metrics struct {
 	requests *prometheus.CounterVec
 	writes   *prometheus.CounterVec
 	restored *prometheus.CounterVec
-	duration *prometheus.HistogramVec
-	fetches  *prometheus.CounterVec
-	lastRead prometheus.Gauge
+
+	duration  prometheus.Histogram
+	converged *prometheus.HistogramVec
+	waited    prometheus.Histogram
+	fetches   *prometheus.CounterVec
+	fetch     prometheus.Histogram
+	lastRead  prometheus.Gauge
+	statuses  *prometheus.CounterVec
+
+	mu       sync.Mutex
+	clusters map[string]*counted
 }
 
-func newMetrics(r prometheus.Registerer, c *Controller, renders *renderer.Cache) (*metrics, error) {
-	m := &metrics{
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "keelson_api_requests_total", Help: "Requests to the API servers of clusters.",
-		}, []string{"cluster", "verb", "code"}),
-		writes: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "keelson_objects_written_total", Help: "Objects that were created, updated or deleted in clusters.",
-		}, []string{"cluster", "op"}),
-		restored: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "keelson_drift_restored_total", Help: "Objects whose drift was undone.",
-		}, []string{"cluster"}),
-		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "keelson_apply_duration_seconds", Help: "From the look at a component to its last write.",
-			Buckets: prometheus.ExponentialBuckets(0.01, 2, 14),
-		}, []string{"cluster"}),
-		fetches: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "keelson_repository_reads_total", Help: "Reads of the fleet repository.",
-		}, []string{"result"}),
+func newMetrics() *metrics {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	histogram := func(name, help string, first, factor float64, buckets int) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{Name: name, Help: help, Buckets: prometheus.ExponentialBuckets(first, factor, buckets)}
+	}
+	return &metrics{
+		requests: counter("keelson_api_requests_total", "Requests to the API servers of clusters; code is none where no answer came.", "cluster", "verb", "code"),
+		writes:   counter("keelson_objects_written_total", "Objects that were created, updated or deleted in clusters.", "cluster", "op"),
+		restored: counter("keelson_drift_restored_total", "Objects whose drift was undone.", "cluster"),
+		duration: prometheus.NewHistogram(histogram("keelson_apply_duration_seconds",
+			"From the look at a component to its last write, of looks that wrote.", 0.05, 2, 14)),
+		converged: prometheus.NewHistogramVec(histogram("keelson_convergence_seconds",
+			"From the moment that git was seen to want something new of a component until the cluster had it (until=synced), and until it was healthy as well (until=healthy).",
+			0.25, 2, 15), []string{"until"}),
+		waited: prometheus.NewHistogram(histogram("keelson_queue_wait_seconds",
+			"How long components waited for one of their cluster's workers.", 0.001, 4, 10)),
+		fetches: counter("keelson_repository_reads_total", "Reads of the fleet repository.", "result"),
+		fetch: prometheus.NewHistogram(histogram("keelson_repository_read_duration_seconds",
+			"How long a read of the fleet repository took, the fetch with it.", 0.01, 2, 14)),
 		lastRead: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "keelson_repository_last_read_timestamp_seconds", Help: "When the fleet repository was last read.",
 		}),
+		statuses: counter("keelson_status_writes_total", "Writes of Deliveries to the hub.", "result"),
+		clusters: map[string]*counted{},
 	}
+}
+
+// register has a registry ask for everything.
+func (m *metrics) register(r prometheus.Registerer, c *Controller, renders *renderer.Cache) error {
 	renderCount := prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "keelson_renders_total", Help: "Charts that were rendered, not answered from the cache.",
 	}, func() float64 { return float64(renders.Stats().Misses) })
 	for _, one := range []prometheus.Collector{
-		m.requests, m.writes, m.restored, m.duration, m.fetches, m.lastRead, renderCount, &deliveries{controller: c},
+		m.requests, m.writes, m.restored, m.duration, m.converged, m.waited, m.fetches, m.fetch, m.lastRead, m.statuses,
+		renderCount, newSnapshots(c),
 	} {
 		if err := r.Register(one); err != nil {
-			return nil, fmt.Errorf("metrics: %w", err)
+			return fmt.Errorf("metrics: %w", err)
 		}
 	}
-	return m, nil
+	return nil
 }
 
-func (m *metrics) request(cluster, verb, code string) {
-	m.requests.WithLabelValues(cluster, verb, code).Inc()
-}
-
-func (m *metrics) applied(cluster string, o applier.Outcome, took time.Duration) {
-	for op, n := range map[string]int{"create": o.Created, "update": o.Updated, "delete": o.Deleted} {
-		m.writes.WithLabelValues(cluster, op).Add(float64(n))
+// read counts a read of the fleet repository.
+func (m *metrics) read(took time.Duration, err error) {
+	m.fetch.Observe(took.Seconds())
+	m.fetches.WithLabelValues(result(err)).Inc()
+	if err == nil {
+		m.lastRead.SetToCurrentTime()
 	}
-	m.restored.WithLabelValues(cluster).Add(float64(o.Restored))
-	m.duration.WithLabelValues(cluster).Observe(took.Seconds())
 }
 
-func (m *metrics) fetched(err error) {
+// statusWritten counts a write of a Delivery.
+func (m *metrics) statusWritten(err error) { m.statuses.WithLabelValues(result(err)).Inc() }
+
+// left hears how long a component stood in a queue.
+func (m *metrics) left(waited time.Duration) { m.waited.Observe(waited.Seconds()) }
+
+// arrived observes what [clocks.look] found.
+func (m *metrics) arrived(synced, healthy time.Duration) {
+	if synced > 0 {
+		m.converged.WithLabelValues("synced").Observe(synced.Seconds())
+	}
+	if healthy > 0 {
+		m.converged.WithLabelValues("healthy").Observe(healthy.Seconds())
+	}
+}
+
+func result(err error) string {
 	if err != nil {
-		m.fetches.WithLabelValues("error").Inc()
+		return "error"
+	}
+	return "ok"
+}
+
+// cluster is what is counted of a cluster: the same for two agents that follow one
+// upon the other.
+func (m *metrics) cluster(name string) *counted {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := m.clusters[name]
+	if c == nil {
+		c = &counted{metrics: m, cluster: name}
+		m.clusters[name] = c
+	}
+	return c
+}
+
+// gone ends the series of a cluster that this process no longer works on.
+func (m *metrics) gone(cluster string) {
+	m.mu.Lock()
+	c := m.clusters[cluster]
+	delete(m.clusters, cluster)
+	m.mu.Unlock()
+	if c == nil {
 		return
 	}
-	m.fetches.WithLabelValues("ok").Inc()
-	m.lastRead.SetToCurrentTime()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.shut = true
+	for _, v := range []*prometheus.CounterVec{m.requests, m.writes, m.restored} {
+		v.DeletePartialMatch(prometheus.Labels{"cluster": cluster})
+	}
 }
 
-// deliveries counts by state when it is asked.
-type deliveries struct{ controller *Controller }
-
-func (d *deliveries) desc() *prometheus.Desc {
-	return prometheus.NewDesc("keelson_deliveries", "Components on clusters by state.", []string{"cluster", "sync", "health"}, nil)
+// counted counts for one cluster, until it is gone: answers may come back after
+// that, and must not bring its series back.
+type counted struct {
+	*metrics
+	cluster string
+	mu      sync.RWMutex
+	shut    bool
 }
 
-// Describe implements [prometheus.Collector].
-func (d *deliveries) Describe(ch chan<- *prometheus.Desc) { ch <- d.desc() }
+func (c *counted) add(v *prometheus.CounterVec, n int, labels ...string) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if !c.shut {
+		v.WithLabelValues(append([]string{c.cluster}, labels...)...).Add(float64(n))
+	}
+}
 
-// Collect implements [prometheus.Collector].
-func (d *deliveries) Collect(ch chan<- prometheus.Metric) {
-	type key struct{ cluster, sync, health string }
-	counts := map[key]int{}
-	for _, s := range d.controller.statuses() {
-		counts[key{s.Cluster, string(s.Sync), string(s.Health)}]++
+// request counts one; status 0: no answer came.
+func (c *counted) request(verb string, status int) {
+	code := "none"
+	switch {
+	case http.StatusText(status) != "":
+		code = strconv.Itoa(status)
+	case status != 0:
+		code = "other" // a server may answer with any number
 	}
-	for k, n := range counts {
-		ch <- prometheus.MustNewConstMetric(d.desc(), prometheus.GaugeValue, float64(n), k.cluster, k.sync, k.health)
-	}
+	c.add(c.requests, 1, verb, code)
+}
+
+func (c *counted) applied(o applier.Outcome, took time.Duration) {
+	c.add(c.writes, o.Created, "create")
+	c.add(c.writes, o.Updated, "update")
+	c.add(c.writes, o.Deleted, "delete")
+	c.add(c.restored, o.Restored)
+	c.duration.Observe(took.Seconds())
 }

@@ -32,7 +32,7 @@ func (a *agent) work(ctx context.Context) {
 // reconcile looks at one component: what an attempt finds becomes its status.
 func (a *agent) reconcile(ctx context.Context, component string) {
 	started := a.now()
-	result, err := a.attempt(ctx, component)
+	result, err := a.traced(ctx, component)
 	defer a.seen(component)
 	a.mu.Lock()
 	result.aside = a.aside
@@ -44,10 +44,12 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	before.Cluster, before.Component = a.name, component
 	status := redacted(a.redactor, next(before, result, a.now()))
 	a.statuses[component] = status
+	a.observed(before, status, started)
 	pruning := result.pruning && !a.pruning[component]
 	a.pruning[component] = result.pruning
 	if result.gone {
 		delete(a.statuses, component)
+		a.clocks = a.clocks.without(component)
 	}
 	a.mu.Unlock()
 	if result.gone {
@@ -67,7 +69,7 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	if o := result.outcome; o.Created+o.Updated+o.Deleted > 0 {
 		a.log.Info("applied", "component", component, "created", o.Created, "updated", o.Updated,
 			"restored", o.Restored, "deleted", o.Deleted, "took", a.now().Sub(started).Round(time.Millisecond))
-		a.metrics.applied(a.name, o, a.now().Sub(started))
+		a.metrics.applied(o, a.now().Sub(started))
 	}
 	if !result.connecting { // that lasts a second, or a probe will say why not
 		a.tell(status)

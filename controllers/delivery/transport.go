@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"strconv"
 
 	"github.com/keelson-io/keelson/controllers/lease"
 )
@@ -16,13 +15,13 @@ func (a *agent) observe(next http.RoundTripper) http.RoundTripper {
 		resp, err := next.RoundTrip(r)
 		switch {
 		case err == nil:
-			a.metrics.request(a.name, verb(r), strconv.Itoa(resp.StatusCode))
+			a.metrics.request(verb(r), resp.StatusCode)
 		case r.Context().Err() != nil && !errors.Is(r.Context().Err(), context.DeadlineExceeded):
 			// We gave up ourselves; that says nothing about the server.
 		case errors.Is(err, lease.ErrLost):
 			// It was not sent, or we hung up.
 		default:
-			a.metrics.request(a.name, verb(r), "none")
+			a.metrics.request(verb(r), 0)
 			a.doubt()
 		}
 		return resp, err //nolint:wrapcheck // a RoundTripper must hand errors through

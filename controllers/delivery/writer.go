@@ -6,10 +6,12 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 	"unique"
 
+	"go.opentelemetry.io/otel/trace"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -65,6 +67,9 @@ type writer struct {
 	now      func() time.Time
 	events   record.EventRecorder
 	queue    workqueue.TypedRateLimitingInterface[string] // of Delivery names
+	line     *waiting                                     // in it
+	metrics  *metrics
+	tracer   trace.TracerProvider // nil: nobody wants to know
 
 	mu      sync.Mutex
 	wanted  map[string]*v1alpha1.DeliveryStatus
@@ -85,7 +90,7 @@ type writer struct {
 	stranger func(*v1alpha1.Delivery)
 }
 
-func newWriter(o Options) (*writer, error) {
+func newWriter(o Options, m *metrics) (*writer, error) {
 	hub, log, now := o.Hub, o.Log, o.Now
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
@@ -103,12 +108,12 @@ func newWriter(o Options) (*writer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
 	}
+	line := &waiting{now: now, took: func(time.Duration) {}}
 	return &writer{
+		metrics: m, tracer: o.Tracer, line: line, queue: newQueue(line, retryFirst, retryLast),
 		redactor: o.Redactor, hub: hub, client: c, core: core, scheme: scheme, log: log, now: now,
 		wanted: map[string]*v1alpha1.DeliveryStatus{}, written: map[string]*known{},
 		retracted: map[string]string{}, waiting: map[string]map[string]bool{}, writing: map[string]int{}, idle: make(chan struct{}),
-		queue: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)),
 	}, nil
 }
 
@@ -257,7 +262,8 @@ func (w *writer) work(ctx context.Context) {
 		err := w.write(ctx, name)
 		done()
 		if err != nil {
-			w.log.Warn("cannot write status to the hub", "delivery", name, "error", err)
+			cluster, component := w.of(name)
+			w.log.Warn("cannot write status to the hub", "cluster", cluster, "component", component, "error", err)
 			w.queue.AddRateLimited(name)
 		} else {
 			w.queue.Forget(name)
@@ -306,7 +312,7 @@ func (w *writer) write(ctx context.Context, name string) error {
 	next.Status = *s
 	// With its resourceVersion: a process that had the cluster before may have a
 	// write on its way.
-	err := w.client.Status().Patch(ctx, next, client.MergeFromWithOptions(d, client.MergeFromWithOptimisticLock{}))
+	err := w.send(ctx, next, d)
 	if err != nil {
 		// Somebody wrote or deleted it, or it was written and the answer was lost: the
 		// retry creates or reads it.
@@ -369,14 +375,27 @@ func (w *writer) forget(name string) {
 	delete(w.written, name)
 }
 
+// of is what a Delivery that waits is of.
+func (w *writer) of(name string) (cluster, component string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	cluster = w.ofLocked(name)
+	return cluster, strings.TrimPrefix(name, cluster+".")
+}
+
+// ofLocked is the cluster of a Delivery that waits.
+func (w *writer) ofLocked(name string) string {
+	if s := w.wanted[name]; s != nil {
+		return s.Cluster
+	}
+	return w.retracted[name]
+}
+
 // begin notes that a Delivery is being written, until done is called.
 func (w *writer) begin(name string) (done func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	cluster := w.retracted[name]
-	if s := w.wanted[name]; s != nil {
-		cluster = s.Cluster
-	}
+	cluster := w.ofLocked(name)
 	delete(w.waiting[cluster], name)
 	w.writing[cluster]++
 	return func() {

@@ -1,0 +1,91 @@
+package delivery
+
+import (
+	"context"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/span"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// reading is called when a read of the fleet repository begins, and what it returns
+// when that has ended.
+func (c *Controller) reading(ctx context.Context) (context.Context, func(*registry.Fleet, error)) {
+	began := c.now()
+	ctx, s := span.Root(ctx, c.tracer, "fetch")
+	return ctx, func(f *registry.Fleet, err error) {
+		if err == nil {
+			s.Set(span.Revision, f.Revision)
+		}
+		s.End(err)
+		c.metrics.read(c.now().Sub(began), err)
+	}
+}
+
+// observed takes in how long what git wants has taken to get there. The agent's
+// lock is held.
+func (a *agent) observed(before, after v1alpha1.DeliveryStatus, began time.Time) {
+	var synced, healthy time.Duration
+	a.clocks, synced, healthy = a.clocks.look(before, after, began, a.now())
+	a.metrics.arrived(synced, healthy)
+}
+
+// traced is [agent.attempt] as a trace of its own.
+func (a *agent) traced(ctx context.Context, component string) (attempt, error) {
+	ctx, s := span.Root(ctx, a.tracer, "delivery")
+	s.Set(span.Cluster, a.name)
+	s.Set(span.Component, component)
+	t, err := a.attempt(ctx, component)
+	s.Set(span.Revision, t.revision)
+	s.Set(span.Version, t.version)
+	s.Set(span.Sync, string(t.sync))
+	s.End(err)
+	return t, err
+}
+
+func rendered(ctx context.Context, r renderer.Renderer, of renderer.Request) (_ *renderer.Target, err error) {
+	ctx, s := span.Start(ctx, "render")
+	defer func() { s.End(err) }()
+	return r.Render(ctx, of)
+}
+
+func planned(ctx context.Context, c *applier.Cluster, w applier.Want) (_ *applier.Prepared, err error) {
+	ctx, s := span.Start(ctx, "plan")
+	defer func() { s.End(err) }()
+	return c.Plan(ctx, w)
+}
+
+func applied(ctx context.Context, c *applier.Cluster, p *applier.Prepared, o applier.ApplyOptions) (_ applier.Outcome, err error) {
+	ctx, s := span.Start(ctx, "apply")
+	defer func() { s.End(err) }()
+	return c.Apply(ctx, p, o)
+}
+
+// send writes the status of a Delivery, if that is still as it was.
+func (w *writer) send(ctx context.Context, next, was *v1alpha1.Delivery) (err error) {
+	ctx, s := span.Root(ctx, w.tracer, "status")
+	s.Set(span.Cluster, next.Status.Cluster)
+	s.Set(span.Component, next.Status.Component)
+	s.Set(span.Revision, next.Status.Revision)
+	s.Set(span.Sync, string(next.Status.Sync))
+	defer func() {
+		s.End(err)
+		w.metrics.statusWritten(err)
+	}()
+	return w.client.Status().Patch(ctx, next, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})) //nolint:wrapcheck // the caller says what for
+}
+
+// patients are the statuses that wait for others of their cluster.
+func (w *writer) patients() (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, names := range w.waiting {
+		n += len(names)
+	}
+	return n
+}

@@ -1,0 +1,129 @@
+package delivery
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// rulesShown bounds the names of rules that are labels: git may have any number of
+// them. What is held by others counts as held by otherRules.
+const (
+	rulesShown = 64
+	otherRules = "(others)"
+)
+
+// snapshots tell how things stand when they are asked. What is no longer there is
+// in none: a component or a cluster that is gone leaves no series.
+type snapshots struct {
+	controller                                          *Controller
+	deliveries, held, clusters, queue, oldest, statuses *prometheus.Desc
+	oldestStatus                                        *prometheus.Desc
+}
+
+func newSnapshots(c *Controller) *snapshots {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc(name, help, labels, nil)
+	}
+	return &snapshots{
+		controller: c,
+		deliveries: desc("keelson_deliveries", "Components on clusters by state.", "cluster", "sync", "health"),
+		held:       desc("keelson_held_changes", "Changes that a danger rule holds or denies now, as statuses list them (32 a delivery at most).", "rule"),
+		clusters:   desc("keelson_clusters", "Clusters that this process works on: connected, connecting (for the first time) or unreachable.", "state"),
+		queue:      desc("keelson_queue_length", "Components that wait for one of their cluster's workers.", "cluster"),
+		oldest:     desc("keelson_queue_oldest_seconds", "How long the first of them has waited.", "cluster"),
+		statuses:   desc("keelson_status_queue_length", "Deliveries that wait to be written to the hub."),
+
+		oldestStatus: desc("keelson_status_queue_oldest_seconds", "How long the first of them has waited whose turn has come."),
+	}
+}
+
+// Describe implements [prometheus.Collector].
+func (s *snapshots) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{s.deliveries, s.held, s.clusters, s.queue, s.oldest, s.statuses, s.oldestStatus} {
+		ch <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (s *snapshots) Collect(ch chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
+		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	}
+	c := s.controller
+	c.mu.Lock()
+	agents := maps.Clone(c.agents)
+	c.mu.Unlock()
+	all := standing{held: map[string]int{}, clusters: map[string]int{"connected": 0, "connecting": 0, "unreachable": 0}}
+	for name, r := range agents {
+		for state, n := range r.agent.stand(&all) {
+			gauge(s.deliveries, float64(n), name, string(state.sync), string(state.health))
+		}
+		n, oldest := r.agent.line.age()
+		gauge(s.queue, float64(n), name)
+		gauge(s.oldest, oldest.Seconds(), name)
+	}
+	for rule, n := range bounded(all.held) {
+		gauge(s.held, float64(n), rule)
+	}
+	for state, n := range all.clusters {
+		gauge(s.clusters, float64(n), state)
+	}
+	n, oldest := c.writer.line.age()
+	gauge(s.statuses, float64(n+c.writer.patients()))
+	gauge(s.oldestStatus, oldest.Seconds())
+}
+
+// standing is how the clusters of a process stand.
+type standing struct {
+	held     map[string]int // changes, by rule
+	clusters map[string]int // by state
+}
+
+// state is that of a delivery.
+type state struct {
+	sync   v1alpha1.Sync
+	health v1alpha1.Health
+}
+
+// stand counts deliveries by state, and adds what else there is to say. It holds
+// the agent's lock for a look at each of its statuses.
+func (a *agent) stand(all *standing) map[state]int {
+	out := map[state]int{}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.unreachable != nil:
+		all.clusters["unreachable"]++
+	case a.link == nil:
+		all.clusters["connecting"]++
+	default:
+		all.clusters["connected"]++
+	}
+	for _, s := range a.statuses {
+		out[state{cmp.Or(s.Sync, "Unknown"), cmp.Or(s.Health, v1alpha1.HealthUnknown)}]++
+		for _, h := range s.Held {
+			all.held[a.redactor.Text(h.Rule)]++ // a word of git's, not one of ours
+		}
+	}
+	return out
+}
+
+// bounded keeps the rules that hold most, and adds up the others.
+func bounded(held map[string]int) map[string]int {
+	if len(held) <= rulesShown {
+		return held
+	}
+	names := slices.SortedFunc(maps.Keys(held), func(a, b string) int {
+		return cmp.Or(cmp.Compare(held[b], held[a]), cmp.Compare(a, b))
+	})
+	for _, name := range names[rulesShown:] {
+		held[otherRules] += held[name]
+		delete(held, name)
+	}
+	return held
+}
