@@ -33,6 +33,7 @@ type controllerOptions struct {
 	cacheDir    string
 	renderCache int64
 	webhooks    webhookOptions
+	traces      traceOptions
 	share       shareOptions
 	cluster     string
 }
@@ -66,8 +67,10 @@ connection in cluster.yaml says. Deliveries stand in the cluster itself.
 The HTTP server answers /metrics, /healthz and /readyz. With --webhook-listen
 another one takes webhooks of GitHub, GitLab, Gitea or Forgejo at /hook, signed
 with a secret of --webhook-secret-file. A webhook only ever means "fetch now",
-and the repository is fetched once a second at most. --profile-listen serves
-Go's profiles at /debug/pprof, to whoever can reach it: choose a loopback address.
+and the repository is fetched once a second at most. With --trace-endpoint an
+OpenTelemetry collector gets a trace of each look at a component; one that does
+not answer is not waited for. --profile-listen serves Go's profiles at
+/debug/pprof, to whoever can reach it: choose a loopback address.
 
 Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
 		Example: `  keelson controller --repo https://git.example/fleet.git --kubeconfig hub.yaml
@@ -92,6 +95,7 @@ Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
 	f.StringVar(&o.cluster, "cluster", "", "work on this `CLUSTER` alone: the hub is that cluster")
 	o.webhooks.add(f)
 	o.share.add(f)
+	o.traces.add(f)
 	a.renderFlags(c)
 	return c
 }
@@ -102,6 +106,9 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 	}
 	if o.interval < time.Second {
 		return usagef("--interval takes at least 1s, and not %s", o.interval)
+	}
+	if _, err := o.traces.url(); err != nil {
+		return err
 	}
 	log := a.controllerLog(o.logFormat)
 	a.env.SetLog(log)
@@ -126,13 +133,18 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 	if err != nil {
 		return err
 	}
+	tracer, endTraces, err := a.traces(ctx, o.traces, share.identity, log)
+	if err != nil {
+		return err
+	}
+	defer endTraces()
 	metrics := prometheus.NewRegistry()
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	metrics.MustRegister(a.rendering.metrics()...)
-	metrics.MustRegister(share.metrics()...)
+	renders := newTimed(workers, a.env.Now)
+	a.ownMetrics(metrics, renders, share)
 	c, err := delivery.New(delivery.Options{
 		Repo: repo, Revision: a.revision, Interval: o.interval, Hub: share.guard(hub), Connect: share.connect(connect), Follow: follow,
-		Identity: share.identity, Shard: share.member, Only: o.cluster, Renderer: renderer.NewCache(workers, o.renderCache), Redactor: a.env.Redactor, Log: log, Now: a.env.Now, Registry: metrics,
+		Identity: share.identity, Shard: share.member, Only: o.cluster, Renderer: renderer.NewCache(renders, o.renderCache), Redactor: a.env.Redactor, Log: log, Now: a.env.Now, Registry: metrics, Tracer: tracer,
 	})
 	if err != nil {
 		return err
@@ -158,6 +170,13 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// ownMetrics registers those that are not of a package.
+func (a *app) ownMetrics(r prometheus.Registerer, renders *timed, share *share) {
+	r.MustRegister(renders.took)
+	r.MustRegister(a.rendering.metrics()...)
+	r.MustRegister(share.metrics()...)
 }
 
 // shownURL is a repository without its password.

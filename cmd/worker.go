@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"time"
@@ -111,6 +112,32 @@ func (a *app) veiled() (renderer.Renderer, error) {
 		return nil, err
 	}
 	return &remembering{next: next, redactor: a.env.Redactor}, nil
+}
+
+// timed is a renderer that tells how long its renders take.
+type timed struct {
+	next renderer.Renderer
+	now  func() time.Time
+	took *prometheus.HistogramVec
+}
+
+func newTimed(next renderer.Renderer, now func() time.Time) *timed {
+	return &timed{next: next, now: now, took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: "keelson_render_duration_seconds", Help: "How long a chart took to render, the wait for a worker with it.",
+		Buckets: prometheus.ExponentialBuckets(0.005, 2, 14),
+	}, []string{"result"})}
+}
+
+// Render implements [renderer.Renderer].
+func (t *timed) Render(ctx context.Context, r renderer.Request) (*renderer.Target, error) {
+	began := t.now()
+	target, err := t.next.Render(ctx, r)
+	result := "ok"
+	if err != nil {
+		result = "error"
+	}
+	t.took.WithLabelValues(result).Observe(t.now().Sub(began).Seconds())
+	return target, err
 }
 
 // metrics count the worker processes.

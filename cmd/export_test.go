@@ -1,0 +1,55 @@
+package cmd
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
+	"k8s.io/client-go/rest"
+
+	"github.com/keelson-io/keelson/controllers/delivery"
+	"github.com/keelson-io/keelson/controllers/receiver"
+	"github.com/keelson-io/keelson/controllers/shard"
+	"github.com/keelson-io/keelson/renderer"
+	"github.com/keelson-io/keelson/renderer/redact"
+)
+
+// Described are all that `keelson controller` may serve at /metrics, but the Go
+// runtime's and the process's own.
+func Described() ([]*prometheus.Desc, error) {
+	r := &describing{}
+	renders := newTimed(nil, nil)
+	(&app{}).ownMetrics(r, renders, &share{member: &shard.Member{}})
+	_, err := delivery.New(delivery.Options{Hub: &rest.Config{}, Renderer: renderer.NewCache(renders, 0), Registry: r})
+	r.MustRegister(receiver.New(receiver.Options{}))
+	return r.all, err
+}
+
+// describing is a [prometheus.Registerer] that asks what there is.
+type describing struct{ all []*prometheus.Desc }
+
+func (d *describing) Register(c prometheus.Collector) error {
+	ch := make(chan *prometheus.Desc)
+	go func() {
+		defer close(ch)
+		c.Describe(ch)
+	}()
+	for one := range ch {
+		d.all = append(d.all, one)
+	}
+	return nil
+}
+
+func (d *describing) MustRegister(all ...prometheus.Collector) {
+	for _, c := range all {
+		_ = d.Register(c) // it always works
+	}
+}
+
+func (d *describing) Unregister(prometheus.Collector) bool { return false }
+
+// Traces are those of a controller with --trace-endpoint.
+func Traces(ctx context.Context, endpoint string, hidden *redact.Redactor, log *slog.Logger) (trace.TracerProvider, func(), error) {
+	return (&app{env: Env{Redactor: hidden, Version: "v1.2.3"}}).traces(ctx, traceOptions{endpoint: endpoint}, "test", log)
+}
