@@ -42,6 +42,16 @@ func TestShippedComponent(t *testing.T) {
 	f.keelson("render", "prod", "keelson").want(t, 0).says(t,
 		"readOnlyRootFilesystem: true", "runAsNonRoot: true", "--webhook-listen=:9292", "image: ghcr.io/keelson-io/keelson:v0.1.0",
 		"kind: PodDisruptionBudget")
+	f.keelson("render", "prod", "keelson", "-a", "monitoring.coreos.com/v1/ServiceMonitor").want(t, 0).says(t,
+		"kind: ServiceMonitor", "interval: 30s").saysNot(t, "--trace-endpoint")
+	f.edit("clusters/prod/keelson.yaml", "repo:", "traces: {endpoint: 'http://collector:4318'}, env: [{name: OTEL_TRACES_SAMPLER, value: traceidratio}], repo:")
+	f.commit()
+	f.keelson("validate").want(t, 0)
+	f.keelson("render", "prod", "keelson").want(t, 0).says(t, "--trace-endpoint=http://collector:4318", "value: traceidratio").saysNot(t, "kind: ServiceMonitor")
+	f.edit("clusters/prod/keelson.yaml", "http://collector", "http://me:secret@collector")
+	f.commit()
+	f.keelson("validate").want(t, 1).says(t, "traces")
+	f.edit("clusters/prod/keelson.yaml", "me:secret@", "")
 	f.edit("clusters/prod/keelson.yaml", "repo: https://git.example/fleet.git, ", "")
 	f.commit()
 	f.keelson("validate").want(t, 1).says(t, "repo")
