@@ -2,10 +2,12 @@ package delivery_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -16,12 +18,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/apiservertest"
 	"github.com/keelson-io/keelson/controllers/connect"
 )
 
@@ -356,4 +360,67 @@ func TestConnectionMoves(t *testing.T) {
 	}
 	f.push("there")
 	f.eventually("the push arrives", func() bool { return f.text() == "there" })
+}
+
+// A client certificate is replaced as a token is: by its own audit log, the cluster is
+// asked with the old one no more, by requests or watches.
+func TestCertificateRotates(t *testing.T) {
+	f := newFleet(t)
+	apart, audit, err := apiservertest.StartAudited(apiservertest.Versions()[0].Assets, t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := apart.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if f.dynamic, err = dynamic.NewForConfig(apart.Config); err != nil {
+		t.Fatal(err)
+	}
+	k := newKeys(f)
+	put := func(user string) {
+		kubeconfig, err := apart.KubeconfigOf(user, "system:masters")
+		if err != nil {
+			t.Fatal(err)
+		}
+		k.put(kubeconfig)
+	}
+	put("first")
+	k.start(true)
+	f.sync(v1alpha1.SyncSynced, "")
+	put("second")
+	f.eventually("the credentials are new", func() bool { return strings.Contains(f.log.String(), "has new credentials") })
+	renewed := time.Now()
+	f.push("after")
+	f.eventually("the push arrives", func() bool { return f.text() == "after" })
+	type line struct {
+		User                     struct{ Username string }
+		Verb                     string
+		RequestReceivedTimestamp time.Time
+	}
+	ended, others := 0, 0 // watches of the first, and requests of the second
+	f.eventually("its watches end", func() bool {
+		content, err := os.ReadFile(audit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended, others = 0, 0
+		for text := range strings.Lines(string(content)) {
+			var l line
+			if json.Unmarshal([]byte(text), &l) != nil {
+				continue // it is being written
+			}
+			switch {
+			case l.User.Username == "first" && l.RequestReceivedTimestamp.After(renewed):
+				t.Fatalf("the old certificate was used: %s", text)
+			case l.User.Username == "first" && l.Verb == "watch":
+				ended++ // it is logged when it has
+			case l.User.Username == "second":
+				others++
+			}
+		}
+		return ended >= 3 && others > 0 // records, and two kinds
+	})
+	t.Logf("%d watches of the old certificate ended, %d requests of the new one", ended, others)
 }
