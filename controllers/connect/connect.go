@@ -17,6 +17,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -52,6 +53,41 @@ type Source struct {
 	Watch SecretWatcher
 
 	filesEvery time.Duration // 0: [filesEvery]
+	parsed     *parsed       // nil: nothing is remembered
+}
+
+// parsed is a kubeconfig as it was read last. One of hundreds of contexts takes a
+// while, and each cluster asks for it.
+type parsed struct {
+	mu     sync.Mutex
+	stamps []string // of its files
+	raw    *clientcmdapi.Config
+}
+
+// Remembering returns a source that reads a kubeconfig again when it has changed.
+func (s Source) Remembering() Source {
+	s.parsed = &parsed{}
+	return s
+}
+
+// load reads the kubeconfig. The caller must not change it.
+func (s Source) load() (*clientcmdapi.Config, error) {
+	rules := s.rules()
+	if s.parsed == nil {
+		return rules.Load() //nolint:wrapcheck // the caller says what for
+	}
+	s.parsed.mu.Lock()
+	defer s.parsed.mu.Unlock()
+	now := stamps(rules.GetLoadingPrecedence())
+	if s.parsed.raw != nil && slices.Equal(now, s.parsed.stamps) {
+		return s.parsed.raw, nil
+	}
+	raw, err := rules.Load()
+	if err != nil {
+		return nil, err //nolint:wrapcheck // as above
+	}
+	s.parsed.raw, s.parsed.stamps = raw, now
+	return raw, nil
 }
 
 // Hub returns the settings for the hub.
@@ -103,8 +139,7 @@ func (s Source) rules() *clientcmd.ClientConfigLoadingRules {
 }
 
 func (s Source) fromContext(name string) (*rest.Config, error) {
-	rules := s.rules()
-	raw, err := rules.Load()
+	raw, err := s.load()
 	if err != nil {
 		return nil, fmt.Errorf("read the kubeconfig: %w", err)
 	}
@@ -114,11 +149,25 @@ func (s Source) fromContext(name string) (*rest.Config, error) {
 	if err := s.checkPrograms(raw, name); err != nil {
 		return nil, err
 	}
-	c, err := clientcmd.NewNonInteractiveClientConfig(*raw, name, &clientcmd.ConfigOverrides{}, rules).ClientConfig()
+	c, err := clientcmd.NewNonInteractiveClientConfig(*only(raw, name), name, &clientcmd.ConfigOverrides{}, s.rules()).ClientConfig()
 	if err != nil {
 		return nil, fmt.Errorf("context %s of the kubeconfig: %w", name, err)
 	}
 	return s.finish(c), nil
+}
+
+// only is a copy of a kubeconfig with one of its contexts: client-go writes into it.
+func only(raw *clientcmdapi.Config, name string) *clientcmdapi.Config {
+	out := clientcmdapi.NewConfig()
+	at := raw.Contexts[name]
+	out.Contexts[name] = at.DeepCopy()
+	if c := raw.Clusters[at.Cluster]; c != nil {
+		out.Clusters[at.Cluster] = c.DeepCopy()
+	}
+	if u := raw.AuthInfos[at.AuthInfo]; u != nil {
+		out.AuthInfos[at.AuthInfo] = u.DeepCopy()
+	}
+	return out
 }
 
 // known names a few of the contexts that there are.

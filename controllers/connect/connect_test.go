@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -258,3 +259,37 @@ func TestWatchesBegin(t *testing.T) {
 type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// A kubeconfig that is remembered is read again when it changes; one that can't be read
+// then is an error, and not what it was.
+func TestRemembering(t *testing.T) {
+	t.Parallel()
+	path := kubeconfigFile(t, `{server: "https://prod.example"}`, `{token: one}`)
+	s := connect.Source{Kubeconfig: path}.Remembering()
+	is := func(want string) {
+		t.Helper()
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				c, err := s.Config(t.Context(), v1alpha1.Connection{Context: "prod"})
+				if err != nil || c.BearerToken != want {
+					t.Errorf("got %v, want token %s; error %v", c, want, err)
+				}
+			})
+		}
+		wg.Wait()
+	}
+	is("one")
+	is("one")
+	for _, content := range []string{kubeconfig(`{server: "https://prod.example"}`, `{token: another}`), "{"} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if content != "{" {
+			is("another")
+		}
+	}
+	if _, err := s.Config(t.Context(), v1alpha1.Connection{Context: "prod"}); err == nil {
+		t.Error("a broken kubeconfig was not noticed")
+	}
+}

@@ -69,9 +69,8 @@ func (s Source) followFiles(ctx context.Context, spec v1alpha1.Connection, chang
 
 // files are those that settings are made of.
 func (s Source) files(spec v1alpha1.Connection) []string {
-	rules := s.rules()
-	paths := rules.GetLoadingPrecedence()
-	raw, err := rules.Load()
+	paths := s.rules().GetLoadingPrecedence()
+	raw, err := s.load()
 	if err != nil {
 		return paths // whoever reads it is told what is wrong with it
 	}
@@ -80,7 +79,7 @@ func (s Source) files(spec v1alpha1.Connection) []string {
 		return paths
 	}
 	if user := raw.AuthInfos[at.AuthInfo]; user != nil {
-		paths = append(paths, user.ClientCertificate, user.ClientKey)
+		paths = append(slices.Clone(paths), user.ClientCertificate, user.ClientKey)
 	}
 	if cluster := raw.Clusters[at.Cluster]; cluster != nil {
 		paths = append(paths, cluster.CertificateAuthority)

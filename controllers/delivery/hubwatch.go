@@ -35,7 +35,7 @@ const (
 // At rest it costs a watch of metadata. Everything is read once after the hub did not
 // answer: versions that are known may name something else by then.
 func (w *writer) keepUp(ctx context.Context, version string) {
-	client, err := metadata.NewForConfig(w.hub)
+	deliveries, err := metadata.NewForConfig(w.hub)
 	if err != nil {
 		w.log.Error("the Deliveries of the hub can't be watched", "error", err)
 		return
@@ -47,7 +47,7 @@ func (w *writer) keepUp(ctx context.Context, version string) {
 		}
 		if err == nil {
 			begun := w.now()
-			err = w.hear(ctx, client, version)
+			err = w.hear(ctx, deliveries, version)
 			if w.now().Sub(begun) > retryLast {
 				backoff.Forget("")
 			}
@@ -71,10 +71,10 @@ func (w *writer) keepUp(ctx context.Context, version string) {
 
 // hear takes in what happens to the Deliveries from a version on, and returns when
 // they have to be read again. The error, if any, is why.
-func (w *writer) hear(ctx context.Context, client metadata.Interface, version string) (err error) {
+func (w *writer) hear(ctx context.Context, from metadata.Interface, version string) error {
 	ctx, stop := context.WithCancelCause(klog.NewContext(ctx, klog.Logger{}))
 	defer stop(nil)
-	deliveries := client.Resource(v1alpha1.GroupVersion.WithResource("deliveries")).Namespace(v1alpha1.Namespace)
+	deliveries := from.Resource(v1alpha1.GroupVersion.WithResource("deliveries")).Namespace(v1alpha1.Namespace)
 	events, err := toolswatch.NewRetryWatcherWithContext(ctx, version, &cache.ListWatch{
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			is, err := deliveries.Watch(ctx, o)
@@ -90,11 +90,11 @@ func (w *writer) hear(ctx context.Context, client metadata.Interface, version st
 	for event := range events.ResultChan() {
 		m, ok := event.Object.(*metav1.PartialObjectMetadata)
 		if !ok || event.Type == watch.Error {
-			return apierrors.FromObject(event.Object)
+			return fmt.Errorf("watch Deliveries: %w", apierrors.FromObject(event.Object))
 		}
 		w.sees(ctx, m, event.Type == watch.Deleted)
 	}
-	return context.Cause(ctx)
+	return fmt.Errorf("watch Deliveries: %w", context.Cause(ctx))
 }
 
 // sees takes in that a Delivery has another version, or is gone. Mostly the write was
