@@ -290,8 +290,7 @@ func (d delivery) String() string {
 }
 
 func (g *garden) deliveries(ctx context.Context) (map[string]delivery, error) {
-	gvr := schema.GroupVersionResource{Group: "keelson.io", Version: "v1alpha1", Resource: "deliveries"}
-	list, err := g.client.Resource(gvr).List(ctx, metav1.ListOptions{})
+	list, err := g.shown().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list deliveries: %w", err)
 	}
@@ -309,6 +308,24 @@ func (g *garden) deliveries(ctx context.Context) (map[string]delivery, error) {
 			continue // its record shows on every cluster that is this one
 		}
 		out[field("component")] = delivery{field("sync"), field("health"), field("message")}
+	}
+	return out, nil
+}
+
+// shown are the Deliveries of the hub.
+func (g *garden) shown() dynamic.NamespaceableResourceInterface {
+	return g.client.Resource(schema.GroupVersionResource{Group: "keelson.io", Version: "v1alpha1", Resource: "deliveries"})
+}
+
+// targets are the hashes of what the hub says that was applied last, by component.
+func (g *garden) targets(ctx context.Context) (map[string]string, error) {
+	out := map[string]string{}
+	for _, p := range g.plots {
+		d, err := g.shown().Namespace(systemNS).Get(ctx, p.on+"."+p.name, metav1.GetOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("read the Delivery of %s: %w", p.name, err)
+		}
+		out[p.name], _, _ = unstructured.NestedString(d.Object, "status", "targetHash")
 	}
 	return out, nil
 }

@@ -101,8 +101,15 @@ func (s *scenery) takeSnapshot(ctx context.Context) (func(context.Context) error
 // restoreSnapshot puts back what etcd had: records, objects, statuses and
 // resourceVersions go back in time. Whatever was deleted since is there again,
 // and may be deleted once more.
+//
+// The hub is set back, too. What it shows of a component that is at rest would be old
+// for ever, if nobody compared.
 func (s *scenery) restoreSnapshot(ctx context.Context) (func(context.Context) error, error) {
 	_, dir, err := s.etcd(ctx)
+	if err != nil {
+		return nil, err
+	}
+	before, err := s.targets(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +120,20 @@ func (s *scenery) restoreSnapshot(ctx context.Context) (func(context.Context) er
 		s.ledger.Restored(time.Now())
 		return os.CopyFS(dir, os.DirFS(s.snapshot))
 	})
-	return nothing, err
+	return func(ctx context.Context) error {
+		return until(ctx, recovery, func(ctx context.Context) error {
+			after, err := s.targets(ctx)
+			if err != nil {
+				return err
+			}
+			for name, want := range before {
+				if got := after[name]; got != want {
+					return fmt.Errorf("the hub shows target %q of %s, and before it was set back it showed %q", got, name, want)
+				}
+			}
+			return nil
+		})
+	}, err
 }
 
 // offline does something while nothing of the cluster runs: what is not started
