@@ -222,7 +222,8 @@ func (c *course) measured(ctx context.Context, do func(began time.Time, p *phase
 		if err := c.until(ctx, c.witness.asGitSays); err != nil {
 			return err
 		}
-		return c.settled(ctx)
+		_, err := c.settled(ctx)
+		return err
 	})
 	if err != nil {
 		return p, err

@@ -283,11 +283,17 @@ func (m *measurement) deliver(ctx context.Context, limit [2]phase) (err error) {
 	if err := m.memory(ctx, c, used.Peak); err != nil {
 		return err
 	}
+	if err := m.statuses(ctx); err != nil {
+		return err
+	}
 	change, err := m.polled(ctx, c)
 	if err != nil {
 		return err
 	}
 	m.table("one field of each", change, limit[1])
+	if err := m.statuses(ctx); err != nil {
+		return err
+	}
 	return m.idle(ctx, c)
 }
 

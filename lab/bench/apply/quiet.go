@@ -15,9 +15,6 @@ import (
 
 // idle listens while every component is looked at again for nothing.
 func (m *measurement) idle(ctx context.Context, c *keelson.Controller) error {
-	if err := m.settled(ctx); err != nil {
-		return err
-	}
 	files := addons.Files{}
 	m.setPass(files, "1")
 	before, err := c.Usage()
@@ -61,29 +58,49 @@ func (m *measurement) unwanted(events []audit.Event) int {
 	return calls
 }
 
-// settled waits for what the last change still has written, its statuses.
-func (m *measurement) settled(ctx context.Context) error {
-	log, err := m.lab.AuditLog(ours)
+// statuses waits until the hub shows what was done. Statuses wait for the objects, so
+// those that are left are no part of the time that these took, nor of what comes next.
+func (m *measurement) statuses(ctx context.Context) error {
+	began := time.Now()
+	left, err := m.settled(ctx)
 	if err != nil {
 		return err
 	}
+	written, last := 0, began
+	for _, e := range left {
+		if e.User == cluster.Keelson && kindOf(e) == kindStatus {
+			written, last = written+1, e.Time
+		}
+	}
+	fmt.Fprintf(m.out, "  statuses, events      %d more, the last %s after that\n", written, round(last.Sub(began)))
+	return nil
+}
+
+// settled waits for what the last change still has asked and written, its statuses,
+// and returns it.
+func (m *measurement) settled(ctx context.Context) ([]audit.Event, error) {
+	log, err := m.lab.AuditLog(ours)
+	if err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, patience, errors.New("still asking, long after the last change"))
 	defer cancel()
-	for {
-		since, err := audit.End(log)
-		if err != nil {
-			return err
-		}
+	since, err := audit.End(log)
+	if err != nil {
+		return nil, err
+	}
+	for all := []audit.Event(nil); ; {
 		if err := wait(ctx, 3*time.Second); err != nil {
-			return err
+			return nil, err
 		}
-		events, _, err := audit.Read(log, since)
+		events, next, err := audit.Read(log, since)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if calls(events) == 0 {
-			return nil
+			return all, nil
 		}
+		all, since = append(all, events...), next
 	}
 }
 
