@@ -117,7 +117,7 @@ func TestChildUntil(t *testing.T) {
 // TestUsageOfAll: children count that run, and the CPU of those that ended.
 func TestUsageOfAll(t *testing.T) {
 	t.Parallel()
-	c := child(t, `sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done'; sleep 600 & echo ready; wait`)
+	c := child(t, `sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done'; sh -c 'echo ready; while :; do sleep 1; done' & wait`) // the child says it: it is what it will be
 	waitFor(t, c.Log, "ready")
 	alone, err := c.Usage()
 	if err != nil {
