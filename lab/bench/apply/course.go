@@ -147,6 +147,9 @@ func (c *course) follow(ctx context.Context, limit phase) (err error) {
 		return err
 	}
 	c.table("one field of each", c.field, limit)
+	if err := c.healthy(ctx); err != nil {
+		return err
+	}
 	if c.same, err = c.pushed(ctx, "nothing that a cluster runs", c.nothing()); err != nil {
 		return err
 	}
@@ -222,7 +225,7 @@ func (c *course) measured(ctx context.Context, do func(began time.Time, p *phase
 		if err := c.until(ctx, c.witness.asGitSays); err != nil {
 			return err
 		}
-		_, err := c.settled(ctx)
+		_, err := c.settled(ctx, pause)
 		return err
 	})
 	if err != nil {

@@ -6,11 +6,22 @@ import (
 	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
 	"github.com/keelson-io/keelson/lab/audit"
 	"github.com/keelson-io/keelson/lab/bench/addons"
 	"github.com/keelson-io/keelson/lab/bench/keelson"
 	"github.com/keelson-io/keelson/lab/cluster"
 	"github.com/keelson-io/keelson/lab/process"
+)
+
+// pause is how long nothing is asked when a change is over; calm is that before a
+// silence, longer than good news of a status is kept back.
+const (
+	pause = 3 * time.Second
+	calm  = 15 * time.Second
 )
 
 // idle listens while every component is looked at again for nothing.
@@ -62,7 +73,7 @@ func (m *measurement) unwanted(events []audit.Event) int {
 // those that are left are no part of the time that these took, nor of what comes next.
 func (m *measurement) statuses(ctx context.Context) error {
 	began := time.Now()
-	left, err := m.settled(ctx)
+	left, err := m.settled(ctx, pause)
 	if err != nil {
 		return err
 	}
@@ -77,8 +88,8 @@ func (m *measurement) statuses(ctx context.Context) error {
 }
 
 // settled waits for what the last change still has asked and written, its statuses,
-// and returns it.
-func (m *measurement) settled(ctx context.Context) ([]audit.Event, error) {
+// until nothing was asked for some time, and returns it.
+func (m *measurement) settled(ctx context.Context, silence time.Duration) ([]audit.Event, error) {
 	log, err := m.lab.AuditLog(ours)
 	if err != nil {
 		return nil, err
@@ -90,7 +101,7 @@ func (m *measurement) settled(ctx context.Context) ([]audit.Event, error) {
 		return nil, err
 	}
 	for all := []audit.Event(nil); ; {
-		if err := wait(ctx, 3*time.Second); err != nil {
+		if err := wait(ctx, silence); err != nil {
 			return nil, err
 		}
 		events, next, err := audit.Read(log, since)
@@ -159,4 +170,28 @@ func (c *course) quietly(ctx context.Context) error {
 		return fmt.Errorf("a fleet in which nothing changes made %d calls", n)
 	}
 	return nil
+}
+
+// healthy says of all Deployments what a controller manager would say, which the
+// cluster has none of: a fleet that is not healthy in time is looked into, and rightly so.
+func (c *course) healthy(ctx context.Context) error {
+	config, err := c.client(ours, cluster.Admin)
+	if err != nil {
+		return err
+	}
+	config.QPS = -1
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("play the controller manager: %w", err)
+	}
+	for i, name := range c.names {
+		status := fmt.Appendf(nil, `{"status": {"observedGeneration": %d, "conditions": [
+			{"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"},
+			{"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}]}}`, c.witness.generations[i])
+		if _, err := client.Resource(deployments).Namespace(namespace).Patch(ctx, name, types.MergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
+			return fmt.Errorf("play the controller manager: %w", err)
+		}
+	}
+	_, err = c.settled(ctx, calm)
+	return err
 }
