@@ -25,6 +25,10 @@ type healthRule struct {
 	text                        v1alpha1.HealthRule // that it was compiled from
 }
 
+func (r healthRule) readsCluster() bool {
+	return slices.ContainsFunc([]string{r.text.InProgress, r.text.Failed, r.text.Current}, differ.ReadsCluster)
+}
+
 // HealthRuleError says which condition of which rule can't be used.
 type HealthRuleError struct {
 	Rule  int    // its number, from 0
@@ -80,6 +84,9 @@ func (r HealthRules) write(h io.Writer) {
 		rule := &r.rules[i]
 		write(h, rule.text.InProgress, rule.text.Failed, rule.text.Current, rule.because,
 			rule.match.Group, rule.match.Namespace, rule.match.Name, fmt.Sprint(rule.match.Kinds))
+	}
+	if !slices.ContainsFunc(r.rules, healthRule.readsCluster) {
+		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.labels)) {
 		write(h, name, r.labels[name])

@@ -7,6 +7,7 @@ import (
 	"hash"
 	"maps"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -50,14 +51,20 @@ func (c *Change) Quiet() bool {
 func (p Policy) Hash() string {
 	sum := sha256.New()
 	write(sum, p.Component, fmt.Sprint(p.AnyComponent), fmt.Sprint(p.Adopt), string(p.Drift), string(p.MaskKey))
-	for _, name := range slices.Sorted(maps.Keys(p.Cluster)) {
-		write(sum, name, p.Cluster[name])
+	if slices.ContainsFunc(p.Rules, func(r rule) bool { return ReadsCluster(r.When) }) {
+		for _, name := range slices.Sorted(maps.Keys(p.Cluster)) {
+			write(sum, name, p.Cluster[name])
+		}
 	}
 	for i := range p.Rules {
 		_, _ = sum.Write(p.Rules[i].sum[:])
 	}
 	return hex.EncodeToString(sum.Sum(nil)[:16])
 }
+
+// ReadsCluster reports whether a CEL expression may depend on the cluster's labels:
+// one that does not name the variable can't.
+func ReadsCluster(expression string) bool { return strings.Contains(expression, "cluster") }
 
 // sumOf tells a rule from every other. Policies are hashed at each look at a
 // component, and have dozens of rules.

@@ -65,6 +65,7 @@ func TestUnchanged(t *testing.T) {
 // in its hash.
 func TestPolicyHash(t *testing.T) {
 	t.Parallel()
+	const reads = "cluster.labels.a == 'b'"
 	rule := v1alpha1.DangerRule{Name: "a", Path: ".spec.x", Effect: v1alpha1.EffectHold, Because: "b"}
 	seen := map[string]string{}
 	for name, change := range map[string]func(*differ.Policy, *v1alpha1.DangerRule){
@@ -74,7 +75,10 @@ func TestPolicyHash(t *testing.T) {
 		"Adopt":     func(p *differ.Policy, _ *v1alpha1.DangerRule) { p.Adopt = true },
 		"Drift":     func(p *differ.Policy, _ *v1alpha1.DangerRule) { p.Drift = v1alpha1.DriftReport },
 		"MaskKey":   func(p *differ.Policy, _ *v1alpha1.DangerRule) { p.MaskKey = []byte("k") },
-		"Labels":    func(p *differ.Policy, _ *v1alpha1.DangerRule) { p.Cluster = map[string]string{"a": "b"} },
+		"Reads":     func(_ *differ.Policy, r *v1alpha1.DangerRule) { r.When = reads },
+		"Labels": func(p *differ.Policy, r *v1alpha1.DangerRule) {
+			r.When, p.Cluster = reads, map[string]string{"a": "b"}
+		},
 		"Name":      func(_ *differ.Policy, r *v1alpha1.DangerRule) { r.Name = "other" },
 		"Path":      func(_ *differ.Policy, r *v1alpha1.DangerRule) { r.Path = ".spec.y" },
 		"When":      func(_ *differ.Policy, r *v1alpha1.DangerRule) { r.When = "true" },
@@ -101,5 +105,19 @@ func TestPolicyHash(t *testing.T) {
 			t.Errorf("%s and %s have one hash", name, other)
 		}
 		seen[hash] = name
+	}
+}
+
+// TestPolicyHashUnread: labels that no rule reads decide about nothing, and a cluster
+// may get new ones.
+func TestPolicyHashUnread(t *testing.T) {
+	t.Parallel()
+	rules, err := differ.NewRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := differ.Policy{Rules: rules, Cluster: map[string]string{"a": "b"}}
+	if without := (differ.Policy{Rules: rules}); with.Hash() != without.Hash() {
+		t.Error("labels have a part in the hash of rules that don't read them")
 	}
 }
