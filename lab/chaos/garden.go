@@ -37,6 +37,7 @@ type plot struct {
 	on    string // the cluster that it is delivered to
 	value string // of fields of each of its objects
 	extra bool   // whether git has its last ConfigMap
+	still bool   // that stays as it is for now
 	port  int    // of its Service
 }
 
@@ -146,7 +147,7 @@ func (g *garden) grow(ctx context.Context, chance *rand.Rand, some int) error {
 		p := g.plots[chance.IntN(len(g.plots))]
 		switch chance.IntN(4) {
 		case 0:
-			if g.steady {
+			if g.steady || p.still {
 				continue
 			}
 			p.extra = !p.extra

@@ -74,7 +74,7 @@ func record(verb string) func(*component, proxy.Request) bool {
 func installMoments() []moment {
 	return []moment{
 		{name: "the record is made with all intents", nth: 1, match: record("create")},
-		{name: "the namespace is looked for", nth: 1, match: namespaces("get"), reads: true},
+		{name: "it is asked whether namespaces may be made", nth: 1, match: rights, reads: true},
 		{name: "the namespace is made", nth: 1, match: namespaces("create")},
 		{name: "the CRD is made", nth: 1, match: on("patch", "customresourcedefinitions", "widgets.*"), with: withKind},
 		{name: "the CRD is established", nth: 1, match: on("get", "customresourcedefinitions", "widgets.*"), with: withKind, reads: true},
@@ -143,6 +143,11 @@ func firstMoments() []moment {
 		{name: "the key is made", nth: 1, match: own("create", "secrets", maskKey)},
 		{name: "the first record is made", nth: 2, match: own("create", "secrets", maskKey)},
 	}
+}
+
+// rights are asked about.
+func rights(_ *component, r proxy.Request) bool {
+	return r.Verb == "create" && r.Resource == "selfsubjectaccessreviews"
 }
 
 func namespaces(verb string) func(*component, proxy.Request) bool {

@@ -259,10 +259,13 @@ func (s *scenery) stuck(ctx context.Context) (func(context.Context) error, error
 	if err := s.finalizer(ctx, p.name, "extra", stuckFinalizer); err != nil {
 		return nil, err
 	}
-	p.extra = false
+	p.extra, p.still = false, true // or git may want it again before the controller has looked
 	s.ledger.MayDelete(time.Now(), "git no longer has it", oracle.Object{Resource: "configmaps", Namespace: p.name, Name: "extra"})
 	err := s.push(ctx, s.repo, map[string]string{"clusters/" + target + "/" + p.name + ".yaml": p.metaConfig()})
-	return func(ctx context.Context) error { return s.finalizer(ctx, p.name, "extra", "") }, err
+	return func(ctx context.Context) error {
+		p.still = false
+		return s.finalizer(ctx, p.name, "extra", "")
+	}, err
 }
 
 // finalizer sets the only finalizer of a ConfigMap, or removes it. The garbage
