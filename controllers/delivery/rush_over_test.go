@@ -17,6 +17,7 @@ func TestRushOver(t *testing.T) {
 			r.looked()
 		}
 		<-time.After(10 * time.Second)
+		synctest.Wait()
 		if len(ends) != 0 {
 			t.Fatalf("a few looks were a rush: %v", ends)
 		}
@@ -26,6 +27,7 @@ func TestRushOver(t *testing.T) {
 		}
 		last := time.Since(began)
 		<-time.After(time.Minute)
+		synctest.Wait()
 		if len(ends) != 1 || ends[0] != last-10*time.Millisecond+rushOver {
 			t.Errorf("it ended at %v, want once, %s after %s", ends, rushOver, last)
 		}
