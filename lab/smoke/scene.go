@@ -245,10 +245,10 @@ func (s *scene) since(name string, marks map[string]int64) ([]audit.Event, error
 }
 
 // objectWrites are the requests that wrote managed objects: no records, no
-// status, no events, no failed ones.
+// status, no events, no failed ones, and no questions about rights.
 func objectWrites(events []audit.Event) []audit.Event {
 	return slices.DeleteFunc(slices.Clone(events), func(e audit.Event) bool {
-		return !e.Write() || e.DryRun || e.Code >= 300 || e.Resource.Resource == "events" ||
+		return !e.Write() || e.DryRun || e.Code >= 300 || e.Resource.Resource == "events" || e.Resource.Resource == "selfsubjectaccessreviews" ||
 			e.Resource.Resource == "secrets" && e.Resource.Namespace == "keelson-system"
 	})
 }
