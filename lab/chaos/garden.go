@@ -37,7 +37,7 @@ type plot struct {
 	on    string // the cluster that it is delivered to
 	value string // of fields of each of its objects
 	extra bool   // whether git has its last ConfigMap
-	still bool   // that stays as it is for now
+	still bool   // grow leaves extra alone
 	port  int    // of its Service
 }
 
