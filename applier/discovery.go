@@ -244,10 +244,9 @@ func (c *Cluster) Rediscover(groups ...string) {
 
 // SchemaCache holds parsed OpenAPI documents by the hash under which API
 // servers publish them, so that clusters of one Kubernetes version share them; what
-// clusters serve that serve the same they share, too. So they do compressors of
-// records: one takes 800 KB.
+// clusters serve that serve the same they share, too. So they do what packs records.
 type SchemaCache struct {
-	compressors sync.Pool // of [gzip.Writer]s
+	packer packer
 
 	mu       sync.Mutex
 	parsed   map[string]*differ.Schema

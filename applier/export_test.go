@@ -30,7 +30,7 @@ func (c *Cluster) ForgetInstances() { clear(c.lookedAt) }
 // Unpack decodes the content of a record's Secret.
 func Unpack(data []byte) (Record, error) {
 	var r Record
-	err := unpack(data, &r)
+	err := new(packer).unpack(data, &r)
 	return r, err
 }
 

@@ -237,9 +237,9 @@ func (c *Cluster) rememberSettled(p *Prepared) {
 
 // statesOf joins what was recorded and what is wanted.
 func statesOf(recorded []RecordedObject, target *renderer.Target) ([]differ.State, map[differ.ID]schema.GroupVersionKind) {
-	var states []differ.State
-	versions := map[differ.ID]schema.GroupVersionKind{}
-	wanted := map[differ.ID]bool{}
+	all := max(len(recorded), len(target.Objects)) // of a component that is at rest
+	states := make([]differ.State, 0, all)
+	versions := make(map[differ.ID]schema.GroupVersionKind, all)
 	byID := make(map[differ.ID]*RecordedObject, len(recorded))
 	for i := range recorded {
 		byID[recorded[i].ID] = &recorded[i]
@@ -253,10 +253,9 @@ func statesOf(recorded []RecordedObject, target *renderer.Target) ([]differ.Stat
 		}
 		states = append(states, s)
 		versions[id] = gvk
-		wanted[id] = true
 	}
 	for id, r := range byID {
-		if !wanted[id] {
+		if _, wanted := versions[id]; !wanted {
 			states = append(states, differ.State{ID: id, Recorded: r.Content, RecordedUID: r.UID})
 			versions[id] = schema.FromAPIVersionAndKind(r.APIVersion, id.Kind)
 		}

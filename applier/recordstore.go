@@ -1,22 +1,18 @@
 package applier
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -143,7 +139,7 @@ func (c *Cluster) decodeRecord(ctx context.Context, component string, s *corev1.
 		return nil, err
 	}
 	r := &record{Record: Record{Component: component}, version: s.ResourceVersion, sum: sumOf(s), parts: parts}
-	if err := unpack(packed, &r.Record); err != nil {
+	if err := c.discovery.schemas.packer.unpack(packed, &r.Record); err != nil {
 		return nil, fmt.Errorf("decode Secret %s/%s: %w", s.Namespace, s.Name, err)
 	}
 	return r, nil
@@ -212,7 +208,7 @@ func (c *Cluster) replaceRecord(ctx context.Context, old *record, content Record
 			c.setUnfenced(content.Component, true) // before the write, whose answer may be lost
 		}
 	}
-	packed, err := c.pack(content)
+	packed, err := c.discovery.schemas.packer.pack(content)
 	if err != nil {
 		return nil, err
 	}
@@ -311,68 +307,4 @@ func (c *Cluster) writeSecret(ctx context.Context, s *corev1.Secret) (version st
 		return "", fmt.Errorf("write Secret %s/%s: %w", s.Namespace, s.Name, err)
 	}
 	return answer.ResourceVersion, nil
-}
-
-// pack encodes and compresses a record.
-func (c *Cluster) pack(r Record) ([]byte, error) {
-	compressors := &c.discovery.schemas.compressors
-	z, _ := compressors.Get().(*gzip.Writer)
-	if z == nil {
-		z = gzip.NewWriter(nil)
-	}
-	defer compressors.Put(z)
-	var b bytes.Buffer
-	z.Reset(&b)
-	if err := json.NewEncoder(z).Encode(r); err != nil {
-		return nil, fmt.Errorf("encode record: %w", err)
-	}
-	if err := z.Close(); err != nil {
-		return nil, fmt.Errorf("compress record: %w", err)
-	}
-	return b.Bytes(), nil
-}
-
-// unpack decodes a record of this format or an older one.
-func unpack(data []byte, into *Record) error {
-	z, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		return fmt.Errorf("decompress: %w", err)
-	}
-	plain, err := io.ReadAll(io.LimitReader(z, recordLimit+1))
-	if err != nil {
-		return fmt.Errorf("decompress: %w", err)
-	}
-	if len(plain) > recordLimit {
-		return fmt.Errorf("unpacks to more than %d bytes", recordLimit)
-	}
-	// Numbers must come out as an API server's do: whole ones as int64.
-	var u struct {
-		*Record
-		Objects []struct {
-			RecordedObject
-			Content  json.RawMessage `json:"content"`
-			Intended bool            `json:"intended"` // of format 1
-		} `json:"objects"`
-	}
-	u.Record = into
-	if err := json.Unmarshal(plain, &u); err != nil {
-		return fmt.Errorf("decode: %w", err)
-	}
-	if into.Format < 1 || into.Format > recordFormat {
-		return fmt.Errorf("the record has format %d, and this version of Keelson knows 1 to %d: upgrade Keelson", into.Format, recordFormat)
-	}
-	into.Format = recordFormat
-	into.Objects = make([]RecordedObject, len(u.Objects))
-	for i, o := range u.Objects {
-		into.Objects[i] = o.RecordedObject
-		content := &unstructured.Unstructured{}
-		if err := content.UnmarshalJSON(o.Content); err != nil {
-			return fmt.Errorf("decode %s: %w", o.ID, err)
-		}
-		into.Objects[i].Content = content.Object
-		if o.Intended {
-			into.Objects[i].Intent = IntentCreate
-		}
-	}
-	return nil
 }

@@ -66,7 +66,7 @@ func (a *agent) neededBy(d *registry.Delivery) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, o := range a.desired.Deliveries {
-		if o.Version != nil && slices.Contains(o.Version.Spec.DependsOn, d.Component) && a.statuses[o.Component].Sync != v1alpha1.SyncAbsent {
+		if o.Version != nil && slices.Contains(o.Version.Spec.DependsOn, d.Component) && a.statuses.of(o.Component).Sync != v1alpha1.SyncAbsent {
 			return o.Component
 		}
 	}

@@ -66,7 +66,7 @@ type agent struct {
 	redactor *redact.Redactor
 	// publish hears of every status that changed, and retract of what has none any
 	// more.
-	publish func(v1alpha1.DeliveryStatus, urgency)
+	publish func(*v1alpha1.DeliveryStatus, urgency)
 	// release has the statuses of the cluster written that wait for others.
 	release func(cluster string)
 	retract func(cluster, component string)
@@ -86,7 +86,7 @@ type agent struct {
 	link        *link
 	unreachable error
 	aside       string // what every status tells besides
-	statuses    map[string]v1alpha1.DeliveryStatus
+	statuses    statuses
 	clocks      clocks
 	// diagnoses of components that are not healthy.
 	diagnoses map[string]diagnosis
@@ -107,7 +107,7 @@ func newAgent(name string, c *Controller) *agent {
 		schemas: c.schemas, redactor: c.redactor, renderer: c.renderer, tracer: c.tracer, past: c.past, wants: c.wants, turns: c.turns, rush: c.rush,
 		publish: c.writer.publish, release: c.writer.release, retract: c.writer.retract, shown: c.writer.shown,
 		moved: c.movedTo, announce: c.writer.credentials,
-		statuses: map[string]v1alpha1.DeliveryStatus{}, diagnoses: map[string]diagnosis{}, pruning: map[string]bool{}, doubts: make(chan struct{}, 1), dialSoon: make(chan struct{}, 1),
+		statuses: statuses{}, diagnoses: map[string]diagnosis{}, pruning: map[string]bool{}, doubts: make(chan struct{}, 1), dialSoon: make(chan struct{}, 1),
 		line:    &waiting{now: c.now, took: c.metrics.left},
 		refused: workqueue.NewTypedItemExponentialFailureRateLimiter[string](refusedFirst, refusedLast),
 	}
@@ -204,7 +204,7 @@ func (a *agent) run(ctx context.Context) {
 }
 
 // known returns the statuses of all components.
-func (a *agent) known() []v1alpha1.DeliveryStatus {
+func (a *agent) known() []*v1alpha1.DeliveryStatus {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Collect(maps.Values(a.statuses))

@@ -93,7 +93,7 @@ func (a *agent) diagnose(ctx context.Context, s snapshot, p *applier.Prepared, t
 	health, worst := applier.Worst(t.health)
 	about := t.targetHash + " " + worst
 	a.mu.Lock()
-	late := waited(a.statuses[component], a.now()) > t.timeout
+	late := waited(a.statuses.of(component), a.now()) > t.timeout
 	known := a.diagnoses[component]
 	if health == v1alpha1.HealthHealthy {
 		delete(a.diagnoses, component)
@@ -166,7 +166,7 @@ func (a *agent) render(ctx context.Context, s snapshot, t attempt) (*renderer.Ta
 // warn logs what a new render has to say.
 func (a *agent) warn(d *registry.Delivery, target *renderer.Target) {
 	a.mu.Lock()
-	known := a.statuses[d.Component].TargetHash == target.Hash
+	known := a.statuses.of(d.Component).TargetHash == target.Hash
 	a.mu.Unlock()
 	if known {
 		return
@@ -233,7 +233,7 @@ func (a *agent) waitsFor(d *registry.Delivery) (string, string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, name := range d.Version.Spec.DependsOn {
-		s := a.statuses[name]
+		s := a.statuses.of(name)
 		on := a.desired.Delivery(name)
 		switch {
 		case on == nil:

@@ -13,7 +13,7 @@ import (
 // of them where more changed than deliveries. The same pointer says the same
 // (docs/decisions/010), so a component at rest whose delivery has it stays at rest:
 // of 60,000 deliveries a commit changes a few.
-func concerned(was, now *registry.Cluster, statuses map[string]v1alpha1.DeliveryStatus) (components []string, all bool) {
+func concerned(was, now *registry.Cluster, known statuses) (components []string, all bool) {
 	if was == nil || len(was.Problems)+len(now.Problems) > 0 || !reflect.DeepEqual(was.Spec, now.Spec) {
 		return nil, true
 	}
@@ -28,11 +28,11 @@ func concerned(was, now *registry.Cluster, statuses map[string]v1alpha1.Delivery
 	}
 	out := map[string]bool{}
 	for _, d := range now.Deliveries {
-		s := statuses[d.Component]
+		s := known.of(d.Component)
 		out[d.Component] = changed[d.Component] || s.Sync != v1alpha1.SyncSynced || s.Health != v1alpha1.HealthHealthy ||
 			d.Version != nil && slices.ContainsFunc(d.Version.Spec.DependsOn, func(on string) bool { return changed[on] })
 	}
-	for component := range statuses { // those that left git, now or earlier
+	for component := range known { // those that left git, now or earlier
 		if _, listed := out[component]; !listed {
 			out[component] = true
 		}

@@ -25,7 +25,7 @@ type clock struct {
 // start has the clocks run of those components that a revision may mean something
 // new for. A clock that runs goes on, unless a person was waited for: that time is
 // not Keelson's.
-func (c clocks) start(was, is *registry.Cluster, statuses map[string]v1alpha1.DeliveryStatus, now time.Time) clocks {
+func (c clocks) start(was, is *registry.Cluster, known statuses, now time.Time) clocks {
 	if was == is {
 		return c
 	}
@@ -34,7 +34,7 @@ func (c clocks) start(was, is *registry.Cluster, statuses map[string]v1alpha1.De
 		if !whole && was.Delivery(d.Component) == d {
 			continue
 		}
-		s := statuses[d.Component]
+		s := known.of(d.Component)
 		on, runs := c[d.Component]
 		if runs && !on.synced && !stalled(&s) && s.Sync != v1alpha1.SyncPaused {
 			continue

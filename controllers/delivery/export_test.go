@@ -62,7 +62,7 @@ type Told struct {
 func Tell(states ...v1alpha1.Sync) (told []Told) {
 	a := &agent{
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()),
-		publish: func(s v1alpha1.DeliveryStatus, u urgency) {
+		publish: func(s *v1alpha1.DeliveryStatus, u urgency) {
 			told = append(told, Told{Sync: s.Sync, Patient: u == patient})
 		},
 	}
@@ -71,7 +71,7 @@ func Tell(states ...v1alpha1.Sync) (told []Told) {
 	}
 	for _, s := range states {
 		component, _ := a.queue.Get()
-		a.tell(v1alpha1.DeliveryStatus{Component: component, Sync: s})
+		a.tell(&v1alpha1.DeliveryStatus{Component: component, Sync: s})
 		a.queue.Done(component)
 	}
 	return told
@@ -170,7 +170,7 @@ func (l Line) Age() (int, time.Duration) { return l.line.age() }
 type Clocks struct {
 	clocks   clocks
 	desired  *registry.Cluster
-	statuses map[string]v1alpha1.DeliveryStatus
+	statuses statuses
 }
 
 // See is what [agent.update] does with a revision.
@@ -181,7 +181,7 @@ func (c *Clocks) See(desired *registry.Cluster, now time.Time) {
 
 // Look is what [agent.reconcile] does with a status.
 func (c *Clocks) Look(s v1alpha1.DeliveryStatus, began, now time.Time) (synced, healthy time.Duration) {
-	c.clocks, synced, healthy = c.clocks.look(c.statuses[s.Component], s, began, now)
+	c.clocks, synced, healthy = c.clocks.look(c.statuses.of(s.Component), s, began, now)
 	c.Recall(s)
 	return synced, healthy
 }
@@ -189,9 +189,9 @@ func (c *Clocks) Look(s v1alpha1.DeliveryStatus, began, now time.Time) (synced, 
 // Recall is what [agent.recall] does with a status.
 func (c *Clocks) Recall(s v1alpha1.DeliveryStatus) {
 	if c.statuses == nil {
-		c.statuses = map[string]v1alpha1.DeliveryStatus{}
+		c.statuses = statuses{}
 	}
-	c.statuses[s.Component] = s
+	c.statuses[s.Component] = &s
 }
 
 // Running are the clocks that run.
@@ -205,13 +205,13 @@ func Standing(r prometheus.Registerer, clusters, components int) error {
 	healths := []v1alpha1.Health{v1alpha1.HealthHealthy, v1alpha1.HealthProgressing, v1alpha1.HealthDegraded, v1alpha1.HealthUnknown}
 	for i := range clusters {
 		name := "prod-eu-central-" + strconv.Itoa(i)
-		a := &agent{name: name, line: &waiting{now: time.Now}, statuses: map[string]v1alpha1.DeliveryStatus{}, metrics: c.metrics.cluster(name)}
+		a := &agent{name: name, line: &waiting{now: time.Now}, statuses: statuses{}, metrics: c.metrics.cluster(name)}
 		for j := range components {
 			s := v1alpha1.DeliveryStatus{Cluster: name, Component: strconv.Itoa(j), Sync: syncs[j%4], Health: healths[j/4%4]}
 			if s.Sync == v1alpha1.SyncHeld {
 				s.Held = []v1alpha1.HeldChange{{Rule: "rule-" + strconv.Itoa(i) + "-" + strconv.Itoa(j)}}
 			}
-			a.statuses[s.Component] = s
+			a.statuses[s.Component] = &s
 		}
 		c.agents[name] = &running{agent: a}
 		for _, verb := range []string{"watch", "GET", "POST", "PUT", "PATCH", "DELETE", "other"} {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -38,7 +39,7 @@ func (w *writer) takeOver(ctx context.Context, clusters []string) {
 }
 
 func (w *writer) read(ctx context.Context, clusters []string) error {
-	options := []client.ListOption{client.InNamespace(v1alpha1.Namespace)}
+	var options []client.ListOption
 	if len(clusters) <= selectable {
 		in, err := labels.NewRequirement(v1alpha1.LabelCluster, selection.In, clusters)
 		if err != nil {
@@ -46,24 +47,24 @@ func (w *writer) read(ctx context.Context, clusters []string) error {
 		}
 		options = append(options, client.MatchingLabelsSelector{Selector: labels.NewSelector().Add(*in)})
 	}
-	var list v1alpha1.DeliveryList
-	if err := w.client.List(ctx, &list, options...); err != nil {
-		return fmt.Errorf("list Deliveries: %w", err)
+	mine, has := map[string]bool{}, map[string]*known{}
+	for _, cluster := range clusters {
+		mine[cluster] = true
+	}
+	_, err := w.list(ctx, func(d *v1alpha1.Delivery) {
+		if mine[d.Labels[v1alpha1.LabelCluster]] {
+			has[d.Name] = knownOf(d)
+		}
+	}, options...)
+	if err != nil {
+		return err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, cluster := range clusters {
 		w.dropLocked(cluster)
 	}
-	mine := map[string]bool{}
-	for _, cluster := range clusters {
-		mine[cluster] = true
-	}
-	for i := range list.Items {
-		if d := &list.Items[i]; mine[d.Labels[v1alpha1.LabelCluster]] {
-			w.written[d.Name] = knownOf(d)
-		}
-	}
+	maps.Copy(w.written, has)
 	return nil
 }
 

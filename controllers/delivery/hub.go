@@ -22,8 +22,12 @@ import (
 	"github.com/keelson-io/keelson/components"
 )
 
-// crdTimeout bounds the wait for the hub to serve Deliveries.
-const crdTimeout = time.Minute
+const (
+	// crdTimeout bounds the wait for the hub to serve Deliveries.
+	crdTimeout = time.Minute
+	// hubPage is how many Deliveries are read at once.
+	hubPage = 500
+)
 
 // hubKinds are the resources of what is read and written in the hub. To ask it for
 // them would tell of Deliveries too late: discovery lags behind a CRD.
@@ -61,21 +65,41 @@ func (w *writer) prepare(ctx context.Context, all bool) error {
 	if created {
 		return nil // it has none
 	}
-	var list v1alpha1.DeliveryList
-	if err := w.client.List(ctx, &list, client.InNamespace(v1alpha1.Namespace)); err != nil {
-		return fmt.Errorf("list Deliveries: %w", err)
+	var first []*v1alpha1.Delivery
+	has := map[string]*known{}
+	version, err := w.list(ctx, func(d *v1alpha1.Delivery) {
+		first = append(first, marks(d))
+		if all {
+			has[d.Name] = knownOf(d)
+		}
+	})
+	if err != nil {
+		return err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.version = list.ResourceVersion
-	for i := range list.Items {
-		d := &list.Items[i]
-		w.first = append(w.first, marks(d))
-		if all {
-			w.written[d.Name] = knownOf(d)
+	w.first, w.version = first, version
+	maps.Copy(w.written, has)
+	return nil
+}
+
+// list calls each with the Deliveries that the hub has, page by page: all of them
+// would be some 100 MB, of which little is kept. It returns the version that was read.
+func (w *writer) list(ctx context.Context, each func(*v1alpha1.Delivery), more ...client.ListOption) (version string, err error) {
+	options := client.ListOptions{Namespace: v1alpha1.Namespace, Limit: hubPage}
+	options.ApplyOptions(more)
+	for {
+		var page v1alpha1.DeliveryList
+		if err := w.client.List(ctx, &page, &options); err != nil {
+			return "", fmt.Errorf("list Deliveries: %w", err)
+		}
+		for i := range page.Items {
+			each(&page.Items[i])
+		}
+		if options.Continue = page.Continue; options.Continue == "" {
+			return page.ResourceVersion, nil
 		}
 	}
-	return nil
 }
 
 // serve has the hub serve a CRD: it is applied where it differs, and established.

@@ -19,13 +19,9 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-const (
-	// doubtFor is how long the hub may take to answer a write after its watch has told
-	// of it: only then is what the watch tells somebody else's.
-	doubtFor = 2 * time.Second
-	// hubPage is how many Deliveries are read at once.
-	hubPage = 500
-)
+// doubtFor is how long the hub may take to answer a write after its watch has told
+// of it: only then is what the watch tells somebody else's.
+const doubtFor = 2 * time.Second
 
 // keepUp has the hub show what it should when somebody else changed it: when a
 // Delivery was written or deleted, or when the hub's store was set back to an earlier
@@ -166,21 +162,9 @@ func (w *writer) mendLocked(name string) {
 // be. It returns the version that it has read.
 func (w *writer) reread(ctx context.Context) (string, error) {
 	found := map[string]seen{}
-	options := &client.ListOptions{Namespace: v1alpha1.Namespace, Limit: hubPage}
-	version := ""
-	for {
-		var page v1alpha1.DeliveryList
-		if err := w.client.List(ctx, &page, options); err != nil {
-			return "", fmt.Errorf("list Deliveries: %w", err)
-		}
-		version = page.ResourceVersion
-		for i := range page.Items {
-			d := &page.Items[i]
-			found[d.Name] = seen{knownOf(d), marks(d)}
-		}
-		if options.Continue = page.Continue; options.Continue == "" {
-			break
-		}
+	version, err := w.list(ctx, func(d *v1alpha1.Delivery) { found[d.Name] = seen{knownOf(d), marks(d)} })
+	if err != nil {
+		return "", err
 	}
 	strangers := w.takeIn(found)
 	for _, d := range strangers {
@@ -274,7 +258,7 @@ func (c *Controller) adopt(d *v1alpha1.Delivery) {
 	}
 	r.agent.mu.Lock()
 	if _, known := r.agent.statuses[component]; !known {
-		r.agent.statuses[component] = v1alpha1.DeliveryStatus{Cluster: cluster, Component: component}
+		r.agent.statuses[component] = &v1alpha1.DeliveryStatus{Cluster: cluster, Component: component}
 	}
 	r.agent.mu.Unlock()
 	r.agent.queue.Add(component)

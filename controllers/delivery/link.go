@@ -32,7 +32,7 @@ func (a *agent) recall() {
 	defer a.mu.Unlock()
 	for _, s := range a.shown(a.name) {
 		s.Sync, s.Health = "", ""
-		a.statuses[s.Component] = s
+		a.statuses[s.Component] = &s
 	}
 }
 
@@ -90,12 +90,20 @@ func (a *agent) dial(ctx context.Context) error {
 		relearn()
 		time.AfterFunc(publishLag, relearn)
 	}
-	turn := a.turns.first
+	turn := a.turns.learn
 	if a.failedBefore {
-		turn = a.turns.second
+		turn = a.turns.relearn
 	}
 	leave, err := turn.take(ctx)
 	if err != nil {
+		return err
+	}
+	err = cluster.Prepare(ctx)
+	leave()
+	if a.failedBefore = err != nil; err != nil {
+		return err
+	}
+	if leave, err = a.turns.first.take(ctx); err != nil {
 		return err
 	}
 	recorded, err := a.learn(ctx, config, live, cluster)
@@ -107,7 +115,7 @@ func (a *agent) dial(ctx context.Context) error {
 	a.link = &link{line: line, cluster: cluster, cache: live, probe: probe}
 	for _, name := range recorded {
 		if _, ok := a.statuses[name]; !ok {
-			a.statuses[name] = v1alpha1.DeliveryStatus{Cluster: a.name, Component: name}
+			a.statuses[name] = &v1alpha1.DeliveryStatus{Cluster: a.name, Component: name}
 		}
 	}
 	a.mu.Unlock()
@@ -121,11 +129,8 @@ func (a *agent) dial(ctx context.Context) error {
 	return nil
 }
 
-// learn makes a cluster ready, and returns the components that have a record there.
+// learn returns the components that have a record there, and watches these.
 func (a *agent) learn(ctx context.Context, config *rest.Config, live *liveCache, cluster *applier.Cluster) ([]string, error) {
-	if err := cluster.Prepare(ctx); err != nil {
-		return nil, err
-	}
 	recorded, err := cluster.Recorded(ctx)
 	if err != nil {
 		return nil, err

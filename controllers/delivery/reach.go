@@ -101,7 +101,7 @@ func (a *agent) lost() bool {
 // relearn reads what may be another than before the API server was away: it may be
 // another one, or its store may have been restored. What is as it was stays at rest.
 func (a *agent) relearn(ctx context.Context, link *link) error {
-	leave, err := a.turns.first.take(ctx)
+	leave, err := a.turns.learn.take(ctx)
 	if err != nil {
 		return err
 	}

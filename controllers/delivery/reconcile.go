@@ -36,15 +36,16 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	defer a.seen(component)
 	a.mu.Lock()
 	result.aside = a.aside
-	before := a.statuses[component]
+	before := a.statuses.of(component)
 	if result.connecting && len(before.Conditions) > 0 {
 		a.mu.Unlock()
 		return // nothing is known that the hub does not show
 	}
 	before.Cluster, before.Component = a.name, component
-	status := redacted(a.redactor, next(before, result, a.now()))
+	found := next(before, result, a.now())
+	status := redacted(a.redactor, &found)
 	a.statuses[component] = status
-	a.observed(before, status, started)
+	a.observed(before, *status, started)
 	pruning := result.pruning && !a.pruning[component]
 	a.pruning[component] = result.pruning
 	if result.gone {
@@ -88,7 +89,7 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 
 // tell publishes a status: trouble soon, and what goes well, or is on its way, when
 // no component waits for its turn any more.
-func (a *agent) tell(s v1alpha1.DeliveryStatus) {
+func (a *agent) tell(s *v1alpha1.DeliveryStatus) {
 	u := prompt
 	switch s.Sync {
 	case v1alpha1.SyncSynced, v1alpha1.SyncProgressing, v1alpha1.SyncWaiting:

@@ -13,6 +13,18 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
+// statuses are those of the components of a cluster. Who finds one, tells it and
+// writes it share it: it is nobody's to change.
+type statuses map[string]*v1alpha1.DeliveryStatus
+
+// of is the status of a component, empty of one that has none.
+func (s statuses) of(component string) v1alpha1.DeliveryStatus {
+	if one := s[component]; one != nil {
+		return *one
+	}
+	return v1alpha1.DeliveryStatus{}
+}
+
 // heldShown bounds the held changes that a status lists.
 const heldShown = 32
 

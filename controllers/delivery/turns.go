@@ -2,20 +2,25 @@ package delivery
 
 import (
 	"context"
+	"runtime"
 	"sync"
 	"time"
 )
 
 const (
-	// firstLooks bounds how many clusters are learnt at once: of those all objects
-	// are in memory.
-	firstLooks = 16
-	// secondLooks bounds the same for those that could not be learnt before: were
+	// learners bounds how many clusters are learnt at once.
+	learners = 16
+	// relearners bounds the same for those that could not be learnt before: were
 	// they many, and hung, the others would wait for them.
-	secondLooks = 4
+	relearners = 4
 	// learnFor bounds how long one of them may hold up the others. Most need a
 	// second or two.
 	learnFor = 20 * time.Second
+	// firstLooks bounds, for each processor, how many clusters are looked at for the
+	// first time at once: of those all records and objects are in memory.
+	firstLooks = 2
+	// firstLookFor bounds how long one of them may hold up the others.
+	firstLookFor = 5 * time.Second
 	// looks bounds how many components are looked at at once: each holds what it
 	// compares, encodes and sends, and a few keep all processors busy while their
 	// requests are on the way.
@@ -26,10 +31,13 @@ const (
 )
 
 // turns are what clusters take of what they share: the process itself.
-type turns struct{ first, second, look lane }
+type turns struct{ learn, relearn, first, look lane }
 
 func newTurns() turns {
-	return turns{first: newLane(firstLooks, learnFor), second: newLane(secondLooks, learnFor), look: newLane(looks, lookFor)}
+	return turns{
+		learn: newLane(learners, learnFor), relearn: newLane(relearners, learnFor),
+		first: newLane(firstLooks*runtime.GOMAXPROCS(0), firstLookFor), look: newLane(looks, lookFor),
+	}
 }
 
 // lane lets some at a time through, in the order in which they came.

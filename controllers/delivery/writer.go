@@ -118,15 +118,15 @@ func newWriter(o Options, m *metrics) (*writer, error) {
 }
 
 // publish takes a status; it is written if it differs from the hub's.
-func (w *writer) publish(s v1alpha1.DeliveryStatus, u urgency) {
+func (w *writer) publish(s *v1alpha1.DeliveryStatus, u urgency) {
 	s = redacted(w.redactor, s)
 	name := s.Cluster + "." + s.Component
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.wanted[name] = &s
+	w.wanted[name] = s
 	delete(w.retracted, name)
 	if w.currentLocked(name) {
-		w.written[name].status = &s // held once
+		w.written[name].status = s // held once
 		return
 	}
 	if u == prompt {
@@ -198,13 +198,13 @@ func (w *writer) retract(cluster, component string) {
 }
 
 // redacted is a status as the hub may show it.
-func redacted(redactor *redact.Redactor, s v1alpha1.DeliveryStatus) v1alpha1.DeliveryStatus {
+func redacted(redactor *redact.Redactor, s *v1alpha1.DeliveryStatus) *v1alpha1.DeliveryStatus {
 	clean := func(text *string) bool { return redactor.Text(*text) == *text }
-	if !slices.ContainsFunc(textsOf(&s), func(text *string) bool { return !clean(text) }) {
-		return s // nearly always, and what it points to is held once
+	if !slices.ContainsFunc(textsOf(s), func(text *string) bool { return !clean(text) }) {
+		return s // nearly always, and held once
 	}
-	s = *s.DeepCopy()
-	for _, text := range textsOf(&s) {
+	s = s.DeepCopy()
+	for _, text := range textsOf(s) {
 		*text = redactor.Text(*text)
 	}
 	return s
@@ -338,13 +338,30 @@ type known struct {
 }
 
 func knownOf(d *v1alpha1.Delivery) *known {
-	label := func(name string) string { return unique.Make(d.Labels[name]).Value() }
-	status := d.Status // or all of the Delivery would be kept
+	status := shared(d.Status)
 	return &known{
-		uid: d.UID, version: d.ResourceVersion, cluster: label(v1alpha1.LabelCluster), component: label(v1alpha1.LabelComponent),
-		status: &status,
+		uid: d.UID, version: d.ResourceVersion, status: &status,
+		cluster: once(d.Labels[v1alpha1.LabelCluster]), component: once(d.Labels[v1alpha1.LabelComponent]),
 	}
 }
+
+// shared is a status whose texts are held once for all: of the thousands that are
+// read from a hub, most say the same.
+func shared(s v1alpha1.DeliveryStatus) v1alpha1.DeliveryStatus {
+	for _, text := range []*string{&s.Cluster, &s.Component, &s.Version, &s.AppliedVersion, &s.Revision, &s.TargetHash, &s.Message} {
+		*text = once(*text)
+	}
+	s.Sync, s.Health = once(s.Sync), once(s.Health)
+	s.Conditions = slices.Clone(s.Conditions)
+	for i := range s.Conditions {
+		c := &s.Conditions[i]
+		c.Type, c.Status, c.Reason, c.Message = once(c.Type), once(c.Status), once(c.Reason), once(c.Message)
+	}
+	return s
+}
+
+// once is a text that is held once, whoever has it.
+func once[T ~string](text T) T { return unique.Make(text).Value() }
 
 // delivery is what is known as an object.
 func (k *known) delivery(name string) *v1alpha1.Delivery {

@@ -38,6 +38,7 @@ type matrix struct {
 	direct string // kubeconfig past the proxies
 	lanes  chan *lane
 	points []point
+	first  []point // of a cluster's first apply, once each
 	seeds  int
 	result result
 	tries  map[string]int // by point: how often the process was killed there
@@ -46,10 +47,10 @@ type matrix struct {
 // runKill kills apply at every point of every seed's component.
 func runKill(ctx context.Context, w *world) (result, error) {
 	m := &matrix{world: w, points: allPoints(applyMoments()), seeds: w.Seeds, lanes: make(chan *lane, lanes), tries: map[string]int{}}
-	beginnings := pointsOf(first, few, firstMoments())
+	m.first = pointsOf(first, few, firstMoments())
 	m.result = result{
-		did:  fmt.Sprintf("SIGKILL of keelson apply at %d points, %d components each, and %d of a cluster's first apply", len(m.points), m.seeds, len(beginnings)),
-		must: m.must() + len(beginnings),
+		did:  fmt.Sprintf("SIGKILL of keelson apply at %d points, %d components each, and %d of a cluster's first apply", len(m.points), m.seeds, len(m.first)),
+		must: m.must(),
 	}
 	for i := range lanes {
 		l, err := w.newLane(ctx, fmt.Sprintf("lane-%d", i))
@@ -59,7 +60,7 @@ func runKill(ctx context.Context, w *world) (result, error) {
 		defer l.close()
 		m.lanes <- l
 	}
-	if err := m.begin(ctx, beginnings); err != nil {
+	if err := m.begin(ctx); err != nil {
 		return m.result, err
 	}
 	return m.rounds(ctx, (*round).applies)
@@ -93,26 +94,32 @@ func (m *matrix) rounds(ctx context.Context, steps func(*round) []func(context.C
 // must is how many kills there are at least.
 func (m *matrix) must() int {
 	n := 0
-	for _, p := range m.points {
-		if p.when != late {
-			n += m.seeds
-		}
-	}
+	m.each(func(_ point, times int) { n += times })
 	return n
+}
+
+// each calls do with each point, and how often the process has to be killed there.
+func (m *matrix) each(do func(p point, times int)) {
+	for _, p := range m.first {
+		do(p, 1)
+	}
+	for _, p := range m.points {
+		times := m.seeds
+		if p.when == late {
+			times = m.seeds / lateEvery
+		}
+		do(p, times)
+	}
 }
 
 // complete holds that every point was hit on every seed.
 func (m *matrix) complete() error {
 	var missed []string
-	for _, p := range m.points {
-		want := m.seeds
-		if p.when == late {
-			want = m.seeds / lateEvery
+	m.each(func(p point, times int) {
+		if n := m.tries[p.String()]; n < times {
+			missed = append(missed, fmt.Sprintf("%s (%d of %d)", p, n, times))
 		}
-		if n := m.tries[p.String()]; n < want {
-			missed = append(missed, fmt.Sprintf("%s (%d of %d)", p, n, want))
-		}
-	}
+	})
 	if len(missed) > 0 {
 		return fmt.Errorf("points that were not hit: %s", missed)
 	}

@@ -17,7 +17,7 @@ import (
 // begin kills the first apply of a cluster at every point at which it is made ready
 // to hold records. Each trial begins anew: the namespace of records is deleted
 // before it, by somebody who is not Keelson, with the key and all that it has.
-func (m *matrix) begin(ctx context.Context, points []point) error {
+func (m *matrix) begin(ctx context.Context) error {
 	if err := m.connect(); err != nil {
 		return err
 	}
@@ -36,14 +36,14 @@ func (m *matrix) begin(ctx context.Context, points []point) error {
 	if err := undisturbed.apply(ctx, "undisturbed"); err != nil {
 		return err
 	}
-	for i, p := range points {
+	for i, p := range m.first {
 		t := &trial{point: p, component: cooked(fmt.Sprintf("begin-%02dx", i))}
 		r := &round{matrix: m, prefix: "begin-", trials: []*trial{t}, whole: undisturbed.whole}
 		if err := r.beginning(ctx, t); err != nil {
 			return fmt.Errorf("%s: %w", p, err)
 		}
 	}
-	say("%s: %d first applies in %s, %d violations until now", m.name, len(points), time.Since(started).Round(100*time.Millisecond), len(m.result.violations))
+	say("%s: %d first applies in %s, %d violations until now", m.name, len(m.first), time.Since(started).Round(100*time.Millisecond), len(m.result.violations))
 	return nil
 }
 

@@ -138,7 +138,7 @@ func firstMoments() []moment {
 	}
 	return []moment{
 		{name: "the key is looked for", nth: 1, match: own("get", "secrets", maskKey), reads: true},
-		{name: "the namespace of records is looked for", nth: 1, match: own("get", "namespaces", systemNS), reads: true},
+		{name: "it is asked whether namespaces may be made", nth: 1, match: rights, reads: true},
 		{name: "the namespace of records is made", nth: 1, match: own("create", "namespaces", systemNS)},
 		{name: "the key is made", nth: 1, match: own("create", "secrets", maskKey)},
 		{name: "the first record is made", nth: 2, match: own("create", "secrets", maskKey)},

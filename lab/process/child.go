@@ -135,3 +135,15 @@ func (c *Child) Until(ctx context.Context, limit, every time.Duration, check fun
 		}
 	}
 }
+
+// Wait waits for a while, or until the context ends, and returns why that ended.
+func Wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-timer.C:
+		return nil
+	}
+}

@@ -209,7 +209,7 @@ func (p *peer) createServed(ctx context.Context, of schema.GroupVersionResource,
 		if !apierrors.IsNotFound(err) {
 			return fmt.Errorf("install flux: %w", err)
 		}
-		if err := wait(ctx, looks); err != nil {
+		if err := process.Wait(ctx, looks); err != nil {
 			return fmt.Errorf("install flux: %s is not served: %w", of.Resource, err)
 		}
 	}

@@ -36,7 +36,7 @@ func (m *measurement) idle(ctx context.Context, c *keelson.Controller) error {
 		if err := m.fleet.push(ctx, files, "look again"); err != nil {
 			return err
 		}
-		return wait(ctx, listen)
+		return process.Wait(ctx, listen)
 	})
 	if err != nil {
 		return err
@@ -101,7 +101,7 @@ func (m *measurement) settled(ctx context.Context, silence time.Duration) ([]aud
 		return nil, err
 	}
 	for all := []audit.Event(nil); ; {
-		if err := wait(ctx, silence); err != nil {
+		if err := process.Wait(ctx, silence); err != nil {
 			return nil, err
 		}
 		events, next, err := audit.Read(log, since)
@@ -115,24 +115,13 @@ func (m *measurement) settled(ctx context.Context, silence time.Duration) ([]aud
 	}
 }
 
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
-}
-
 // quietly listens while nothing happens.
 func (c *course) quietly(ctx context.Context) error {
 	before, err := c.usage((*process.Child).UsageOfAll)
 	if err != nil {
 		return err
 	}
-	if c.steady, err = c.timed(ctx, ours, func() error { return wait(ctx, c.quiet) }); err != nil {
+	if c.steady, err = c.timed(ctx, ours, func() error { return process.Wait(ctx, c.quiet) }); err != nil {
 		return err
 	}
 	after, err := c.usage((*process.Child).UsageOfAll)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/keelson-io/keelson/lab/bench/keelson"
 	"github.com/keelson-io/keelson/lab/bench/sim"
+	"github.com/keelson-io/keelson/lab/process"
 )
 
 // spread is how long clusters took to have what was pushed. The look at git that
@@ -123,7 +124,7 @@ func (m *measurement) withHung(ctx context.Context, c *keelson.Controller, r *ro
 	if _, err := m.pushed(ctx, c, healthy); err != nil {
 		return err
 	}
-	if err := wait(ctx, m.hang); err != nil {
+	if err := process.Wait(ctx, m.hang); err != nil {
 		return err
 	}
 	slow, err := m.commit(ctx, c, healthy)

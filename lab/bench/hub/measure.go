@@ -368,7 +368,7 @@ func (m *measurement) idle(ctx context.Context, c *keelson.Controller, r *row) e
 	if err != nil {
 		return err
 	}
-	p, err := m.phase(ctx, c, before, func() error { return wait(ctx, m.quiet) })
+	p, err := m.phase(ctx, c, before, func() error { return process.Wait(ctx, m.quiet) })
 	if err != nil {
 		return err
 	}
@@ -382,17 +382,6 @@ func (m *measurement) idle(ctx context.Context, c *keelson.Controller, r *row) e
 	}
 	m.requests(p)
 	return fmt.Errorf("a settled fleet made %d calls", asked)
-}
-
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return nil
-	}
 }
 
 // memory says what the controller holds.
