@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"strconv"
 	"time"
@@ -10,7 +11,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
@@ -75,6 +78,20 @@ func Tell(states ...v1alpha1.Sync) (told []Told) {
 		a.queue.Done(component)
 	}
 	return told
+}
+
+// Deliveries are those that a hub has of a cluster, read in pages.
+func Deliveries(ctx context.Context, hub *rest.Config, cluster string, page int64) (names []string, err error) {
+	w, err := newWriter(Options{Hub: hub, Now: time.Now}, newMetrics())
+	if err != nil {
+		return nil, err
+	}
+	w.page = page
+	version, err := w.list(ctx, func(d *v1alpha1.Delivery) { names = append(names, d.Name) }, client.MatchingLabels{v1alpha1.LabelCluster: cluster})
+	if err == nil && version == "" {
+		err = errors.New("no version to watch from")
+	}
+	return names, err
 }
 
 // Digest is what is kept of an object's content.

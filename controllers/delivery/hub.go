@@ -25,7 +25,7 @@ import (
 const (
 	// crdTimeout bounds the wait for the hub to serve Deliveries.
 	crdTimeout = time.Minute
-	// hubPage is how many Deliveries are read at once.
+	// hubPage is how many Deliveries are read at once: half a megabyte.
 	hubPage = 500
 )
 
@@ -86,7 +86,7 @@ func (w *writer) prepare(ctx context.Context, all bool) error {
 // list calls each with the Deliveries that the hub has, page by page: all of them
 // would be some 100 MB, of which little is kept. It returns the version that was read.
 func (w *writer) list(ctx context.Context, each func(*v1alpha1.Delivery), more ...client.ListOption) (version string, err error) {
-	options := client.ListOptions{Namespace: v1alpha1.Namespace, Limit: hubPage}
+	options := client.ListOptions{Namespace: v1alpha1.Namespace, Limit: w.page}
 	options.ApplyOptions(more)
 	for {
 		var page v1alpha1.DeliveryList

@@ -83,6 +83,7 @@ type writer struct {
 	writing map[string]int
 	idle    chan struct{}
 	fleet   string // its name
+	page    int64  // how many Deliveries are read at once
 	// first is what the hub had when it was read first, at that version.
 	first   []*v1alpha1.Delivery
 	version string
@@ -113,7 +114,7 @@ func newWriter(o Options, m *metrics) (*writer, error) {
 		metrics: m, tracer: o.Tracer, line: line, queue: newQueue(line, retryFirst, retryLast),
 		redactor: o.Redactor, hub: hub, client: c, core: core, scheme: scheme, log: log, now: now,
 		wanted: map[string]*v1alpha1.DeliveryStatus{}, written: map[string]*known{},
-		retracted: map[string]string{}, waiting: map[string]map[string]bool{}, writing: map[string]int{}, idle: make(chan struct{}),
+		retracted: map[string]string{}, page: hubPage, waiting: map[string]map[string]bool{}, writing: map[string]int{}, idle: make(chan struct{}),
 	}, nil
 }
 
