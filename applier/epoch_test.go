@@ -269,6 +269,54 @@ func TestFenceIsFinished(t *testing.T) {
 	}
 }
 
+// An object of kubectl's is taken over by processes that die before they do it, one
+// after the other: the last still finds that nothing was applied yet, and that what
+// kubectl owned has to go.
+func TestAdoptionIsKilledTwice(t *testing.T) {
+	w := newWorld(t)
+	if err := w.namespace(); err != nil {
+		t.Fatal(err)
+	}
+	theirs := &unstructured.Unstructured{Object: w.object(configMap("a", "theirs"))}
+	if err := unstructured.SetNestedField(theirs.Object, "x", "data", "old"); err != nil {
+		t.Fatal(err)
+	}
+	theirs.SetAnnotations(map[string]string{"kubectl.kubernetes.io/last-applied-configuration": "{}"})
+	if _, err := w.resource(configMaps).Create(t.Context(), theirs, metav1.CreateOptions{FieldManager: "kubectl-client-side-apply"}); err != nil {
+		t.Fatal(err)
+	}
+	want := w.want("v1", configMap("a", "ours"))
+	want.Adopt = true
+	config := rest.CopyConfig(server)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if write(http.MethodPatch, "/configmaps/a")(r) && r.URL.Query().Get("fieldManager") != "keelson-epoch" {
+				return nil, errLost
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	for range 3 {
+		w.connect(config)
+		for tries := 0; ; tries++ {
+			_, err := w.cluster.Apply(t.Context(), w.plan(want), applier.ApplyOptions{})
+			if errors.Is(err, errLost) {
+				break // nobody knows whether it came
+			}
+			if !errors.Is(err, applier.ErrStale) || tries == 5 {
+				t.Fatalf("error is %v, want a write without an answer", err)
+			}
+		}
+	}
+	w.reconnect()
+	w.until(want, nil)
+	got := w.get(configMaps, "a")
+	if data, _, _ := unstructured.NestedStringMap(got.Object, "data"); len(data) != 1 || data["key"] != "ours" || len(got.GetAnnotations()) > 1 {
+		t.Errorf("data %v, annotations %v", data, got.GetAnnotations())
+	}
+	w.settled(want)
+}
+
 // What a creation that never began would have met is somebody else's: a takeover
 // leaves it alone.
 func TestFenceLeavesStrangersAlone(t *testing.T) {

@@ -166,7 +166,7 @@ func (a *applying) intended(ch *differ.Change) RecordedObject {
 	case IntentCreate, IntentReplace:
 		r = RecordedObject{ID: ch.ID, APIVersion: ch.APIVersion, Content: ch.Record}
 	case IntentUpdate:
-		if r.Content == nil { // adopted: nothing was applied yet
+		if r.Content == nil || r.Intent == IntentCreate || r.Intent == IntentReplace { // adopted: nothing is known to be applied yet
 			r = RecordedObject{ID: ch.ID, APIVersion: ch.APIVersion, UID: uidOf(ch.Live), Content: ch.Record}
 			intent = IntentCreate
 		}
