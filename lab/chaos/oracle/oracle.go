@@ -94,7 +94,7 @@ func (j *judge) violate(r Rule, e audit.Event, detail string) {
 }
 
 func (j *judge) write(e audit.Event) {
-	if question(e) {
+	if question(e) || cutOff(e) {
 		return
 	}
 	j.Writes++
@@ -269,6 +269,12 @@ const system = "keelson-system"
 
 // ownCRD is installed by the controller in its hub, and nobody else's.
 const ownCRD = "deliveries.keelson.io"
+
+// cutOff reports a POST that broke off before all of it had come, as that of a process
+// that is killed: it names nothing, and nothing was written.
+func cutOff(e audit.Event) bool {
+	return e.Verb == "create" && e.Resource.Name == "" && len(e.Request) == 0 && e.Code >= 500
+}
 
 // question reports what is a write by its verb alone.
 func question(e audit.Event) bool {

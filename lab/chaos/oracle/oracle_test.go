@@ -74,6 +74,16 @@ func TestJudge(t *testing.T) {
 			want:     []oracle.Rule{oracle.UnguardedUpdate},
 			accepted: [3]int{1, 0, 0},
 		},
+		"PostCutOff": {
+			why:   "Who was killed had not sent what is to be created, and nothing was.",
+			lines: []string{keelson("create", "/api/v1/namespaces?fieldManager=keelson", `"resource":"namespaces","apiVersion":"v1"`, "", 500)},
+		},
+		"PostUnseen": {
+			why:      "Something was created, and the log does not say what.",
+			lines:    []string{keelson("create", "/api/v1/namespaces?fieldManager=keelson", `"resource":"namespaces","apiVersion":"v1"`, "", 201)},
+			want:     []oracle.Rule{oracle.Foreign},
+			accepted: [3]int{1, 0, 0},
+		},
 		"Post": {
 			why:      "A POST never changes what there is.",
 			lines:    []string{keelson("create", webURI, web, `{"metadata":{"name":"web"}}`, 201)},
