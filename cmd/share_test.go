@@ -305,7 +305,7 @@ func (c *controller) ask(t *testing.T, server *regexp.Regexp, path string) strin
 // until waits for a condition.
 func until(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(30 * time.Second)
+	deadline := time.NewTimer(time.Minute)
 	defer deadline.Stop()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -313,7 +313,7 @@ func until(t *testing.T, what string, condition func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			t.Fatalf("not after 30s: %s", what)
+			t.Fatalf("not after a minute: %s", what)
 		}
 	}
 }

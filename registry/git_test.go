@@ -429,6 +429,26 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
+// TestLockedRefs reads a repository in the middle of somebody's commit: git has
+// made the locks of the refs that it is going to write, and written nothing there.
+func TestLockedRefs(t *testing.T) {
+	t.Parallel()
+	g := newGitRepo(t)
+	g.writeFleet()
+	for _, lock := range []string{"HEAD.lock", "packed-refs.lock", "refs/heads/main.lock", "refs/tags/coredns/v1.0.0.lock"} {
+		path := filepath.Join(g.path, filepath.FromSlash(lock))
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := open(t, g.path).Load(t.Context(), ""); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestEmptyRepository(t *testing.T) {
 	t.Parallel()
 	g := newGitRepo(t)

@@ -4,11 +4,15 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
+	"strings"
 	"sync"
 
+	"github.com/go-git/go-billy/v5"
 	"github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/plumbing"
+	gitcache "github.com/go-git/go-git/v5/plumbing/cache"
 	"github.com/go-git/go-git/v5/storage/filesystem"
 )
 
@@ -41,12 +45,25 @@ func (r *Repo) openObjects(repo *git.Repository, path string) *objects {
 	return o
 }
 
+// withoutLocks is the folder of a repository that others may write to at this
+// moment. git writes main.lock, and renames it to main; go-git takes the first for a
+// ref, too, and fails as long as nothing is in it.
+type withoutLocks struct{ billy.Filesystem }
+
+func (w withoutLocks) ReadDir(path string) ([]os.FileInfo, error) {
+	files, err := w.Filesystem.ReadDir(path)
+	return slices.DeleteFunc(files, func(f os.FileInfo) bool { return strings.HasSuffix(f.Name(), ".lock") }), err
+}
+
 // snapshot reads the refs of the repository at path, and remembers the tags
 // that it sees for the first time.
 func (r *Repo) snapshot(path string) (*refs, error) {
 	repo, err := git.PlainOpenWithOptions(path, &git.PlainOpenOptions{EnableDotGitCommonDir: true})
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", r.location.shown(), err)
+	}
+	if s, ok := repo.Storer.(*filesystem.Storage); ok {
+		repo.Storer = filesystem.NewStorage(withoutLocks{s.Filesystem()}, gitcache.NewObjectLRUDefault())
 	}
 	out := &refs{
 		objects:  r.openObjects(repo, path),
