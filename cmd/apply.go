@@ -256,7 +256,7 @@ func unserved(err error) bool {
 
 // component applies one component and says how it ended.
 func (r *applyRun) component(ctx context.Context, p planned) applyResult {
-	if err := checkDelivery(p.Delivery); err != nil {
+	if err := p.Blocked(); err != nil {
 		return r.fail(err)
 	}
 	if result, ok := r.dependencies(ctx, p.Delivery); !ok {

@@ -127,7 +127,7 @@ type explainedImage struct {
 
 func explain(f *registry.Fleet, d *registry.Delivery, path string) (*explanation, error) {
 	if d.Version == nil {
-		return nil, checkDelivery(d)
+		return nil, d.Blocked()
 	}
 	e := &explanation{
 		Cluster: d.Cluster, Component: d.Component, Problems: d.Problems,

@@ -2,7 +2,6 @@ package cmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -81,8 +80,8 @@ func findCluster(f *registry.Fleet, name string) (*registry.Cluster, error) {
 	if c == nil {
 		return nil, fmt.Errorf("there is no cluster %q at revision %.12s: %s", name, f.Revision, choice("clusters", clusterNames(f)))
 	}
-	if len(c.Problems) > 0 {
-		return nil, blocked("cluster "+name, c.Problems)
+	if err := c.Blocked(); err != nil {
+		return nil, err
 	}
 	return c, nil
 }
@@ -102,22 +101,6 @@ func findDeliveries(c *registry.Cluster, components []string) ([]*registry.Deliv
 		out = append(out, d)
 	}
 	return out, nil
-}
-
-// blocked says why something of the repository can't be used.
-func blocked(what string, problems registry.Problems) error {
-	return fmt.Errorf("%s is blocked by %s in the repository:\n%w",
-		what, plural(len(problems), "mistake", "mistakes"), problems.Err())
-}
-
-func checkDelivery(d *registry.Delivery) error {
-	switch {
-	case len(d.Problems) > 0:
-		return blocked(fmt.Sprintf("component %s on cluster %s", d.Component, d.Cluster), d.Problems)
-	case d.Version == nil:
-		return errors.New("component " + d.Component + " has no version")
-	}
-	return nil
 }
 
 // choice names a few of what there is.

@@ -94,35 +94,10 @@ func (o *offline) read(ctx context.Context) (compared, error) {
 	if err != nil {
 		return compared{}, err
 	}
-	if err := judgeCRDs(ctx, states); err != nil {
+	if err := differ.JudgeAmong(ctx, states); err != nil {
 		return compared{}, err
 	}
 	return compared{states: states, schemas: schemas, policy: policy}, nil
-}
-
-// judgeCRDs takes the custom resources among the live objects for those that the
-// cluster has.
-func judgeCRDs(ctx context.Context, states []differ.State) error {
-	for i := range states {
-		s := &states[i]
-		if !differ.IsCRD(s.ID) || s.Live == nil || s.Target == nil {
-			continue
-		}
-		judge, err := differ.JudgeOf(s, states)
-		if err != nil {
-			continue // Compare holds the CRD, and says so
-		}
-		for k := range states {
-			if states[k].Live == nil || !judge.Takes(states[k].ID) {
-				continue
-			}
-			if err := judge.LookAtAll(ctx, states[k].Live); err != nil {
-				return fmt.Errorf("judge %s: %w", s.ID, err)
-			}
-		}
-		s.Instances = judge.Instances()
-	}
-	return nil
 }
 
 // diffFiles compares files; nothing is asked of a cluster or of git.

@@ -111,8 +111,8 @@ func (a *app) hubRights(ctx context.Context, o rbacOptions, to rbacv1.Subject) e
 	}
 	var connections []v1alpha1.Connection
 	for _, c := range f.Clusters {
-		if len(c.Problems) > 0 {
-			return blocked("cluster "+c.Name, c.Problems)
+		if err := c.Blocked(); err != nil {
+			return err
 		}
 		connections = append(connections, c.Spec.Connection)
 	}

@@ -94,7 +94,7 @@ func (a *app) render(ctx context.Context, o renderOptions, cluster string, compo
 	if err != nil {
 		return nil, err
 	}
-	t := newTargets(workers, c, served)
+	t := renderer.NewTargets(workers, c, renderer.NewExtensions(served))
 	var (
 		rendered []renderedDelivery
 		failed   []error
@@ -104,7 +104,7 @@ func (a *app) render(ctx context.Context, o renderOptions, cluster string, compo
 			a.warn("%s is absent on %s: nothing of it is wanted there", d.Component, cluster)
 			continue
 		}
-		target, err := t.render(ctx, d)
+		target, err := t.Render(ctx, d)
 		if err != nil {
 			failed = append(failed, err)
 			continue

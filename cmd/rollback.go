@@ -120,7 +120,7 @@ func (r *applyRun) pin(ctx context.Context, d *registry.Delivery, record *applie
 	if d.Absent {
 		return nil, fmt.Errorf("git says that %s is to be removed from %s: take that back in git", d.Component, d.Cluster)
 	}
-	target, err := r.targets.render(ctx, d)
+	target, err := r.targets.Render(ctx, d)
 	if err != nil {
 		return nil, fmt.Errorf("what git wants now is not known, so that it could not be told when it wants something else: %w", err)
 	}

@@ -179,7 +179,7 @@ branches and tags of versions have to be signed, and branches never go back.`,
 		&cobra.Group{ID: groupLoops, Title: "Keep clusters as git says:"},
 	)
 	root.AddCommand(
-		newValidate(a), newRender(a), newExplain(a), newPolicy(a), newVendor(a),
+		newValidate(a), newRender(a), newPreview(a), newExplain(a), newPolicy(a), newVendor(a),
 		newDiff(a), newApply(a), newStatus(a), newHistory(a), newRollback(a), newApprove(a), newRBAC(a),
 		newPause(a), newResume(a),
 		newController(a),

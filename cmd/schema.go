@@ -29,8 +29,8 @@ func readSchemas(files []string, states []differ.State, versions []schema.GroupV
 	if err != nil {
 		return nil, err
 	}
-	if err := addDefined(schemas, states); err != nil {
-		return nil, err
+	if err := schemas.AddDefined(states); err != nil {
+		return nil, fmt.Errorf("schema among the objects: %w", err)
 	}
 	for _, file := range files {
 		found, err := readSchemaFile(file)
@@ -42,32 +42,6 @@ func readSchemas(files []string, states []differ.State, versions []schema.GroupV
 		}
 	}
 	return schemas, nil
-}
-
-// addDefined adds the schemas of the CRDs among the objects: where one is
-// changed, the custom resources that come with it are written for the new one.
-func addDefined(schemas differ.Schemas, states []differ.State) error {
-	for i := range states {
-		s := &states[i]
-		if !differ.IsCRD(s.ID) {
-			continue
-		}
-		objects := []map[string]any{s.Live}
-		if s.Target != nil {
-			objects = append(objects, s.Target.Content)
-		}
-		for _, crd := range objects {
-			if u := (unstructured.Unstructured{Object: crd}); crd == nil || u.GroupVersionKind().Version != "v1" {
-				continue
-			}
-			found, err := differ.ParseCRD(crd)
-			if err != nil {
-				return fmt.Errorf("schema among the objects: %w", err)
-			}
-			schemas.Add(found)
-		}
-	}
-	return nil
 }
 
 func readSchemaFile(file string) ([]*differ.Schema, error) {

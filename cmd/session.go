@@ -54,7 +54,7 @@ type session struct {
 	cluster *registry.Cluster
 	live    *applier.Cluster
 	workers renderer.Renderer
-	targets *targets
+	targets *renderer.Targets
 	// pins are wanted instead of those in the records; a nil one: none.
 	pins map[string]*applier.Pin
 
@@ -92,7 +92,7 @@ func (s *session) learn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.targets = newTargets(s.workers, s.cluster, caps)
+	s.targets = renderer.NewTargets(s.workers, s.cluster, renderer.NewExtensions(caps))
 	return nil
 }
 
@@ -158,7 +158,7 @@ func (s *session) target(ctx context.Context, d *registry.Delivery) (*renderer.T
 			return nil, err
 		}
 	}
-	return s.targets.render(ctx, d)
+	return s.targets.Render(ctx, d)
 }
 
 // others tells what all other components of the cluster want.
@@ -169,7 +169,7 @@ func (s *session) others(but *registry.Delivery) func(context.Context) (*applier
 			if d == but || d.Absent && len(d.Problems) == 0 {
 				continue
 			}
-			target, err := s.targets.render(ctx, d)
+			target, err := s.targets.Render(ctx, d)
 			switch {
 			case ctx.Err() != nil:
 				return nil, ctx.Err()
@@ -235,7 +235,7 @@ func (s *session) want(ctx context.Context, d *registry.Delivery, target *render
 			if err != nil {
 				return nil, err
 			}
-			return newTargets(s.workers, c, caps).render(ctx, d)
+			return renderer.NewTargets(s.workers, c, renderer.NewExtensions(caps)).Render(ctx, d)
 		})
 }
 

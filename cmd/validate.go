@@ -65,7 +65,7 @@ Exit codes: 0 no problems, 1 problems, 2 the repository can't be read.`,
 				return err
 			}
 			v := &validation{
-				fleet: f, cache: renderer.NewCache(workers, renderCacheBytes), caps: newExtensions(caps.capabilities()),
+				fleet: f, cache: renderer.NewCache(workers, renderCacheBytes), caps: renderer.NewExtensions(caps.capabilities()),
 				workers: cmp.Or(a.rendering.workers, runtime.GOMAXPROCS(0)), progress: newProgress(a),
 				keys: a.ageKeys(),
 			}
@@ -117,7 +117,7 @@ func few(names []string) string {
 type validation struct {
 	fleet    *registry.Fleet
 	cache    *renderer.Cache
-	caps     *extensions
+	caps     *renderer.Extensions
 	keys     renderer.Keys
 	workers  int
 	progress *progress
@@ -181,12 +181,12 @@ func (v *validation) run(ctx context.Context) error {
 // is repaired. Neighbours begin at other places: what they share, one of them
 // renders, and the other would wait for it.
 func (v *validation) cluster(ctx context.Context, c *registry.Cluster, neighbour int) error {
-	t := newTargetsWith(v.cache, c, v.caps)
+	t := renderer.NewTargets(v.cache, c, v.caps)
 	first := neighbour * len(c.Deliveries) / v.workers
 	wanted := wishes{}
 	for i := range c.Deliveries {
 		d := c.Deliveries[(first+i)%len(c.Deliveries)]
-		if checkDelivery(d) != nil {
+		if d.Blocked() != nil {
 			continue
 		}
 		v.danger(d)
@@ -194,10 +194,10 @@ func (v *validation) cluster(ctx context.Context, c *registry.Cluster, neighbour
 		if d.Absent {
 			continue
 		}
-		target, err := t.render(ctx, d)
+		target, err := t.Render(ctx, d)
 		var (
 			failed     *renderer.Error
-			dependency *dependencyError
+			dependency *renderer.DependencyError
 		)
 		switch {
 		case err == nil:

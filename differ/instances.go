@@ -1,6 +1,7 @@
 package differ
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
@@ -25,6 +26,31 @@ func JudgeOf(crd *State, all []State) (*CRDJudge, error) {
 		}
 	}
 	return j, nil
+}
+
+// JudgeAmong lets every CRD that is there and wanted be judged by the custom
+// resources among the states, as if a cluster had no others: see [State.Instances].
+func JudgeAmong(ctx context.Context, states []State) error {
+	for i := range states {
+		s := &states[i]
+		if !IsCRD(s.ID) || s.Live == nil || s.Target == nil {
+			continue
+		}
+		judge, err := JudgeOf(s, states)
+		if err != nil {
+			continue // Compare holds the CRD, and says so
+		}
+		for k := range states {
+			if states[k].Live == nil || !judge.Takes(states[k].ID) {
+				continue
+			}
+			if err := judge.LookAtAll(ctx, states[k].Live); err != nil {
+				return fmt.Errorf("judge %s: %w", s.ID, err)
+			}
+		}
+		s.Instances = judge.Instances()
+	}
+	return nil
 }
 
 // judgeInstances holds a CRD whose new schema custom resources do not satisfy,

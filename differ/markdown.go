@@ -22,15 +22,31 @@ const (
 // All that comes from a cluster, a chart or a rule stands in code spans and fenced
 // blocks that it can't end: it makes no link, mention, image, heading or HTML.
 func (p Plan) WriteMarkdown(w io.Writer) error {
-	m := markdown{}
-	m.printf("%s\n", p.Summary())
-	order := p.shown()
-	m.attention(order)
-	m.objects(order)
-	if _, err := io.WriteString(w, m.b.String()); err != nil {
+	text := p.Summary() + "\n"
+	if attention := p.MarkdownAttention(); attention != "" {
+		text += "\n### Held, denied or kept\n\n" + attention
+	}
+	text += p.MarkdownObjects(markdownSize-len(text), 3)
+	if _, err := io.WriteString(w, text); err != nil {
 		return fmt.Errorf("write diff: %w", err)
 	}
 	return nil
+}
+
+// MarkdownAttention is the part of [Plan.WriteMarkdown] that stands on top: a list
+// of what does not go its way, or nothing.
+func (p Plan) MarkdownAttention() string {
+	m := markdown{}
+	m.attention(p.shown())
+	return m.b.String()
+}
+
+// MarkdownObjects is the part of [Plan.WriteMarkdown] that shows the objects, in
+// about so many bytes, below headings of a level.
+func (p Plan) MarkdownObjects(room, level int) string {
+	m := markdown{heading: strings.Repeat("#", level)}
+	m.objects(p.shown(), room)
+	return m.b.String()
 }
 
 // MarkdownCode is a code span that shows a text as it is, on one line.
@@ -62,7 +78,10 @@ func longestRun(s string) int {
 	return longest
 }
 
-type markdown struct{ b strings.Builder }
+type markdown struct {
+	b       strings.Builder
+	heading string // of an object
+}
 
 // printf writes words of ours; what comes from elsewhere goes through code.
 func (m *markdown) printf(format string, args ...any) { fmt.Fprintf(&m.b, format, args...) }
@@ -90,11 +109,7 @@ func (m *markdown) attention(order []*Change) {
 		if len(fields) == 0 && c.Rule == "" && c.State < StateHeld {
 			continue
 		}
-		listed++
-		if listed == 1 {
-			m.printf("\n### Held, denied or kept\n\n")
-		}
-		if listed <= markdownItems {
+		if listed++; listed <= markdownItems {
 			m.attentionTo(c, fields)
 		}
 	}
@@ -146,18 +161,18 @@ func (m *markdown) reason(rule, because string) {
 }
 
 // objects shows the diff of each object, as long as there is room.
-func (m *markdown) objects(order []*Change) {
+func (m *markdown) objects(order []*Change, room int) {
 	named := 0
 	for _, c := range order {
-		one := markdown{}
+		one := markdown{heading: m.heading}
 		one.object(c)
-		if m.b.Len()+one.b.Len() <= markdownSize && named == 0 {
+		if m.b.Len()+one.b.Len() <= room && named == 0 {
 			m.b.WriteString(one.b.String())
 			continue
 		}
 		named++
 		if named == 1 {
-			m.printf("\n### Without their diffs, for want of room\n\n")
+			m.printf("\n%s Without their diffs, for want of room\n\n", m.heading)
 		}
 		if named <= markdownItems {
 			m.printf("- %s %s\n", c.verb(), code(c.ID.String()))
@@ -169,7 +184,7 @@ func (m *markdown) objects(order []*Change) {
 }
 
 func (m *markdown) object(c *Change) {
-	m.printf("\n### %s %s\n", c.verb(), code(c.ID.String()))
+	m.printf("\n%s %s %s\n", m.heading, c.verb(), code(c.ID.String()))
 	if c.Because != "" && c.Rule == "" {
 		m.printf("\n%s\n", code(c.Because))
 	}

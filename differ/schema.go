@@ -153,6 +153,28 @@ func (s Schemas) Add(more *Schema) {
 	}
 }
 
+// AddDefined makes the kinds known that CRDs among the objects define: where one
+// is changed, the custom resources that come with it are written for the new one.
+// The error names the CRD that can't be read.
+func (s Schemas) AddDefined(states []State) error {
+	for i := range states {
+		if !IsCRD(states[i].ID) {
+			continue
+		}
+		for _, crd := range []map[string]any{states[i].Live, content(states[i].Target)} {
+			if crd == nil || crd["apiVersion"] != "apiextensions.k8s.io/v1" {
+				continue
+			}
+			found, err := ParseCRD(crd)
+			if err != nil {
+				return fmt.Errorf("%s: %w", states[i].ID, err)
+			}
+			s.Add(found)
+		}
+	}
+	return nil
+}
+
 // Knows reports whether the schema of a kind is there.
 func (s Schemas) Knows(gvk schema.GroupVersionKind) bool {
 	one := s[gvk.GroupVersion()]

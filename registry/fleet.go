@@ -2,6 +2,8 @@ package registry
 
 import (
 	"cmp"
+	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
@@ -142,4 +144,28 @@ func (c *Cluster) Delivery(component string) *Delivery {
 		return nil
 	}
 	return c.Deliveries[i]
+}
+
+// Blocked says why nothing of a cluster may change; nil: it may.
+func (c *Cluster) Blocked() error {
+	return blocked("cluster "+c.Name, c.Problems)
+}
+
+// Blocked says why nothing of a delivery may change; nil: it may.
+func (d *Delivery) Blocked() error {
+	if len(d.Problems) == 0 && d.Version == nil {
+		return errors.New("component " + d.Component + " has no version")
+	}
+	return blocked("component "+d.Component+" on cluster "+d.Cluster, d.Problems)
+}
+
+func blocked(what string, problems Problems) error {
+	mistakes := "mistakes"
+	switch len(problems) {
+	case 0:
+		return nil
+	case 1:
+		mistakes = "mistake"
+	}
+	return fmt.Errorf("%s is blocked by %d %s in the repository:\n%w", what, len(problems), mistakes, problems)
 }

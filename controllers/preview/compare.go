@@ -1,0 +1,529 @@
+package preview
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// Render renders a delivery of the cluster that it was made for.
+type Render func(context.Context, *registry.Delivery) (*renderer.Target, error)
+
+// Options of a preview.
+type Options struct {
+	// Base and Head should come from one Repo, whose fleets share what did not
+	// change.
+	Base, Head *registry.Fleet
+	// Render renders for a cluster as it is in Base or Head. The error of a
+	// delivery that git is to blame for is a *[renderer.Error] that is not Transient;
+	// any other ends the preview.
+	Render func(*registry.Cluster) Render
+	// MaskKey keys the hashes that stand for the data of Secrets.
+	MaskKey []byte
+	// Workers look at so many clusters at once.
+	Workers int
+	// Looked is told how many clusters were looked at; may be nil.
+	Looked func(done, all int)
+}
+
+// Make compares two revisions of a fleet.
+func Make(ctx context.Context, o Options) (*Preview, error) {
+	p := &maker{
+		Options: o, wants: &applier.Wants{}, schemas: &schemas{}, plans: map[key]*plan{},
+		groups: map[group]*Group{}, problems: map[registry.Problem]*Problem{}, left: map[string]*Left{},
+		deliveries: map[string]int{},
+		out: Preview{
+			Base: o.Base.Revision, Head: o.Head.Revision,
+			Problems: []Problem{}, Groups: []Group{}, Left: []Left{}, Joined: []string{}, Gone: []string{},
+		},
+	}
+	names := map[string]bool{}
+	for _, c := range slices.Concat(o.Base.Clusters, o.Head.Clusters) {
+		names[c.Name] = true
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(max(1, o.Workers))
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		g.Go(func() error {
+			if err := p.cluster(ctx, o.Base.Cluster(name), o.Head.Cluster(name)); err != nil {
+				return err
+			}
+			p.tell(len(names))
+			return nil
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err //nolint:wrapcheck // of our own
+	}
+	return p.result(), nil
+}
+
+type maker struct {
+	Options
+
+	wants   *applier.Wants
+	schemas *schemas
+
+	mu         sync.Mutex
+	looked     int
+	plans      map[key]*plan
+	groups     map[group]*Group
+	problems   map[registry.Problem]*Problem
+	left       map[string]*Left
+	deliveries map[string]int // that change, by cluster
+	out        Preview
+}
+
+func (m *maker) tell(all int) {
+	if m.Looked == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.looked++
+	m.Looked(m.looked, all)
+}
+
+func (m *maker) result() *Preview {
+	for _, p := range m.Head.Problems {
+		if m.problems[p] == nil && !slices.Contains(m.Base.Problems, p) {
+			m.problems[p] = &Problem{Problem: p, Clusters: []string{}}
+		}
+	}
+	for _, g := range m.groups {
+		slices.Sort(g.Clusters)
+		m.out.Groups = append(m.out.Groups, *g)
+	}
+	for _, p := range m.problems {
+		slices.Sort(p.Clusters)
+		p.Clusters = slices.Compact(p.Clusters)
+		m.out.Problems = append(m.out.Problems, *p)
+	}
+	for _, l := range m.left {
+		slices.Sort(l.Clusters)
+		m.out.Left = append(m.out.Left, *l)
+	}
+	slices.Sort(m.out.Joined)
+	slices.Sort(m.out.Gone)
+	m.out.Clusters = len(m.deliveries)
+	for _, n := range m.deliveries {
+		m.out.Deliveries += n
+	}
+	m.out.sort()
+	return &m.out
+}
+
+// cluster compares what one cluster gets. Either side is nil where it has no such
+// cluster.
+func (m *maker) cluster(ctx context.Context, base, head *registry.Cluster) error {
+	switch {
+	case base == head:
+		return nil
+	case head == nil:
+		m.note(func() { m.out.Gone = append(m.out.Gone, base.Name) })
+		return nil
+	case base == nil:
+		m.note(func() { m.out.Joined = append(m.out.Joined, head.Name) })
+		base = &registry.Cluster{Name: head.Name}
+	}
+	if len(head.Problems) > 0 {
+		m.block(head.Name, head.Problems, base.Problems)
+		return nil // what is missing from its deliveries is not known to be gone
+	}
+	one := oneCluster{maker: m, base: base, head: head, done: map[string]bool{}}
+	one.renderBase, one.renderHead = m.Render(base), m.Render(head)
+	for _, d := range base.Deliveries {
+		if head.Delivery(d.Component) == nil && len(base.Problems) == 0 {
+			m.leaves(d)
+		}
+	}
+	mirrors := !maps.Equal(base.Spec.ImageMirrors, head.Spec.ImageMirrors)
+	for _, d := range head.Deliveries {
+		if mirrors || !alike(base.Delivery(d.Component), d) {
+			if err := one.delivery(ctx, d); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// alike reports whether two deliveries want the same, wherever it is written. False
+// says nothing.
+func alike(a, b *registry.Delivery) bool {
+	if a == b {
+		return true
+	}
+	if a == nil || b == nil || a.Version == nil || b.Version == nil || len(a.Problems)+len(b.Problems) > 0 {
+		return false
+	}
+	return a.VersionName == b.VersionName && a.Version.Tree != "" && a.Version.Tree == b.Version.Tree &&
+		a.Absent == b.Absent && a.Paused == b.Paused &&
+		(a.Values.Identity() == b.Values.Identity() || reflect.DeepEqual(a.Values.Map(), b.Values.Map()))
+}
+
+func (m *maker) note(do func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	do()
+}
+
+func (m *maker) block(cluster string, now, before registry.Problems) {
+	m.note(func() {
+		for _, p := range now {
+			if m.problems[p] == nil {
+				m.problems[p] = &Problem{Problem: p, Before: true}
+			}
+			one := m.problems[p]
+			one.Clusters = append(one.Clusters, cluster)
+			one.Before = one.Before && slices.ContainsFunc(before, func(b registry.Problem) bool {
+				return b.At.File == p.At.File && b.Message == p.Message // lines move
+			})
+		}
+	})
+}
+
+func (m *maker) leaves(d *registry.Delivery) {
+	m.note(func() {
+		if m.left[d.Component] == nil {
+			m.left[d.Component] = &Left{Component: d.Component}
+		}
+		m.left[d.Component].Clusters = append(m.left[d.Component].Clusters, d.Cluster)
+	})
+}
+
+// oneCluster compares the deliveries of one cluster.
+type oneCluster struct {
+	*maker
+
+	base, head             *registry.Cluster
+	renderBase, renderHead Render
+	done                   map[string]bool
+}
+
+// delivery compares one, and those that depend on it where it changes the kinds
+// that these see.
+func (c *oneCluster) delivery(ctx context.Context, head *registry.Delivery) error {
+	if c.done[head.Component] {
+		return nil
+	}
+	c.done[head.Component] = true
+	base := c.base.Delivery(head.Component)
+	before, err := look(ctx, c.renderBase, base)
+	if err != nil {
+		return err
+	}
+	after, err := look(ctx, c.renderHead, head)
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(after.problems) > 0:
+		c.block(head.Cluster, after.problems, before.problems)
+		return nil
+	case after.unknown != "" || before.unknown != "" || len(before.problems) > 0:
+		why := cmp.Or(after.unknown, before.unknown)
+		if why == "" {
+			why = before.problems[0].Error()
+		}
+		c.add(head.Cluster, Group{Component: head.Component, From: version(base), To: version(head), Paused: head.Paused, Unknown: why}, "")
+		return nil
+	}
+	if err := c.compare(ctx, base, head, before.target, after.target); err != nil {
+		return fmt.Errorf("compare %s on %s: %w", head.Component, head.Cluster, err)
+	}
+	if definesAlike(before.target, after.target) {
+		return nil
+	}
+	for _, d := range c.head.Deliveries {
+		if d.Version == nil || !slices.Contains(d.Version.Spec.DependsOn, head.Component) {
+			continue
+		}
+		if err := c.delivery(ctx, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// side is what one revision makes of a delivery.
+type side struct {
+	// target has no objects where nothing is wanted.
+	target   *renderer.Target
+	problems registry.Problems // git's fault
+	unknown  string            // why there is no target, and nobody is to blame
+}
+
+func look(ctx context.Context, render Render, d *registry.Delivery) (side, error) {
+	switch {
+	case d == nil:
+		return side{target: &renderer.Target{}}, nil
+	case len(d.Problems) > 0:
+		return side{problems: d.Problems}, nil
+	case d.Absent:
+		return side{target: &renderer.Target{}}, nil
+	}
+	t, err := render(ctx, d)
+	var failed *renderer.Error
+	switch {
+	case err == nil:
+		return side{target: t}, nil
+	case ctx.Err() != nil || !errors.As(err, &failed) || failed.Transient:
+		return side{}, fmt.Errorf("render %s for %s: %w", d.Component, d.Cluster, err)
+	case errors.Is(err, renderer.ErrNoKey):
+		return side{unknown: failed.Error()}, nil
+	}
+	return side{problems: registry.Problems{{At: failed.At, Message: failed.Message}}}, nil
+}
+
+func version(d *registry.Delivery) string {
+	if d == nil || d.Absent {
+		return ""
+	}
+	return d.VersionName
+}
+
+// definesAlike reports whether two targets make a cluster serve the same kinds.
+func definesAlike(a, b *renderer.Target) bool {
+	var none renderer.Capabilities
+	return reflect.DeepEqual(none.Including(a), none.Including(b))
+}
+
+// key tells comparisons apart.
+type key struct{ component, before, after, policy, approved string }
+
+// plan is what comes of one.
+type plan struct {
+	once     sync.Once
+	plan     differ.Plan
+	text     string
+	restarts Restarts
+	err      error
+}
+
+func (c *oneCluster) compare(ctx context.Context, base, head *registry.Delivery, before, after *renderer.Target) error {
+	from, to := version(base), version(head)
+	if before.Hash == after.Hash && from == to {
+		if base != nil && base.Paused && !head.Paused {
+			c.add(head.Cluster, Group{
+				Component: head.Component, From: from, To: to,
+				Unknown: "it is no longer paused: what came in the meantime is applied",
+			}, "")
+		}
+		return nil
+	}
+	want, err := c.wants.New(c.Head, head, after)
+	if err != nil {
+		c.block(head.Cluster, registry.Problems{{At: head.VersionAt, Message: err.Error()}}, nil)
+		return nil //nolint:nilerr // git's fault, and told of
+	}
+	policy := differ.Policy{
+		Component: want.Component, Rules: want.Rules, Adopt: want.Adopt, Drift: want.Drift,
+		Approved: want.Approved, Cluster: want.Labels, MaskKey: c.MaskKey, Scaled: map[differ.ID]differ.Scaling{},
+	}
+	p := c.plan(key{head.Component, before.Hash, after.Hash, policy.Hash(), fmt.Sprint(want.Approved)})
+	p.once.Do(func() { p.make(ctx, c.schemas, before, after, policy) })
+	if p.err != nil {
+		return p.err
+	}
+	g := Group{Component: head.Component, From: from, To: to, Paused: head.Paused, Plan: p.plan, Restarts: p.restarts}
+	for _, h := range after.Hooks {
+		u := unstructured.Unstructured{Object: h.Content}
+		g.Hooks = append(g.Hooks, u.GetKind()+" "+u.GetName())
+	}
+	c.add(head.Cluster, g, p.text)
+	return nil
+}
+
+func (m *maker) plan(k key) *plan {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.plans[k] == nil {
+		m.plans[k] = &plan{}
+	}
+	return m.plans[k]
+}
+
+// group tells groups apart: what is shown of them is not the same.
+type group struct {
+	component, from, to, unknown, text, hooks string
+	paused                                    bool
+}
+
+func (m *maker) add(cluster string, g Group, text string) {
+	k := group{g.Component, g.From, g.To, g.Unknown, text, strings.Join(g.Hooks, "\n"), g.Paused}
+	m.note(func() {
+		all := m.groups[k]
+		if all == nil {
+			all = &Group{Component: g.Component, From: g.From, To: g.To, Paused: g.Paused, Unknown: g.Unknown, Hooks: g.Hooks}
+			m.groups[k] = all
+		}
+		if len(all.Clusters) == 0 || cluster < slices.Min(all.Clusters) { // the same each time
+			all.Plan = g.Plan
+		}
+		all.Clusters = append(all.Clusters, cluster)
+		all.Restarts.Pods += g.Restarts.Pods
+		all.Restarts.DaemonSets += g.Restarts.DaemonSets
+		m.deliveries[cluster]++
+	})
+}
+
+func (p *plan) make(ctx context.Context, all *schemas, before, after *renderer.Target, policy differ.Policy) {
+	states := states(before, after)
+	known, err := all.of(states)
+	if err != nil {
+		p.err = err
+		return
+	}
+	for i := range states {
+		s := &states[i]
+		if s.Recorded == nil {
+			continue
+		}
+		if s.Live, p.err = differ.AsApplied(known, s.Recorded); p.err != nil {
+			p.err = fmt.Errorf("%s: %w", s.ID, p.err)
+			return
+		}
+		s.OwnersRead = true
+		if id, scaling := applier.ScaleTarget(&unstructured.Unstructured{Object: s.Live}); scaling != 0 {
+			policy.Scaled[id] |= scaling
+		}
+	}
+	if p.err = differ.JudgeAmong(ctx, states); p.err != nil {
+		return
+	}
+	if p.plan, p.err = differ.Compare(known, states, policy); p.err != nil {
+		return
+	}
+	var b strings.Builder
+	p.err = p.plan.WriteText(&b, false)
+	p.text, p.restarts = b.String(), restarts(p.plan)
+}
+
+// states joins the objects of two targets by what they name.
+func states(before, after *renderer.Target) []differ.State {
+	byID := map[differ.ID]*differ.State{}
+	var order []differ.ID
+	for _, side := range []struct {
+		objects []*renderer.Object
+		set     func(*differ.State, *renderer.Object)
+	}{
+		{before.Objects, func(s *differ.State, o *renderer.Object) { s.Recorded = o.Content }},
+		{after.Objects, func(s *differ.State, o *renderer.Object) { s.Target = o }},
+	} {
+		for _, o := range side.objects {
+			u := unstructured.Unstructured{Object: o.Content}
+			gvk := u.GroupVersionKind()
+			id := differ.ID{Group: gvk.Group, Kind: gvk.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
+			if byID[id] == nil {
+				byID[id] = &differ.State{ID: id}
+				order = append(order, id)
+			}
+			side.set(byID[id], o)
+		}
+	}
+	out := make([]differ.State, len(order))
+	for i, id := range order {
+		out[i] = *byID[id]
+	}
+	return out
+}
+
+// schemas reads each built-in schema once.
+type schemas struct {
+	mu    sync.Mutex
+	known differ.Schemas
+	asked map[schema.GroupVersion]bool
+}
+
+// of are the schemas of the objects' kinds, with those that CRDs among them define.
+func (s *schemas) of(states []differ.State) (differ.Schemas, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known == nil {
+		s.known, s.asked = differ.Schemas{}, map[schema.GroupVersion]bool{}
+	}
+	var more []schema.GroupVersion
+	for i := range states {
+		for _, o := range []map[string]any{states[i].Recorded, target(&states[i])} {
+			gv := (&unstructured.Unstructured{Object: o}).GroupVersionKind().GroupVersion()
+			if o != nil && !s.asked[gv] {
+				s.asked[gv] = true
+				more = append(more, gv)
+			}
+		}
+	}
+	found, err := differ.BuiltInSchemas(more...)
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(s.known, found)
+	out := maps.Clone(s.known)
+	return out, out.AddDefined(states)
+}
+
+func target(s *differ.State) map[string]any {
+	if s.Target == nil {
+		return nil
+	}
+	return s.Target.Content
+}
+
+// restarts counts the pods that a plan replaces on one cluster.
+func restarts(p differ.Plan) Restarts {
+	var out Restarts
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if c.ID.Group != "apps" || !newPods(c) {
+			continue
+		}
+		spec, _ := c.Record["spec"].(map[string]any)
+		switch c.ID.Kind {
+		case "DaemonSet":
+			out.DaemonSets++
+		case "Deployment", "StatefulSet":
+			out.Pods += replicas(spec)
+		}
+	}
+	return out
+}
+
+// newPods reports whether a change of a workload reaches the pods that it has.
+func newPods(c *differ.Change) bool {
+	if c.Op == differ.OpReplace {
+		return true
+	}
+	strategy, _, _ := unstructured.NestedString(c.Record, "spec", "updateStrategy", "type")
+	if c.Op != differ.OpUpdate || strategy == "OnDelete" {
+		return false
+	}
+	return slices.ContainsFunc(c.Fields, func(f differ.Field) bool {
+		moves := f.Action == differ.ActionSet || f.Action == differ.ActionRemove || f.Action == differ.ActionRestore
+		return moves && strings.HasPrefix(f.Path, ".spec.template")
+	})
+}
+
+func replicas(spec map[string]any) int {
+	switch n := spec["replicas"].(type) {
+	case int64:
+		return int(n)
+	case float64:
+		return int(n)
+	}
+	return 1 // the API server's default
+}

@@ -1,0 +1,274 @@
+package preview
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/keelson-io/keelson/differ"
+)
+
+// Bounds of a Markdown report. Forges take comments of 64 KiB.
+const (
+	markdownSize     = 60_000 // bytes of the whole
+	markdownItems    = 30     // problems, components that leave, and groups that are only named
+	markdownNames    = 10_000 // bytes of all names of clusters
+	markdownUrgent   = 15_000 // bytes of what is held or denied
+	markdownGroup    = 400    // bytes of a group's heading
+	namesWithoutRoom = 3      // clusters that are named where there is no room for more
+)
+
+// Title names a group: "coredns v1.0.0 → v1.1.0".
+func (g *Group) Title() string {
+	title := g.Component + " "
+	switch {
+	case g.From == g.To:
+		title += g.To
+	case g.From == "":
+		title += g.To + " (new)"
+	case g.To == "":
+		title += g.From + " → absent"
+	default:
+		title += g.From + " → " + g.To
+	}
+	if g.Paused {
+		title += " (paused)"
+	}
+	return title
+}
+
+// Summary counts a group's changes on one cluster, and the restarts on all.
+func (g *Group) Summary() string {
+	if g.Unknown != "" {
+		return "what changes can't be told"
+	}
+	parts := []string{g.Plan.Summary()}
+	if !g.Plan.Differs() {
+		parts[0] = "the same objects"
+	}
+	if text := g.Restarts.String(); text != "" {
+		parts = append(parts, text)
+	}
+	if n := len(g.Hooks); n > 0 {
+		parts = append(parts, plural(n, "hook runs", "hooks run"))
+	}
+	return strings.Join(parts, "; ")
+}
+
+// String is empty when nothing restarts.
+func (r Restarts) String() string {
+	var parts []string
+	if r.Pods > 0 {
+		parts = append(parts, plural(r.Pods, "pod", "pods"))
+	}
+	if r.DaemonSets > 0 {
+		parts = append(parts, "those of "+plural(r.DaemonSets, "DaemonSet", "DaemonSets"))
+	}
+	switch {
+	case len(parts) == 0:
+		return ""
+	case r.Pods == 1 && r.DaemonSets == 0:
+		return "1 pod restarts"
+	}
+	return strings.Join(parts, " and ") + " restart"
+}
+
+// Summary counts everything, on all clusters together.
+func (p *Preview) Summary() string {
+	if !p.Changes() {
+		return "nothing changes"
+	}
+	components := map[string]bool{}
+	for i := range p.Groups {
+		components[p.Groups[i].Component] = true
+	}
+	verb := "change"
+	if len(components) == 1 {
+		verb = "changes"
+	}
+	text := fmt.Sprintf("%s %s on %s", plural(len(components), "component", "components"), verb, plural(p.Clusters, "cluster", "clusters"))
+	var parts []string
+	for _, c := range []struct {
+		op   differ.Op
+		what string
+	}{{differ.OpCreate, "created"}, {differ.OpUpdate, "updated"}, {differ.OpReplace, "replaced"}, {differ.OpDelete, "deleted"}} {
+		if n := p.Count(c.op); n > 0 {
+			parts = append(parts, plural(n, "object", "objects")+" "+c.what)
+		}
+	}
+	if restarts := p.Restarts().String(); restarts != "" {
+		parts = append(parts, restarts)
+	}
+	if len(parts) > 0 {
+		text += ": " + strings.Join(parts, ", ")
+	}
+	return text
+}
+
+// On says where a group changes something: "297 clusters: a, b, … and 294 more".
+func (g *Group) On(room int) string {
+	return plural(len(g.Clusters), "cluster", "clusters") + ": " + names(g.Clusters, room, func(s string) string { return s })
+}
+
+// names lists as many names as fit into so many bytes, and says how many more
+// there are.
+func names(list []string, room int, show func(string) string) string {
+	var b strings.Builder
+	for i, name := range list {
+		text := show(name)
+		if i >= namesWithoutRoom && b.Len()+len(text) > room {
+			fmt.Fprintf(&b, " and %d more", len(list)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		b.WriteString(text)
+	}
+	return b.String()
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+// Markdown is the preview for a comment on a pull request, at most 64 KiB: what is
+// broken, held or denied on top, then each group with its clusters and diff. What is
+// cut says how much. All that comes from a repository stands in code spans and
+// fenced blocks that it can't end.
+func (p *Preview) Markdown() string {
+	m := markdown{}
+	m.printf("**%s**\n\n", p.Summary())
+	m.printf("From %s to %s, in %s. No cluster was asked.\n",
+		differ.MarkdownCode(short(p.Base)), differ.MarkdownCode(short(p.Head)), plural(len(p.Groups), "group", "groups"))
+	m.problems(p)
+	m.urgent(p)
+	m.membership(p)
+	m.groups(p)
+	return m.b.String()
+}
+
+func short(revision string) string { return fmt.Sprintf("%.12s", revision) }
+
+type markdown struct{ b strings.Builder }
+
+// printf writes words of ours; what comes from elsewhere goes through MarkdownCode.
+func (m *markdown) printf(format string, args ...any) { fmt.Fprintf(&m.b, format, args...) }
+
+func (m *markdown) problems(p *Preview) {
+	listed := 0
+	for _, before := range []bool{false, true} {
+		for _, one := range p.Problems {
+			if one.Before != before {
+				continue
+			}
+			if listed++; listed == 1 {
+				m.printf("\n### Blocked: nothing of this changes\n\n")
+			}
+			if listed > markdownItems {
+				continue
+			}
+			m.printf("- %s", differ.MarkdownCode(cut(one.Error())))
+			if len(one.Clusters) > 0 {
+				m.printf(" on %s: %s", plural(len(one.Clusters), "cluster", "clusters"), names(one.Clusters, markdownGroup, differ.MarkdownCode))
+			}
+			if before {
+				m.printf(" (as before)")
+			}
+			m.printf("\n")
+		}
+	}
+	if more := listed - markdownItems; more > 0 {
+		m.printf("- and %d more\n", more)
+	}
+}
+
+// cut shortens a text that may be of any length.
+func cut(s string) string {
+	const most = 500
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "") + fmt.Sprintf("… (%d bytes more)", len(s)-most)
+}
+
+func (m *markdown) urgent(p *Preview) {
+	begin, more := m.b.Len(), 0
+	for i := range p.Groups {
+		g := &p.Groups[i]
+		attention := g.Plan.MarkdownAttention()
+		switch {
+		case g.Unknown != "":
+			attention = "- " + differ.MarkdownCode(cut(g.Unknown)) + "\n"
+		case attention == "":
+			continue
+		case m.b.Len()-begin+len(attention) > markdownUrgent:
+			more++
+			continue
+		}
+		if m.b.Len() == begin {
+			m.printf("\n### Held, denied, kept or not known\n")
+		}
+		m.printf("\n%s on %s\n\n%s", differ.MarkdownCode(g.Title()), plural(len(g.Clusters), "cluster", "clusters"), attention)
+	}
+	if more > 0 {
+		m.printf("\nand more in %s\n", plural(more, "group", "groups"))
+	}
+}
+
+// membership tells of what comes and goes as a whole.
+func (m *markdown) membership(p *Preview) {
+	var lines []string
+	for _, l := range p.Left {
+		lines = append(lines, fmt.Sprintf("%s leaves git on %s, where its objects stay: %s", differ.MarkdownCode(l.Component),
+			plural(len(l.Clusters), "cluster", "clusters"), names(l.Clusters, markdownGroup, differ.MarkdownCode)))
+	}
+	if len(p.Joined) > 0 {
+		lines = append(lines, plural(len(p.Joined), "cluster is", "clusters are")+" new: "+names(p.Joined, markdownGroup, differ.MarkdownCode))
+	}
+	if len(p.Gone) > 0 {
+		lines = append(lines, plural(len(p.Gone), "cluster leaves", "clusters leave")+" git, and nothing there is touched: "+
+			names(p.Gone, markdownGroup, differ.MarkdownCode))
+	}
+	if len(lines) == 0 {
+		return
+	}
+	m.printf("\n### Comes and goes\n\n")
+	for i, line := range lines {
+		if i == markdownItems {
+			m.printf("- and %d more\n", len(lines)-i)
+			return
+		}
+		m.printf("- %s\n", line)
+	}
+}
+
+// groups gives each the same share of the room that is left.
+func (m *markdown) groups(p *Preview) {
+	named := 0
+	for i := range p.Groups {
+		g := &p.Groups[i]
+		share := (markdownSize - m.b.Len()) / (len(p.Groups) - i)
+		if left := markdownSize - m.b.Len(); left > markdownSize/4 && share < left/8 {
+			share = left / 8 // the first ones whole, rather than a line of each
+		}
+		if named > 0 || share < 2*markdownGroup {
+			if named++; named == 1 {
+				m.printf("\n### Without their diffs, for want of room\n\n")
+			}
+			if named <= markdownItems {
+				m.printf("- %s on %s: %s\n", differ.MarkdownCode(g.Title()), plural(len(g.Clusters), "cluster", "clusters"), g.Summary())
+			}
+			continue
+		}
+		room := min(share/4, max(markdownGroup, markdownNames/len(p.Groups)))
+		m.printf("\n### %s on %s\n\n%s\n\n%s\n", differ.MarkdownCode(g.Title()), plural(len(g.Clusters), "cluster", "clusters"),
+			g.Summary(), names(g.Clusters, room, differ.MarkdownCode))
+		m.b.WriteString(g.Plan.MarkdownObjects(share-room-markdownGroup, 4))
+	}
+	if more := named - markdownItems; more > 0 {
+		m.printf("- and %s more\n", plural(more, "group", "groups"))
+	}
+}

@@ -1,0 +1,48 @@
+package differ
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/structured-merge-diff/v4/typed"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// AsApplied is a target as a cluster holds it once Keelson has applied it and
+// nobody else touched it: with the managedFields that say so, and without what only
+// that cluster knows, its defaults and what its webhooks add. It is what a target
+// is compared with when no cluster is asked. The target is not modified.
+func AsApplied(schemas Schemas, target map[string]any) (map[string]any, error) {
+	live := maps.Clone(canonical(target))
+	apiVersion, _ := live["apiVersion"].(string)
+	kind, _ := live["kind"].(string)
+	t, _ := schemas.typeOf(schema.FromAPIVersionAndKind(apiVersion, kind))
+	value, err := t.FromUnstructured(live, typed.AllowDuplicates)
+	if err != nil {
+		return nil, fmt.Errorf("read: %w", err)
+	}
+	set, err := value.ToFieldSet()
+	if err != nil {
+		return nil, fmt.Errorf("list its fields: %w", err)
+	}
+	data, err := set.ToJSON()
+	if err != nil {
+		return nil, fmt.Errorf("encode its fields: %w", err)
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return nil, fmt.Errorf("decode its fields: %w", err)
+	}
+	metadata, _ := live["metadata"].(map[string]any)
+	metadata = maps.Clone(metadata)
+	metadata["managedFields"] = []any{map[string]any{
+		"manager": v1alpha1.FieldManager, "operation": string(metav1.ManagedFieldsOperationApply), "apiVersion": apiVersion,
+		"fieldsType": "FieldsV1", "fieldsV1": fields,
+	}}
+	live["metadata"] = metadata
+	return live, nil
+}
