@@ -89,17 +89,19 @@ func (r *refs) read(repo *git.Repository, most int) error {
 	defer iter.Close()
 	err = iter.ForEach(func(ref *plumbing.Reference) error {
 		name := ref.Name()
+		branch, isBranch := strings.CutPrefix(name.String(), "refs/heads/")
+		tag, isTag := strings.CutPrefix(name.String(), "refs/tags/")
 		switch {
 		case name == plumbing.HEAD && ref.Type() == plumbing.SymbolicReference:
 			r.headName = ref.Target().Short()
 		case name == plumbing.HEAD:
 			r.head = ref.Hash()
-		case ref.Type() != plumbing.HashReference || checkRef(name.Short()) != "":
-		case name.IsBranch():
-			r.branches[name.Short()] = ref.Hash()
-		case name.IsTag():
-			r.tags[name.Short()] = ref.Hash()
-			if component, version, ok := splitTag(name.Short()); ok {
+		case ref.Type() != plumbing.HashReference:
+		case isBranch && checkRef(branch) == "":
+			r.branches[branch] = ref.Hash()
+		case isTag && checkRef(tag) == "":
+			r.tags[tag] = ref.Hash()
+			if component, version, ok := splitTag(tag); ok {
 				r.versions[component] = append(r.versions[component], version)
 			}
 		}
