@@ -174,14 +174,14 @@ bench: lab ## time Keelson beside Argo CD, Flux and Helm (BENCHTIME=200ms COUNT=
 	$(MAKE) --no-print-directory bench-registry
 
 .PHONY: bench-registry
-bench-registry: ## time a cold start and small commits on a fleet of 60,000 deliveries (FLEET="200 300 2000")
+bench-registry: build ## time a cold start, small commits and previews on a fleet of 60,000 deliveries (FLEET="200 300 2000")
 	@go build -C lab -trimpath -o ../bin/lab .
 	go build -C lab/bench -trimpath -o ../../bin/bench-registry ./fleet
 	dir=$$(mktemp -d)
 	trap 'rm -rf "$$dir"' EXIT
 	set -- $(FLEET)
 	bin/lab fleet --components "$$1" --clusters "$$2" --distinct "$$3" "$$dir/fleet.git"
-	bin/bench-registry --commits $(COMMITS) "$$dir/fleet.git"
+	bin/bench-registry --commits $(COMMITS) --keelson bin/keelson "$$dir/fleet.git"
 
 .PHONY: bench-fleet
 bench-fleet: build bin-bench-fleet ## run the controller on hundreds of simulated clusters (SIZES=10x50x10,30x100x10)

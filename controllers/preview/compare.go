@@ -390,9 +390,14 @@ func (p *plan) make(ctx context.Context, all *schemas, before, after *renderer.T
 		p.err = err
 		return
 	}
+	same := differ.Inputs{Target: "on both sides"} // nothing is compared
 	for i := range states {
 		s := &states[i]
 		if s.Recorded == nil {
+			continue
+		}
+		if reflect.DeepEqual(s.Recorded, target(s)) {
+			s.Live, s.Inputs, s.Settled = s.Recorded, same, same
 			continue
 		}
 		if s.Live, p.err = differ.AsApplied(known, s.Recorded); p.err != nil {
@@ -400,7 +405,12 @@ func (p *plan) make(ctx context.Context, all *schemas, before, after *renderer.T
 			return
 		}
 		s.OwnersRead = true
-		if id, scaling := applier.ScaleTarget(&unstructured.Unstructured{Object: s.Live}); scaling != 0 {
+	}
+	for i := range states {
+		if states[i].Live == nil {
+			continue
+		}
+		if id, scaling := applier.ScaleTarget(&unstructured.Unstructured{Object: states[i].Live}); scaling != 0 {
 			policy.Scaled[id] |= scaling
 		}
 	}

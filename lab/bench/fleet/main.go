@@ -47,6 +47,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags.SetOutput(io.Discard) // the error says it
 	commits := flags.Int("commits", 10, "commits of each kind to measure; the medians are shown")
 	workers := flags.Bool("workers", true, "render in worker processes, as keelson does, and not in this one")
+	keelson := flags.String("keelson", "", "program whose previews are measured (default: none)")
 	alone := flags.Bool("alone", true, "also time the distinct renders without a cache in front")
 	if err := flags.Parse(args); err != nil {
 		return fmt.Errorf("usage: %w", err)
@@ -58,7 +59,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("make a folder: %w", err)
 	}
-	m := &measurement{dir: flags.Arg(0), cacheDir: cache, out: out, now: time.Now}
+	m := &measurement{dir: flags.Arg(0), keelson: *keelson, cacheDir: cache, out: out, now: time.Now}
 	m.engine = renderer.New()
 	if *workers {
 		pool := renderer.NewPool(renderer.PoolOptions{Args: []string{workerArg}})

@@ -1,13 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"runtime"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -22,16 +25,19 @@ const cacheBytes = 256 << 20
 
 // Goals of the fleet of 200 components × 300 clusters with 2,000 distinct renders.
 const (
-	goalCold   = 60 * time.Second
-	goalLoad   = 10 * time.Second
-	goalCommit = 300 * time.Millisecond
-	goalPeak   = 1 << 30
-	goalHeap   = 250 << 20 // after the first load
+	goalCold     = 60 * time.Second
+	goalLoad     = 10 * time.Second
+	goalCommit   = 300 * time.Millisecond
+	goalPreview  = 10 * time.Second
+	goalMarkdown = 64 << 10
+	goalPeak     = 1 << 30
+	goalHeap     = 250 << 20 // after the first load
 )
 
 // measurement measures one fleet.
 type measurement struct {
 	dir, cacheDir string
+	keelson       string // the program whose previews are measured; "": none
 	out           io.Writer
 	now           func() time.Time
 	engine        renderer.Renderer
@@ -55,6 +61,14 @@ func (m *measurement) run(ctx context.Context, commits int, alone bool) error {
 	for _, k := range kinds() {
 		if err := m.commits(ctx, k, commits); err != nil {
 			return fmt.Errorf("%s: %w", k.name, err)
+		}
+	}
+	for _, k := range kinds() {
+		if m.keelson == "" {
+			break
+		}
+		if err := m.preview(ctx, k, commits); err != nil {
+			return fmt.Errorf("preview of %s: %w", k.name, err)
 		}
 	}
 	heap := heapAfterGC()
@@ -212,6 +226,36 @@ func (m *measurement) commit(ctx context.Context) (sample, error) {
 	return s, nil
 }
 
+// preview measures keelson preview, a process that has read and rendered nothing
+// before, on one more commit.
+func (m *measurement) preview(ctx context.Context, k kind, i int) error {
+	base := m.fleet.Revision
+	if err := k.push(ctx, m, i); err != nil {
+		return err
+	}
+	err := m.repo.Fetch(ctx)
+	if err != nil {
+		return err
+	}
+	if m.fleet, err = m.repo.Load(ctx, ""); err != nil {
+		return err
+	}
+	var out, complaints bytes.Buffer
+	//nolint:gosec // the program to measure
+	c := exec.CommandContext(ctx, m.keelson, "preview", base, m.fleet.Revision, "--repo", m.dir, "-o", "markdown")
+	c.Stdout, c.Stderr = &out, &complaints
+	start := m.now()
+	err = c.Run()
+	took := m.now().Sub(start)
+	if c.ProcessState == nil || c.ProcessState.ExitCode() != 1 { // something changes
+		return fmt.Errorf("%s: %w\n%s", c, err, complaints.String())
+	}
+	first, _, _ := strings.Cut(out.String(), "\n")
+	fmt.Fprintf(m.out, "  preview: %-15s %s of %s, Markdown %s of %s: %s\n", k.name, took.Round(time.Millisecond), goalPreview,
+		size(out.Len()), size(goalMarkdown), strings.Trim(first, "*"))
+	return nil
+}
+
 // touched are the clusters that are other values than before, and of their
 // deliveries those that are not.
 func (m *measurement) touched(f *registry.Fleet) ([]*registry.Cluster, map[*registry.Delivery]bool) {
@@ -294,5 +338,8 @@ func heapAfterGC() uint64 {
 }
 
 func size[T int64 | uint64 | int](bytes T) string {
+	if bytes < 1<<20 {
+		return fmt.Sprintf("%.1f KB", float64(bytes)/(1<<10))
+	}
 	return fmt.Sprintf("%.1f MB", float64(bytes)/(1<<20))
 }
