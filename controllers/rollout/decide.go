@@ -1,0 +1,344 @@
+package rollout
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Decide says what happens next. Arguments are not modified; the same ones give the
+// same decision. The caller writes the State down, and calls again when a fact
+// changes, or at Wake.
+func Decide(c Course, s State, f Facts) Decision {
+	d := &decider{course: c, facts: f, out: Decision{State: s.clone(), Waiting: map[string]string{}}}
+	d.run()
+	return d.out
+}
+
+func (s State) clone() State {
+	s.Phase = cmp.Or(s.Phase, PhaseProgressing)
+	s.Clusters, s.Passed, s.Opened, s.Promoted = copied(s.Clusters), copied(s.Passed), copied(s.Opened), copied(s.Promoted)
+	return s
+}
+
+func copied[V any](m map[string]V) map[string]V {
+	out := make(map[string]V, len(m))
+	maps.Copy(out, m)
+	return out
+}
+
+type decider struct {
+	course Course
+	facts  Facts
+	out    Decision
+}
+
+func (d *decider) run() {
+	for i := range d.course.Stages {
+		d.settle(&d.course.Stages[i])
+	}
+	if s := &d.out.State; s.Phase == PhaseProgressing {
+		d.progress()
+	}
+	if s := &d.out.State; s.Phase == PhaseRollingBack && d.isBack() {
+		s.Phase = PhaseRolledBack
+		d.event("", "", "rolled back: "+s.Because)
+	}
+	d.explain()
+}
+
+// settle notes which clusters have got there since they were let go.
+func (d *decider) settle(stage *Stage) {
+	for _, name := range stage.Clusters {
+		c, released := d.out.State.Clusters[name]
+		if !released || c.Back || !c.Settled.IsZero() || !d.there(name) || d.facts.Clusters[name].Seen.Before(c.Released) {
+			continue
+		}
+		c.Settled = d.facts.Now
+		d.out.State.Clusters[name] = c
+		d.event(stage.Name, name, "settled")
+	}
+}
+
+// there reports whether a cluster is healthy at the hash that this change wants of
+// it. Health at another hash says nothing.
+func (d *decider) there(name string) bool {
+	f := d.facts.Clusters[name]
+	return f.Healthy && f.Hash == d.course.Want[name]
+}
+
+// done reports whether a cluster needs nothing more: it has got there, had it
+// already, or takes no part.
+func (d *decider) done(name string) bool {
+	c, released := d.out.State.Clusters[name]
+	if released && c.Back {
+		return false
+	}
+	return d.facts.Clusters[name].Exempt != "" || d.there(name) && (!released || !c.Settled.IsZero())
+}
+
+// progress takes the first stage that has not passed as far as it may.
+func (d *decider) progress() {
+	for i := range d.course.Stages {
+		stage := &d.course.Stages[i]
+		if !d.out.State.Passed[stage.Name].IsZero() {
+			continue
+		}
+		if why := d.failure(stage); why != "" {
+			d.fail(stage, why)
+			return
+		}
+		if !d.opened(stage) {
+			return
+		}
+		d.release(stage)
+		if !d.passes(stage) {
+			return
+		}
+		d.out.State.Passed[stage.Name] = d.facts.Now
+		d.event(stage.Name, "", "passed")
+	}
+	d.out.State.Phase = PhaseComplete
+	d.event("", "", "complete")
+}
+
+// failure is why a stage fails: a cluster that was let go can't get there, takes too
+// long, or is no longer healthy.
+func (d *decider) failure(stage *Stage) string {
+	for _, name := range stage.Clusters {
+		c, released := d.out.State.Clusters[name]
+		f, known := d.facts.Clusters[name]
+		switch {
+		case !released || f.Exempt != "":
+		case known && f.Failed != "" && f.Hash == d.course.Want[name]:
+			return name + ": " + f.Failed
+		case c.Settled.IsZero() && stage.Timeout > 0 && d.facts.Now.Sub(c.Released) >= stage.Timeout:
+			return fmt.Sprintf("%s did not get there in %s", name, stage.Timeout)
+		case c.Settled.IsZero() && stage.Timeout > 0:
+			d.wake(c.Released.Add(stage.Timeout))
+		}
+	}
+	for _, after := range []bool{false, true} {
+		for _, name := range stage.checks(after) {
+			r, answered := d.result(stage, name, after)
+			if answered && !r.Passed && !d.hurried(stage) && (after || d.out.State.Opened[stage.Name].IsZero()) {
+				return fmt.Sprintf("check %s failed: %s", name, r.Message)
+			}
+		}
+	}
+	return ""
+}
+
+func (s *Stage) checks(after bool) []string {
+	if after {
+		return s.After
+	}
+	return s.Before
+}
+
+func (d *decider) result(stage *Stage, name string, after bool) (Result, bool) {
+	r, ok := d.facts.Checks[Check{Change: d.course.Change, Stage: stage.Name, Name: name, After: after}]
+	return r, ok
+}
+
+// hurried reports whether nothing is waited for but health and freezes.
+func (d *decider) hurried(stage *Stage) bool {
+	_, promoted := d.out.State.Promoted[stage.Name]
+	return promoted || d.course.Back
+}
+
+func (d *decider) fail(stage *Stage, why string) {
+	s := &d.out.State
+	s.Because = fmt.Sprintf("stage %s: %s", stage.Name, why)
+	if !stage.Rollback {
+		s.Phase = PhasePaused
+		d.event(stage.Name, "", "paused: "+why)
+		return
+	}
+	s.Phase = PhaseRollingBack
+	d.event(stage.Name, "", "rolls back: "+why)
+	for _, name := range stage.Clusters {
+		if c, released := s.Clusters[name]; released && d.course.From[name] != "" {
+			c.Back = true
+			s.Clusters[name] = c
+			d.event(stage.Name, name, "goes back")
+		}
+	}
+}
+
+func (d *decider) isBack() bool {
+	for name, c := range d.out.State.Clusters {
+		f := d.facts.Clusters[name]
+		if c.Back && f.Exempt == "" && (f.Hash != d.course.From[name] || !f.Healthy) {
+			return false
+		}
+	}
+	return true
+}
+
+// opened reports whether the checks before a stage have passed, and remembers it.
+func (d *decider) opened(stage *Stage) bool {
+	if !d.out.State.Opened[stage.Name].IsZero() {
+		return true
+	}
+	if !d.hurried(stage) && d.missing(stage, false) != "" {
+		return false
+	}
+	d.out.State.Opened[stage.Name] = d.facts.Now
+	d.event(stage.Name, "", "opened")
+	return true
+}
+
+// missing is the first check of a stage that has not passed.
+func (d *decider) missing(stage *Stage, after bool) string {
+	for _, name := range stage.checks(after) {
+		if r, answered := d.result(stage, name, after); !answered || !r.Passed {
+			return name
+		}
+	}
+	return ""
+}
+
+// release lets clusters go, in their order, as many as may.
+func (d *decider) release(stage *Stage) {
+	for _, name := range stage.Clusters {
+		if d.done(name) || d.released(name) {
+			continue
+		}
+		if d.facts.Frozen[name] != "" {
+			continue // a later one may go
+		}
+		if d.holds(stage, name) != "" {
+			return
+		}
+		d.out.State.Clusters[name] = Cluster{Released: d.facts.Now}
+		d.event(stage.Name, name, "let go")
+		if stage.Timeout > 0 {
+			d.wake(d.facts.Now.Add(stage.Timeout))
+		}
+	}
+}
+
+func (d *decider) released(name string) bool {
+	_, ok := d.out.State.Clusters[name]
+	return ok
+}
+
+// holds is why the next cluster of a stage can't go yet; empty: it can.
+func (d *decider) holds(stage *Stage, next string) string {
+	if _, known := d.facts.Clusters[next]; !known {
+		return "nothing is known of it"
+	}
+	if !d.hurried(stage) {
+		if opens, open := stage.Windows.At(d.facts.Now); !open {
+			d.wake(opens)
+			if opens.IsZero() {
+				return "its window never opens"
+			}
+			return "the window opens at " + opens.UTC().Format(time.RFC3339)
+		}
+		if last := d.last(stage); !last.IsZero() && d.facts.Now.Sub(last) < stage.Silence {
+			d.wake(last.Add(stage.Silence))
+			return "silence until " + last.Add(stage.Silence).UTC().Format(time.RFC3339)
+		}
+	}
+	moving, unavailable := 0, 0
+	for _, name := range stage.Clusters {
+		c, released := d.out.State.Clusters[name]
+		onItsWay := released && c.Settled.IsZero() && d.facts.Clusters[name].Exempt == ""
+		if onItsWay {
+			moving++
+		}
+		if name != next && (onItsWay || !d.facts.Clusters[name].Healthy) {
+			unavailable++
+		}
+	}
+	switch {
+	case moving >= stage.MaxConcurrent:
+		return fmt.Sprintf("%d on their way, of at most %d", moving, stage.MaxConcurrent)
+	case unavailable >= stage.MaxUnavailable: // it will be one more
+		return fmt.Sprintf("%d on their way or not healthy, of at most %d", unavailable, stage.MaxUnavailable)
+	}
+	return ""
+}
+
+// last is when a cluster of the stage was last let go, or got there.
+func (d *decider) last(stage *Stage) time.Time {
+	var last time.Time
+	for _, name := range stage.Clusters {
+		c := d.out.State.Clusters[name]
+		for _, t := range []time.Time{c.Released, c.Settled} {
+			if t.After(last) {
+				last = t
+			}
+		}
+	}
+	return last
+}
+
+// passes reports whether a stage has nothing more to wait for.
+func (d *decider) passes(stage *Stage) bool {
+	if slices.ContainsFunc(stage.Clusters, func(name string) bool { return !d.done(name) }) {
+		return false
+	}
+	if d.hurried(stage) {
+		return true
+	}
+	if last := d.last(stage); !last.IsZero() && d.facts.Now.Sub(last) < stage.Bake {
+		d.wake(last.Add(stage.Bake))
+		return false
+	}
+	return d.missing(stage, true) == ""
+}
+
+// explain says of each cluster why it has not got the change.
+func (d *decider) explain() {
+	s, before := &d.out.State, ""
+	for i := range d.course.Stages {
+		stage := &d.course.Stages[i]
+		for _, name := range stage.Clusters {
+			if why := d.why(stage, name, before); why != "" {
+				d.out.Waiting[name] = why
+			}
+		}
+		if before == "" && s.Passed[stage.Name].IsZero() {
+			before = stage.Name
+		}
+	}
+}
+
+func (d *decider) why(stage *Stage, name, before string) string {
+	s, f := &d.out.State, d.facts.Clusters[name]
+	c, released := s.Clusters[name]
+	switch {
+	case f.Exempt != "":
+		return f.Exempt
+	case released && c.Back:
+		return "it goes back: " + s.Because
+	case d.done(name):
+		return ""
+	case released:
+		return cmp.Or(f.Failed, "it is on its way")
+	case s.Phase != PhaseProgressing && s.Phase != PhaseComplete:
+		return fmt.Sprintf("the rollout is %s: %s", s.Phase, s.Because)
+	case before != "":
+		return fmt.Sprintf("stage %s comes first", before)
+	case s.Opened[stage.Name].IsZero():
+		return fmt.Sprintf("check %s has not passed", d.missing(stage, false))
+	case d.facts.Frozen[name] != "":
+		return "frozen: " + d.facts.Frozen[name]
+	}
+	return cmp.Or(d.holds(stage, name), "its turn comes next")
+}
+
+func (d *decider) event(stage, cluster, message string) {
+	d.out.Events = append(d.out.Events, Event{Time: d.facts.Now, Stage: stage, Cluster: cluster, Message: message})
+}
+
+func (d *decider) wake(at time.Time) {
+	if at.After(d.facts.Now) && (d.out.Wake.IsZero() || at.Before(d.out.Wake)) {
+		d.out.Wake = at
+	}
+}
