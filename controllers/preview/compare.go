@@ -145,17 +145,17 @@ func (m *maker) cluster(ctx context.Context, base, head *registry.Cluster) error
 		m.block(head.Name, head.Problems, base.Problems)
 		return nil // what is missing from its deliveries is not known to be gone
 	}
-	one := oneCluster{maker: m, base: base, head: head, done: map[string]bool{}}
+	one := oneCluster{maker: m, base: base, head: head, kinds: map[string]bool{}, spread: map[string]bool{}}
 	one.renderBase, one.renderHead = m.Render(base), m.Render(head)
 	for _, d := range base.Deliveries {
 		if head.Delivery(d.Component) == nil && len(base.Problems) == 0 {
 			m.leaves(d)
 		}
 	}
-	mirrors := !maps.Equal(base.Spec.ImageMirrors, head.Spec.ImageMirrors)
+	all := len(base.Problems) > 0 || !maps.Equal(base.Spec.ImageMirrors, head.Spec.ImageMirrors)
 	for _, d := range head.Deliveries {
-		if mirrors || !alike(base.Delivery(d.Component), d) {
-			if err := one.delivery(ctx, d); err != nil {
+		if all || !alike(base.Delivery(d.Component), d) {
+			if err := one.delivery(ctx, d, false); err != nil {
 				return err
 			}
 		}
@@ -213,52 +213,65 @@ type oneCluster struct {
 
 	base, head             *registry.Cluster
 	renderBase, renderHead Render
-	done                   map[string]bool
+	// Of those that were compared, whether they change what kinds there are; and those
+	// whose dependents were looked at for that.
+	kinds, spread map[string]bool
 }
 
-// delivery compares one, and those that depend on it where it changes the kinds
-// that these see.
-func (c *oneCluster) delivery(ctx context.Context, head *registry.Delivery) error {
-	if c.done[head.Component] {
+// delivery compares one and, where it or what it depends on changes the kinds that
+// the cluster serves, those that depend on it.
+func (c *oneCluster) delivery(ctx context.Context, head *registry.Delivery, kinds bool) error {
+	if _, known := c.kinds[head.Component]; !known {
+		changes, err := c.look(ctx, head)
+		if err != nil {
+			return err
+		}
+		c.kinds[head.Component] = changes
+	}
+	if !kinds && !c.kinds[head.Component] || c.spread[head.Component] {
 		return nil
 	}
-	c.done[head.Component] = true
-	base := c.base.Delivery(head.Component)
-	before, err := look(ctx, c.renderBase, base)
-	if err != nil {
-		return err
+	c.spread[head.Component] = true
+	for _, d := range c.head.Deliveries {
+		if d.Version == nil || !slices.Contains(d.Version.Spec.DependsOn, head.Component) {
+			continue
+		}
+		if err := c.delivery(ctx, d, true); err != nil {
+			return err
+		}
 	}
-	after, err := look(ctx, c.renderHead, head)
+	return nil
+}
+
+// look compares one delivery, and reports whether it changes what kinds there are.
+func (c *oneCluster) look(ctx context.Context, head *registry.Delivery) (kinds bool, err error) {
+	base := c.base.Delivery(head.Component)
+	before := side{problems: c.base.Problems} // whether it was there is not known
+	if len(before.problems) == 0 {
+		if before, err = made(ctx, c.renderBase, base); err != nil {
+			return false, err
+		}
+	}
+	after, err := made(ctx, c.renderHead, head)
 	if err != nil {
-		return err
+		return false, err
 	}
 	switch {
 	case len(after.problems) > 0:
 		c.block(head.Cluster, after.problems, before.problems)
-		return nil
+		return false, nil
 	case after.unknown != "" || before.unknown != "" || len(before.problems) > 0:
 		why := cmp.Or(after.unknown, before.unknown)
 		if why == "" {
 			why = before.problems[0].Error()
 		}
 		c.add(head.Cluster, Group{Component: head.Component, From: version(base), To: version(head), Paused: head.Paused, Unknown: why}, "")
-		return nil
+		return false, nil
 	}
 	if err := c.compare(ctx, base, head, before.target, after.target); err != nil {
-		return fmt.Errorf("compare %s on %s: %w", head.Component, head.Cluster, err)
+		return false, fmt.Errorf("compare %s on %s: %w", head.Component, head.Cluster, err)
 	}
-	if definesAlike(before.target, after.target) {
-		return nil
-	}
-	for _, d := range c.head.Deliveries {
-		if d.Version == nil || !slices.Contains(d.Version.Spec.DependsOn, head.Component) {
-			continue
-		}
-		if err := c.delivery(ctx, d); err != nil {
-			return err
-		}
-	}
-	return nil
+	return !definesAlike(before.target, after.target), nil
 }
 
 // side is what one revision makes of a delivery.
@@ -269,7 +282,7 @@ type side struct {
 	unknown  string            // why there is no target, and nobody is to blame
 }
 
-func look(ctx context.Context, render Render, d *registry.Delivery) (side, error) {
+func made(ctx context.Context, render Render, d *registry.Delivery) (side, error) {
 	switch {
 	case d == nil:
 		return side{target: &renderer.Target{}}, nil
@@ -279,10 +292,15 @@ func look(ctx context.Context, render Render, d *registry.Delivery) (side, error
 		return side{target: &renderer.Target{}}, nil
 	}
 	t, err := render(ctx, d)
-	var failed *renderer.Error
+	var (
+		failed   *renderer.Error
+		problems registry.Problems // of what it depends on
+	)
 	switch {
 	case err == nil:
 		return side{target: t}, nil
+	case ctx.Err() == nil && errors.As(err, &problems):
+		return side{problems: problems}, nil
 	case ctx.Err() != nil || !errors.As(err, &failed) || failed.Transient:
 		return side{}, fmt.Errorf("render %s for %s: %w", d.Component, d.Cluster, err)
 	case errors.Is(err, renderer.ErrNoKey):

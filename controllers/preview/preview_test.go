@@ -350,10 +350,37 @@ func TestDependents(t *testing.T) {
 	f.edit("components/user/component.yaml", "namespace: user", "namespace: user\ndependsOn: [things]")
 	f.write("clusters/a/things.yaml", header+"MetaConfig\nversion: HEAD\n")
 	f.write("clusters/a/user.yaml", header+"MetaConfig\nversion: HEAD\n")
+	// Another one depends on that, and is looked at before both.
+	f.component("another", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: another}\ndata: {v2: {{ .Capabilities.APIVersions.Has \"demo.example/v2\" | quote }}}\n")
+	f.edit("components/another/component.yaml", "namespace: another", "namespace: another\ndependsOn: [user]")
+	f.write("clusters/a/another.yaml", header+"MetaConfig\nversion: HEAD\n")
 	f.commit()
 	f.component("things", crd(one+two))
 	p := f.preview()
-	wantGroups(t, p, "things HEAD on a: 1 to update", "user HEAD on a: 1 to update")
+	wantGroups(t, p, "another HEAD on a: 1 to update", "things HEAD on a: 1 to update", "user HEAD on a: 1 to update")
+}
+
+// What depends on something that is broken is blocked by that, and so is nothing else;
+// what a cluster that was broken as a whole has got is not known.
+func TestBlockedByOthers(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "a", "b")
+	f.component("lower", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: lower}\n")
+	f.component("upper", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: upper}\ndata: {x: {{ .Values.x | quote }}}\n")
+	f.edit("components/upper/component.yaml", "namespace: upper", "namespace: upper\ndependsOn: [lower]")
+	f.write("clusters/a/lower.yaml", header+"MetaConfig\nversion: HEAD\n")
+	f.write("clusters/a/upper.yaml", header+"MetaConfig\nversion: HEAD\nvalues: {x: 1}\n")
+	f.edit("clusters/b/cluster.yaml", "connection", "connexion")
+	f.commit()
+	f.write("clusters/a/lower.yaml", header+"MetaConfig\nversion: v9.9.9\n")
+	f.write("clusters/a/upper.yaml", header+"MetaConfig\nversion: HEAD\nvalues: {x: 2}\n")
+	f.values("a", "values: {replicas: 7}\n")
+	f.edit("clusters/b/cluster.yaml", "connexion", "connection")
+	p := f.preview()
+	wantGroups(t, p, "web HEAD on b: what changes can't be told", "web HEAD on a: 1 to update")
+	if len(p.Problems) != 1 || !strings.Contains(p.Problems[0].Message, "v9.9.9") || !p.Broken() {
+		t.Errorf("problems: %+v", p.Problems)
+	}
 }
 
 // A comment must fit, however much changes: what is urgent is there, and what was
