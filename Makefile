@@ -140,7 +140,7 @@ test: lab ## run all tests with the race detector, on real API servers where it 
 	older=$$(bin/lab assets --kubernetes $(OLDER))
 	export KUBEBUILDER_ASSETS=$$assets KEELSON_OLDER_ASSETS=$$older
 	for p in $(packages); do
-		(set -x; go test -C $${p%%:*} -race -shuffle=on -timeout=20m $${p#*:})
+		(set -x; go test -C $${p%%:*} -race -shuffle=on -timeout=40m $${p#*:})
 	done
 
 .PHONY: test-unit
