@@ -7,6 +7,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v4/typed"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
@@ -29,7 +30,7 @@ func AsApplied(schemas Schemas, target map[string]any) (map[string]any, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list its fields: %w", err)
 	}
-	data, err := set.ToJSON()
+	data, err := set.Difference(unowned()).ToJSON()
 	if err != nil {
 		return nil, fmt.Errorf("encode its fields: %w", err)
 	}
@@ -45,4 +46,12 @@ func AsApplied(schemas Schemas, target map[string]any) (map[string]any, error) {
 	}}
 	live["metadata"] = metadata
 	return live, nil
+}
+
+// unowned are the fields that an API server lets nobody own.
+func unowned() *fieldpath.Set {
+	return fieldpath.NewSet(
+		fieldpath.MakePathOrDie("apiVersion"), fieldpath.MakePathOrDie("kind"),
+		fieldpath.MakePathOrDie("metadata", "name"), fieldpath.MakePathOrDie("metadata", "namespace"),
+	)
 }

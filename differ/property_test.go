@@ -510,6 +510,48 @@ func TestSame(t *testing.T) {
 	})
 }
 
+// TestAsApplied: a comparison with what a target is as applied decides as one with the
+// object of a server that Keelson alone applied it to.
+func TestAsApplied(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		shape := rapid.SampledFrom(shapes).Draw(t, "shape")
+		first, second := shape.drawObject(t), shape.drawObject(t)
+		second["metadata"] = runtime.DeepCopyJSONValue(first["metadata"]) // of which the model does not say who owns it
+		s, k := newServer(t, shape), &keelson{policy: drawPolicy(t, shape)}
+		created := k.compare(t, differ.State{ID: objectName(shape), Target: &renderer.Object{Content: first}})
+		if created.Op != differ.OpCreate {
+			t.Skip("a rule forbids it")
+		}
+		k.carryOut(t, s, created)
+		before := fingerprint(t, first)
+		applied, err := differ.AsApplied(schemas(t), first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fingerprint(t, first); got != before {
+			t.Fatalf("the argument was modified: %s, %s", before, got)
+		}
+		state := differ.State{ID: objectName(shape), Recorded: k.recorded, Target: &renderer.Object{Content: second}, OwnersRead: true}
+		state.Live = s.read(t, true)
+		want := k.compare(t, state)
+		state.Live = applied
+		got := k.compare(t, state)
+		if diff := cmp.Diff(decisions(want), decisions(got)); diff != "" {
+			t.Fatalf("decisions (-server +as applied):\n%s\nserver %s\nas applied %s", diff, fingerprint(t, s.read(t, true)), fingerprint(t, applied))
+		}
+	})
+}
+
+// decisions are what a change decides, without the values.
+func decisions(c differ.Change) []string {
+	out := []string{c.Op.String(), c.State.String(), c.Rule}
+	for _, f := range c.Fields {
+		out = append(out, fmt.Sprint(f.Path, " ", f.Action, " ", f.Rule))
+	}
+	return out
+}
+
 // TestOrderOfStates: the order in which the states come does not matter.
 func TestOrderOfStates(t *testing.T) {
 	t.Parallel()

@@ -268,7 +268,7 @@ func (c *oneCluster) look(ctx context.Context, head *registry.Delivery) (kinds b
 		return false, nil
 	}
 	if err := c.compare(ctx, base, head, before.target, after.target); err != nil {
-		return false, fmt.Errorf("compare %s on %s: %w", head.Component, head.Cluster, err)
+		return false, err
 	}
 	return !definesAlike(before.target, after.target), nil
 }
@@ -346,8 +346,12 @@ func (c *oneCluster) compare(ctx context.Context, base, head *registry.Delivery,
 	}
 	p := c.plan(key{head.Component, before.Hash, after.Hash, policy.Hash(), fmt.Sprint(want.Approved)})
 	p.once.Do(func() { p.make(ctx, c.schemas, before, after, policy) })
-	if p.err != nil {
-		return p.err
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case p.err != nil: // an object that can't be read, say
+		c.add(head.Cluster, Group{Component: head.Component, From: from, To: to, Paused: head.Paused, Unknown: p.err.Error()}, "")
+		return nil //nolint:nilerr // told of
 	}
 	g := Group{Component: head.Component, From: from, To: to, Paused: head.Paused, Plan: p.plan, Restarts: p.restarts}
 	for _, h := range after.Hooks {

@@ -334,6 +334,22 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
+// One component that can't be compared is told of, and hides no other.
+func TestIncomparable(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "a")
+	f.component("odd", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: odd}\ndata: [a, b]\n")
+	f.write("clusters/a/odd.yaml", header+"MetaConfig\nversion: HEAD\n")
+	f.commit()
+	f.edit("components/odd/template/templates/all.yaml", "data: [a, b]", "data: {a: b}")
+	f.values("a", "values: {replicas: 7}\n")
+	p := f.preview()
+	wantGroups(t, p, "odd HEAD on a: what changes can't be told", "web HEAD on a: 1 to update")
+	if got := p.Groups[0].Unknown; !strings.Contains(got, "ConfigMap odd/odd") {
+		t.Errorf("%q does not name the object", got)
+	}
+}
+
 // A kind that comes with one component changes what another one, which depends on
 // it, renders to.
 func TestDependents(t *testing.T) {
