@@ -61,8 +61,7 @@ func (c *chaos) newWorld(ctx context.Context, s scenario) (*world, error) {
 		}
 	}
 	change := s.cluster
-	yes := true
-	change.AuditSecrets = &yes // there is none in a chaos run that matters, and guards must be seen
+	change.Audit = new(cluster.AuditSecrets) // there is none in a chaos run that matters, and guards must be seen
 	if err := w.lab.Up(ctx, target, change, c.set); err != nil {
 		return nil, fmt.Errorf("start the cluster: %w", err)
 	}

@@ -2,9 +2,9 @@ package cluster
 
 import "context"
 
-// Stages and Policy expose the embedded files.
-func Stages() ([]byte, error) { return stages() }
-func Policy() ([]byte, error) { return files.ReadFile("files/audit-policy.yaml") }
+// Stages and Policy expose what is written for a cluster.
+func Stages() ([]byte, error)            { return stages() }
+func Policy(level Audit) ([]byte, error) { return policy(level) }
 
 // Args exposes the command lines of a cluster's components.
 func Args(dir string, o Options) map[string][]string {

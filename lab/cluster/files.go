@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/keelson-io/keelson/lab/pki"
@@ -30,7 +31,7 @@ func (r *record) writeFiles(now time.Time) error {
 
 // writeConfig writes the embedded files; a restarted cluster gets the current ones.
 func (r *record) writeConfig() error {
-	policy, err := policy(r.Options.AuditSecrets)
+	policy, err := policy(r.Options.Audit)
 	if err != nil {
 		return err
 	}
@@ -44,25 +45,32 @@ func (r *record) writeConfig() error {
 	return write(r.config("stages.yaml"), stages)
 }
 
-// policy returns the audit policy, by which no body of a secret is logged unless
-// asked for.
-func policy(secrets bool) ([]byte, error) {
-	data, err := files.ReadFile("files/audit-policy.yaml")
-	if err != nil {
-		return nil, fmt.Errorf("read an embedded file: %w", err)
-	}
-	if !secrets {
-		return data, nil
-	}
-	const rules = "\nrules:\n"
-	return bytes.Replace(data, []byte(rules), []byte(rules+`  - level: RequestResponse
-    users: [`+Keelson+`]
+// auditRules are what the audit policy has before its other rules.
+var auditRules = map[Audit]string{
+	AuditBodies: "",
+	AuditSecrets: `
+  - level: RequestResponse
+    users: [` + Keelson + `]
     verbs: [create, update, patch, delete, deletecollection]
     resources:
       - group: ""
         resources: [secrets]
     omitManagedFields: false
-`), 1), nil
+`,
+	AuditMetadata: `
+  - level: Metadata
+    users: [` + Keelson + `]
+`,
+}
+
+// policy returns the audit policy of a level.
+func policy(level Audit) ([]byte, error) {
+	data, err := files.ReadFile("files/audit-policy.yaml")
+	if err != nil {
+		return nil, fmt.Errorf("read an embedded file: %w", err)
+	}
+	const rules = "\nrules:\n"
+	return bytes.Replace(data, []byte(rules), []byte(rules+strings.TrimPrefix(auditRules[level], "\n")), 1), nil
 }
 
 // stages returns all of kwok's stages as one YAML stream.

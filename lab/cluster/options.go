@@ -14,10 +14,24 @@ type Options struct {
 	ControlPlaneOnly bool              `json:"controlPlaneOnly,omitempty"`
 	NodeLabels       map[string]string `json:"nodeLabels,omitempty"` // on each node
 	ServiceCIDR      string            `json:"serviceCIDR"`
-	// AuditSecrets has the audit log show the bodies of Keelson's writes to
-	// Secrets, too: for a cluster that holds none but made-up ones.
-	AuditSecrets bool `json:"auditSecrets,omitempty"`
+	// Audit is what the audit log has of Keelson's writes.
+	Audit Audit `json:"audit,omitempty"`
 }
+
+// Audit says how much of a write the audit log has.
+type Audit string
+
+// The values of [Audit].
+const (
+	// AuditBodies has what was sent and answered, but never of a Secret.
+	AuditBodies Audit = ""
+	// AuditSecrets has that of Secrets, too: for a cluster that holds none but
+	// made-up ones.
+	AuditSecrets Audit = "secrets"
+	// AuditMetadata has who wrote what, when, and nothing of what: a log of bodies
+	// costs an API server a good part of what the writes do.
+	AuditMetadata Audit = "metadata"
+)
 
 // The default options. The range of Services is kubeadm's: charts that pin the
 // address of DNS do so in it. Nothing routes it, so clusters may share it.
@@ -36,6 +50,9 @@ func (o Options) check() error {
 	if o.Nodes < 0 || o.Nodes > maxNodes {
 		return fmt.Errorf("%w: %d nodes; a cluster has 0 to %d", ErrOptions, o.Nodes, maxNodes)
 	}
+	if _, known := auditRules[o.Audit]; !known {
+		return fmt.Errorf("%w: the audit log has no level %q", ErrOptions, o.Audit)
+	}
 	if _, err := netip.ParsePrefix(o.ServiceCIDR); err != nil {
 		return fmt.Errorf("%w: range of Services: %w", ErrOptions, err)
 	}
@@ -48,7 +65,7 @@ type Change struct {
 	ControlPlaneOnly *bool
 	NodeLabels       map[string]string
 	ServiceCIDR      *string
-	AuditSecrets     *bool
+	Audit            *Audit
 }
 
 // apply returns the options that a new cluster, or an existing one, should have.
@@ -65,8 +82,8 @@ func (c Change) apply(to Options, exists bool) (Options, error) {
 	if c.ServiceCIDR != nil {
 		to.ServiceCIDR = *c.ServiceCIDR
 	}
-	if c.AuditSecrets != nil {
-		to.AuditSecrets = *c.AuditSecrets
+	if c.Audit != nil {
+		to.Audit = *c.Audit
 	}
 	if c.NodeLabels != nil {
 		to.NodeLabels = maps.Clone(c.NodeLabels)

@@ -1,6 +1,7 @@
 package cluster_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -55,19 +56,53 @@ func (p policy) level(user, verb, group, resource string) string {
 	return "None"
 }
 
-func TestPolicy(t *testing.T) {
-	t.Parallel()
-	data, err := cluster.Policy()
+// readPolicy decodes the policy of a level as strictly as an API server does.
+func readPolicy(t *testing.T, level cluster.Audit) policy {
+	t.Helper()
+	data, err := cluster.Policy(level)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var p policy
 	if err := yaml.UnmarshalStrict(data, &p); err != nil {
-		t.Fatal(err)
+		t.Fatalf("%s\n%s", err, data)
 	}
 	if !slices.Equal(p.OmitStages, []string{"RequestReceived"}) {
 		t.Errorf("stages %v are left out; a watch shows only when it has begun", p.OmitStages)
 	}
+	return p
+}
+
+func TestPolicyLevels(t *testing.T) {
+	t.Parallel()
+	cases := []struct {
+		why                   string
+		level                 cluster.Audit
+		verb, group, resource string
+		want                  string
+	}{
+		{"A chaos run has none but made-up secrets, and compares them.", cluster.AuditSecrets, "update", "", "secrets", "RequestResponse"},
+		{"To read one shows who read it.", cluster.AuditSecrets, "get", "", "secrets", "Metadata"},
+		{"A benchmark counts writes, and doesn't look into them.", cluster.AuditMetadata, "patch", "apps", "deployments", "Metadata"},
+		{"Nor into records.", cluster.AuditMetadata, "update", "", "secrets", "Metadata"},
+	}
+	for _, tc := range cases {
+		p := readPolicy(t, tc.level)
+		if got := p.level("keelson", tc.verb, tc.group, tc.resource); got != tc.want {
+			t.Errorf("level %q: %s %s/%s: %s, want %s; %s", tc.level, tc.verb, tc.group, tc.resource, got, tc.want, tc.why)
+		}
+		if got := p.level("admin", "patch", "apps", "deployments"); got != "RequestResponse" {
+			t.Errorf("level %q: what a person changes: %s, want its body", tc.level, got)
+		}
+	}
+	if _, err := (cluster.Change{Audit: new(cluster.Audit("all"))}).Apply(cluster.Options{ServiceCIDR: "10.96.0.0/16"}, false); !errors.Is(err, cluster.ErrOptions) {
+		t.Errorf("a level that is none: %v", err)
+	}
+}
+
+func TestPolicy(t *testing.T) {
+	t.Parallel()
+	p := readPolicy(t, cluster.AuditBodies)
 	const kcm = "system:kube-controller-manager"
 	cases := []struct{ why, user, verb, group, resource, want string }{
 		{"What Keelson sends is compared.", "keelson", "patch", "apps", "deployments", "RequestResponse"},

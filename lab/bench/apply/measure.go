@@ -101,7 +101,7 @@ type phase struct {
 // up makes a cluster with the namespace of all objects. The other one must be
 // down: they would share the machine.
 func (m *measurement) up(ctx context.Context, name string) (*rest.Config, error) {
-	if err := m.lab.Up(ctx, name, cluster.Change{ControlPlaneOnly: new(true)}, m.set); err != nil {
+	if err := m.lab.Up(ctx, name, cluster.Change{ControlPlaneOnly: new(true), Audit: new(cluster.AuditMetadata)}, m.set); err != nil {
 		return nil, err
 	}
 	admin, err := m.client(name, cluster.Admin)
