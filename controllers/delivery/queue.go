@@ -7,16 +7,26 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// waiting is the line of a work queue: first in, first out, and it knows since when
-// each item waits. What was put off until later, or is being worked on, does not
-// stand in it. The queue calls Push, Touch, Len and Pop one at a time.
+// waiting is the line of a work queue, and it knows since when each item waits.
+// What was put off until later, or is being worked on, does not stand in it. The
+// queue calls Push, Touch, Len and Pop one at a time.
+//
+// It is first in, first out, but for those that come again while others still wait
+// for their first turn since the line was empty: the two take turns. A component
+// comes to rest at its second look, and until then its objects and its record are
+// in memory; behind the first looks at all others that would be those of the whole
+// cluster.
 type waiting struct {
 	now func() time.Time
 	// took hears how long an item has waited when its turn comes.
 	took func(time.Duration)
 
 	mu    sync.Mutex // age is called by others
-	items []waiter
+	first []waiter   // of those that had no turn since the line was empty
+	again []waiter
+	had   map[string]bool // who had one
+	// next says whose turn is next where both wait.
+	next bool
 }
 
 type waiter struct {
@@ -42,36 +52,60 @@ func (w *waiting) Touch(string) {}
 func (w *waiting) Push(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.items = append(w.items, waiter{name: name, since: w.now()})
+	is := waiter{name: name, since: w.now()}
+	if w.had[name] {
+		w.again = append(w.again, is)
+	} else {
+		w.first = append(w.first, is)
+	}
 }
 
 // Len implements [workqueue.Queue].
 func (w *waiting) Len() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.items)
+	return len(w.first) + len(w.again)
 }
 
 // Pop implements [workqueue.Queue]. It is not called while Len is 0.
 func (w *waiting) Pop() string {
 	w.mu.Lock()
-	first := w.items[0]
-	w.items[0] = waiter{}
-	w.items = w.items[1:]
-	if len(w.items) == 0 {
-		w.items = nil // a queue that was long once is nearly always empty
-	}
+	is := w.popLocked()
 	w.mu.Unlock()
-	w.took(w.now().Sub(first.since))
-	return first.name
+	w.took(w.now().Sub(is.since))
+	return is.name
+}
+
+func (w *waiting) popLocked() (is waiter) {
+	from := &w.first
+	if len(w.first) == 0 || w.next && len(w.again) > 0 {
+		from = &w.again
+	}
+	w.next = from == &w.first
+	is, (*from)[0] = (*from)[0], waiter{}
+	if *from = (*from)[1:]; len(*from) == 0 {
+		*from = nil // a queue that was long once is nearly always empty
+	}
+	if w.first == nil && w.again == nil {
+		w.had = nil
+		return is
+	}
+	if w.had == nil {
+		w.had = map[string]bool{}
+	}
+	w.had[is.name] = true
+	return is
 }
 
 // age is how many items wait, and how long the first of them has done so.
 func (w *waiting) age() (n int, oldest time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.items) == 0 {
-		return 0, 0
+	for _, line := range [][]waiter{w.first, w.again} {
+		if len(line) > 0 {
+			oldest = max(oldest, w.now().Sub(line[0].since))
+		}
+		n += len(line)
 	}
-	return len(w.items), w.now().Sub(w.items[0].since)
+	return n, oldest
 }
