@@ -3,8 +3,10 @@ package registry
 import (
 	"encoding/hex"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -39,10 +41,26 @@ func (r *Repo) openObjects(repo *git.Repository, path string) *objects {
 	if r.location.path == "" {
 		o.clone = path
 	}
-	if s, ok := repo.Storer.(*filesystem.Storage); ok {
+	if s, ok := repo.Storer.(*filesystem.Storage); ok && o.clone == "" {
 		o.fs = s.Filesystem()
 	}
 	return o
+}
+
+// openPacks is how many packs stay open between two reads, until nobody has the
+// objects any more. A clone that was just made has one.
+const openPacks = 4
+
+// packed is the folder of a clone of our own, in which every object is in a pack: a
+// fetch writes nothing else. go-git would look for a file of each first, by way of
+// every folder above it, which took half the time of a load.
+type packed struct{ billy.Filesystem }
+
+func (p packed) Open(path string) (billy.File, error) {
+	if _, name, ok := strings.Cut(filepath.ToSlash(path), "objects/"); ok && len(name) > 2 && name[2] == '/' {
+		return nil, &fs.PathError{Op: "open", Path: path, Err: fs.ErrNotExist}
+	}
+	return p.Filesystem.Open(path) //nolint:wrapcheck // it is one
 }
 
 // withoutLocks is the folder of a repository that others may write to at this
@@ -63,7 +81,11 @@ func (r *Repo) snapshot(path string) (*refs, error) {
 		return nil, fmt.Errorf("open %s: %w", r.location.shown(), err)
 	}
 	if s, ok := repo.Storer.(*filesystem.Storage); ok {
-		repo.Storer = filesystem.NewStorage(withoutLocks{s.Filesystem()}, gitcache.NewObjectLRUDefault())
+		folder := s.Filesystem()
+		if r.location.path == "" {
+			folder = packed{folder}
+		}
+		repo.Storer = filesystem.NewStorageWithOptions(withoutLocks{folder}, gitcache.NewObjectLRUDefault(), filesystem.Options{MaxOpenDescriptors: openPacks})
 	}
 	out := &refs{
 		objects:  r.openObjects(repo, path),
