@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -23,6 +24,8 @@ import (
 //
 // Errors are remembered and shared as well, except transient ones: each cluster
 // is told the places in its own files.
+//
+// Objects that nobody asks for need not be in memory as maps: see [Cache.Pack].
 type Cache struct {
 	next     Renderer
 	maxBytes int64
@@ -44,10 +47,11 @@ type CacheStats struct {
 	Bytes   int64
 }
 
-// cacheEntry is a target, or an error.
+// cacheEntry is a target, or an error. It does not change.
 type cacheEntry struct {
 	inputs inputHash
 	target *Target
+	packed []byte // the objects of a target that has none of its own; nil: it has
 	err    error
 	of     Request // of an error
 	bytes  int64
@@ -199,11 +203,19 @@ func (c *Cache) get(inputs inputHash, r Request) (*cacheEntry, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, el := range c.entries[inputs] {
-		if e := entryOf(el); e.answers(r) {
-			c.recent.MoveToFront(el)
-			c.stats.Hits++
-			return e, true
+		e := entryOf(el)
+		if !e.answers(r) {
+			continue
 		}
+		whole, err := e.unpack()
+		if err != nil {
+			c.drop(el) // as if it had never been kept
+			break
+		}
+		c.recent.MoveToFront(el)
+		c.replace(el, whole)
+		c.stats.Hits++
+		return whole, true
 	}
 	return nil, false
 }
@@ -221,9 +233,82 @@ func (c *Cache) put(e *cacheEntry) {
 	}
 	c.entries[e.inputs] = append(c.entries[e.inputs], c.recent.PushFront(e))
 	c.stats.Bytes += e.bytes
+	c.evict()
+}
+
+// replace has another form of an entry kept. The caller holds the lock.
+func (c *Cache) replace(el *list.Element, e *cacheEntry) {
+	c.stats.Bytes += e.bytes - entryOf(el).bytes
+	el.Value = e
+	c.evict()
+}
+
+func (c *Cache) evict() {
 	for c.stats.Bytes > c.maxBytes {
 		c.drop(c.recent.Back())
 	}
+}
+
+// Pack has all targets kept encoded, until they are asked for again: that takes a
+// quarter of the memory, and one piece instead of thousands among which nothing
+// else has room. It is for when nobody will ask for a while; what was handed out
+// stays as it is.
+func (c *Cache) Pack() {
+	c.mu.Lock()
+	var all []*list.Element
+	for el := c.recent.Front(); el != nil; el = el.Next() {
+		all = append(all, el)
+	}
+	c.mu.Unlock()
+	for _, el := range all { // nobody waits for more than one
+		c.mu.Lock()
+		if e := entryOf(el); slices.Contains(c.entries[e.inputs], el) { // it may be gone by now
+			c.replace(el, e.pack())
+		}
+		c.mu.Unlock()
+	}
+}
+
+// contents are what makes a target large.
+type contents struct{ Objects, Hooks []*Object }
+
+// pack returns the entry with its objects encoded, or as it is where that can't be.
+func (e *cacheEntry) pack() *cacheEntry {
+	if e.target == nil || e.packed != nil {
+		return e
+	}
+	mode, err := encoding()
+	if err != nil {
+		return e
+	}
+	data, err := mode.Marshal(contents{e.target.Objects, e.target.Hooks})
+	if err != nil {
+		return e
+	}
+	packed, rest := *e, *e.target
+	rest.Objects, rest.Hooks = nil, nil
+	packed.target, packed.packed = &rest, slices.Clip(data)
+	packed.bytes = rest.size() + int64(len(data))
+	return &packed
+}
+
+// unpack returns the entry with its objects.
+func (e *cacheEntry) unpack() (*cacheEntry, error) {
+	if e.packed == nil {
+		return e, nil
+	}
+	mode, err := decoding()
+	if err != nil {
+		return nil, err
+	}
+	var is contents
+	if err := mode.Unmarshal(e.packed, &is); err != nil {
+		return nil, fmt.Errorf("decode a target: %w", err)
+	}
+	whole, target := *e, *e.target
+	target.Objects, target.Hooks = is.Objects, is.Hooks
+	whole.target, whole.packed, whole.bytes = &target, nil, target.size()
+	return &whole, nil
 }
 
 func (c *Cache) drop(el *list.Element) {

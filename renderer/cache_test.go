@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -328,5 +329,49 @@ func TestCacheBounded(t *testing.T) {
 	}
 	if s := tiny.Stats(); s.Entries != 0 || s.Bytes != 0 {
 		t.Errorf("a target larger than the cache was kept: %+v", s)
+	}
+}
+
+// TestCachePack: what is kept encoded is the same when it is asked for again, costs no
+// render, and takes less room until then.
+func TestCachePack(t *testing.T) {
+	t.Parallel()
+	engine := &counting{next: renderer.New()}
+	cache := renderer.NewCache(engine, 1<<20)
+	v := configMapVersion(configMap + "---\napiVersion: apps/v1\nkind: Deployment\nmetadata: {name: demo}\n" +
+		"spec: {replicas: 3, paused: false, ratio: 1.0, template: {metadata: {labels: {}, annotations: null}, list: [a, 1, 2.5]}}\n")
+	before, err := cache.Render(t.Context(), request(v, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := cache.Render(t.Context(), request(configMapVersion("{{ fail \"no\" }}"), 1)); err == nil {
+		t.Fatal("a chart that fails does not")
+	}
+	whole := cache.Stats().Bytes
+	cache.Pack()
+	cache.Pack()
+	if packed := cache.Stats().Bytes; packed >= whole {
+		t.Errorf("it takes %d bytes packed, and %d before", packed, whole)
+	}
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() {
+			after, err := cache.Render(t.Context(), request(v, 1))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if diff := cmp.Diff(before, after); diff != "" {
+				t.Errorf("another target than before (-before +after):\n%s", diff)
+			}
+		})
+		wg.Go(cache.Pack)
+	}
+	wg.Wait()
+	if _, err := cache.Render(t.Context(), request(v, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if s := cache.Stats(); s.Bytes != whole || s.Entries != 2 || engine.renders.Load() != 2 {
+		t.Errorf("once it is unpacked: %d renders and %+v, want 2, and 2 entries of %d bytes", engine.renders.Load(), s, whole)
 	}
 }

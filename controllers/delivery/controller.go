@@ -114,7 +114,7 @@ func New(o Options) (*Controller, error) {
 		repo: o.Repo, revision: o.Revision, pace: newPace(o.Interval), log: o.Log, now: o.Now, connect: o.Connect, follows: o.Follow,
 		moved: map[string]bool{}, moves: make(chan struct{}, 1),
 		renderer: o.Renderer, schemas: applier.NewSchemaCache(), redactor: o.Redactor, agents: map[string]*running{}, leaving: map[string]chan struct{}{},
-		identity: o.Identity, shard: o.Shard, only: o.Only, tracer: o.Tracer, past: &past{repo: o.Repo}, wants: &applier.Wants{}, turns: newTurns(), rush: newRush(giveBack),
+		identity: o.Identity, shard: o.Shard, only: o.Only, tracer: o.Tracer, past: &past{repo: o.Repo}, wants: &applier.Wants{}, turns: newTurns(), rush: newRush(func() { o.Renderer.Pack(); giveBack() }),
 	}
 	c.metrics = newMetrics()
 	var err error
