@@ -82,7 +82,7 @@ func New() *Redactor {
 
 // Set replaces what an owner hides. Values are asked for unless the owner has set
 // the same generation before. Those of the generation before stay hidden until
-// the next one.
+// the next one. Of an owner that never hid anything nothing is kept.
 func (r *Redactor) Set(owner, generation string, values func() []Value) {
 	if r == nil {
 		return
@@ -98,6 +98,9 @@ func (r *Redactor) Set(owner, generation string, values func() []Value) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	o = r.owners[owner]
+	if o == nil && len(next) == 0 {
+		return // most components have no secret
+	}
 	if o == nil {
 		o = &owned{}
 		r.owners[owner] = o

@@ -147,6 +147,9 @@ func TestGenerations(t *testing.T) {
 	if n := r.Forms(); n != 0 {
 		t.Errorf("%d forms are left", n)
 	}
+	set("c", "1")
+	set("c", "1", "came-later")
+	hides("came-later", true) // nothing was kept of an owner with no values
 	var none *redact.Redactor
 	none.Set("a", "1", nil)
 	if none.Text("x") != "x" || none.Mask("x") != "x" || none.Find("x") != nil {
