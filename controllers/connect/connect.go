@@ -54,6 +54,7 @@ type Source struct {
 
 	filesEvery time.Duration // 0: [filesEvery]
 	parsed     *parsed       // nil: nothing is remembered
+	beat       *beat         // of all who follow files
 }
 
 // parsed is a kubeconfig as it was read last. One of hundreds of contexts takes a
@@ -64,9 +65,10 @@ type parsed struct {
 	raw    *clientcmdapi.Config
 }
 
-// Remembering returns a source that reads a kubeconfig again when it has changed.
+// Remembering returns a source that reads a kubeconfig again when it has changed, and
+// looks whether it has at the same moments for all clusters.
 func (s Source) Remembering() Source {
-	s.parsed = &parsed{}
+	s.parsed, s.beat = &parsed{}, &beat{}
 	return s
 }
 

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -15,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -29,8 +29,6 @@ const (
 	// filesEvery is how often files are looked at. A look costs no API server anything,
 	// and mounted Secrets change by links, of which notifications miss some.
 	filesEvery = 10 * time.Second
-	// jitter is the part of that which chance adds.
-	jitter = 0.1
 	// forbiddenFor is how long a watch that was forbidden is not asked for again.
 	forbiddenFor = 5 * time.Minute
 	// watchFor is the least time after which a watch is begun anew.
@@ -58,13 +56,44 @@ func (s Source) Follow(ctx context.Context, spec v1alpha1.Connection, changed fu
 func (s Source) followFiles(ctx context.Context, spec v1alpha1.Connection, changed func()) {
 	paths := s.files(spec)
 	before := stamps(paths)
-	wait.JitterUntilWithContext(ctx, func(context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.beat.in(cmp.Or(s.filesEvery, filesEvery)):
+		}
 		if now := stamps(paths); !slices.Equal(before, now) {
 			changed()
 			paths = s.files(spec)
 			before = stamps(paths)
 		}
-	}, cmp.Or(s.filesEvery, filesEvery), jitter, true)
+	}
+}
+
+// beat wakes all who wait at the same moments: a process that nothing else happens in
+// is woken once for hundreds of clusters. The nil beat wakes each alone.
+type beat struct {
+	mu   sync.Mutex
+	next chan struct{} // nil: nobody waits
+}
+
+// in is closed after a time, or sooner where somebody else waits already.
+func (b *beat) in(after time.Duration) <-chan struct{} {
+	if b == nil {
+		b = &beat{}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.next == nil {
+		b.next = make(chan struct{})
+		time.AfterFunc(after, func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			close(b.next)
+			b.next = nil
+		})
+	}
+	return b.next
 }
 
 // files are those that settings are made of.
