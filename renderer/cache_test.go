@@ -344,7 +344,9 @@ func TestCachePack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := cache.Render(t.Context(), request(configMapVersion("{{ fail \"no\" }}"), 1)); err == nil {
+	broken := configMapVersion(`{{ fail "no" }}`)
+	broken.Tree = "another"
+	if _, err := cache.Render(t.Context(), request(broken, 1)); err == nil {
 		t.Fatal("a chart that fails does not")
 	}
 	whole := cache.Stats().Bytes
