@@ -10,8 +10,9 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	_ "time/tzdata" // the zones of windows, for images that hold nothing but this program
 
-	_ "golang.org/x/crypto/x509roots/fallback" // for images that hold nothing but this program
+	_ "golang.org/x/crypto/x509roots/fallback" // for the same
 	"golang.org/x/term"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"

@@ -11,7 +11,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/keelson-io/keelson/controllers/rollout"
+	"github.com/keelson-io/keelson/registry/window"
 )
+
+func at(t *testing.T, text string) time.Time {
+	t.Helper()
+	out, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
 
 // run is one rollout over clusters that are where they should be a minute after they
 // were let go, unless a test says otherwise.
@@ -381,11 +391,11 @@ func TestChecks(t *testing.T) {
 // say so. What is on its way goes on.
 func TestHeldBack(t *testing.T) {
 	t.Parallel()
-	afternoon, err := rollout.NewWindow("0 14 * * *", time.Hour, "")
+	afternoon, err := window.New("0 14 * * *", time.Hour, "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := newRun(t, func(s map[string]*rollout.Stage) { s["canary"].Windows = rollout.Windows{afternoon} })
+	r := newRun(t, func(s map[string]*rollout.Stage) { s["canary"].Windows = window.Windows{afternoon} })
 	r.facts.Frozen["test"] = "double 11"
 	r.minutes(1)
 	r.log = nil
@@ -456,12 +466,12 @@ func TestThereAlready(t *testing.T) {
 func TestInAHurry(t *testing.T) {
 	t.Parallel()
 	slow := func(s map[string]*rollout.Stage) {
-		never, err := rollout.NewWindow("0 0 31 2 *", time.Hour, "")
+		never, err := window.New("0 0 31 2 *", time.Hour, "")
 		if err != nil {
 			t.Fatal(err)
 		}
 		c := s["canary"]
-		c.Silence, c.Bake, c.Windows, c.Before, c.After = time.Hour, time.Hour, rollout.Windows{never}, []string{"a"}, []string{"b"}
+		c.Silence, c.Bake, c.Windows, c.Before, c.After = time.Hour, time.Hour, window.Windows{never}, []string{"a"}, []string{"b"}
 	}
 	for name, hurry := range map[string]func(*run){
 		"Back":     func(r *run) { r.course.Back = true },

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/keelson-io/keelson/controllers/rollout"
+	"github.com/keelson-io/keelson/registry/window"
 )
 
 var start = time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) // a Monday
@@ -50,11 +51,11 @@ func newWorld(t *rapid.T) *world {
 			n++
 		}
 		if rapid.IntRange(0, 3).Draw(t, "has a window") == 0 {
-			window, err := rollout.NewWindow(rapid.SampledFrom([]string{"*/20 * * * *", "10 * * * *", "5,35 8-10 * * 1-5"}).Draw(t, "cron"), 10*time.Minute, "")
+			hours, err := window.New(rapid.SampledFrom([]string{"*/20 * * * *", "10 * * * *", "5,35 8-10 * * 1-5"}).Draw(t, "cron"), 10*time.Minute, "")
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.Windows = rollout.Windows{window}
+			s.Windows = window.Windows{hours}
 		}
 		for i := range rapid.IntRange(0, 2).Draw(t, "checks before") {
 			s.Before = append(s.Before, fmt.Sprintf("b%d", i))

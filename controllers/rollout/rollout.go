@@ -5,7 +5,11 @@
 // a controller that is killed anywhere, and starts again, decides as the one before.
 package rollout
 
-import "time"
+import (
+	"time"
+
+	"github.com/keelson-io/keelson/registry/window"
+)
 
 // Course is the way of one change of one component through its pipeline.
 type Course struct {
@@ -38,7 +42,7 @@ type Stage struct {
 	// Timeout is how long one cluster may take.
 	Timeout time.Duration
 	// Windows in which clusters are let go; none: always.
-	Windows Windows
+	Windows window.Windows
 	// Before and After name the checks that open the stage, and the way out of it.
 	Before, After []string
 	// Rollback takes the stage's clusters back when one of them fails. Else the rollout

@@ -1,4 +1,6 @@
-package rollout
+// Package window computes times that come again and again: a cron expression, a
+// duration and a time zone. It has no clock.
+package window
 
 import (
 	"errors"
@@ -26,12 +28,15 @@ const longest = 7 * 24 * time.Hour
 // shift bounds what clocks are set forward or back by.
 const shift = 3 * time.Hour
 
-// NewWindow returns a window that begins as a cron expression of five fields says, by
+// New returns a window that begins as a cron expression of five fields says, by
 // the clock on the wall in a time zone ("" is UTC), and is open for a duration. The
 // error says what of it makes no sense.
-func NewWindow(expression string, duration time.Duration, zone string) (Window, error) {
-	if strings.Contains(expression, "TZ=") {
+func New(expression string, duration time.Duration, zone string) (Window, error) {
+	switch {
+	case strings.Contains(expression, "TZ="):
 		return Window{}, errors.New("the time zone has a field of its own")
+	case zone == "Local": // says something else on each machine
+		return Window{}, errors.New(`time zone "Local" names none`)
 	}
 	parser := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
 	schedule, err := parser.Parse(expression)
@@ -64,6 +69,25 @@ func (w Windows) At(now time.Time) (opens time.Time, open bool) {
 		}
 	}
 	return opens, false
+}
+
+// Until is when the answer of [Windows.At] is another one, by time alone: the zero
+// time if never. It may be earlier, and the answer the same, where windows overlap.
+func (w Windows) Until(now time.Time) time.Time {
+	opens, open := w.At(now)
+	switch {
+	case len(w) == 0:
+		return time.Time{}
+	case !open:
+		return opens
+	}
+	var closes time.Time
+	for _, one := range w {
+		if at := one.at(now); !at.IsZero() && !at.After(now) && at.Add(one.duration).After(closes) {
+			closes = at.Add(one.duration)
+		}
+	}
+	return closes
 }
 
 // at is when the window that is open at a time began, or when the next one does.

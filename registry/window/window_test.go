@@ -1,10 +1,10 @@
-package rollout_test
+package window_test
 
 import (
 	"testing"
 	"time"
 
-	"github.com/keelson-io/keelson/controllers/rollout"
+	"github.com/keelson-io/keelson/registry/window"
 )
 
 func at(t *testing.T, text string) time.Time {
@@ -49,11 +49,11 @@ func TestWindows(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, err := rollout.NewWindow(c.cron, c.duration, c.zone)
+			w, err := window.New(c.cron, c.duration, c.zone)
 			if err != nil {
 				t.Fatal(err)
 			}
-			opens, open := rollout.Windows{w}.At(at(t, c.now))
+			opens, open := window.Windows{w}.At(at(t, c.now))
 			if open != c.open || !open && !opens.Equal(at(t, c.opens)) {
 				t.Errorf("%s At %s: open %t, opens %s", c.why, c.now, open, opens.UTC())
 			}
@@ -73,12 +73,13 @@ func TestWindowsRefused(t *testing.T) {
 		"Word":      {"@daily", time.Hour, ""},
 		"Zone":      {"CRON_TZ=UTC 0 9 * * *", time.Hour, ""},
 		"NoZone":    {"0 9 * * *", time.Hour, "Europe/Atlantis"},
+		"Local":     {"0 9 * * *", time.Hour, "Local"},
 		"Nothing":   {"0 9 * * *", 0, ""},
 		"Long":      {"0 9 * * *", 1000 * time.Hour, ""},
 		"NoHour":    {"0 25 * * *", time.Hour, ""},
 		"Backwards": {"0 9 * * *", -time.Hour, ""},
 	} {
-		if _, err := rollout.NewWindow(c.cron, c.duration, c.zone); err == nil {
+		if _, err := window.New(c.cron, c.duration, c.zone); err == nil {
 			t.Errorf("%s: no error", name)
 		}
 	}
@@ -88,9 +89,9 @@ func TestWindowsRefused(t *testing.T) {
 // is no obstacle.
 func TestTwoWindows(t *testing.T) {
 	t.Parallel()
-	var all rollout.Windows
+	var all window.Windows
 	for _, cron := range []string{"0 0 31 2 *", "0 14 * * *", "0 10 * * *"} {
-		w, err := rollout.NewWindow(cron, time.Hour, "")
+		w, err := window.New(cron, time.Hour, "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,7 +106,31 @@ func TestTwoWindows(t *testing.T) {
 	if _, open := all.At(at(t, "2026-03-02T10:30:00Z")); !open {
 		t.Error("10:30: closed")
 	}
-	if opens, open := all[:1].At(start); open || !opens.IsZero() {
+	if opens, open := all[:1].At(at(t, "2026-03-02T08:00:00Z")); open || !opens.IsZero() {
 		t.Errorf("never: open %t, opens %s", open, opens)
+	}
+}
+
+// TestUntil: whoever waits for a window to open or to close is told when to look again.
+func TestUntil(t *testing.T) {
+	t.Parallel()
+	var all window.Windows
+	for _, cron := range []string{"0 10 * * *", "30 10 * * *", "0 0 31 2 *"} {
+		w, err := window.New(cron, time.Hour, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, w)
+	}
+	for now, until := range map[string]string{"08:00": "10:00", "10:00": "11:00", "10:45": "11:30", "11:29": "11:30"} {
+		if got := all.Until(at(t, "2026-03-02T"+now+":00Z")); !got.Equal(at(t, "2026-03-02T"+until+":00Z")) {
+			t.Errorf("%s: until %s, want %s", now, got, until)
+		}
+	}
+	if got := (window.Windows)(nil).Until(at(t, "2026-03-02T08:00:00Z")); !got.IsZero() {
+		t.Errorf("always open, until %s", got)
+	}
+	if got := all[2:].Until(at(t, "2026-03-02T08:00:00Z")); !got.IsZero() {
+		t.Errorf("never open, until %s", got)
 	}
 }
