@@ -75,7 +75,18 @@ func (l *loader) approvalsFor(c *Cluster) []*approvalEntry {
 	return out
 }
 
-// checkApprovals reports approvals for clusters that don't exist.
+// StageApproval is the line that lets a change of a component, by its hash, through
+// the approval checks of a stage; nil: there is none.
+func (f *Fleet) StageApproval(component, stage, hash string) *v1alpha1.Approval {
+	for i := range f.stageApprovals {
+		if a := &f.stageApprovals[i]; a.Component == component && a.Stage == stage && a.Hash == hash {
+			return a
+		}
+	}
+	return nil
+}
+
+// checkApprovals reports approvals for clusters and stages that don't exist.
 func (l *loader) checkApprovals() {
 	names := make([]string, 0, len(l.fleet.Clusters)) // in order
 	for _, c := range l.fleet.Clusters {
@@ -83,6 +94,11 @@ func (l *loader) checkApprovals() {
 	}
 	for i := range l.approvals {
 		a := &l.approvals[i]
+		if a.spec.Stage != "" {
+			l.fleet.stageApprovals = append(l.fleet.stageApprovals, a.spec)
+			l.checkStageApproval(a)
+			continue
+		}
 		if _, there := slices.BinarySearch(names, a.spec.Cluster); a.selector == nil && !there {
 			l.report(Problem{
 				At:      a.at.in(a.file, ""),
@@ -91,4 +107,24 @@ func (l *loader) checkApprovals() {
 			})
 		}
 	}
+}
+
+func (l *loader) checkStageApproval(a *approval) {
+	p := l.fleet.PipelineOf(a.spec.Component)
+	if p != nil && len(p.Problems) > 0 {
+		return
+	}
+	problem := Problem{At: a.at.in(a.file, ""), Message: a.spec.Component + " goes through no pipeline, so this approves nothing"}
+	if p != nil {
+		var names []string
+		for _, s := range p.Stages {
+			names = append(names, s.Spec.Name)
+		}
+		if slices.Contains(names, a.spec.Stage) {
+			return
+		}
+		problem.Message = fmt.Sprintf("pipeline %s, by which %s goes, has no stage %q, so this approves nothing", p.Name, a.spec.Component, a.spec.Stage)
+		problem.Hint = Suggest(a.spec.Stage, names)
+	}
+	l.report(problem)
 }

@@ -299,11 +299,19 @@ func checkTag(tag string) string {
 	return ""
 }
 
-// approval checks one approval. The selector is nil where it names a cluster.
+// approval checks one approval. The selector is nil where it names a cluster, or a
+// stage.
 func (c checker) approval(path []string, a v1alpha1.Approval) labels.Selector {
 	_, cluster := c.doc.lookup(below(path, "cluster")...)
 	_, selector := c.doc.lookup(below(path, "clusterSelector")...)
 	switch {
+	case a.Object != "" && a.Stage != "":
+		c.value(path, "an approval is of an object or of a stage, not of both", "")
+	case a.Object == "" && a.Stage == "" && !c.doc.wrong(path...):
+		c.value(path, "an approval needs an object or a stage", "")
+	case a.Stage != "" && (cluster != nil || selector != nil):
+		c.value(path, "an approval of a stage is for all of its clusters: it names none", "")
+	case a.Stage != "":
 	case cluster != nil && selector != nil:
 		c.value(path, "an approval is for a cluster or for a clusterSelector, not for both", "")
 	case a.Cluster == "" && a.ClusterSelector == nil && !c.doc.wrong(path...):
@@ -314,7 +322,7 @@ func (c checker) approval(path []string, a v1alpha1.Approval) labels.Selector {
 		c.value(below(path, "object"), fmt.Sprintf("object %q must be KIND.GROUP NAMESPACE/NAME", a.Object), "keelson diff shows it so")
 	}
 	if hash, err := hex.DecodeString(a.Hash); a.Hash != "" && (err != nil || len(hash) != 16) {
-		c.value(below(path, "hash"), fmt.Sprintf("hash %q must be 32 hexadecimal digits", a.Hash), "keelson diff shows it with what is held")
+		c.value(below(path, "hash"), fmt.Sprintf("hash %q must be 32 hexadecimal digits", a.Hash), "keelson diff shows it with what is held, and keelson rollout show with what is on its way")
 	}
 	if a.ClusterSelector == nil {
 		return nil

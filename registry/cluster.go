@@ -13,6 +13,9 @@ import (
 
 // readClusters reads clusters/.
 func (l *loader) readClusters(ctx context.Context) error {
+	l.made.everywhere, l.made.ways, l.made.frozen = l.everywhere, l.fleet.ways, l.brokenFreezes()
+	l.governed = !slices.Equal(l.made.everywhere, l.before.everywhere) || !l.made.ways.equal(l.before.ways) ||
+		!slices.Equal(l.made.frozen, l.before.frozen)
 	entries, err := l.tree.list(ctx, "clusters")
 	if err != nil {
 		return err
@@ -33,7 +36,7 @@ func (l *loader) readClusters(ctx context.Context) error {
 			// A cluster that can't be read is not a cluster that is gone.
 			problem := Problem{At: Position{File: e.path}, Message: fmt.Sprintf("this is %s, not a folder", e.kind)}
 			l.report(problem)
-			l.fleet.Clusters = append(l.fleet.Clusters, &Cluster{Name: e.name, Problems: Problems{problem}})
+			l.fleet.Clusters = append(l.fleet.Clusters, &Cluster{Name: e.name, Problems: Problems{problem}, Unread: true})
 		}
 	}
 	return nil
@@ -43,6 +46,8 @@ func (l *loader) readClusters(ctx context.Context) error {
 type making struct {
 	// everywhere blocked every cluster.
 	everywhere Problems
+	ways       ways
+	frozen     []*Freeze // that are broken
 	clusters   map[string]*madeCluster
 }
 
@@ -131,7 +136,7 @@ func (l *loader) readCluster(ctx context.Context, folder entry) error {
 
 // unchangedCluster says whether all that a cluster was made from is the same.
 func (l *loader) unchangedCluster(ctx context.Context, was *madeCluster, folder entry) (bool, error) {
-	if was.folder == "" || was.folder != folder.hash || !slices.Equal(l.before.everywhere, l.everywhere) {
+	if was.folder == "" || was.folder != folder.hash || l.governed {
 		return false, nil
 	}
 	if was.spec != nil && !slices.Equal(was.layers, l.matching(was.cluster.Spec.Labels).layers) {
@@ -161,6 +166,7 @@ func (l *loader) makeCluster(ctx context.Context, was *madeCluster, folder entry
 	if err := r.read(ctx, folder); err != nil {
 		return nil, err
 	}
+	r.cluster.Unread = r.now.spec == nil
 	if l.unreadable { // the next time it may be
 		r.now.folder = ""
 	}
@@ -174,7 +180,7 @@ func (l *loader) makeCluster(ctx context.Context, was *madeCluster, folder entry
 // sameCluster says whether the cluster came out as it was.
 func (r *clusterReader) sameCluster(was *Cluster) bool {
 	return slices.Equal(was.Deliveries, r.cluster.Deliveries) && slices.Equal(was.Problems, r.cluster.Problems) &&
-		reflect.DeepEqual(was.Spec, r.cluster.Spec)
+		was.Unread == r.cluster.Unread && reflect.DeepEqual(was.Spec, r.cluster.Spec)
 }
 
 func (r *clusterReader) read(ctx context.Context, folder entry) error {
@@ -409,6 +415,10 @@ func (r *clusterReader) delivery(ctx context.Context, base *layered, own *ownFil
 	}
 	if err := r.findVersion(ctx, &d, own); err != nil {
 		return d, err
+	}
+	if r.now.spec != nil { // else the labels are not known, and the cluster is blocked
+		r.checkStage(&d)
+		r.checkFreezes(&d)
 	}
 	r.checkOverrides(&d, sources)
 	if own != nil && own.source != nil {

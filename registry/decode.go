@@ -12,6 +12,7 @@ import (
 
 	"go.yaml.in/yaml/v4"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
@@ -66,6 +67,12 @@ func (d decoder) value(n *yaml.Node, v any, into reflect.Value, path []string) {
 	case metav1.Duration:
 		d.duration(n, v, into, path)
 		return
+	case metav1.Time:
+		d.time(n, v, into, path)
+		return
+	case intstr.IntOrString:
+		d.amount(n, v, into, path)
+		return
 	case map[string]any:
 		if m, ok := v.(map[string]any); ok {
 			d.doc.checkKeys(n, m, path)
@@ -111,6 +118,12 @@ func (d decoder) scalar(n *yaml.Node, v any, into reflect.Value, path []string) 
 			return
 		}
 		d.wrongType(n, v, path, "a whole number")
+	case reflect.Float64:
+		if f, ok := v.(float64); ok {
+			into.SetFloat(f)
+			return
+		}
+		d.wrongType(n, v, path, "a number")
 	default:
 		d.doc.add(at(n), path, "Keelson can't read a "+into.Type().String(), "")
 	}
@@ -128,6 +141,46 @@ func (d decoder) duration(n *yaml.Node, v any, into reflect.Value, path []string
 		return
 	}
 	into.Set(reflect.ValueOf(metav1.Duration{Duration: parsed}))
+}
+
+func (d decoder) time(n *yaml.Node, v any, into reflect.Value, path []string) {
+	s, ok := v.(string)
+	if !ok {
+		d.wrongType(n, v, path, "a time such as 2026-11-09T00:00:00+01:00")
+		return
+	}
+	parsed, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		d.doc.add(at(n), path, fmt.Sprintf("%q is not a time such as 2026-11-09T00:00:00+01:00", s), "")
+		return
+	}
+	into.Set(reflect.ValueOf(metav1.Time{Time: parsed}))
+}
+
+// amount reads how many of a number there may be: at least one, or a percentage.
+func (d decoder) amount(n *yaml.Node, v any, into reflect.Value, path []string) {
+	var amount intstr.IntOrString
+	switch v := v.(type) {
+	case float64:
+		amount = intstr.FromInt32(int32(max(0, min(v, math.MaxInt32))))
+		if v != math.Trunc(v) || v != float64(amount.IntVal) {
+			amount.IntVal = 0
+		}
+	case string:
+		percent, ok := strings.CutSuffix(v, "%")
+		if number, err := strconv.Atoi(percent); ok && err == nil && number <= 100 {
+			amount = intstr.FromString(v)
+			amount.IntVal = int32(number)
+		}
+	}
+	if amount.IntVal < 1 {
+		d.wrongType(n, v, path, "a whole number from 1 on, or a percentage such as 25%")
+		return
+	}
+	if amount.Type == intstr.String {
+		amount.IntVal = 0
+	}
+	into.Set(reflect.ValueOf(amount))
 }
 
 // structure fills a struct and reports unknown and missing keys.

@@ -8,15 +8,17 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/window"
 )
 
 // What is kept of a decoded file. It does not know the file's path, since the
 // same content may stand at several.
 
 type fleetFile struct {
-	spec     v1alpha1.Fleet
-	mistakes []mistake
-	broken   bool
+	spec       v1alpha1.Fleet
+	pipelineAt point
+	mistakes   []mistake
+	broken     bool
 }
 
 func decodeFleet(data []byte) *fleetFile {
@@ -27,6 +29,8 @@ func decodeFleet(data []byte) *fleetFile {
 		c.drift(f.spec.Drift)
 		c.danger(f.spec.Danger)
 		c.verify(f.spec.Verify)
+		c.pipeline(f.spec.Pipeline)
+		f.pipelineAt = doc.valuePoint("pipeline")
 	}
 	f.mistakes, f.broken = doc.mistakes, doc.broken
 	return f
@@ -159,8 +163,8 @@ type approvalsFile struct {
 // approvalEntry is one approval without mistakes.
 type approvalEntry struct {
 	spec     v1alpha1.Approval
-	selector labels.Selector // nil: the cluster is named
-	at       point           // of the cluster's name
+	selector labels.Selector // nil: the cluster is named, or a stage
+	at       point           // of the cluster's name, or the stage's
 }
 
 func decodeApprovals(data []byte) *approvalsFile {
@@ -173,7 +177,11 @@ func decodeApprovals(data []byte) *approvalsFile {
 			path := []string{"approvals", strconv.Itoa(i)}
 			selector := c.approval(path, a)
 			if !doc.wrong(path...) { // what is not understood approves nothing
-				f.approvals = append(f.approvals, approvalEntry{a, selector, doc.valuePoint(below(path, "cluster")...)})
+				key := "cluster"
+				if a.Stage != "" {
+					key = "stage"
+				}
+				f.approvals = append(f.approvals, approvalEntry{a, selector, doc.valuePoint(below(path, key)...)})
 			}
 		}
 		if slices.ContainsFunc(doc.mistakes, func(m mistake) bool { return len(m.path) < 2 }) {
@@ -190,8 +198,11 @@ type componentFile struct {
 	// dependsAt are the places of DependsOn's items.
 	dependsAt []point
 	// healthAt are the places of the conditions of health rules.
-	healthAt []map[string]point
-	mistakes []mistake
+	healthAt   []map[string]point
+	pipelineAt point
+	mistakes   []mistake
+	// vague: it can't be known which pipeline it names, if any.
+	vague bool
 }
 
 func decodeComponent(data []byte) *componentFile {
@@ -209,6 +220,8 @@ func decodeComponent(data []byte) *componentFile {
 		}
 		c.serviceAccount(f.spec.ServiceAccount)
 		c.drift(f.spec.Drift)
+		c.pipeline(f.spec.Pipeline)
+		f.pipelineAt = doc.valuePoint("pipeline")
 		c.oneOf([]string{"determinism"}, string(f.spec.Determinism),
 			string(v1alpha1.DeterminismRequire), string(v1alpha1.DeterminismReport))
 		c.dependsOn(f.spec.DependsOn)
@@ -219,6 +232,9 @@ func decodeComponent(data []byte) *componentFile {
 		}
 	}
 	f.mistakes = doc.mistakes
+	f.vague = doc.broken || slices.ContainsFunc(doc.mistakes, func(m mistake) bool {
+		return len(m.path) < 2 || within(m.path, "pipeline") // a key at the top may have been meant as it
+	})
 	return f
 }
 
@@ -256,5 +272,61 @@ func decodeChartSource(data []byte) *chartSourceFile {
 		checker{doc}.chartSource(f.spec)
 	}
 	f.mistakes = doc.mistakes
+	return f
+}
+
+// pipelineFile is pipelines/NAME.yaml.
+type pipelineFile struct {
+	spec   v1alpha1.Pipeline
+	stages []*Stage
+	// templates are the files that it names.
+	templates []templateRef
+	mistakes  []mistake
+}
+
+type templateRef struct {
+	path string
+	at   point
+}
+
+func decodePipeline(data []byte) *pipelineFile {
+	f := &pipelineFile{}
+	doc := decodeFile(data, v1alpha1.KindPipeline, &f.spec)
+	if !doc.broken {
+		f.stages, f.templates = checker{doc}.stages(f.spec.Stages)
+	}
+	f.mistakes = doc.mistakes
+	return f
+}
+
+// freezeFile is freezes/NAME.yaml.
+type freezeFile struct {
+	spec     v1alpha1.Freeze
+	windows  window.Windows
+	selector labels.Selector // nil: it can't be known for which clusters
+	// componentsAt are the places of their names.
+	componentsAt []point
+	mistakes     []mistake
+	// vague: it can't be known for which components it is.
+	vague bool
+}
+
+func decodeFreeze(data []byte) *freezeFile {
+	f := &freezeFile{}
+	doc := decodeFile(data, v1alpha1.KindFreeze, &f.spec)
+	if !doc.broken {
+		c := checker{doc}
+		selector := c.selector([]string{"clusterSelector"}, f.spec.ClusterSelector)
+		if !doc.wrong("clusterSelector") {
+			f.selector = selector
+		}
+		f.windows = c.windows([]string{"windows"}, f.spec.Windows)
+		c.span(f.spec)
+		f.componentsAt = c.frozen(f.spec.Components)
+	}
+	f.mistakes = doc.mistakes
+	f.vague = doc.broken || slices.ContainsFunc(doc.mistakes, func(m mistake) bool {
+		return within(m.path, "components") || len(m.path) == 1 && !slices.Contains([]string{"from", "until", "reason", "windows", "clusterSelector"}, m.path[0])
+	})
 	return f
 }

@@ -20,12 +20,19 @@ type Fleet struct {
 	Spec v1alpha1.Fleet
 	// Clusters in name order, also those whose files are broken.
 	Clusters []*Cluster
+	// Pipelines and Freezes in name order, also broken ones.
+	Pipelines []*Pipeline
+	Freezes   []*Freeze
 	// Problems are all mistakes of the repository at this revision, in file
 	// order, also those listed again at the cluster or delivery they block.
 	Problems Problems
 	// Signer of the commit; nil when no trusted keys were given, and of a work
 	// tree.
 	Signer *Signer
+
+	ways ways
+	// stageApprovals of changes on their way.
+	stageApprovals []v1alpha1.Approval
 }
 
 // Cluster is one folder under clusters/.
@@ -37,6 +44,9 @@ type Cluster struct {
 	Deliveries []*Delivery
 	// Problems block the whole cluster: it is left exactly as it is.
 	Problems Problems
+	// Unread: cluster.yaml can't be read. Its labels are not known, and there are
+	// Problems.
+	Unread bool
 }
 
 // Delivery is one component on one cluster.

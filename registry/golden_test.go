@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-git/go-git/v5/plumbing"
 
@@ -43,6 +44,7 @@ var update = flag.Bool("update", false, "rewrite the expected results of the gol
 //
 //	want problems          all problems, and what each cluster and delivery is blocked by
 //	want deliveries        what runs where
+//	want rollouts [TIME]   by which stage, and what is frozen at a time
 //	want values CLUSTER COMPONENT
 //	want explain CLUSTER COMPONENT [PATH]
 func TestGolden(t *testing.T) {
@@ -202,6 +204,8 @@ func (g *golden) want(what string) string {
 		return g.hideHashes(showProblems(g.fleet))
 	case "deliveries":
 		return showDeliveries(g.fleet)
+	case "rollouts":
+		return showRollouts(g.t, g.fleet, words[1:])
 	case "values":
 		out, err := yaml.Marshal(g.delivery(words[1:]).Values.Map())
 		if err != nil {
@@ -257,6 +261,42 @@ func showProblems(f *registry.Fleet) string {
 			for _, p := range d.Problems {
 				fmt.Fprintf(&b, "blocks %s/%s: %s\n", c.Name, d.Component, p.At)
 			}
+		}
+	}
+	return b.String()
+}
+
+func showRollouts(t testing.TB, f *registry.Fleet, when []string) string {
+	t.Helper()
+	var b strings.Builder
+	for _, c := range f.Clusters {
+		for _, d := range c.Deliveries {
+			fmt.Fprintf(&b, "%s/%s ", c.Name, d.Component)
+			switch p := f.PipelineOf(d.Component); {
+			case p == nil:
+				b.WriteString("at once")
+			case len(p.Problems) > 0:
+				b.WriteString("by a broken pipeline " + p.Name)
+			case p.StageOf(c.Spec.Labels) == nil:
+				b.WriteString("by no stage of " + p.Name)
+			default:
+				b.WriteString("by " + p.Name + " in " + p.StageOf(c.Spec.Labels).Spec.Name)
+			}
+			for _, text := range when {
+				now, err := time.Parse(time.RFC3339, text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				reason, until := f.Frozen(c, d.Component, now)
+				if reason == "" {
+					reason = "not frozen"
+				}
+				b.WriteString("; " + reason)
+				if !until.IsZero() {
+					b.WriteString(" until " + until.UTC().Format(time.RFC3339))
+				}
+			}
+			b.WriteString("\n")
 		}
 	}
 	return b.String()

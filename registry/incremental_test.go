@@ -543,6 +543,7 @@ func (m *mutator) changeComponent() string {
 		if m.one(2) {
 			text += "dependsOn: [" + m.pick(append(m.components(), "absent")...) + "]\n"
 		}
+		text += m.pick("", "", "", "pipeline: standard\n", "pipelin: standard\n")
 		m.write(folder+"component.yaml", text)
 		return "write " + folder
 	}
@@ -579,6 +580,26 @@ func (m *mutator) changeTag() string {
 	return "move tag " + tag
 }
 
+const (
+	freezeText = `apiVersion: keelson.io/v1alpha1
+kind: Freeze
+clusterSelector: {matchLabels: {stage: production}}
+components: [coredns]
+reason: x
+`
+	pipelineText = `apiVersion: keelson.io/v1alpha1
+kind: Pipeline
+stages:
+- name: testing
+  clusterSelector: {matchLabels: {stage: testing}}
+  after: [{name: smoke, job: {template: checks/job.yaml}}]
+`
+	jobText = `apiVersion: batch/v1
+kind: Job
+spec: {template: {spec: {restartPolicy: Never, containers: [{name: a, image: a:v1}]}}}
+`
+)
+
 func (m *mutator) changeFleet() string {
 	switch m.random.IntN(12) {
 	case 0:
@@ -588,11 +609,20 @@ func (m *mutator) changeFleet() string {
 		m.write("fleet.yaml", "a: [\n")
 		return "broken fleet.yaml"
 	case 2:
-		m.write("freezes/now.yaml", "x")
+		m.write("freezes/now.yaml", m.pick("x", freezeText, freezeText+"untl: x\n", strings.Replace(freezeText, "coredns", "nothing", 1)))
 		return "a freeze"
+	case 3, 4:
+		m.write("pipelines/standard.yaml", m.pick("x", pipelineText, pipelineText, pipelineText+"- {name: others, clusterSelector: {}}\n"))
+		return "a pipeline"
+	case 5:
+		m.write("checks/job.yaml", m.pick(jobText, jobText, "kind: Pod\n"))
+		return "a job"
+	case 6:
+		m.remove("pipelines")
+		return "no pipelines"
 	default:
 		m.remove("freezes")
-		text := baseFleet(m.t)["fleet.yaml"] + m.pick("", "drift: report\n")
+		text := baseFleet(m.t)["fleet.yaml"] + m.pick("", "drift: report\n") + m.pick("", "", "pipeline: standard\n")
 		if m.keys != "" || m.one(8) {
 			text += m.pick("", "verify: signed\n", "verify: signed-tags\n")
 		}

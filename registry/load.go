@@ -210,6 +210,7 @@ type loader struct {
 	components []string
 	// everywhere blocks every cluster.
 	everywhere Problems
+	pipelineAt Position // of the fleet's pipeline
 
 	versions  map[versionKey]*versionResult
 	answers   map[versionKey]*answer
@@ -217,6 +218,7 @@ type loader struct {
 	layerings map[string]*layering
 	published map[string][]string // versions in order, by component
 	before    *making             // of the Load before
+	governed  bool                // what all clusters are subject to is another than before
 	made      *making
 	scratch   []Delivery // of the cluster that is being made
 	checked   map[overrideKey]Problems
@@ -237,13 +239,12 @@ func (l *loader) load(ctx context.Context) error {
 		return err
 	}
 	for _, step := range []func(context.Context) error{
-		l.refuseRollouts, l.readComponents, l.readLayers, l.readApprovals, l.readClusters,
+		l.readPipelines, l.readComponents, l.readFreezes, l.readLayers, l.readApprovals, l.readClusters,
 	} {
 		if err := step(ctx); err != nil {
 			return err
 		}
 	}
-	l.made.everywhere = l.everywhere
 	l.finish()
 	return nil
 }
@@ -283,7 +284,7 @@ func (l *loader) readFleet(ctx context.Context) error {
 	if f.broken {
 		return problems.Err()
 	}
-	l.fleet.Spec = f.spec
+	l.fleet.Spec, l.pipelineAt = f.spec, f.pipelineAt.in(name, "")
 	if f.spec.Verify != "" && l.trust == nil && !l.repo.workTree {
 		return errors.Join(errors.New("fleet.yaml says that this repository is signed (verify), and no trusted keys were given "+
 			"to check it with: give --trusted-keys FILE"), problems.Err())
@@ -326,27 +327,6 @@ func inFile(file string, mistakes []mistake) Problems {
 		out = append(out, m.in(file, ""))
 	}
 	return out
-}
-
-// refuseRollouts blocks everything when there are pipelines or freezes: a
-// version that does not know them would break what they protect.
-func (l *loader) refuseRollouts(ctx context.Context) error {
-	for _, folder := range []string{"pipelines", "freezes"} {
-		entries, err := l.tree.list(ctx, folder)
-		if err != nil {
-			return err
-		}
-		for _, e := range entries {
-			if !isNote(e) {
-				l.block(Problem{
-					At:      Position{File: e.path},
-					Message: "rollouts are not supported by this version of Keelson, so it can't obey " + folder + "/",
-					Hint:    "remove the file, or use a version that supports it",
-				})
-			}
-		}
-	}
-	return nil
 }
 
 // isNote says whether a file is for people and not for Keelson.
@@ -401,6 +381,9 @@ func (l *loader) readComponents(ctx context.Context) error {
 			return err
 		}
 		l.report(result.problems...)
+		if err := l.readWay(ctx, e.name); err != nil {
+			return err
+		}
 	}
 	return nil
 }

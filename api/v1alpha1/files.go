@@ -14,6 +14,8 @@ const (
 	KindCluster     = "Cluster"     // clusters/NAME/cluster.yaml
 	KindMetaConfig  = "MetaConfig"  // clusters/NAME/COMPONENT.yaml
 	KindApprovals   = "Approvals"   // approvals/NAME.yaml
+	KindPipeline    = "Pipeline"    // pipelines/NAME.yaml
+	KindFreeze      = "Freeze"      // freezes/NAME.yaml
 )
 
 // VersionHead is the version that follows the branch instead of a tag, for
@@ -36,6 +38,9 @@ type Fleet struct {
 	// Drift says what happens to a field that a person changed in a cluster.
 	// Default: restore.
 	Drift Drift `json:"drift,omitempty"`
+	// Pipeline of the components that name none. Default: their changes go to all
+	// clusters at once.
+	Pipeline string `json:"pipeline,omitempty"`
 	// Danger rules are read before the built-in ones; the first match decides.
 	Danger []DangerRule `json:"danger,omitempty"`
 	// Verify says that the repository is signed: a Keelson that was not given
@@ -92,6 +97,9 @@ type Component struct {
 	// DependsOn names components that must be healthy on the same cluster, at
 	// their current target, before this one changes.
 	DependsOn []string `json:"dependsOn,omitempty"`
+	// Pipeline by which changes go from cluster to cluster, instead of the fleet's.
+	// It is read as the branch has it, and not at the version: see [Pipeline].
+	Pipeline string `json:"pipeline,omitempty"`
 	// Adopt lets the component take over objects that exist already and that
 	// Keelson never applied. Without it such objects are held.
 	Adopt bool `json:"adopt,omitempty"`
@@ -268,7 +276,7 @@ type MetaConfig struct {
 	Paused bool `json:"paused,omitempty"`
 }
 
-// Approvals is approvals/NAME.yaml: changes that are held, and may pass.
+// Approvals is approvals/NAME.yaml: changes that wait for a person, and may pass.
 //
 // +kubebuilder:object:generate=false
 type Approvals struct {
@@ -276,20 +284,25 @@ type Approvals struct {
 	Approvals []Approval `json:"approvals"`
 }
 
-// Approval lets one held change of one object pass. It is bound to the hash of
-// the difference, so it expires when anything of that changes: what git wants,
-// or what it meets in the cluster.
+// Approval lets one held change of one object pass, or one change of a component
+// through one stage's approval checks. It is bound to a hash, so it expires when
+// anything of what was approved changes: of an object, what git wants, or what it
+// meets in the cluster; of a rollout, what git wants.
 //
 // +kubebuilder:object:generate=false
 type Approval struct {
-	// Cluster by name; or ClusterSelector, by labels. Exactly one is set.
+	// Cluster by name; or ClusterSelector, by labels. Exactly one is set for an
+	// object, and none for a stage.
 	Cluster         string                `json:"cluster,omitempty"`
 	ClusterSelector *metav1.LabelSelector `json:"clusterSelector,omitempty"`
 	Component       string                `json:"component"`
 	// Object and Hash as keelson diff shows them:
 	// Deployment.apps kube-system/coredns, 32 hexadecimal digits.
-	Object string `json:"object"`
-	Hash   string `json:"hash"`
+	Object string `json:"object,omitempty"`
+	// Stage of the component's pipeline, and Hash of the change, as keelson rollout
+	// show prints them. Either Object or Stage is set.
+	Stage string `json:"stage,omitempty"`
+	Hash  string `json:"hash"`
 	// Because is for those who review and read it later.
 	Because string `json:"because"`
 }

@@ -1,0 +1,232 @@
+package registry
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/window"
+)
+
+// Limits of pipelines and freezes. They are far above any real one.
+const (
+	maxStages  = 50
+	maxChecks  = 20
+	maxWindows = 20
+	maxFrozen  = 1000
+	maxQuery   = 4096 // bytes of a query, or a URL
+	maxWait    = 30 * 24 * time.Hour
+)
+
+// pipeline reports a pipeline that is named by what is no name.
+func (c checker) pipeline(name string) {
+	path := []string{"pipeline"}
+	_, set := c.doc.lookup(path...)
+	if set == nil || c.doc.wrong(path...) {
+		return
+	}
+	if wrong := checkName(name); wrong != "" {
+		c.value(path, "pipeline: "+wrong, "name one of pipelines/, without .yaml")
+	}
+}
+
+// most reports a list that is too long.
+func (c checker) most(path []string, got, most int) {
+	if got > most {
+		c.key(path, fmt.Sprintf("%s has %d items; at most %d are allowed", path[len(path)-1], got, most), "")
+	}
+}
+
+// stages checks the stages of a pipeline, and returns them with the templates that
+// they name.
+func (c checker) stages(specs []v1alpha1.Stage) (stages []*Stage, templates []templateRef) {
+	c.most([]string{"stages"}, len(specs), maxStages)
+	if len(specs) == 0 && !c.doc.wrong("stages") {
+		c.key([]string{"stages"}, "a pipeline needs at least one stage", "")
+	}
+	seen := map[string]bool{}
+	for i, spec := range specs {
+		path := []string{"stages", strconv.Itoa(i)}
+		c.name(below(path, "name"), spec.Name, seen)
+		s := &Stage{Spec: spec, selector: c.selector(below(path, "clusterSelector"), spec.ClusterSelector)}
+		if wrong := validation.IsQualifiedName(spec.Order); len(wrong) > 0 && spec.Order != "" {
+			c.value(below(path, "order"), fmt.Sprintf("order %q is not the name of a label: %s", spec.Order, short(wrong)), "")
+		}
+		c.wait(below(path, "silence"), spec.Silence, 0)
+		c.wait(below(path, "bake"), spec.Bake, 0)
+		c.wait(below(path, "timeout"), spec.Timeout, time.Second)
+		s.Windows = c.windows(below(path, "windows"), spec.Windows)
+		c.oneOf(below(path, "onFailure"), string(spec.OnFailure), string(v1alpha1.OnFailurePause), string(v1alpha1.OnFailureRollback))
+		var of []templateRef
+		s.before, of = c.checks(below(path, "before"), spec.Before)
+		templates = append(templates, of...)
+		s.after, of = c.checks(below(path, "after"), spec.After)
+		templates = append(templates, of...)
+		stages = append(stages, s)
+	}
+	return stages, templates
+}
+
+// name reports what is no name, and what is that of something above.
+func (c checker) name(path []string, name string, seen map[string]bool) {
+	switch wrong := checkName(name); {
+	case c.doc.wrong(path...):
+	case wrong != "":
+		c.value(path, wrong, "")
+	case seen[name]:
+		c.value(path, fmt.Sprintf("%q stands above already", name), "")
+	}
+	seen[name] = true
+}
+
+func (c checker) wait(path []string, d *metav1.Duration, least time.Duration) {
+	if d != nil && !c.doc.wrong(path...) && (d.Duration < least || d.Duration > maxWait) {
+		c.value(path, fmt.Sprintf("%s is %s; %s to %s makes sense", path[len(path)-1], d.Duration, least, maxWait), "")
+	}
+}
+
+// windows compiles them; without the ones that make no sense.
+func (c checker) windows(path []string, specs []v1alpha1.Window) window.Windows {
+	c.most(path, len(specs), maxWindows)
+	var out window.Windows
+	for i, spec := range specs {
+		path := below(path, strconv.Itoa(i))
+		if c.doc.wrong(path...) {
+			continue
+		}
+		w, err := window.New(spec.Cron, spec.Duration.Duration, spec.TimeZone)
+		if err != nil {
+			c.value(path, err.Error(), "for example {cron: 0 9 * * 1-5, duration: 8h, timeZone: Europe/Berlin}")
+			continue
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+// checks returns where their conditions stand, and the templates that they name.
+func (c checker) checks(path []string, checks []v1alpha1.Check) (at []point, templates []templateRef) {
+	c.most(path, len(checks), maxChecks)
+	seen := map[string]bool{}
+	for i, one := range checks {
+		path := below(path, strconv.Itoa(i))
+		at = append(at, c.doc.valuePoint(below(path, "cel")...))
+		c.name(below(path, "name"), one.Name, seen)
+		c.wait(below(path, "for"), one.For, 0)
+		c.wait(below(path, "timeout"), one.Timeout, time.Second)
+		if one.For != nil && one.Timeout != nil && one.Timeout.Duration < one.For.Duration {
+			c.value(below(path, "timeout"), fmt.Sprintf("timeout %s is shorter than for %s, so it can't pass", one.Timeout.Duration, one.For.Duration), "")
+		}
+		if one.For != nil && (one.Job != nil || one.Approval != nil) {
+			c.key(below(path, "for"), "for is of checks that are asked again and again: cel, prometheus and http", "")
+		}
+		if ref := c.check(path, one); ref != nil {
+			templates = append(templates, *ref)
+		}
+	}
+	return at, templates
+}
+
+// check checks what a check asks.
+func (c checker) check(path []string, one v1alpha1.Check) *templateRef {
+	kinds := []string{"cel", "prometheus", "job", "http", "approval"}
+	set := slices.DeleteFunc(slices.Clone(kinds), func(kind string) bool {
+		_, node := c.doc.lookup(below(path, kind)...)
+		return node == nil
+	})
+	switch {
+	case len(set) > 1:
+		c.value(path, fmt.Sprintf("a check is one of %s, and not %s at once", strings.Join(kinds, ", "), strings.Join(set, " and ")), "")
+		return nil
+	case len(set) == 0:
+		if !c.doc.wrong(path...) {
+			c.value(path, "a check needs one of "+strings.Join(kinds, ", "), "")
+		}
+		return nil
+	case c.doc.wrong(below(path, set[0])...):
+		return nil
+	}
+	path = below(path, set[0])
+	switch {
+	case one.Prometheus != nil:
+		c.address(below(path, "address"), one.Prometheus.Address)
+		c.text(below(path, "query"), one.Prometheus.Query)
+		c.oneOf(below(path, "operator"), one.Prometheus.Operator, "<", "<=", ">", ">=", "==", "!=")
+	case one.HTTP != nil:
+		c.text(below(path, "url"), one.HTTP.URL)
+		c.address(below(path, "url"), Names{Component: "a", Pipeline: "a", Stage: "a", Cluster: "a", Clusters: []string{"a"}}.Expand(one.HTTP.URL))
+		if s := one.HTTP.Status; s != 0 && (s < http.StatusOK || s > 599) {
+			c.value(below(path, "status"), fmt.Sprintf("status %d is not the status of an answer", s), "")
+		}
+	case one.Job != nil:
+		return c.template(below(path, "template"), one.Job.Template)
+	case one.Approval != nil:
+	default:
+		if one.CEL == "" {
+			c.value(path, "cel is empty", "")
+		}
+	}
+	return nil
+}
+
+// text checks one with placeholders.
+func (c checker) text(path []string, text string) {
+	if len(text) > maxQuery {
+		c.value(path, fmt.Sprintf("%s has %d bytes; at most %d are allowed", path[len(path)-1], len(text), maxQuery), "")
+	}
+	if unknown := unknownPlaceholder(text); unknown != "" {
+		c.value(path, unknown+" stands for nothing", "there are $(component), $(pipeline), $(stage), $(cluster) and $(clusters)")
+	}
+}
+
+func (c checker) address(path []string, address string) {
+	u, err := url.Parse(address)
+	switch {
+	case c.doc.wrong(path...):
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+		c.value(path, fmt.Sprintf("%s %q is not an http or https URL", path[len(path)-1], address), "")
+	case u.User != nil:
+		c.value(path, path[len(path)-1]+" holds credentials: what stands in git can be read by many", "")
+	}
+}
+
+func (c checker) template(at []string, name string) *templateRef {
+	if name != path.Clean(name) || path.IsAbs(name) || strings.HasPrefix(name, "../") || !isYAML(name) {
+		c.value(at, fmt.Sprintf("template %q is not the path of a .yaml file from the root of the repository", name), "")
+		return nil
+	}
+	return &templateRef{name, c.doc.valuePoint(at...)}
+}
+
+// span checks when a freeze holds.
+func (c checker) span(f v1alpha1.Freeze) {
+	if f.From != nil && f.Until != nil && !f.From.Before(f.Until) {
+		c.value([]string{"until"}, "it ends before it begins", "")
+	}
+}
+
+// frozen returns where the names of components stand.
+func (c checker) frozen(components []string) []point {
+	c.most([]string{"components"}, len(components), maxFrozen)
+	if _, set := c.doc.lookup("components"); set != nil && len(components) == 0 && !c.doc.wrong("components") {
+		c.key([]string{"components"}, "components names none", "leave it out for all")
+	}
+	var at []point
+	for i, name := range components {
+		path := []string{"components", strconv.Itoa(i)}
+		if wrong := checkName(name); wrong != "" && !c.doc.wrong(path...) {
+			c.value(path, wrong, "")
+		}
+		at = append(at, c.doc.valuePoint(path...))
+	}
+	return at
+}

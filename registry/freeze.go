@@ -1,0 +1,170 @@
+package registry
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/window"
+)
+
+// Freeze is one file under freezes/. Its zero value would freeze everything.
+type Freeze struct {
+	Name    string
+	Spec    v1alpha1.Freeze
+	Windows window.Windows
+	// Problems block each delivery that the freeze may be for, since it can't be
+	// known when it is.
+	Problems Problems
+
+	selector labels.Selector // nil: it can't be known for which clusters
+	file     string
+}
+
+// Frozen says why nothing that git changes may reach a component of a cluster at a
+// time, and until when that is the answer, by time alone; a zero until is for ever.
+// An empty reason: it may.
+func (f *Fleet) Frozen(c *Cluster, component string, now time.Time) (reason string, until time.Time) {
+	for _, one := range f.Freezes {
+		if !one.mayMatch(c.Spec.Labels, component) {
+			continue
+		}
+		holds, changes := one.at(now)
+		if !changes.IsZero() && (until.IsZero() || changes.Before(until)) {
+			until = changes
+		}
+		if holds && reason == "" {
+			reason = fmt.Sprintf("%s (%s)", one.Spec.Reason, one.file)
+		}
+	}
+	return reason, until
+}
+
+// at reports whether a freeze holds at a time, and when that changes.
+func (z *Freeze) at(now time.Time) (holds bool, changes time.Time) {
+	var from, until time.Time
+	if z.Spec.From != nil {
+		from = z.Spec.From.Time
+	}
+	if z.Spec.Until != nil {
+		until = z.Spec.Until.Time
+	}
+	switch {
+	case len(z.Problems) > 0: // when it holds can't be known
+		return true, time.Time{}
+	case now.Before(from):
+		return false, from
+	case !until.IsZero() && !now.Before(until):
+		return false, time.Time{}
+	}
+	_, open := z.Windows.At(now)
+	changes = z.Windows.Until(now)
+	switch {
+	case until.IsZero(), !changes.IsZero() && changes.Before(until):
+	case open:
+		changes = until
+	default:
+		changes = time.Time{} // it ends before its next window
+	}
+	return open, changes
+}
+
+// mayMatch says whether a freeze is for a component on a cluster with the given
+// labels, or may be.
+func (z *Freeze) mayMatch(set map[string]string, component string) bool {
+	return (z.selector == nil || z.selector.Matches(labels.Set(set))) &&
+		(len(z.Spec.Components) == 0 || slices.Contains(z.Spec.Components, component))
+}
+
+// readFreezes reads freezes/.
+func (l *loader) readFreezes(ctx context.Context) error {
+	entries, err := l.tree.list(ctx, "freezes")
+	if err != nil {
+		return err
+	}
+	if wrong, err := l.tooMuch(ctx, "freezes", entries); wrong != "" || err != nil {
+		l.block(Problem{At: Position{File: "freezes"}, Message: wrong})
+		return err
+	}
+	for _, e := range entries {
+		z := &Freeze{Name: strings.TrimSuffix(e.name, path.Ext(e.name)), file: e.path}
+		switch {
+		case isYAML(e.name):
+			if z, err = l.readFreeze(ctx, e, z.Name); err != nil {
+				return err
+			}
+		case isNote(e):
+			continue
+		case isYML(e.name):
+			z.Problems = Problems{renameYML(e)}
+		case e.kind != entryFile:
+			z.Problems = Problems{{
+				At: Position{File: e.path}, Message: fmt.Sprintf("this is %s; freezes are files right below freezes/", e.kind),
+			}}
+		default:
+			z.Problems = Problems{{At: Position{File: e.path}, Message: "a freeze is a .yaml file", Hint: "notes are .md files"}}
+		}
+		l.report(z.Problems...)
+		l.fleet.Freezes = append(l.fleet.Freezes, z)
+	}
+	return nil
+}
+
+func (l *loader) readFreeze(ctx context.Context, e entry, name string) (*Freeze, error) {
+	f, problem, err := readEntry(ctx, l, e, v1alpha1.KindFreeze, decodeFreeze)
+	if err != nil {
+		return nil, err
+	}
+	broken := &Freeze{Name: name, file: e.path}
+	if f == nil {
+		broken.Problems = Problems{problem}
+		return broken, nil
+	}
+	vague := f.vague
+	broken.Problems = inFile(e.path, f.mistakes)
+	for i, component := range f.spec.Components {
+		at := f.componentsAt[i].in(e.path, "")
+		if p := l.unpublished(component, v1alpha1.VersionHead, at); p != nil && len(l.refs.versions[component]) == 0 {
+			broken.Problems = append(broken.Problems, *p)
+			vague = true // it may be any that was meant
+		}
+	}
+	if len(broken.Problems) == 0 {
+		return cached(l.repo.cache, cacheKey{job: "freeze", hash: e.hash, name: e.path}, func() (*Freeze, error) {
+			return &Freeze{Name: name, Spec: f.spec, Windows: f.windows, selector: f.selector, file: e.path}, nil
+		})
+	}
+	broken.Spec, broken.selector = f.spec, f.selector
+	broken.Spec.Reason = cmp.Or(f.spec.Reason, "it is broken")
+	if vague {
+		broken.Spec.Components = nil
+	}
+	return broken, nil
+}
+
+// brokenFreezes are those that block what they may be for.
+func (l *loader) brokenFreezes() []*Freeze {
+	var out []*Freeze
+	for _, z := range l.fleet.Freezes {
+		if len(z.Problems) > 0 {
+			out = append(out, z)
+		}
+	}
+	return out
+}
+
+// checkFreezes blocks a delivery that a broken freeze may be for.
+func (r *clusterReader) checkFreezes(d *Delivery) {
+	for _, z := range r.made.frozen {
+		if z.mayMatch(r.cluster.Spec.Labels, d.Component) {
+			d.Problems = append(d.Problems, z.Problems...) // reported already
+		}
+	}
+}

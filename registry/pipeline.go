@@ -1,0 +1,341 @@
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	helmyaml "sigs.k8s.io/yaml"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry/window"
+)
+
+// Pipeline is the way of changes from cluster to cluster: one file under pipelines/.
+type Pipeline struct {
+	// Name is empty where it is not known which way a component goes.
+	Name   string
+	Spec   v1alpha1.Pipeline
+	Stages []*Stage
+	// Jobs are the templates of its checks, by their paths.
+	Jobs map[string]string
+	// Problems block each delivery of the components that go this way, and then
+	// there may be no Stages.
+	Problems Problems
+
+	file string
+}
+
+// Stage is one step of a Pipeline.
+type Stage struct {
+	Spec    v1alpha1.Stage
+	Windows window.Windows
+
+	selector      labels.Selector
+	before, after []point // of the checks' conditions
+}
+
+// Names are what placeholders stand for; see [v1alpha1.Check].
+type Names struct {
+	Component, Pipeline, Stage string
+	// Cluster that is asked about; Clusters are those of the stage.
+	Cluster  string
+	Clusters []string
+}
+
+// perCluster is the placeholder that makes a check one of each cluster.
+const perCluster = "$(cluster)"
+
+// PerCluster says whether a text with placeholders is another one on each cluster.
+func PerCluster(text string) bool { return strings.Contains(text, perCluster) }
+
+// Expand puts names in the place of placeholders. They are DNS labels, so they end no
+// string of YAML, PromQL or a URL.
+func (n Names) Expand(text string) string {
+	return strings.NewReplacer(
+		"$(component)", n.Component, "$(pipeline)", n.Pipeline, "$(stage)", n.Stage,
+		perCluster, n.Cluster, "$(clusters)", strings.Join(n.Clusters, "|"),
+	).Replace(text)
+}
+
+// placeholder is anything that looks like one.
+var placeholder = regexp.MustCompile(`\$\([^()]*\)`) //nolint:gochecknoglobals // never changed
+
+// unknownPlaceholder returns the first that stands for nothing.
+func unknownPlaceholder(text string) string {
+	known := []string{"$(component)", "$(pipeline)", "$(stage)", perCluster, "$(clusters)"}
+	for _, p := range placeholder.FindAllString(text, -1) {
+		if !slices.Contains(known, p) {
+			return p
+		}
+	}
+	return ""
+}
+
+// StageOf is the first stage that a cluster with the given labels is in, or nil.
+func (p *Pipeline) StageOf(set map[string]string) *Stage {
+	for _, s := range p.Stages {
+		if s.selector.Matches(labels.Set(set)) {
+			return s
+		}
+	}
+	return nil
+}
+
+// CheckAt is where the condition of a check stands, by its number before, or after,
+// a stage.
+func (p *Pipeline) CheckAt(s *Stage, after bool, i int) Position {
+	points := s.before
+	if after {
+		points = s.after
+	}
+	if i < len(points) {
+		return points[i].in(p.file, "")
+	}
+	return Position{File: p.file}
+}
+
+// Pipeline returns the one with the given name, or nil. Of NAME.yaml and NAME.yml it
+// is the second, of which nothing is known.
+func (f *Fleet) Pipeline(name string) *Pipeline {
+	var found *Pipeline
+	for _, p := range f.Pipelines {
+		if p.Name == name {
+			found = p
+		}
+	}
+	return found
+}
+
+// PipelineOf is the way that changes of a component go; nil: to all clusters at once.
+// Where it can't be known, it is one that has Problems, and no Stages.
+func (f *Fleet) PipelineOf(component string) *Pipeline {
+	if p, ok := f.ways.of[component]; ok {
+		return p
+	}
+	return f.ways.otherwise
+}
+
+// ways say which pipeline each component goes.
+type ways struct {
+	of        map[string]*Pipeline // components with a folder at the fleet's revision
+	otherwise *Pipeline
+}
+
+func (w ways) equal(v ways) bool { return w.otherwise == v.otherwise && maps.Equal(w.of, v.of) }
+
+// readPipelines reads pipelines/, and which of them is the fleet's.
+func (l *loader) readPipelines(ctx context.Context) error {
+	l.fleet.ways.of = map[string]*Pipeline{}
+	entries, err := l.tree.list(ctx, "pipelines")
+	if err != nil {
+		return err
+	}
+	if wrong, err := l.tooMuch(ctx, "pipelines", entries); wrong != "" || err != nil {
+		l.block(Problem{At: Position{File: "pipelines"}, Message: wrong})
+		return err
+	}
+	for _, e := range entries {
+		p := &Pipeline{Name: strings.TrimSuffix(e.name, path.Ext(e.name)), file: e.path}
+		switch {
+		case isYAML(e.name):
+			if p, err = l.readPipeline(ctx, e, p.Name); err != nil {
+				return err
+			}
+		case isNote(e):
+			continue
+		case isYML(e.name):
+			p.Problems = Problems{renameYML(e)}
+		case e.kind != entryFile:
+			p.Problems = Problems{{
+				At: Position{File: e.path}, Message: fmt.Sprintf("this is %s; pipelines are files right below pipelines/", e.kind),
+			}}
+		default:
+			continue
+		}
+		l.report(p.Problems...)
+		l.fleet.Pipelines = append(l.fleet.Pipelines, p)
+	}
+	slices.SortStableFunc(l.fleet.Pipelines, func(a, b *Pipeline) int { return strings.Compare(a.Name, b.Name) })
+	if name := l.fleet.Spec.Pipeline; name != "" {
+		l.fleet.ways.otherwise = l.way(name, l.pipelineAt)
+	}
+	return nil
+}
+
+// way is the pipeline that a file names. One that is not there is one with a problem.
+func (l *loader) way(name string, at Position) *Pipeline {
+	if p := l.fleet.Pipeline(name); p != nil {
+		return p
+	}
+	names := make([]string, len(l.fleet.Pipelines))
+	for i, p := range l.fleet.Pipelines {
+		names[i] = p.Name
+	}
+	problem := Problem{
+		At: at, Message: fmt.Sprintf("there is no pipeline %q: pipelines/%s.yaml does not exist", name, name), Hint: Suggest(name, names),
+	}
+	l.report(problem)
+	return &Pipeline{Name: name, Problems: Problems{problem}}
+}
+
+// readWay finds out which pipeline a component goes, as the fleet's revision says.
+// Where no pipelines exist, none can be meant.
+func (l *loader) readWay(ctx context.Context, component string) error {
+	folder := join("components", component)
+	entries, err := l.tree.list(ctx, folder)
+	if err != nil {
+		return l.unknownWay(ctx, component, Problem{At: Position{File: folder}, Message: "can't be read: " + err.Error()})
+	}
+	at := Position{File: join(folder, "component.yaml")}
+	i := slices.IndexFunc(entries, func(e entry) bool { return e.name == "component.yaml" })
+	if i < 0 {
+		return l.unknownWay(ctx, component, Problem{At: at, Message: "the file is missing"})
+	}
+	f, problem, err := readEntry(ctx, l, entries[i], v1alpha1.KindComponent, decodeComponent)
+	switch {
+	case err != nil:
+		return err
+	case f == nil:
+		return l.unknownWay(ctx, component, problem)
+	case f.vague:
+		return l.unknownWay(ctx, component, inFile(at.File, f.mistakes)...)
+	case f.spec.Pipeline != "":
+		l.fleet.ways.of[component] = l.way(f.spec.Pipeline, f.pipelineAt.in(at.File, ""))
+	}
+	return nil
+}
+
+// unknownWay notes that it is not known which way a component goes. The problems are
+// those of its version at the fleet's revision, and reported there.
+func (l *loader) unknownWay(ctx context.Context, component string, problems ...Problem) error {
+	if len(l.fleet.Pipelines) > 0 {
+		l.fleet.ways.of[component] = &Pipeline{Problems: problems}
+	}
+	return ctx.Err()
+}
+
+// readPipeline reads one file, with the templates that it names. What is the same as
+// before has the same pointer.
+func (l *loader) readPipeline(ctx context.Context, e entry, name string) (*Pipeline, error) {
+	broken := &Pipeline{Name: name, file: e.path}
+	f, problem, err := readEntry(ctx, l, e, v1alpha1.KindPipeline, decodePipeline)
+	if err != nil {
+		return nil, err
+	}
+	if f == nil {
+		broken.Problems = Problems{problem}
+		return broken, nil
+	}
+	broken.Spec, broken.Problems = f.spec, inFile(e.path, f.mistakes)
+	if wrong := checkName(name); wrong != "" {
+		broken.Problems = append(broken.Problems, Problem{At: Position{File: e.path}, Message: wrong, Hint: "the file is named after its pipeline"})
+	}
+	jobs, key := map[string]string{}, e.path
+	for _, t := range f.templates {
+		text, hash, problem, err := l.readTemplate(ctx, t.path, t.at.in(e.path, ""))
+		if err != nil {
+			return nil, err
+		}
+		if problem != nil {
+			broken.Problems = append(broken.Problems, *problem)
+		}
+		jobs[t.path] = text
+		key += "\n" + t.path + " " + hash
+	}
+	if len(broken.Problems) > 0 {
+		return broken, nil
+	}
+	return cached(l.repo.cache, cacheKey{job: "pipeline", hash: e.hash, name: key}, func() (*Pipeline, error) {
+		return &Pipeline{Name: name, Spec: f.spec, Stages: f.stages, Jobs: jobs, file: e.path}, nil
+	})
+}
+
+// readTemplate reads the file of a Job. What is wrong with it stands there, or at the
+// place that names it.
+func (l *loader) readTemplate(ctx context.Context, name string, at Position) (text, hash string, wrong *Problem, err error) {
+	entries, err := l.tree.list(ctx, strings.TrimSuffix(path.Dir(name), "."))
+	if err != nil {
+		return "", "", &Problem{At: at, Message: fmt.Sprintf("%s can't be read: %v", name, err)}, ctx.Err()
+	}
+	i := slices.IndexFunc(entries, func(e entry) bool { return e.path == name })
+	if i < 0 {
+		return "", "", &Problem{At: at, Message: fmt.Sprintf("there is no file %s", name), Hint: "give the path from the root of the repository"}, nil
+	}
+	f, problem, err := readEntry(ctx, l, entries[i], "job template", decodeTemplate)
+	if err != nil || f == nil {
+		return "", "", &problem, err
+	}
+	if len(f.mistakes) > 0 {
+		problem = f.mistakes[0].in(name, "")
+		return "", "", &problem, nil
+	}
+	return f.text, entries[i].hash, nil, nil
+}
+
+// checkStage blocks a delivery whose way is broken, or does not lead here.
+func (r *clusterReader) checkStage(d *Delivery) {
+	p := r.fleet.PipelineOf(d.Component)
+	switch {
+	case p == nil:
+	case len(p.Problems) > 0:
+		d.Problems = append(d.Problems, p.Problems...) // reported already
+	case p.StageOf(r.cluster.Spec.Labels) == nil:
+		problem := Problem{
+			At:      Position{File: p.file, Line: 1, Column: 1},
+			Message: fmt.Sprintf("pipeline %s has no stage for", p.Name),
+			Hint:    "its last stage can be for all others: clusterSelector: {}",
+		}
+		r.now.absent = append(r.now.absent, problem)
+		problem.Message += onClusters([]string{d.Cluster})
+		d.Problems = append(d.Problems, problem)
+	}
+}
+
+// template is the file of a Job.
+type template struct {
+	text     string
+	mistakes []mistake
+}
+
+func decodeTemplate(data []byte) *template {
+	t := &template{text: string(data)}
+	if doc := parseDocument(data); doc.broken || len(doc.mistakes) > 0 {
+		t.mistakes = doc.mistakes
+		return t
+	}
+	if unknown := unknownPlaceholder(t.text); unknown != "" {
+		t.wrong(fmt.Sprintf("%s stands for nothing", unknown))
+		return t
+	}
+	if _, err := ParseJob(Names{Component: "a", Pipeline: "a", Stage: "a", Cluster: "a", Clusters: []string{"a"}}.Expand(t.text)); err != nil {
+		t.wrong(err.Error())
+	}
+	return t
+}
+
+func (t *template) wrong(message string) { t.mistakes = append(t.mistakes, mistake{message: message}) }
+
+// ParseJob reads a Job, strictly: name and namespace are not its own to say.
+func ParseJob(text string) (*batchv1.Job, error) {
+	var job batchv1.Job
+	if err := helmyaml.UnmarshalStrict([]byte(text), &job); err != nil {
+		return nil, fmt.Errorf("not a Job: %w", err)
+	}
+	switch {
+	case job.APIVersion != "batch/v1" || job.Kind != "Job":
+		return nil, fmt.Errorf("it holds apiVersion %q, kind %q, and not a Job of batch/v1", job.APIVersion, job.Kind)
+	case job.Name != "" || job.Namespace != "" || job.GenerateName != "":
+		return nil, errors.New("a Job of a check has no name and no namespace of its own: leave them out")
+	case len(job.Spec.Template.Spec.Containers) == 0:
+		return nil, errors.New("the Job has no containers")
+	}
+	return &job, nil
+}
