@@ -12,7 +12,7 @@ import (
 // same decision. The caller writes the State down, and calls again when a fact
 // changes, or at Wake.
 func Decide(c Course, s State, f Facts) Decision {
-	d := &decider{course: c, facts: f, out: Decision{State: s.clone(), Waiting: map[string]string{}}}
+	d := &decider{course: c, facts: f, out: Decision{State: s.clone(), Waiting: map[string]string{}}, gates: map[string]gate{}}
 	d.run()
 	return d.out
 }
@@ -33,6 +33,14 @@ type decider struct {
 	course Course
 	facts  Facts
 	out    Decision
+	gates  map[string]gate // by stage, since the last cluster was let go
+}
+
+// gate is what is the same for all clusters of a stage that could be next.
+type gate struct {
+	shut string // why none may go, by the clock; empty: one may
+	// moving clusters are on their way, unavailable ones that or not healthy.
+	moving, unavailable int
 }
 
 func (d *decider) run() {
@@ -214,6 +222,7 @@ func (d *decider) release(stage *Stage) {
 			return
 		}
 		d.out.State.Clusters[name] = Cluster{Released: d.facts.Now}
+		delete(d.gates, stage.Name)
 		d.event(stage.Name, name, "let go")
 		if stage.Timeout > 0 {
 			d.wake(d.facts.Now.Add(stage.Timeout))
@@ -226,40 +235,65 @@ func (d *decider) released(name string) bool {
 	return ok
 }
 
-// holds is why the next cluster of a stage can't go yet; empty: it can.
+// holds is why a cluster of a stage that was not let go can't be the next one yet;
+// empty: it can.
 func (d *decider) holds(stage *Stage, next string) string {
-	if _, known := d.facts.Clusters[next]; !known {
+	f, known := d.facts.Clusters[next]
+	if !known {
 		return "nothing is known of it"
 	}
-	if !d.hurried(stage) {
-		if opens, open := stage.Windows.At(d.facts.Now); !open {
-			d.wake(opens)
-			if opens.IsZero() {
-				return "its window never opens"
-			}
-			return "the window opens at " + opens.UTC().Format(time.RFC3339)
-		}
-		if last := d.last(stage); !last.IsZero() && d.facts.Now.Sub(last) < stage.Silence {
-			d.wake(last.Add(stage.Silence))
-			return "silence until " + last.Add(stage.Silence).UTC().Format(time.RFC3339)
-		}
+	g := d.gate(stage)
+	if !f.Healthy {
+		g.unavailable-- // the change may be its cure
 	}
-	moving, unavailable := 0, 0
+	switch {
+	case g.shut != "":
+		return g.shut
+	case g.moving >= stage.MaxConcurrent:
+		return fmt.Sprintf("%d on their way, of at most %d", g.moving, stage.MaxConcurrent)
+	case g.unavailable >= stage.MaxUnavailable: // it will be one more
+		return fmt.Sprintf("%d on their way or not healthy, of at most %d", g.unavailable, stage.MaxUnavailable)
+	}
+	return ""
+}
+
+// gate looks at each cluster of a stage once for each that is let go, and not once for
+// each that waits.
+func (d *decider) gate(stage *Stage) gate {
+	g, known := d.gates[stage.Name]
+	if known {
+		return g
+	}
+	g.shut = d.shut(stage)
 	for _, name := range stage.Clusters {
 		c, released := d.out.State.Clusters[name]
 		onItsWay := released && c.Settled.IsZero() && d.facts.Clusters[name].Exempt == ""
 		if onItsWay {
-			moving++
+			g.moving++
 		}
-		if name != next && (onItsWay || !d.facts.Clusters[name].Healthy) {
-			unavailable++
+		if onItsWay || !d.facts.Clusters[name].Healthy {
+			g.unavailable++
 		}
 	}
-	switch {
-	case moving >= stage.MaxConcurrent:
-		return fmt.Sprintf("%d on their way, of at most %d", moving, stage.MaxConcurrent)
-	case unavailable >= stage.MaxUnavailable: // it will be one more
-		return fmt.Sprintf("%d on their way or not healthy, of at most %d", unavailable, stage.MaxUnavailable)
+	d.gates[stage.Name] = g
+	return g
+}
+
+// shut is why no cluster of a stage may go now.
+func (d *decider) shut(stage *Stage) string {
+	if d.hurried(stage) {
+		return ""
+	}
+	if opens, open := stage.Windows.At(d.facts.Now); !open {
+		d.wake(opens)
+		if opens.IsZero() {
+			return "its window never opens"
+		}
+		return "the window opens at " + opens.UTC().Format(time.RFC3339)
+	}
+	if last := d.last(stage); !last.IsZero() && d.facts.Now.Sub(last) < stage.Silence {
+		d.wake(last.Add(stage.Silence))
+		return "silence until " + last.Add(stage.Silence).UTC().Format(time.RFC3339)
 	}
 	return ""
 }
