@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,8 +18,9 @@ import (
 )
 
 type previewOptions struct {
-	caps     capabilityFlags
-	workTree bool
+	caps         capabilityFlags
+	workTree     bool
+	clusterTakes time.Duration
 }
 
 func newPreview(a *app) *cobra.Command {
@@ -40,6 +42,10 @@ the kinds of --kube-version, --api-versions, and of the components that they
 depend on. What SOPS encrypted is decrypted with --age-key-file, or the keys of
 sops; without a key, that a component changes is told, and not how.
 
+Where components go through pipelines, or freezes are for them, it estimates when
+the change would be where, if it began now and nothing failed: stages with their
+clusters, and the earliest end.
+
   -o json      everything, a contract: groups with their clusters, and the objects
                as 'keelson diff -o json' writes them
   -o markdown  for a comment on a pull request, at most 64 KiB
@@ -56,6 +62,9 @@ has not, or can't be read.`,
 			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML, outputMarkdown); err != nil {
 				return err
 			}
+			if o.clusterTakes < 0 {
+				return usagef("--cluster-takes %s: it is at least nothing", o.clusterTakes)
+			}
 			if len(args) > 1 {
 				if o.workTree || a.revision != "" {
 					return usagef("HEAD is given: --worktree and --revision contradict it")
@@ -70,6 +79,7 @@ has not, or can't be read.`,
 		},
 	}
 	cmd.Flags().BoolVar(&o.workTree, "worktree", false, "take for HEAD the files as they are, committed or not")
+	cmd.Flags().DurationVar(&o.clusterTakes, "cluster-takes", time.Minute, "how long a cluster is taken to need for a change, in the estimate")
 	o.caps.add(cmd)
 	a.renderFlags(cmd)
 	return cmd
@@ -92,7 +102,7 @@ func (a *app) preview(ctx context.Context, o previewOptions, base string) (*prev
 	progress := newProgress(a)
 	defer progress.clear()
 	return preview.Make(ctx, preview.Options{
-		Base: before, Head: after, MaskKey: key,
+		Base: before, Head: after, MaskKey: key, Now: a.env.Now(), ClusterTakes: o.clusterTakes,
 		Workers: cmp.Or(a.rendering.workers, runtime.GOMAXPROCS(0)),
 		Render: func(c *registry.Cluster) preview.Render {
 			return renderer.NewTargets(cache, c, caps).Render
@@ -183,6 +193,22 @@ func (a *app) showPreviewText(p *preview.Preview) error {
 			return err
 		}
 	}
+	estimateText(&b, paint, p.Estimate)
 	b.WriteString(paint.paint(verdict(!p.Changes()), p.Summary()) + "\n")
 	return a.write(b.Bytes())
+}
+
+func estimateText(b *bytes.Buffer, paint painter, e *preview.Estimate) {
+	if e == nil || len(e.Rollouts) == 0 {
+		return
+	}
+	b.WriteString(oneLine(e.Assumed()) + ":\n")
+	for i := range e.Rollouts {
+		r := &e.Rollouts[i]
+		b.WriteString(paint.paint(bold, oneLine(r.Title())) + ": " + oneLine(r.Ending()) + "\n")
+		for j := range r.Stages {
+			b.WriteString("  " + oneLine(r.Stages[j].String()) + "\n")
+		}
+	}
+	b.WriteString("\n")
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
@@ -140,6 +141,7 @@ func (v *validation) run(ctx context.Context) error {
 	if _, err := differ.NewRules(v.fleet.Spec.Danger); err != nil && !known {
 		v.broken[registry.Problem{At: registry.Position{File: "fleet.yaml"}, Message: err.Error()}] = clusterNames(v.fleet)
 	}
+	v.rollouts()
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(v.workers)
 	for i, c := range v.fleet.Clusters {
@@ -305,6 +307,55 @@ func (v *validation) health(d *registry.Delivery) {
 	}
 	if wrong, ok := errors.AsType[*applier.HealthRuleError](err); ok {
 		v.add(registry.Problem{At: d.Version.HealthAt(wrong.Rule, wrong.Field), Message: err.Error()}, d.Cluster)
+	}
+}
+
+// rollouts compiles the conditions of checks, tries them on the clusters of their
+// stages as if all were well there, and looks for stages and freezes without clusters.
+func (v *validation) rollouts() {
+	conditions := rollout.NewConditions()
+	for _, p := range v.fleet.Pipelines {
+		for _, s := range p.Stages {
+			var in []*registry.Cluster
+			for _, c := range v.fleet.Clusters {
+				if !c.Unread && p.StageOf(c.Spec.Labels) == s {
+					in = append(in, c)
+				}
+			}
+			if len(in) == 0 {
+				v.warn([]string{fmt.Sprintf("%s: stage %s is for no cluster", p.StageAt(s), s.Spec.Name)})
+			}
+			for i, check := range s.Spec.Before {
+				v.condition(conditions, check.CEL, p.CheckAt(s, false, i), in)
+			}
+			for i, check := range s.Spec.After {
+				v.condition(conditions, check.CEL, p.CheckAt(s, true, i), in)
+			}
+		}
+	}
+	for _, z := range v.fleet.Freezes {
+		if len(z.Problems) == 0 && !slices.ContainsFunc(v.fleet.Clusters, z.Concerns) {
+			v.warn([]string{fmt.Sprintf("%s: it is for no cluster", z.At())})
+		}
+	}
+}
+
+// condition tries one out. Where it has no answer when all is well, it will hardly have
+// one at another time.
+func (v *validation) condition(conditions rollout.Conditions, text string, at registry.Position, clusters []*registry.Cluster) {
+	if text == "" {
+		return
+	}
+	condition, err := conditions.Compile(text)
+	if err != nil {
+		v.broken[registry.Problem{At: at, Message: err.Error()}] = nil
+		return
+	}
+	well := rollout.DeliveryFacts{Version: "v1.0.0", Sync: string(v1alpha1.SyncSynced), Health: string(v1alpha1.HealthHealthy), Message: "all well"}
+	for _, c := range clusters {
+		if _, err := condition.Holds(c, well); err != nil {
+			v.warn([]string{fmt.Sprintf("%s: on %s it has no answer: %v", at, c.Name, err)})
+		}
 	}
 }
 

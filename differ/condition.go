@@ -1,12 +1,18 @@
 package differ
 
-// Conditions compiles conditions in CEL that are about one object of a cluster:
-// the variables object and cluster.labels, the functions and the bounds of danger
-// rules. It is safe for concurrent use.
+// Conditions compiles conditions in CEL: the functions and the bounds of danger
+// rules, over variables of their own and cluster. It is safe for concurrent use.
 type Conditions struct{ env environment }
 
-// NewConditions makes the language; it is set up at the first condition.
-func NewConditions() Conditions { return Conditions{env: environmentOf("object")} }
+// NewConditions makes the language of conditions that are about one object of a
+// cluster, of which they read cluster.labels; it is set up at the first condition.
+func NewConditions() Conditions { return ConditionsOver("object") }
+
+// ConditionsOver makes that of conditions over other variables; see
+// [Condition.HoldsOver].
+func ConditionsOver(variables ...string) Conditions {
+	return Conditions{env: environmentOf(variables...)}
+}
 
 // Condition is one of them. The zero Condition is no condition: see [Condition.Set].
 type Condition struct{ is *condition }
@@ -36,6 +42,10 @@ func (c Condition) Holds(object map[string]any, labels map[string]string) (bool,
 		"object": withoutData(object), "cluster": map[string]any{"labels": labels},
 	})
 }
+
+// HoldsOver asks the condition about values of its variables, and of cluster: maps,
+// lists, strings, numbers, booleans and nil. The error is as that of Holds.
+func (c Condition) HoldsOver(facts map[string]any) (bool, error) { return c.is.holds(facts) }
 
 // withoutData keeps the data of a Secret from what shows in an error.
 func withoutData(object map[string]any) map[string]any {

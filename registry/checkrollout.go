@@ -57,7 +57,7 @@ func (c checker) stages(specs []v1alpha1.Stage) (stages []*Stage, templates []te
 	for i, spec := range specs {
 		path := []string{"stages", strconv.Itoa(i)}
 		c.name(below(path, "name"), spec.Name, seen)
-		s := &Stage{Spec: spec, selector: c.selector(below(path, "clusterSelector"), spec.ClusterSelector)}
+		s := &Stage{Spec: spec, at: c.doc.keyPoint(path...), selector: c.selector(below(path, "clusterSelector"), spec.ClusterSelector)}
 		if wrong := validation.IsQualifiedName(spec.Order); len(wrong) > 0 && spec.Order != "" {
 			c.value(below(path, "order"), fmt.Sprintf("order %q is not the name of a label: %s", spec.Order, short(wrong)), "")
 		}

@@ -28,12 +28,20 @@ type Freeze struct {
 	file     string
 }
 
+// At is its file.
+func (z *Freeze) At() Position { return Position{File: z.file} }
+
+// Concerns says whether a freeze is for a cluster, or may be, whatever the component.
+func (z *Freeze) Concerns(c *Cluster) bool {
+	return z.selector == nil || z.selector.Matches(labels.Set(c.Spec.Labels))
+}
+
 // Frozen says why nothing that git changes may reach a component of a cluster at a
 // time, and until when that is the answer, by time alone; a zero until is for ever.
 // An empty reason: it may.
 func (f *Fleet) Frozen(c *Cluster, component string, now time.Time) (reason string, until time.Time) {
 	for _, one := range f.Freezes {
-		if !one.mayMatch(c.Spec.Labels, component) {
+		if !one.mayMatch(c, component) {
 			continue
 		}
 		holds, changes := one.at(now)
@@ -64,23 +72,17 @@ func (z *Freeze) at(now time.Time) (holds bool, changes time.Time) {
 	case !until.IsZero() && !now.Before(until):
 		return false, time.Time{}
 	}
-	_, open := z.Windows.At(now)
+	_, holds = z.Windows.At(now)
 	changes = z.Windows.Until(now)
-	switch {
-	case until.IsZero(), !changes.IsZero() && changes.Before(until):
-	case open:
+	if !until.IsZero() && (changes.IsZero() || changes.After(until)) {
 		changes = until
-	default:
-		changes = time.Time{} // it ends before its next window
 	}
-	return open, changes
+	return holds, changes
 }
 
-// mayMatch says whether a freeze is for a component on a cluster with the given
-// labels, or may be.
-func (z *Freeze) mayMatch(set map[string]string, component string) bool {
-	return (z.selector == nil || z.selector.Matches(labels.Set(set))) &&
-		(len(z.Spec.Components) == 0 || slices.Contains(z.Spec.Components, component))
+// mayMatch says whether a freeze is for a component on a cluster, or may be.
+func (z *Freeze) mayMatch(c *Cluster, component string) bool {
+	return z.Concerns(c) && (len(z.Spec.Components) == 0 || slices.Contains(z.Spec.Components, component))
 }
 
 // readFreezes reads freezes/.
@@ -163,7 +165,7 @@ func (l *loader) brokenFreezes() []*Freeze {
 // checkFreezes blocks a delivery that a broken freeze may be for.
 func (r *clusterReader) checkFreezes(d *Delivery) {
 	for _, z := range r.made.frozen {
-		if z.mayMatch(r.cluster.Spec.Labels, d.Component) {
+		if z.mayMatch(r.cluster, d.Component) {
 			d.Problems = append(d.Problems, z.Problems...) // reported already
 		}
 	}

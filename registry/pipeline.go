@@ -39,6 +39,7 @@ type Stage struct {
 	Windows window.Windows
 
 	selector      labels.Selector
+	at            point
 	before, after []point // of the checks' conditions
 }
 
@@ -88,6 +89,9 @@ func (p *Pipeline) StageOf(set map[string]string) *Stage {
 	}
 	return nil
 }
+
+// StageAt is where a stage stands.
+func (p *Pipeline) StageAt(s *Stage) Position { return s.at.in(p.file, "") }
 
 // CheckAt is where the condition of a check stands, by its number before, or after,
 // a stage.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -34,6 +35,10 @@ type Options struct {
 	Render func(*registry.Cluster) Render
 	// MaskKey keys the hashes that stand for the data of Secrets.
 	MaskKey []byte
+	// Now is when the changes would begin, and ClusterTakes how long a cluster is
+	// taken to need for one.
+	Now          time.Time
+	ClusterTakes time.Duration
 	// Workers look at so many clusters at once.
 	Workers int
 	// Looked is told how many clusters were looked at; may be nil.
@@ -124,6 +129,7 @@ func (m *maker) result() *Preview {
 		m.out.Deliveries += n
 	}
 	m.out.sort()
+	m.out.Estimate = m.estimate()
 	return &m.out
 }
 

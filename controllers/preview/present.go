@@ -11,6 +11,7 @@ import (
 const (
 	markdownSize     = 60_000 // bytes of the whole
 	markdownItems    = 30     // problems, components that leave, and groups that are only named
+	markdownWays     = 6_000  // bytes of the rollouts
 	markdownNames    = 10_000 // bytes of all names of clusters
 	markdownUrgent   = 15_000 // bytes of what is held or denied
 	markdownGroup    = 400    // bytes of a group's heading
@@ -146,6 +147,7 @@ func (p *Preview) Markdown() string {
 	m.problems(p)
 	m.urgent(p)
 	m.membership(p)
+	m.estimate(p.Estimate)
 	m.groups(p)
 	return m.b.String()
 }
@@ -242,6 +244,30 @@ func (m *markdown) membership(p *Preview) {
 			return
 		}
 		m.printf("- %s\n", line)
+	}
+}
+
+// estimate tells when the changes would be where.
+func (m *markdown) estimate(e *Estimate) {
+	if e == nil || len(e.Rollouts) == 0 {
+		return
+	}
+	m.printf("\n### On their way\n\n%s:\n\n", e.Assumed())
+	begin := m.b.Len()
+	for i := range e.Rollouts {
+		r := &e.Rollouts[i]
+		if m.b.Len()-begin > markdownWays {
+			m.printf("- and %d more\n", len(e.Rollouts)-i)
+			return
+		}
+		m.printf("- %s: %s\n", differ.MarkdownCode(r.Title()), differ.MarkdownCode(cut(r.Ending())))
+		for j := range r.Stages {
+			if m.b.Len()-begin > markdownWays {
+				m.printf("  - and %s more\n", plural(len(r.Stages)-j, "stage", "stages"))
+				break
+			}
+			m.printf("  - %s\n", differ.MarkdownCode(cut(r.Stages[j].String())))
+		}
 	}
 }
 

@@ -25,6 +25,9 @@ type Preview struct {
 	Problems []Problem `json:"problems"`
 	// Groups, those that wait for a person first, and of the others the largest.
 	Groups []Group `json:"groups"`
+	// Estimate is when the changes would be where; nil: nothing stands between a
+	// change and a cluster.
+	Estimate *Estimate `json:"estimate,omitempty"`
 	// Left are components that leave git on clusters: their objects stay there.
 	Left []Left `json:"left"`
 	// Joined are clusters that Base did not have; Gone those that Head has no

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -86,6 +87,13 @@ func (f *fleet) write(name, content string) {
 	}
 }
 
+func (f *fleet) remove(name string) {
+	f.t.Helper()
+	if err := os.Remove(filepath.Join(f.dir, filepath.FromSlash(name))); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
 func (f *fleet) edit(name, from, to string) {
 	f.t.Helper()
 	data, err := os.ReadFile(filepath.Join(f.dir, filepath.FromSlash(name)))
@@ -134,6 +142,7 @@ func (f *fleet) preview() *preview.Preview {
 	cache, caps := renderer.NewCache(renderer.New(), 64<<20), renderer.NewExtensions(renderer.DefaultCapabilities())
 	p, err := preview.Make(f.t.Context(), preview.Options{
 		Base: before, Head: after, Workers: 2, MaskKey: []byte("key"),
+		Now: time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC), ClusterTakes: time.Minute, // a Monday
 		Render: func(c *registry.Cluster) preview.Render { return renderer.NewTargets(cache, c, caps).Render },
 	})
 	if err != nil {

@@ -1,0 +1,312 @@
+package preview
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/controllers/rollout"
+	"github.com/keelson-io/keelson/registry"
+)
+
+// maxEstimates bounds how many different ways are carried out in thought: each takes up
+// to half a second with 300 clusters.
+const maxEstimates = 20
+
+// Estimate is how the changes would go from cluster to cluster if they began now, and
+// nothing failed: every check passes as soon as it can, and every approval is there.
+type Estimate struct {
+	Begin time.Time `json:"begin"`
+	// ClusterTakes is how long a cluster is taken to need for a change.
+	ClusterTakes string `json:"clusterTakes"`
+	// Rollouts, by the first of their components.
+	Rollouts []Rollout `json:"rollouts"`
+}
+
+// Rollout is the way of the changes of components that go to the same clusters at the
+// same times.
+type Rollout struct {
+	Components []string `json:"components"`
+	// Pipeline is empty for components that go to all clusters at once.
+	Pipeline string `json:"pipeline,omitempty"`
+	// Stages in which something changes.
+	Stages []RolloutStage `json:"stages"`
+	// Ends is the earliest end; absent: Because says why there is none.
+	Ends    *time.Time `json:"ends,omitempty"`
+	Because string     `json:"because,omitempty"`
+}
+
+// RolloutStage is one step of a way. What does not come, has no time.
+type RolloutStage struct {
+	Name string `json:"name,omitempty"`
+	// Clusters that the change gets to, in order.
+	Clusters []string   `json:"clusters"`
+	Begins   *time.Time `json:"begins,omitempty"`
+	Ends     *time.Time `json:"ends,omitempty"`
+	// Windows in which it lets clusters go, and names of its checks.
+	Windows []string `json:"windows,omitempty"`
+	Before  []string `json:"before,omitempty"`
+	After   []string `json:"after,omitempty"`
+}
+
+// estimate is nil where nothing stands between a change and a cluster.
+func (m *maker) estimate() *Estimate {
+	if len(m.out.Groups) == 0 || len(m.Head.Pipelines)+len(m.Head.Freezes) == 0 {
+		return nil
+	}
+	changed := map[string]map[string]bool{}
+	for i := range m.out.Groups {
+		g := &m.out.Groups[i]
+		if g.Paused {
+			continue
+		}
+		if changed[g.Component] == nil {
+			changed[g.Component] = map[string]bool{}
+		}
+		for _, name := range g.Clusters {
+			changed[g.Component][name] = true
+		}
+	}
+	e := &Estimate{Begin: m.Now.UTC(), ClusterTakes: m.ClusterTakes.String(), Rollouts: []Rollout{}}
+	ways := map[string]int{} // in Rollouts
+	for _, component := range slices.Sorted(maps.Keys(changed)) {
+		w, err := m.way(component, changed[component])
+		if err != nil { // each of its deliveries is blocked, and told of
+			continue
+		}
+		key := w.key()
+		if i, known := ways[key]; known {
+			e.Rollouts[i].Components = append(e.Rollouts[i].Components, component)
+			continue
+		}
+		ways[key] = len(e.Rollouts)
+		e.Rollouts = append(e.Rollouts, m.carryOut(w, len(ways) <= maxEstimates))
+	}
+	return e
+}
+
+// way is a course, and the clusters as they are at its begin.
+type way struct {
+	component string
+	pipeline  *registry.Pipeline // nil: at once
+	course    rollout.Course
+	clusters  map[string]rollout.Fact
+	gets      map[string]bool // clusters that the change gets to
+	freezes   []string        // those that may be for the component
+}
+
+// The hashes of a course in thought.
+const (
+	before = "before"
+	after  = "after"
+)
+
+func (m *maker) way(component string, changed map[string]bool) (*way, error) {
+	w := &way{
+		component: component, pipeline: m.Head.PipelineOf(component), clusters: map[string]rollout.Fact{}, gets: map[string]bool{},
+		course: rollout.Course{Change: component, Want: map[string]string{}, From: map[string]string{}},
+	}
+	stages, err := rollout.Stages(m.Head, component)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // of the repository
+	}
+	if w.pipeline == nil {
+		all := slices.Sorted(maps.Keys(changed))
+		stages = []rollout.Stage{{Clusters: all, MaxConcurrent: len(all), MaxUnavailable: len(all)}}
+	}
+	for _, s := range stages {
+		moves := false
+		for _, name := range s.Clusters {
+			w.course.Want[name], w.course.From[name] = after, before
+			if w.place(m.Head.Cluster(name), changed[name]) {
+				moves = true
+			}
+		}
+		if !moves { // nothing to check
+			s.Before, s.After = nil, nil
+		}
+		w.course.Stages = append(w.course.Stages, s)
+	}
+	for _, z := range m.Head.Freezes {
+		if len(z.Spec.Components) == 0 || slices.Contains(z.Spec.Components, component) {
+			w.freezes = append(w.freezes, z.Name)
+		}
+	}
+	return w, nil
+}
+
+// place notes where a cluster is at the begin, and reports whether the change gets to it.
+// Of one that is blocked nothing is known.
+func (w *way) place(c *registry.Cluster, changes bool) bool {
+	d := c.Delivery(w.component)
+	switch {
+	case len(c.Problems) > 0 || d == nil || d.Blocked() != nil:
+	case d.Paused:
+		w.clusters[c.Name] = rollout.Fact{Hash: before, Healthy: true, Exempt: "paused"}
+	case changes:
+		w.gets[c.Name] = true
+		w.clusters[c.Name] = rollout.Fact{Hash: before, Healthy: true}
+	default:
+		w.clusters[c.Name] = rollout.Fact{Hash: after, Healthy: true}
+	}
+	return w.gets[c.Name]
+}
+
+// key tells ways apart that may go at different times.
+func (w *way) key() string {
+	var b strings.Builder
+	if w.pipeline != nil {
+		b.WriteString(w.pipeline.Name)
+	}
+	fmt.Fprintf(&b, "\n%q\n", w.freezes)
+	for _, s := range w.course.Stages {
+		for _, name := range s.Clusters {
+			f, known := w.clusters[name]
+			fmt.Fprintf(&b, "%q %t %s %s\n", name, known, f.Hash, f.Exempt)
+		}
+	}
+	return b.String()
+}
+
+func (m *maker) carryOut(w *way, estimated bool) Rollout {
+	out := Rollout{Components: []string{w.component}, Stages: []RolloutStage{}, Because: "not estimated: there are many different ones"}
+	f := rollout.Forecast{}
+	if w.pipeline != nil {
+		out.Pipeline = w.pipeline.Name
+	}
+	if estimated {
+		f = rollout.Estimate(w.course, w.clusters, rollout.Assumptions{
+			Begin: m.Now, Takes: m.ClusterTakes, Passes: w.passes,
+			Frozen: func(cluster string, now time.Time) (string, time.Time) {
+				return m.Head.Frozen(m.Head.Cluster(cluster), w.component, now)
+			},
+		})
+		out.Ends, out.Because = at(f.Ends), f.Because
+	}
+	for _, s := range w.course.Stages {
+		one := RolloutStage{Name: s.Name, Before: s.Before, After: s.After, Windows: w.windows(s.Name)}
+		for _, name := range s.Clusters {
+			if w.gets[name] {
+				one.Clusters = append(one.Clusters, name)
+			}
+		}
+		if len(one.Clusters) == 0 {
+			continue
+		}
+		if i := slices.IndexFunc(f.Stages, func(t rollout.StageForecast) bool { return t.Name == s.Name }); i >= 0 {
+			one.Begins, one.Ends = at(f.Stages[i].Begins), at(f.Stages[i].Ends)
+		}
+		out.Stages = append(out.Stages, one)
+	}
+	return out
+}
+
+func at(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// spec is what git says of a stage; nil: nothing.
+func (w *way) spec(stage string) *v1alpha1.Stage {
+	if w.pipeline == nil {
+		return nil
+	}
+	for _, s := range w.pipeline.Stages {
+		if s.Spec.Name == stage {
+			return &s.Spec
+		}
+	}
+	return nil
+}
+
+func (w *way) windows(stage string) []string {
+	var out []string
+	if spec := w.spec(stage); spec != nil {
+		for _, one := range spec.Windows {
+			text := fmt.Sprintf("%s for %s", one.Cron, one.Duration.Duration)
+			if one.TimeZone != "" {
+				text += " " + one.TimeZone
+			}
+			out = append(out, text)
+		}
+	}
+	return out
+}
+
+// passes is the least that a check takes.
+func (w *way) passes(stage, check string, later bool) time.Duration {
+	spec := w.spec(stage)
+	if spec == nil {
+		return 0
+	}
+	checks := spec.Before
+	if later {
+		checks = spec.After
+	}
+	for _, c := range checks {
+		if c.Name == check && c.For != nil {
+			return c.For.Duration
+		}
+	}
+	return 0
+}
+
+// Assumed says what an estimate takes for granted.
+func (e *Estimate) Assumed() string {
+	return fmt.Sprintf("if it begins at %s, a cluster takes %s, and nothing fails", clock(&e.Begin), e.ClusterTakes)
+}
+
+// Title names a rollout: "coredns and 3 more by pipeline standard".
+func (r *Rollout) Title() string {
+	title := r.Components[0]
+	if more := len(r.Components) - 1; more > 0 {
+		title += fmt.Sprintf(" and %d more", more)
+	}
+	if r.Pipeline == "" {
+		return title + ", at once"
+	}
+	return title + " by pipeline " + r.Pipeline
+}
+
+// Ending says when it is complete.
+func (r *Rollout) Ending() string {
+	if r.Ends == nil {
+		return "no end to tell: " + r.Because
+	}
+	return "complete at " + clock(r.Ends) + " at the earliest"
+}
+
+// String says in one line who gets the change in a stage, and when.
+func (s *RolloutStage) String() string {
+	const room = 60 // of the clusters' names
+	parts := []string{plural(len(s.Clusters), "cluster", "clusters") + " (" + names(s.Clusters, room, strings.Clone) + ")"}
+	switch {
+	case s.Begins == nil:
+	case s.Ends == nil:
+		parts = append(parts, "from "+clock(s.Begins))
+	default:
+		parts = append(parts, clock(s.Begins)+" to "+clock(s.Ends))
+	}
+	for _, w := range s.Windows {
+		parts = append(parts, "window "+w)
+	}
+	if len(s.Before) > 0 {
+		parts = append(parts, "checks before it: "+strings.Join(s.Before, ", "))
+	}
+	if len(s.After) > 0 {
+		parts = append(parts, "checks after it: "+strings.Join(s.After, ", "))
+	}
+	text := strings.Join(parts, "; ")
+	if s.Name == "" {
+		return text
+	}
+	return s.Name + ": " + text
+}
+
+func clock(t *time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }

@@ -1,0 +1,37 @@
+package rollout
+
+import (
+	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/registry"
+)
+
+// DeliveryFacts are what the conditions of checks read of a Delivery's status.
+type DeliveryFacts struct{ Version, Sync, Health, Message string }
+
+// Conditions compiles the conditions of CEL checks. It is safe for concurrent use.
+type Conditions struct{ language differ.Conditions }
+
+// NewConditions makes the language; it is set up at the first condition.
+func NewConditions() Conditions { return Conditions{differ.ConditionsOver("delivery")} }
+
+// Condition is one of them.
+type Condition struct{ is differ.Condition }
+
+// Compile reads a condition. The error names line and column in it.
+func (c Conditions) Compile(text string) (Condition, error) {
+	is, err := c.language.Compile("cel", text)
+	return Condition{is}, err
+}
+
+// Holds asks it about a component on a cluster. The error says in a line why it has no
+// answer.
+func (c Condition) Holds(cluster *registry.Cluster, d DeliveryFacts) (bool, error) {
+	labels := cluster.Spec.Labels
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	return c.is.HoldsOver(map[string]any{
+		"cluster":  map[string]any{"name": cluster.Name, "labels": labels},
+		"delivery": map[string]any{"version": d.Version, "sync": d.Sync, "health": d.Health, "message": d.Message},
+	})
+}
