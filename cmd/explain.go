@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -22,6 +23,9 @@ func newExplain(a *app) *cobra.Command {
 		Long: `Explain prints every value that a component's templates read on a cluster, and
 the file and line that set it: the chart's values.yaml, a layer, the cluster's
 own file, or images.yaml. Below a value stand those that it overrides.
+
+Above them stand the version, the images, and by which pipeline changes come: the
+stage that the cluster is in, and whether it is frozen now.
 
 PATH shows what is at or below one path only: .resources, .args[2]. Without
 it, the parts of images (.images) are left out: images stand on top.
@@ -65,6 +69,7 @@ Exit codes: 0 explained, 2 it can't be.`,
 			if err != nil {
 				return err
 			}
+			e.explainWay(f, c, a.env.Now())
 			if !showSecrets {
 				e.mask()
 			}
@@ -105,7 +110,12 @@ type explanation struct {
 	Component string           `json:"component"`
 	Version   explainedVersion `json:"version"`
 	// Absent is where git says that the component is to be removed.
-	Absent *registry.Position   `json:"absent,omitempty"`
+	Absent *registry.Position `json:"absent,omitempty"`
+	// Pipeline by which changes come, and Stage of it that the cluster is in.
+	Pipeline *explainedName `json:"pipeline,omitempty"`
+	Stage    *explainedName `json:"stage,omitempty"`
+	// Frozen is the reason of a freeze that holds now.
+	Frozen *explainedName       `json:"frozen,omitempty"`
 	Images []explainedImage     `json:"images,omitempty"`
 	Values []registry.Explained `json:"values"`
 	// Problems that block the delivery.
@@ -117,6 +127,12 @@ type explainedVersion struct {
 	At     registry.Position `json:"at"`
 	Commit string            `json:"commit"`
 	Tree   string            `json:"tree"`
+}
+
+// explainedName is one word or sentence, and where it stands.
+type explainedName struct {
+	Is string            `json:"is"`
+	At registry.Position `json:"at"`
 }
 
 type explainedImage struct {
@@ -165,6 +181,19 @@ func explain(f *registry.Fleet, d *registry.Delivery, path string) (*explanation
 		e.Values = []registry.Explained{} // a list in JSON, too
 	}
 	return e, nil
+}
+
+// explainWay says how changes come to the component.
+func (e *explanation) explainWay(f *registry.Fleet, c *registry.Cluster, now time.Time) {
+	if p := f.PipelineOf(e.Component); p != nil && p.Name != "" {
+		e.Pipeline = &explainedName{p.Name, f.PipelineAt(e.Component)}
+		if s := p.StageOf(c.Spec.Labels); s != nil {
+			e.Stage = &explainedName{s.Spec.Name, p.StageAt(s)}
+		}
+	}
+	if z, _ := f.FrozenBy(c, e.Component, now); z != nil {
+		e.Frozen = &explainedName{z.Spec.Reason, z.At()}
+	}
 }
 
 // mask hides the values that may be secret.
@@ -231,6 +260,14 @@ func (e *explanation) tables(place func(registry.Position) string) []*table {
 	head.rows = append(head.rows, line("version", e.Version.Name, e.Version.At, [3]style{}))
 	if e.Absent != nil {
 		head.rows = append(head.rows, line("absent", "true", *e.Absent, [3]style{}))
+	}
+	for _, one := range []struct {
+		what string
+		is   *explainedName
+	}{{"pipeline", e.Pipeline}, {"stage", e.Stage}, {"frozen", e.Frozen}} {
+		if one.is != nil {
+			head.rows = append(head.rows, line(one.what, one.is.Is, one.is.At, [3]style{}))
+		}
 	}
 	for _, i := range e.Images {
 		head.rows = append(head.rows, line(oneLine("image "+i.Name), i.Ref, i.At, [3]style{}))

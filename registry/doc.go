@@ -4,7 +4,8 @@
 // column for every value and every mistake. A mistake blocks the narrowest
 // thing that it can be pinned to (a delivery, else a cluster, else the fleet),
 // and whatever can't be known blocks what it might have said: not knowing is
-// never absence. A version is a git tag and can't change; a tag that was moved
+// never absence. So a broken pipeline blocks the components that go by it, and a
+// broken freeze all that it may be for. A version is a git tag and can't change; a tag that was moved
 // since it was first seen is a mistake, not an update. With [Options.TrustedKeys]
 // a commit or tag that none of them signed, or a branch that was rewound, is
 // refused; see docs/decisions/009.

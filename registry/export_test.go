@@ -17,13 +17,16 @@ func DecodeMeta(data []byte) (values map[string]any, problems Problems) {
 
 // DecodeAny decodes a file as every kind that there is.
 func DecodeAny(data []byte) Problems {
-	return append(append(append(append(append(
-		inFile("fleet.yaml", decodeFleet(data).mistakes),
-		inFile("cluster.yaml", decodeCluster(data).mistakes)...),
-		inFile("layer.yaml", decodeLayer(data).mistakes)...),
-		inFile("component.yaml", decodeComponent(data).mistakes)...),
-		inFile("images.yaml", decodeImages(data).mistakes)...),
-		inFile("meta.yaml", decodeMeta(data).mistakes)...)
+	var out Problems
+	for file, mistakes := range map[string][]mistake{
+		"fleet.yaml": decodeFleet(data).mistakes, "cluster.yaml": decodeCluster(data).mistakes, "layer.yaml": decodeLayer(data).mistakes,
+		"component.yaml": decodeComponent(data).mistakes, "images.yaml": decodeImages(data).mistakes, "meta.yaml": decodeMeta(data).mistakes,
+		"approvals.yaml": decodeApprovals(data).mistakes, "pipeline.yaml": decodePipeline(data).mistakes,
+		"freeze.yaml": decodeFreeze(data).mistakes, "job.yaml": decodeTemplate(data).mistakes,
+	} {
+		out = append(out, inFile(file, mistakes)...)
+	}
+	return out
 }
 
 // SplitTag, CheckRef, CheckVersion and Suggest are the checks of names.

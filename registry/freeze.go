@@ -40,19 +40,28 @@ func (z *Freeze) Concerns(c *Cluster) bool {
 // time, and until when that is the answer, by time alone; a zero until is for ever.
 // An empty reason: it may.
 func (f *Fleet) Frozen(c *Cluster, component string, now time.Time) (reason string, until time.Time) {
-	for _, one := range f.Freezes {
-		if !one.mayMatch(c, component) {
+	z, until := f.FrozenBy(c, component, now)
+	if z == nil {
+		return "", until
+	}
+	return fmt.Sprintf("%s (%s)", z.Spec.Reason, z.file), until
+}
+
+// FrozenBy is the first freeze that holds there, or nil, and until when.
+func (f *Fleet) FrozenBy(c *Cluster, component string, now time.Time) (by *Freeze, until time.Time) {
+	for _, z := range f.Freezes {
+		if !z.mayMatch(c, component) {
 			continue
 		}
-		holds, changes := one.at(now)
+		holds, changes := z.at(now)
 		if !changes.IsZero() && (until.IsZero() || changes.Before(until)) {
 			until = changes
 		}
-		if holds && reason == "" {
-			reason = fmt.Sprintf("%s (%s)", one.Spec.Reason, one.file)
+		if holds && by == nil {
+			by = z
 		}
 	}
-	return reason, until
+	return by, until
 }
 
 // at reports whether a freeze holds at a time, and when that changes.

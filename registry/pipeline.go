@@ -127,17 +127,27 @@ func (f *Fleet) PipelineOf(component string) *Pipeline {
 	return f.ways.otherwise
 }
 
+// PipelineAt is where a component's pipeline is named: in its component.yaml, or in
+// fleet.yaml.
+func (f *Fleet) PipelineAt(component string) Position {
+	if at, ok := f.ways.at[component]; ok {
+		return at
+	}
+	return f.ways.at[""]
+}
+
 // ways say which pipeline each component goes.
 type ways struct {
 	of        map[string]*Pipeline // components with a folder at the fleet's revision
 	otherwise *Pipeline
+	at        map[string]Position // by component; "" is the fleet's
 }
 
 func (w ways) equal(v ways) bool { return w.otherwise == v.otherwise && maps.Equal(w.of, v.of) }
 
 // readPipelines reads pipelines/, and which of them is the fleet's.
 func (l *loader) readPipelines(ctx context.Context) error {
-	l.fleet.ways.of = map[string]*Pipeline{}
+	l.fleet.ways.of, l.fleet.ways.at = map[string]*Pipeline{}, map[string]Position{}
 	entries, err := l.tree.list(ctx, "pipelines")
 	if err != nil {
 		return err
@@ -169,7 +179,7 @@ func (l *loader) readPipelines(ctx context.Context) error {
 	}
 	slices.SortStableFunc(l.fleet.Pipelines, func(a, b *Pipeline) int { return strings.Compare(a.Name, b.Name) })
 	if name := l.fleet.Spec.Pipeline; name != "" {
-		l.fleet.ways.otherwise = l.way(name, l.pipelineAt)
+		l.fleet.ways.otherwise, l.fleet.ways.at[""] = l.way(name, l.pipelineAt), l.pipelineAt
 	}
 	return nil
 }
@@ -212,7 +222,8 @@ func (l *loader) readWay(ctx context.Context, component string) error {
 	case f.vague:
 		return l.unknownWay(ctx, component, inFile(at.File, f.mistakes)...)
 	case f.spec.Pipeline != "":
-		l.fleet.ways.of[component] = l.way(f.spec.Pipeline, f.pipelineAt.in(at.File, ""))
+		at = f.pipelineAt.in(at.File, "")
+		l.fleet.ways.of[component], l.fleet.ways.at[component] = l.way(f.spec.Pipeline, at), at
 	}
 	return nil
 }
@@ -297,7 +308,9 @@ func (r *clusterReader) checkStage(d *Delivery) {
 			Message: fmt.Sprintf("pipeline %s has no stage for", p.Name),
 			Hint:    "its last stage can be for all others: clusterSelector: {}",
 		}
-		r.now.absent = append(r.now.absent, problem)
+		if !slices.Contains(r.now.absent, problem) { // once for all components
+			r.now.absent = append(r.now.absent, problem)
+		}
 		problem.Message += onClusters([]string{d.Cluster})
 		d.Problems = append(d.Problems, problem)
 	}
