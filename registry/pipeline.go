@@ -67,7 +67,7 @@ func (n Names) Expand(text string) string {
 }
 
 // placeholder is anything that looks like one.
-var placeholder = regexp.MustCompile(`\$\([^()]*\)`) //nolint:gochecknoglobals // never changed
+var placeholder = regexp.MustCompile(`\$\([^()]*\)`)
 
 // unknownPlaceholder returns the first that stands for nothing.
 func unknownPlaceholder(text string) string {

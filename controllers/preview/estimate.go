@@ -111,7 +111,7 @@ func (m *maker) way(component string, changed map[string]bool) (*way, error) {
 	}
 	stages, err := rollout.Stages(m.Head, component)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // of the repository
+		return nil, err
 	}
 	if w.pipeline == nil {
 		all := slices.Sorted(maps.Keys(changed))

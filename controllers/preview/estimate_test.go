@@ -70,8 +70,10 @@ func TestEstimate(t *testing.T) {
 			},
 		},
 		"Stop": {
-			why:    "A freeze without an end: what does not come is said, and why.",
-			before: func(f *fleet) { f.write("freezes/stop.yaml", strings.Replace(freeze, "until: 2026-03-02T12:00:00Z\n", "", 1)) },
+			why: "A freeze without an end: what does not come is said, and why.",
+			before: func(f *fleet) {
+				f.write("freezes/stop.yaml", strings.Replace(freeze, "until: 2026-03-02T12:00:00Z\n", "", 1))
+			},
 			want: []string{
 				"web by pipeline standard: no end to tell: c: frozen: the fair (freezes/stop.yaml)",
 				"  first: 1 cluster (a); 2026-03-02 08:00 UTC to 2026-03-02 09:01 UTC; checks after it: errors, on-call",

@@ -27,7 +27,7 @@ func Stages(f *registry.Fleet, component string) ([]Stage, error) {
 		return nil, nil
 	}
 	if err := p.Problems.Err(); err != nil {
-		return nil, err //nolint:wrapcheck // says file and line
+		return nil, err
 	}
 	in := map[*registry.Stage][]*registry.Cluster{}
 	for _, c := range f.Clusters {

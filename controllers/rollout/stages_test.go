@@ -1,6 +1,7 @@
 package rollout_test
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,9 +29,7 @@ func fleetOf(t *testing.T, clusters map[string]string, files map[string]string) 
 		all["clusters/"+name+"/cluster.yaml"] = "apiVersion: keelson.io/v1alpha1\nkind: Cluster\nlabels: " + labels + "\nconnection: {context: " + name + "}\n"
 		all["clusters/"+name+"/dns.yaml"] = "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: HEAD\n"
 	}
-	for name, text := range files {
-		all[name] = text
-	}
+	maps.Copy(all, files)
 	for name, text := range all {
 		file := filepath.Join(root, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
