@@ -310,27 +310,13 @@ func (v *validation) health(d *registry.Delivery) {
 	}
 }
 
-// rollouts compiles the conditions of checks, tries them on the clusters of their
-// stages as if all were well there, and looks for stages and freezes without clusters.
+// rollouts looks for stages and freezes that are for no cluster, and at the conditions
+// of checks.
 func (v *validation) rollouts() {
 	conditions := rollout.NewConditions()
 	for _, p := range v.fleet.Pipelines {
 		for _, s := range p.Stages {
-			var in []*registry.Cluster
-			for _, c := range v.fleet.Clusters {
-				if !c.Unread && p.StageOf(c.Spec.Labels) == s {
-					in = append(in, c)
-				}
-			}
-			if len(in) == 0 {
-				v.warn([]string{fmt.Sprintf("%s: stage %s is for no cluster", p.StageAt(s), s.Spec.Name)})
-			}
-			for i, check := range s.Spec.Before {
-				v.condition(conditions, check.CEL, p.CheckAt(s, false, i), in)
-			}
-			for i, check := range s.Spec.After {
-				v.condition(conditions, check.CEL, p.CheckAt(s, true, i), in)
-			}
+			v.stage(conditions, p, s)
 		}
 	}
 	for _, z := range v.fleet.Freezes {
@@ -340,8 +326,27 @@ func (v *validation) rollouts() {
 	}
 }
 
-// condition tries one out. Where it has no answer when all is well, it will hardly have
-// one at another time.
+// stage compiles the conditions of a stage's checks, and tries them on its clusters.
+func (v *validation) stage(conditions rollout.Conditions, p *registry.Pipeline, s *registry.Stage) {
+	var in []*registry.Cluster
+	for _, c := range v.fleet.Clusters {
+		if !c.Unread && p.StageOf(c.Spec.Labels) == s {
+			in = append(in, c)
+		}
+	}
+	if len(in) == 0 {
+		v.warn([]string{fmt.Sprintf("%s: stage %s is for no cluster", p.StageAt(s), s.Spec.Name)})
+	}
+	for i, check := range s.Spec.Before {
+		v.condition(conditions, check.CEL, p.CheckAt(s, false, i), in)
+	}
+	for i, check := range s.Spec.After {
+		v.condition(conditions, check.CEL, p.CheckAt(s, true, i), in)
+	}
+}
+
+// condition tries one out as if all were well. Where it has no answer then, it will
+// hardly have one at another time.
 func (v *validation) condition(conditions rollout.Conditions, text string, at registry.Position, clusters []*registry.Cluster) {
 	if text == "" {
 		return

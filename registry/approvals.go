@@ -19,25 +19,21 @@ type approval struct {
 // readApprovals reads approvals/. What is wrong there approves nothing, and
 // blocks nothing either: a change that is held stays held.
 func (l *loader) readApprovals(ctx context.Context) error {
-	entries, err := l.tree.list(ctx, "approvals")
+	files, wrong, err := l.topFiles(ctx, "approvals")
 	if err != nil {
 		return err
 	}
-	if wrong, err := l.tooMuch(ctx, "approvals", entries); wrong != "" || err != nil {
-		l.report(Problem{At: Position{File: "approvals"}, Message: wrong})
-		return err
+	if wrong != nil {
+		l.report(*wrong)
 	}
-	for _, e := range entries {
+	for _, f := range files {
 		switch {
-		case isYAML(e.name):
-			if err := l.readApprovalsFile(ctx, e); err != nil {
+		case f.odd != nil:
+			l.report(*f.odd)
+		case isYAML(f.name):
+			if err := l.readApprovalsFile(ctx, f.entry); err != nil {
 				return err
 			}
-		case isNote(e):
-		case isYML(e.name):
-			l.report(renameYML(e))
-		case e.kind != entryFile:
-			l.report(Problem{At: Position{File: e.path}, Message: fmt.Sprintf("this is %s; approvals are files right below approvals/", e.kind)})
 		}
 	}
 	return nil

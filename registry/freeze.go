@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"path"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
@@ -96,31 +94,24 @@ func (z *Freeze) mayMatch(c *Cluster, component string) bool {
 
 // readFreezes reads freezes/.
 func (l *loader) readFreezes(ctx context.Context) error {
-	entries, err := l.tree.list(ctx, "freezes")
+	files, wrong, err := l.topFiles(ctx, "freezes")
 	if err != nil {
 		return err
 	}
-	if wrong, err := l.tooMuch(ctx, "freezes", entries); wrong != "" || err != nil {
-		l.block(Problem{At: Position{File: "freezes"}, Message: wrong})
-		return err
+	if wrong != nil {
+		l.block(*wrong)
 	}
-	for _, e := range entries {
-		z := &Freeze{Name: strings.TrimSuffix(e.name, path.Ext(e.name)), file: e.path}
+	for _, f := range files {
+		z := &Freeze{Name: stem(f.name), file: f.path}
 		switch {
-		case isYAML(e.name):
-			if z, err = l.readFreeze(ctx, e, z.Name); err != nil {
+		case f.odd != nil:
+			z.Problems = Problems{*f.odd}
+		case isYAML(f.name):
+			if z, err = l.readFreeze(ctx, f.entry, z.Name); err != nil {
 				return err
 			}
-		case isNote(e):
-			continue
-		case isYML(e.name):
-			z.Problems = Problems{renameYML(e)}
-		case e.kind != entryFile:
-			z.Problems = Problems{{
-				At: Position{File: e.path}, Message: fmt.Sprintf("this is %s; freezes are files right below freezes/", e.kind),
-			}}
-		default:
-			z.Problems = Problems{{At: Position{File: e.path}, Message: "a freeze is a .yaml file", Hint: "notes are .md files"}}
+		default: // whoever wrote it believes that it holds
+			z.Problems = Problems{{At: Position{File: f.path}, Message: "a freeze is a .yaml file", Hint: "notes are .md files"}}
 		}
 		l.report(z.Problems...)
 		l.fleet.Freezes = append(l.fleet.Freezes, z)

@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 
@@ -44,27 +43,21 @@ type layerUse struct {
 
 // readLayers reads layers/, in file-name order.
 func (l *loader) readLayers(ctx context.Context) error {
-	entries, err := l.tree.list(ctx, "layers")
+	files, wrong, err := l.topFiles(ctx, "layers")
 	if err != nil {
 		return err
 	}
-	if wrong, err := l.tooMuch(ctx, "layers", entries); wrong != "" || err != nil {
-		l.block(Problem{At: Position{File: "layers"}, Message: wrong})
-		return err
+	if wrong != nil {
+		l.block(*wrong)
 	}
-	for _, e := range entries {
+	for _, f := range files {
 		switch {
-		case isYAML(e.name):
-			if err := l.readLayer(ctx, e); err != nil {
+		case f.odd != nil: // it may have been meant as layers, for every cluster
+			l.block(*f.odd)
+		case isYAML(f.name):
+			if err := l.readLayer(ctx, f.entry); err != nil {
 				return err
 			}
-		case isNote(e):
-		case isYML(e.name):
-			l.block(renameYML(e))
-		case e.kind != entryFile:
-			// It may have been meant as layers, and then every cluster is told
-			// something that is not read.
-			l.block(Problem{At: Position{File: e.path}, Message: fmt.Sprintf("this is %s; layers are files right below layers/", e.kind)})
 		}
 	}
 	return nil

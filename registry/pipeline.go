@@ -148,31 +148,24 @@ func (w ways) equal(v ways) bool { return w.otherwise == v.otherwise && maps.Equ
 // readPipelines reads pipelines/, and which of them is the fleet's.
 func (l *loader) readPipelines(ctx context.Context) error {
 	l.fleet.ways.of, l.fleet.ways.at = map[string]*Pipeline{}, map[string]Position{}
-	entries, err := l.tree.list(ctx, "pipelines")
+	files, wrong, err := l.topFiles(ctx, "pipelines")
 	if err != nil {
 		return err
 	}
-	if wrong, err := l.tooMuch(ctx, "pipelines", entries); wrong != "" || err != nil {
-		l.block(Problem{At: Position{File: "pipelines"}, Message: wrong})
-		return err
+	if wrong != nil {
+		l.block(*wrong)
 	}
-	for _, e := range entries {
-		p := &Pipeline{Name: strings.TrimSuffix(e.name, path.Ext(e.name)), file: e.path}
+	for _, f := range files {
+		p := &Pipeline{Name: stem(f.name), file: f.path}
 		switch {
-		case isYAML(e.name):
-			if p, err = l.readPipeline(ctx, e, p.Name); err != nil {
+		case f.odd != nil:
+			p.Problems = Problems{*f.odd}
+		case !isYAML(f.name):
+			continue // no component can name it
+		default:
+			if p, err = l.readPipeline(ctx, f.entry, p.Name); err != nil {
 				return err
 			}
-		case isNote(e):
-			continue
-		case isYML(e.name):
-			p.Problems = Problems{renameYML(e)}
-		case e.kind != entryFile:
-			p.Problems = Problems{{
-				At: Position{File: e.path}, Message: fmt.Sprintf("this is %s; pipelines are files right below pipelines/", e.kind),
-			}}
-		default:
-			continue
 		}
 		l.report(p.Problems...)
 		l.fleet.Pipelines = append(l.fleet.Pipelines, p)
@@ -183,6 +176,9 @@ func (l *loader) readPipelines(ctx context.Context) error {
 	}
 	return nil
 }
+
+// stem is the name of a file without its ending.
+func stem(name string) string { return strings.TrimSuffix(name, path.Ext(name)) }
 
 // way is the pipeline that a file names. One that is not there is one with a problem.
 func (l *loader) way(name string, at Position) *Pipeline {
