@@ -24,8 +24,8 @@ type Claims struct {
 // claim is one component's wish for an object.
 type claim struct {
 	component, source string
-	when              string // tells of a pin on which the wish depends; empty: always
-	ends              bool   // the wish ends with that pin
+	when              string // tells on what the wish depends; empty: always
+	moves             string // when the wish ends; empty: not
 }
 
 // tell says of a component what it does about an object, and where and when it
@@ -53,17 +53,31 @@ func (c *Claims) Add(component string, t *renderer.Target) {
 // AddPinned notes what a pinned component wants: what it is pinned to, and what git
 // says of it now, which it gets when the pin ends.
 func (c *Claims) AddPinned(w Want, now *renderer.Target) {
+	c.addBoth(w, now, claim{when: "as long as it is " + w.Pin.String(), moves: "when the pin ends"}, "once it is no longer "+w.Pin.String())
+}
+
+// AddWaiting notes what a component wants whose turn in a rollout has not come: what
+// it has, and what git says of it now; nil: it is to be removed.
+func (c *Claims) AddWaiting(w Want, now *renderer.Target) {
+	if now == nil {
+		now = &renderer.Target{}
+	}
+	c.addBoth(w, now, claim{when: "until it is let go in its rollout", moves: "when that is let go in its rollout"}, "once it is let go in its rollout")
+}
+
+// addBoth notes what a component has for some time, and what it gets then.
+func (c *Claims) addBoth(w Want, now *renderer.Target, meanwhile claim, then string) {
 	has, gets := idsOf(w.Target), idsOf(now)
 	for _, o := range w.Target.Objects {
 		one := claim{component: w.Component}
 		if id, _ := identify(o.Content); !gets[id] {
-			one.when, one.ends = "as long as it is "+w.Pin.String(), true
+			one.when, one.moves = meanwhile.when, meanwhile.moves
 		}
 		c.add(o, one)
 	}
 	for _, o := range now.Objects {
 		if id, _ := identify(o.Content); !has[id] {
-			c.add(o, claim{component: w.Component, when: "once it is no longer " + w.Pin.String()})
+			c.add(o, claim{component: w.Component, when: then})
 		}
 	}
 }
@@ -163,8 +177,8 @@ func (c *Cluster) contest(ctx context.Context, claims *Claims, s *differ.State, 
 	if by := claims.wanted[s.ID]; len(by) > 0 {
 		what := "leave it out of one of them"
 		switch {
-		case by[0].ends:
-			what = "it moves when the pin ends"
+		case by[0].moves != "":
+			what = "it moves " + by[0].moves
 		case pin != nil:
 			what = "this one is " + pin.String() + ", so end the pin, or leave it out of the other"
 		}

@@ -2,11 +2,11 @@ package applier
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/keelson-io/keelson/registry"
-	"github.com/keelson-io/keelson/renderer"
 )
 
 // Pin keeps a component at an earlier delivery until git moves on: a rollback.
@@ -52,43 +52,19 @@ type PinnedWant struct {
 
 // Make renders what the pin wants, as it was delivered before. A [*PinError]
 // says why that can't be had any more; any other error may pass.
-func (w PinnedWant) Make(ctx context.Context, render func(context.Context, *registry.Cluster, *registry.Delivery) (*renderer.Target, error)) (Want, error) {
-	p, component := w.Pin, w.Delivery.Component
-	fail := func(format string, args ...any) (Want, error) {
-		return Want{}, &PinError{Pin: *p, Component: component, Err: fmt.Errorf(format, args...)}
-	}
-	cluster := w.Then.Cluster(w.Delivery.Cluster)
-	if cluster == nil {
-		return fail("there was no cluster %s at that revision", w.Delivery.Cluster)
-	}
-	d := cluster.Delivery(component)
+func (w PinnedWant) Make(ctx context.Context, render Render) (Want, error) {
+	p := w.Pin
+	want, err := PastWant{
+		Past: Delivered{Version: p.Version, Revision: p.Revision, TargetHash: p.TargetHash}, Now: w.Now, Delivery: w.Delivery, Then: w.Then,
+	}.Make(ctx, render)
+	var gone *PastError
 	switch {
-	case len(cluster.Problems) > 0:
-		return fail("%w", cluster.Problems.Err())
-	case d == nil:
-		return fail("cluster %s did not have it at that revision", cluster.Name)
-	case len(d.Problems) > 0:
-		return fail("%w", d.Problems.Err())
-	case d.Absent:
-		return fail("git said at that revision that it is to be removed")
-	case d.Version.Name != p.Version:
-		return fail("it was %s at that revision", d.Version.Name)
+	case errors.As(err, &gone):
+		return Want{}, &PinError{Pin: *p, Component: w.Delivery.Component, Err: gone.Err}
+	case err != nil:
+		return Want{}, fmt.Errorf("%s: %w", p, err)
 	}
-	target, err := render(ctx, cluster, d)
-	if err != nil {
-		return Want{}, fmt.Errorf("component %s, %s: %w", component, p, err)
-	}
-	if target.Hash != p.TargetHash {
-		return fail("it renders to target %.12s, and was %.12s then: the cluster serves other kinds or versions by now, "+
-			"or this Keelson renders it in another way", target.Hash, p.TargetHash)
-	}
-	then := *d
-	then.Approvals = w.Delivery.Approvals
-	want, err := NewWant(w.Now, &then, target)
-	if err != nil {
-		return Want{}, err
-	}
-	want.Revision, want.Pin = p.Revision, p
+	want.Pin = p
 	return want, nil
 }
 
@@ -119,3 +95,12 @@ func (p *Prepared) pinStale() bool {
 
 // Pin is that of the target that was planned; nil: the target is git's own.
 func (p *Prepared) Pin() *Pin { return p.want.Pin }
+
+// Version of the target that was planned.
+func (p *Prepared) Version() string { return p.want.Version }
+
+// Delivered reports whether the target was delivered in whole before, so that all there
+// is to do is to set back drift.
+func (p *Prepared) Delivered() bool {
+	return p.quiet || p.record.TargetHash == p.want.Target.Hash && p.record.Version == p.want.Version
+}

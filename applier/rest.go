@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"unique"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -39,7 +40,9 @@ type quiet struct {
 	record  sum    // of the record: a store that is set back counts resourceVersions anew
 	applied string
 	pin     *Pin
-	uids    []uint64 // of the inventory, hashed
+	// delivered is what the record says of it.
+	delivered unique.Handle[Delivered]
+	uids      []uint64 // of the inventory, hashed
 }
 
 // atRest returns the plan of a component of which nothing has changed since it was
@@ -99,7 +102,7 @@ func (c *Cluster) rest(p *Prepared, mark uint64, versions map[differ.ID]schema.G
 	states, _ := statesOf(nil, p.want.Target)
 	q := &quiet{
 		of: c.fingerprint(p, states, versions), version: p.record.version, record: p.record.sum,
-		applied: p.Applied, pin: p.record.Pin, uids: hashUIDs(p.record.Objects),
+		applied: p.Applied, pin: p.record.Pin, delivered: p.record.delivered().once(), uids: hashUIDs(p.record.Objects),
 	}
 	component := p.want.Component
 	if !c.keeper.Rest(component, mark, ids, p.want.Health) {

@@ -340,6 +340,8 @@ func unusedFor(r right, handedOn map[right]bool) string {
 		return "an event that comes again is patched; those of the repository are in default"
 	case r.resource == "leases" && r.verb == "update":
 		return "the Lease is renewed after some seconds"
+	case strings.HasPrefix(r.resource, "rollouts"), r.name == "rollouts.keelson.io":
+		return "a fleet without a pipeline has no Rollouts"
 	case r.resource == "deliveries" && r.verb == "get":
 		return "somebody else created it meanwhile"
 	case r.verb == "get" && r.resource != "namespaces":

@@ -27,3 +27,12 @@ func CRDs() ([][]byte, error) {
 	}
 	return out, nil
 }
+
+// CRD returns the manifest of one of Keelson's own custom resources, by its plural.
+func CRD(plural string) ([]byte, error) {
+	data, err := files.ReadFile("keelson/template/crds/keelson.io_" + plural + ".yaml")
+	if err != nil {
+		return nil, fmt.Errorf("read the shipped CRD of %s: %w", plural, err)
+	}
+	return data, nil
+}

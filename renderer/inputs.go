@@ -2,6 +2,7 @@ package renderer
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 
@@ -31,16 +32,21 @@ type inputs struct {
 
 func hashInputs(r Request) (inputHash, error) {
 	sees := seenBy(r)
+	in := ofGit(r)
+	in.Version, in.Kubernetes, in.APIVersions = r.Version.Name, sees.kubeVersion, sees.apiVersions
+	return in.hash(r)
+}
+
+// ofGit are the inputs that git says, whatever the cluster is like, and wherever they
+// stand.
+func ofGit(r Request) inputs {
 	in := inputs{
 		Component:   r.Version.Component,
-		Version:     r.Version.Name,
 		Tree:        r.Version.Tree,
 		Namespace:   r.Version.Spec.Namespace,
 		Determinism: r.Version.Spec.Determinism,
 		Images:      r.Version.ImageValues(r.ImageMirrors),
 		Values:      r.Values.Map(),
-		Kubernetes:  sees.kubeVersion,
-		APIVersions: sees.apiVersions,
 	}
 	if r.Version.Tree == "" { // not out of git
 		in.Files = hashFiles(r)
@@ -48,12 +54,27 @@ func hashInputs(r Request) (inputHash, error) {
 	for _, seal := range r.Values.Seals() {
 		in.Seals = append(in.Seals, seal.Hash)
 	}
+	return in
+}
+
+func (in inputs) hash(r Request) (inputHash, error) {
 	h := sha256.New()
 	if err := json.NewEncoder(h).Encode(in); err != nil {
 		return inputHash{}, newError(r.Version, componentPosition(r.Version, "component.yaml", 0),
 			"values can't be written as JSON: "+err.Error(), err)
 	}
 	return inputHash(h.Sum(nil)), nil
+}
+
+// InputsOf is a hash of what git puts into a render, in 32 hexadecimal digits: the
+// same for requests that differ in nothing but the cluster's capabilities, or in where
+// things stand. Encrypted values are taken as they are. It costs microseconds.
+func InputsOf(r Request) (string, error) {
+	sum, err := ofGit(r).hash(r)
+	if err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(sum[:16]), nil
 }
 
 func hashFiles(r Request) string {

@@ -47,7 +47,7 @@ const (
 	SyncDenied      Sync = "Denied"      // a danger rule forbids the change
 	SyncFailed      Sync = "Failed"      // the API server refused, or the apply broke off
 	SyncBlocked     Sync = "Blocked"     // git or the chart is broken: the cluster stays as it is
-	SyncWaiting     Sync = "Waiting"     // a dependency is not healthy yet
+	SyncWaiting     Sync = "Waiting"     // for a dependency, or for its turn in a rollout
 	SyncPaused      Sync = "Paused"      // git says: change nothing
 	SyncUnreachable Sync = "Unreachable" // the cluster's API server does not answer
 	SyncOrphaned    Sync = "Orphaned"    // no longer in git; its objects were left in place
@@ -88,6 +88,9 @@ type DeliveryStatus struct {
 	TargetHash string `json:"targetHash,omitempty"`
 	Sync       Sync   `json:"sync,omitempty"`
 	Health     Health `json:"health,omitempty"`
+	// Wanted is what git wants of a component with a pipeline. The cluster has it when
+	// TargetHash is the same; until it is let go, it keeps what it has.
+	Wanted *WantedDelivery `json:"wanted,omitempty"`
 	// Objects that the component has in the cluster.
 	Objects int32 `json:"objects,omitempty"`
 	// Pinned is the earlier delivery that a rollback keeps here until git moves on.
@@ -103,6 +106,20 @@ type DeliveryStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
+
+// WantedDelivery is what git wants of one component on one cluster, as it was last
+// rendered for it.
+type WantedDelivery struct {
+	// TargetHash is the hash of the rendered objects; "absent" where there is to be
+	// nothing.
+	TargetHash string `json:"targetHash"`
+	// Inputs is a hash of all that git puts into the render. What was rendered from
+	// others says nothing about what git wants now.
+	Inputs string `json:"inputs"`
+}
+
+// HashAbsent is the TargetHash of a component that is to be removed.
+const HashAbsent = "absent"
 
 // HeldChange is one change that a danger rule stopped.
 type HeldChange struct {

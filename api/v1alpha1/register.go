@@ -52,7 +52,7 @@ const (
 
 // AddToScheme registers the custom resources.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &Delivery{}, &DeliveryList{})
+	s.AddKnownTypes(GroupVersion, &Delivery{}, &DeliveryList{}, &Rollout{}, &RolloutList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }

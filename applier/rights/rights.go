@@ -311,7 +311,7 @@ func groupKind(content map[string]any) schema.GroupKind {
 }
 
 // ForHub returns what the controller has to be allowed in the hub: to serve and
-// write Deliveries, to announce what happens, to share clusters by Leases, and to
+// write Deliveries and Rollouts, to announce what happens, to share clusters by Leases, and to
 // read and watch the kubeconfigs of connections, by their names alone.
 func ForHub(connections []v1alpha1.Connection, crds []string) *Rights {
 	r := newRights()
@@ -323,6 +323,8 @@ func ForHub(connections []v1alpha1.Connection, crds []string) *Rights {
 	group := v1alpha1.GroupVersion.Group
 	r.add(own, group, "deliveries", nil, "create", "delete", "get", "list", "watch")
 	r.add(own, group, "deliveries/status", nil, "patch")
+	r.add(own, group, "rollouts", nil, "create", "delete", "get", "list", "watch")
+	r.add(own, group, "rollouts/status", nil, "update")
 	// With --share. The names of Leases are those of processes; that of a replica
 	// that died is deleted by another one.
 	r.add(own, "coordination.k8s.io", "leases", nil, "create", "delete", "get", "list", "update", "watch")

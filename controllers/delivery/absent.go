@@ -14,6 +14,10 @@ import (
 // plan and guards as any other deletion.
 func (a *agent) absent(ctx context.Context, s snapshot, t attempt) (attempt, error) {
 	d := s.delivery
+	var err error
+	if t.wanted, err = a.wanted(s, nil); err != nil {
+		return t.stop(v1alpha1.SyncBlocked, err.Error()), err
+	}
 	target, t, err := a.goes(ctx, s, t)
 	if err != nil || t.sync != "" {
 		return t, err

@@ -15,6 +15,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
 	"github.com/keelson-io/keelson/renderer/redact"
@@ -64,6 +65,8 @@ type agent struct {
 	rush     *rush
 	metrics  *counted // since it runs: the one before may still have to be forgotten
 	redactor *redact.Redactor
+	// board shows who is let go; nil: this process knows of one cluster alone.
+	board *rollout.Board
 	// publish hears of every status that changed, and retract of what has none any
 	// more.
 	publish func(*v1alpha1.DeliveryStatus, urgency)
@@ -104,7 +107,7 @@ type agent struct {
 func newAgent(name string, c *Controller) *agent {
 	a := &agent{
 		name: name, log: c.log.With("cluster", name), now: c.now,
-		schemas: c.schemas, redactor: c.redactor, renderer: c.renderer, tracer: c.tracer, past: c.past, wants: c.wants, turns: c.turns, rush: c.rush,
+		schemas: c.schemas, redactor: c.redactor, board: c.rollouts.board, renderer: c.renderer, tracer: c.tracer, past: c.past, wants: c.wants, turns: c.turns, rush: c.rush,
 		publish: c.writer.publish, release: c.writer.release, retract: c.writer.retract, shown: c.writer.shown,
 		moved: c.movedTo, announce: c.writer.credentials,
 		statuses: statuses{}, diagnoses: map[string]diagnosis{}, pruning: map[string]bool{}, doubts: make(chan struct{}, 1), dialSoon: make(chan struct{}, 1),
@@ -135,11 +138,15 @@ func (a *agent) update(f *registry.Fleet, desired *registry.Cluster) {
 	a.mu.Lock()
 	was, same := a.desired, a.fleet != nil && reflect.DeepEqual(a.fleet.Spec, f.Spec)
 	a.clocks = a.clocks.start(was, desired, a.statuses, a.now())
+	before := a.fleet
 	a.fleet, a.desired = f, desired
 	var components []string
 	all := !same
 	if same && was != desired {
 		components, all = concerned(was, desired, a.statuses)
+	}
+	if same && !all {
+		components = append(components, regoverned(before, f, desired, a.statuses)...)
 	}
 	a.mu.Unlock()
 	if all {

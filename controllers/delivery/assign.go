@@ -8,13 +8,18 @@ import (
 	"runtime/pprof"
 
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/controllers/shard"
 	"github.com/keelson-io/keelson/registry"
 )
 
 // assign gives each cluster its part of the fleet, and starts and stops agents.
 // The error is that of the hub, which is opened when the first agent is started.
 func (c *Controller) assign(ctx context.Context) error {
-	fleet, ours := c.ours()
+	fleet, ours, leads := c.ours()
+	followed := c.followRollouts(ctx, fleet)
+	if err := c.lead(ctx, leads && followed); err != nil {
+		return err
+	}
 	moved := c.takeMoved()
 	gone := maps.Clone(c.agents)
 	var fresh []*running
@@ -52,14 +57,16 @@ func (c *Controller) assign(ctx context.Context) error {
 	return nil
 }
 
-// ours are the clusters that this process may work on now, and the revision that
-// they are of.
-func (c *Controller) ours() (*registry.Fleet, []*registry.Cluster) {
+// ours are the clusters that this process may work on now, the revision that they are
+// of, and whether rollouts are its own to decide about.
+func (c *Controller) ours() (_ *registry.Fleet, _ []*registry.Cluster, leads bool) {
 	fleet := c.current()
 	if c.shard == nil || fleet == nil {
-		return fleet, c.clusters(fleet)
+		return fleet, c.clusters(fleet), true
 	}
 	granted := c.shard.Granted()
+	leads = granted[shard.Rollouts]
+	delete(granted, shard.Rollouts)
 	fleet = c.current() // what was granted is in this one, or has left it
 	var out []*registry.Cluster
 	for _, cluster := range c.clusters(fleet) {
@@ -74,7 +81,7 @@ func (c *Controller) ours() (*registry.Fleet, []*registry.Cluster) {
 			c.shard.Done(name) // git does not have it any more
 		}
 	}
-	return fleet, out
+	return fleet, out, leads
 }
 
 func (c *Controller) isLeaving(cluster string) bool {

@@ -47,6 +47,7 @@ func (a *agent) attempt(ctx context.Context, component string) (attempt, error) 
 	}
 	d := s.delivery
 	t.version, t.revision, t.timeout = d.VersionName, s.fleet.Revision, timeoutOf(d)
+	t.ungoverned = s.fleet.PipelineOf(component) == nil
 	switch {
 	case len(d.Problems) > 0:
 		return t.stop(v1alpha1.SyncBlocked, problemsMessage(d.Problems)), nil
@@ -55,8 +56,15 @@ func (a *agent) attempt(ctx context.Context, component string) (attempt, error) 
 	case s.link == nil:
 		t.connecting = true
 		return t.stop(v1alpha1.SyncProgressing, "connecting"), nil
-	case d.Absent:
-		return a.absent(ctx, s, t)
+	}
+	if d.Absent {
+		v, err := a.verdict(ctx, s, v1alpha1.HashAbsent)
+		if t = a.judged(v, err, s, t); t.sync != "" {
+			return t, retried(err)
+		}
+		if v.waits == "" {
+			return a.absent(ctx, s, t)
+		}
 	}
 	on, why := a.waitsFor(d)
 	waiting := fmt.Sprintf("waits for %s, which is %s", on, why)
@@ -72,12 +80,14 @@ func (a *agent) attempt(ctx context.Context, component string) (attempt, error) 
 	t.planned, t.plan, t.health, t.applied = true, prepared.Plan, prepared.Health, prepared.Applied
 	switch {
 	case prepared.Settled():
-		t.sync, t.message = syncOf(t.plan)
+		if t = t.synced(); t.waits != "" && (d.Paused || s.cluster.Spec.Paused) {
+			t = t.stop(v1alpha1.SyncPaused, "paused in git: it keeps "+t.keeps.Version)
+		}
 		t.diagnosis = a.diagnose(ctx, s, prepared, t)
 		return t, nil
 	case d.Paused || s.cluster.Spec.Paused:
 		return t.stop(v1alpha1.SyncPaused, "paused in git: "+t.plan.Summary()), nil
-	case on != "":
+	case on != "" && t.waits == "" && (!prepared.Delivered() || !a.takesTurns(on)): // what it has is not held up
 		return t.stop(v1alpha1.SyncWaiting, waiting), nil
 	}
 	return a.apply(ctx, s, prepared, t)
@@ -115,20 +125,12 @@ func (a *agent) diagnose(ctx context.Context, s snapshot, p *applier.Prepared, t
 // prepare renders and plans; the plan is nil when the attempt ends here.
 func (a *agent) prepare(ctx context.Context, s snapshot, t attempt) (*applier.Prepared, attempt, error) {
 	d := s.delivery
-	target, t, err := a.render(ctx, s, t)
-	if target == nil {
-		return nil, t, err
-	}
-	t.targetHash = target.Hash
-	want, t, err := a.want(ctx, s, target, t)
-	if err != nil {
+	want, t, err := a.aim(ctx, s, t)
+	if t.sync != "" {
 		if t.sync == v1alpha1.SyncBlocked {
 			return nil, t, nil
 		}
 		return nil, t, err
-	}
-	if t.pin == nil {
-		a.warn(d, target)
 	}
 	want.Others = a.others(s, d)
 	prepared, err := planned(ctx, s.link.cluster, want)
@@ -140,6 +142,28 @@ func (a *agent) prepare(ctx context.Context, s snapshot, t attempt) (*applier.Pr
 		return nil, t.stop(a.failed(), err.Error()), err
 	}
 	return prepared, t, nil
+}
+
+// aim is what a component is to have now: what git wants, mostly. The attempt has a
+// result when it ends here.
+func (a *agent) aim(ctx context.Context, s snapshot, t attempt) (want applier.Want, _ attempt, err error) {
+	var target *renderer.Target // nil: it is to be removed, and keeps what it has until it is let go
+	if !s.delivery.Absent {
+		if target, t, err = a.render(ctx, s, t); target == nil {
+			return want, t, err
+		}
+		t.targetHash = target.Hash
+	}
+	if t.wanted, err = a.wanted(s, target); err != nil {
+		return want, t.stop(v1alpha1.SyncBlocked, err.Error()), err
+	}
+	if target == nil {
+		return a.due(ctx, s, nil, t)
+	}
+	if want, t, err = a.want(ctx, s, target, t); t.sync == "" && t.pin == nil && t.waits == "" {
+		a.warn(s.delivery, target)
+	}
+	return want, t, err
 }
 
 // render renders a delivery; the target is nil when the attempt ends here.
@@ -186,15 +210,22 @@ func (a *agent) apply(ctx context.Context, s snapshot, p *applier.Prepared, t at
 	case err != nil:
 		return t.stop(a.failed(), err.Error()), err
 	}
-	t.sync, t.message = syncOf(t.plan)
-	t.pruning = t.sync == v1alpha1.SyncProgressing && p.OnlyDeletions()
-	if t.sync == v1alpha1.SyncSynced {
-		t.applied = t.version
-		if t.pin != nil {
-			t.applied = t.pin.Version
-		}
+	sync, _ := syncOf(t.plan)
+	t.pruning = sync == v1alpha1.SyncProgressing && p.OnlyDeletions()
+	if sync == v1alpha1.SyncSynced {
+		t.applied = p.Version()
 	}
-	return t, nil
+	return t.synced(), nil
+}
+
+// synced is how the attempt ends once its plan was carried out. A component that has
+// all that it may have, and not what git wants, waits.
+func (t attempt) synced() attempt {
+	t.sync, t.message = syncOf(t.plan)
+	if t.sync == v1alpha1.SyncSynced && t.waits != "" {
+		t.sync, t.message = v1alpha1.SyncWaiting, t.waits
+	}
+	return t
 }
 
 func timeoutOf(d *registry.Delivery) time.Duration {
@@ -245,6 +276,15 @@ func (a *agent) waitsFor(d *registry.Delivery) (string, string) {
 		}
 	}
 	return "", ""
+}
+
+// takesTurns reports whether a component does nothing but wait for its turn in a
+// rollout, which may last for days: what was right beside it is, still.
+func (a *agent) takesTurns(component string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.statuses.of(component)
+	return s.Sync == v1alpha1.SyncWaiting && s.Health == v1alpha1.HealthHealthy && s.Wanted != nil && s.Wanted.TargetHash != s.TargetHash
 }
 
 func problemsMessage(ps registry.Problems) string {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
@@ -40,10 +41,16 @@ func (a *agent) claim(ctx context.Context, s snapshot, but *registry.Delivery, c
 	var defined []*renderer.Target
 	for _, d := range s.cluster.Deliveries {
 		switch {
-		case d.Component == but.Component, d.Absent && len(d.Problems) == 0:
+		case d.Component == but.Component:
 			continue
 		case len(d.Problems) > 0:
 			claims.AddUnknown(d.Component, problemsMessage(d.Problems))
+			continue
+		case d.Absent:
+			s.delivery = d
+			if err := a.claimDue(ctx, s, nil, claims); err != nil {
+				return nil, err
+			}
 			continue
 		}
 		target, err := a.renderer.Render(ctx, renderer.Request{
@@ -73,8 +80,7 @@ func (a *agent) claimOne(ctx context.Context, s snapshot, target *renderer.Targe
 	component := s.delivery.Component
 	pin, err := s.link.cluster.Pin(ctx, component)
 	if err == nil && (pin == nil || pin.Against != target.Hash) {
-		claims.Add(component, target)
-		return nil
+		return a.claimDue(ctx, s, target, claims)
 	}
 	var want applier.Want
 	if err == nil {
@@ -88,6 +94,33 @@ func (a *agent) claimOne(ctx context.Context, s snapshot, target *renderer.Targe
 		claims.AddUnknown(component, err.Error())
 	default:
 		claims.AddPinned(want, target)
+	}
+	return nil
+}
+
+// claimDue adds what a delivery wants that is not pinned: what git says (nil: that it
+// is absent), and what it has as long as it is not let go. The error is that of ctx.
+func (a *agent) claimDue(ctx context.Context, s snapshot, target *renderer.Target, claims *applier.Claims) error {
+	hash := v1alpha1.HashAbsent
+	if target != nil {
+		hash = target.Hash
+	}
+	v, err := a.verdict(ctx, s, hash)
+	var has applier.Want
+	if err == nil && v.waits != "" && v.keeps.TargetHash != "" {
+		has, err = a.kept(ctx, s, v.keeps)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case err != nil:
+		claims.AddUnknown(s.delivery.Component, err.Error())
+	case has.Target != nil:
+		claims.AddWaiting(has, target)
+		return nil
+	}
+	if target != nil {
+		claims.Add(s.delivery.Component, target)
 	}
 	return nil
 }

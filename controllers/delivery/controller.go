@@ -85,6 +85,7 @@ type Controller struct {
 	shard    *shard.Member
 	only     string
 	writer   *writer
+	rollouts rollouts
 	// closing ends the writer; nil before it was begun.
 	closing func(cause error)
 
@@ -125,6 +126,9 @@ func New(o Options) (*Controller, error) {
 		return nil, err
 	}
 	c.writer.stranger = c.adopt
+	if err := c.newRollouts(o); err != nil {
+		return nil, err
+	}
 	return c, nil
 }
 
@@ -285,6 +289,9 @@ func (c *Controller) learn(ctx context.Context) (bool, error) {
 	c.fleet = fleet
 	c.mu.Unlock()
 	c.writer.isFor(fleet.Spec.Name)
+	if c.rollouts.loop != nil {
+		c.rollouts.loop.Fleet(fleet)
+	}
 	c.share(fleet)
 	return true, nil
 }
@@ -304,6 +311,9 @@ func (c *Controller) share(fleet *registry.Fleet) {
 	var names []string
 	for _, cluster := range c.clusters(fleet) {
 		names = append(names, cluster.Name)
+	}
+	if len(fleet.Pipelines) > 0 && c.only == "" {
+		names = append(names, shard.Rollouts)
 	}
 	c.shard.Share(names)
 }

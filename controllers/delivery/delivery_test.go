@@ -41,7 +41,8 @@ import (
 var server *rest.Config
 
 func TestMain(m *testing.M) {
-	os.Exit(apiservertest.Main(m, func(config *rest.Config) { server = config }))
+	code := apiservertest.Main(m, func(config *rest.Config) { server = config })
+	os.Exit(cmp.Or(code, stopOthers()))
 }
 
 const (
@@ -61,8 +62,10 @@ type fleet struct {
 	trusted    []string      // files of keys; none: nothing has to be signed
 	renders    int64         // bytes of renders that are kept
 	interval   time.Duration // of a replica's polls; 0: a second
+	only       string        // cluster to work on
 	follow     func(ctx context.Context, of v1alpha1.Connection, changed func())
 	hubConfig  *rest.Config         // of the controller; nil: as the server's
+	now        func() time.Time     // nil: the clock's
 	controller *delivery.Controller // that was started last
 	metrics    *prometheus.Registry // of the controller that was started last
 }
@@ -186,7 +189,7 @@ func (f *fleet) start(connect func(context.Context, v1alpha1.Connection) (*rest.
 		Repo:     repo, Interval: 200 * time.Millisecond, Hub: cmp.Or(f.hubConfig, server), Connect: connect, Follow: f.follow,
 		Renderer: renderer.NewCache(renderer.NewUnsealing(renderer.New(), sops.Keys{File: ageKey}), f.renders),
 		Log:      slog.New(slog.NewTextHandler(hidden.Writer(io.MultiWriter(f.t.Output(), &f.log)), nil)),
-		Now:      time.Now, Registry: f.metrics, Identity: "test",
+		Now:      f.clock(), Registry: f.metrics, Identity: "test", Only: f.only,
 	})
 	if err != nil {
 		f.t.Fatal(err)
@@ -208,6 +211,13 @@ func (f *fleet) start(connect func(context.Context, v1alpha1.Connection) (*rest.
 	}
 	f.t.Cleanup(stop)
 	return stop
+}
+
+func (f *fleet) clock() func() time.Time {
+	if f.now != nil {
+		return f.now
+	}
+	return time.Now
 }
 
 // eventually waits for a condition.

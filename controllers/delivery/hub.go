@@ -42,17 +42,13 @@ func hubKinds() meta.RESTMapper {
 // prepare makes the hub serve Deliveries, and reads those that it has, if they are
 // all this process's to write.
 func (w *writer) prepare(ctx context.Context, all bool) error {
-	created := false
-	manifests, err := components.CRDs()
+	manifest, err := components.CRD("deliveries")
 	if err != nil {
 		return err
 	}
-	for _, manifest := range manifests {
-		anew, err := w.serve(ctx, manifest)
-		if err != nil {
-			return err
-		}
-		created = created || anew
+	created, err := w.serve(ctx, manifest)
+	if err != nil {
+		return err
 	}
 	own := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.Namespace}}
 	err = w.client.Get(ctx, client.ObjectKeyFromObject(own), own)

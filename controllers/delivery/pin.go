@@ -44,8 +44,8 @@ func (p *past) at(ctx context.Context, revision string) (*registry.Fleet, error)
 }
 
 // want is what git wants of a component, given its target, or what is pinned
-// until git wants something else. An error ends the attempt; with Blocked only git
-// or a person can help.
+// until git wants something else, or what it has until it is let go. The attempt has a
+// result where it ends; with Blocked only git or a person can help.
 func (a *agent) want(ctx context.Context, s snapshot, target *renderer.Target, t attempt) (applier.Want, attempt, error) {
 	pin, err := s.link.cluster.Pin(ctx, s.delivery.Component)
 	if err != nil {
@@ -56,11 +56,7 @@ func (a *agent) want(ctx context.Context, s snapshot, target *renderer.Target, t
 		pin = nil
 	}
 	if pin == nil {
-		want, err := a.wants.New(s.fleet, s.delivery, target)
-		if err != nil {
-			return want, t.stop(v1alpha1.SyncBlocked, err.Error()), err
-		}
-		return want, t, nil
+		return a.due(ctx, s, target, t)
 	}
 	t.pin = pin
 	want, err := a.pinned(ctx, s, pin)
@@ -82,16 +78,7 @@ func (a *agent) pinned(ctx context.Context, s snapshot, pin *applier.Pin) (appli
 		}
 		return applier.Want{}, &applier.PinError{Pin: *pin, Component: s.delivery.Component, Err: err}
 	}
-	return applier.PinnedWant{Pin: pin, Now: s.fleet, Delivery: s.delivery, Then: then}.Make(ctx,
-		func(ctx context.Context, c *registry.Cluster, d *registry.Delivery) (*renderer.Target, error) {
-			capabilities, err := s.link.cluster.Capabilities(ctx)
-			if err != nil {
-				return nil, err
-			}
-			return a.renderer.Render(ctx, renderer.Request{
-				Version: d.Version, Values: d.Values, ImageMirrors: c.Spec.ImageMirrors, Capabilities: capabilities,
-			})
-		})
+	return applier.PinnedWant{Pin: pin, Now: s.fleet, Delivery: s.delivery, Then: then}.Make(ctx, a.renderThen(s))
 }
 
 // pinnedStatus is a pin as status shows it.

@@ -45,7 +45,11 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	found := next(before, result, a.now())
 	status := redacted(a.redactor, &found)
 	a.statuses[component] = status
-	a.observed(before, *status, started)
+	if result.waits == "" {
+		a.observed(before, *status, started)
+	} else {
+		a.clocks = a.clocks.without(component) // that time is its pipeline's
+	}
 	pruning := result.pruning && !a.pruning[component]
 	a.pruning[component] = result.pruning
 	if result.gone {

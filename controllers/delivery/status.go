@@ -41,12 +41,20 @@ type attempt struct {
 	outcome applier.Outcome
 	// pin is what the target is of; nil: it is git's own, or not known.
 	pin *applier.Pin
+	// wanted is what git wants of a component with a pipeline; nil: it has none, or it
+	// is not known.
+	wanted *v1alpha1.WantedDelivery
+	// waits is why the cluster may not have that yet, and keeps what it has meanwhile.
+	waits string
+	keeps applier.Delivered
+	// ungoverned: the component goes through no pipeline.
+	ungoverned bool
 	// planned says that plan and health are known.
 	planned bool
 	// diagnosis is why the component is not healthy, as the cluster tells in
 	// detail; empty while that is not asked.
 	diagnosis string
-	// connecting says that the cluster was not asked anything yet.
+	// connecting says that the cluster, or the hub, was not asked anything yet.
 	connecting bool
 	// pruning says that only deletions are left to do.
 	pruning bool
@@ -77,6 +85,9 @@ func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.Del
 	if a.planned || a.pin != nil {
 		s.Pinned = pinnedStatus(a.pin)
 	}
+	if a.wanted != nil || a.ungoverned {
+		s.Wanted = a.wanted
+	}
 	if a.planned {
 		s.Held = held(a.plan)
 		s.Objects = int32(len(a.health)) //nolint:gosec // bounded by what a render may hold
@@ -102,6 +113,9 @@ func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.Del
 			Time: metav1.NewTime(now), Created: int32(o.Created), Updated: int32(o.Updated), //nolint:gosec // as above
 			Deleted: int32(o.Deleted), Restored: int32(o.Restored), //nolint:gosec // as above
 		}
+	}
+	if before.Sync == v1alpha1.SyncWaiting && s.Sync != v1alpha1.SyncWaiting {
+		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionReady) // what is to become healthy begins now
 	}
 	setConditions(&s, now)
 	return s

@@ -29,6 +29,12 @@ func copied[V any](m map[string]V) map[string]V {
 	return out
 }
 
+// What happens to a cluster.
+const (
+	eventReleased = "let go"
+	eventSettled  = "settled"
+)
+
 type decider struct {
 	course Course
 	facts  Facts
@@ -66,7 +72,7 @@ func (d *decider) settle(stage *Stage) {
 		}
 		c.Settled = d.facts.Now
 		d.out.State.Clusters[name] = c
-		d.event(stage.Name, name, "settled")
+		d.event(stage.Name, name, eventSettled)
 	}
 }
 
@@ -209,6 +215,16 @@ func (d *decider) missing(stage *Stage, after bool) string {
 	return ""
 }
 
+// unanswered says which check of a stage has not passed, and why.
+func (d *decider) unanswered(stage *Stage, after bool) string {
+	name := d.missing(stage, after)
+	text := fmt.Sprintf("check %s has not passed", name)
+	if why := d.facts.Pending[Check{Change: d.course.Change, Stage: stage.Name, Name: name, After: after}]; why != "" {
+		text += ": " + why
+	}
+	return text
+}
+
 // release lets clusters go, in their order, as many as may.
 func (d *decider) release(stage *Stage) {
 	for _, name := range stage.Clusters {
@@ -223,7 +239,7 @@ func (d *decider) release(stage *Stage) {
 		}
 		d.out.State.Clusters[name] = Cluster{Released: d.facts.Now}
 		delete(d.gates, stage.Name)
-		d.event(stage.Name, name, "let go")
+		d.event(stage.Name, name, eventReleased)
 		if stage.Timeout > 0 {
 			d.wake(d.facts.Now.Add(stage.Timeout))
 		}
@@ -240,7 +256,7 @@ func (d *decider) released(name string) bool {
 func (d *decider) holds(stage *Stage, next string) string {
 	f, known := d.facts.Clusters[next]
 	if !known {
-		return "nothing is known of it"
+		return cmp.Or(d.facts.Unknown[next], "nothing is known of it")
 	}
 	g := d.gate(stage)
 	if !f.Healthy {
@@ -354,13 +370,13 @@ func (d *decider) why(stage *Stage, name, before string) string {
 	case d.done(name):
 		return ""
 	case released:
-		return cmp.Or(f.Failed, "it is on its way")
+		return cmp.Or(f.Failed, d.facts.Unknown[name], "it is on its way")
 	case s.Phase != PhaseProgressing && s.Phase != PhaseComplete:
 		return fmt.Sprintf("the rollout is %s: %s", s.Phase, s.Because)
 	case before != "":
 		return fmt.Sprintf("stage %s comes first", before)
 	case s.Opened[stage.Name].IsZero():
-		return fmt.Sprintf("check %s has not passed", d.missing(stage, false))
+		return d.unanswered(stage, false)
 	case d.facts.Frozen[name] != "":
 		return "frozen: " + d.facts.Frozen[name]
 	}

@@ -3,6 +3,11 @@
 // What happens next is decided by a function of values ([Decide]): the course, what
 // is remembered, what is known, and the time. It has no client and no clock, so that
 // a controller that is killed anywhere, and starts again, decides as the one before.
+//
+// A [Loop] gathers what is known from git and from the Deliveries of the hub, and writes
+// what was decided into a Rollout for each component: one process of a fleet runs it.
+// Those that work on clusters look at a [Board] of what is written, and let none of them
+// have what stands there for nobody.
 package rollout
 
 import (
@@ -90,12 +95,16 @@ type Cluster struct {
 // Facts are what is known when it is decided.
 type Facts struct {
 	Now time.Time
-	// Clusters by name; of one that is not in it nothing is known.
+	// Clusters by name; of one that is not in it nothing is known, and Unknown may say
+	// why.
 	Clusters map[string]Fact
+	Unknown  map[string]string
 	// Frozen clusters, with the reason.
 	Frozen map[string]string
 	// Checks that have an answer. One that has none is waited for.
 	Checks map[Check]Result
+	// Pending says why a check has no answer yet.
+	Pending map[Check]string
 }
 
 // Fact is what is known of the component on one cluster.

@@ -38,6 +38,10 @@ const (
 	Single = "cluster"
 )
 
+// Rollouts is shared as if it were a cluster: what one member does for all of them. No
+// cluster can be called so.
+const Rollouts = "(rollouts)"
+
 // stage is how far a cluster is with this replica.
 type stage uint8
 
@@ -142,8 +146,11 @@ func (m *Member) Stats() Stats {
 	defer m.mu.Unlock()
 	s := m.stats
 	s.Clusters = len(m.clusters)
-	for _, at := range m.stages {
-		if at != asked {
+	if slices.Contains(m.clusters, Rollouts) {
+		s.Clusters--
+	}
+	for c, at := range m.stages {
+		if at != asked && c != Rollouts {
 			s.Held++
 		}
 	}

@@ -1,0 +1,130 @@
+package applier
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"unique"
+
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// Delivered is what a component was brought to in whole: at which revision of the
+// fleet repository, and the target that was rendered from it. The zero value is that
+// of one which never was.
+type Delivered struct {
+	Version, Revision, TargetHash string
+}
+
+// Delivered returns what a component was last brought to in whole, as its record
+// says. For one at rest that is no request.
+func (c *Cluster) Delivered(ctx context.Context, component string) (Delivered, error) {
+	c.mu.Lock()
+	q := c.quiet[component]
+	c.mu.Unlock()
+	if q != nil {
+		return q.delivered.Value(), nil
+	}
+	r, err := c.readRecord(ctx, component)
+	if err != nil {
+		return Delivered{}, err
+	}
+	return r.delivered(), nil
+}
+
+func (r *Record) delivered() Delivered {
+	return Delivered{Version: r.Version, Revision: r.Revision, TargetHash: r.TargetHash}
+}
+
+// DeliveredAs returns the last delivery of a component that had a target; false: its
+// history has none.
+func (c *Cluster) DeliveredAs(ctx context.Context, component, targetHash string) (Delivered, bool, error) {
+	last, err := c.Delivered(ctx, component)
+	if err != nil || last.TargetHash == targetHash {
+		return last, err == nil, err
+	}
+	r, err := c.readRecord(ctx, component)
+	if err != nil {
+		return Delivered{}, false, err
+	}
+	i := slices.IndexFunc(r.History, func(e HistoryEntry) bool { return e.TargetHash == targetHash })
+	if i < 0 {
+		return Delivered{}, false, nil
+	}
+	e := r.History[i]
+	return Delivered{Version: e.Version, Revision: e.Revision, TargetHash: e.TargetHash}, true, nil
+}
+
+// once is what is delivered to many clusters, held once for all.
+func (d Delivered) once() unique.Handle[Delivered] { return unique.Make(d) }
+
+// Render renders a delivery as a cluster's files said at some revision.
+type Render func(context.Context, *registry.Cluster, *registry.Delivery) (*renderer.Target, error)
+
+// PastWant is what was delivered before, and is to be kept, or brought back.
+type PastWant struct {
+	Past Delivered
+	// Now is what git says now, and Delivery the same one there: from them are the
+	// fleet's danger rules, the cluster's labels and what is approved.
+	Now      *registry.Fleet
+	Delivery *registry.Delivery
+	// Then is what git said at the revision of Past.
+	Then *registry.Fleet
+}
+
+// Make renders it, as it was delivered before. A [*PastError] says why that can't be
+// had any more; any other error may pass.
+func (w PastWant) Make(ctx context.Context, render Render) (Want, error) {
+	component := w.Delivery.Component
+	fail := func(format string, args ...any) (Want, error) {
+		return Want{}, &PastError{Past: w.Past, Component: component, Err: fmt.Errorf(format, args...)}
+	}
+	cluster := w.Then.Cluster(w.Delivery.Cluster)
+	if cluster == nil {
+		return fail("there was no cluster %s at that revision", w.Delivery.Cluster)
+	}
+	d := cluster.Delivery(component)
+	switch {
+	case len(cluster.Problems) > 0:
+		return fail("%w", cluster.Problems.Err())
+	case d == nil:
+		return fail("cluster %s did not have it at that revision", cluster.Name)
+	case len(d.Problems) > 0:
+		return fail("%w", d.Problems.Err())
+	case d.Absent:
+		return fail("git said at that revision that it is to be removed")
+	case d.Version.Name != w.Past.Version:
+		return fail("it was %s at that revision", d.Version.Name)
+	}
+	target, err := render(ctx, cluster, d)
+	if err != nil {
+		return Want{}, fmt.Errorf("component %s, %s of %.12s: %w", component, w.Past.Version, w.Past.Revision, err)
+	}
+	if target.Hash != w.Past.TargetHash {
+		return fail("it renders to target %.12s, and was %.12s then: the cluster serves other kinds or versions by now, "+
+			"or this Keelson renders it in another way", target.Hash, w.Past.TargetHash)
+	}
+	then := *d
+	then.Approvals = w.Delivery.Approvals
+	want, err := NewWant(w.Now, &then, target)
+	if err != nil {
+		return Want{}, err
+	}
+	want.Revision = w.Past.Revision
+	return want, nil
+}
+
+// PastError says that what was delivered can't be had from git any more. The cluster
+// stays as it is.
+type PastError struct {
+	Past      Delivered
+	Component string
+	Err       error
+}
+
+func (e *PastError) Error() string {
+	return fmt.Sprintf("component %s %s can't be had from git at %.12s any more: %v", e.Component, e.Past.Version, e.Past.Revision, e.Err)
+}
+
+func (e *PastError) Unwrap() error { return e.Err }

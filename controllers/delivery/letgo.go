@@ -1,0 +1,218 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/controllers/rollout"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// verdict says whether a component may have what git wants of it on a cluster.
+type verdict struct {
+	// waits is why it may not; empty: it may.
+	waits string
+	// keeps is what it has meanwhile; the zero value: it was never delivered.
+	keeps applier.Delivered
+	// until is when that may change by itself; zero: somebody will tell.
+	until time.Time
+}
+
+// verdict asks for a component with the given target, by its hash. It goes by what is
+// written: in the Rollout, and in the component's record. With an error nothing may be
+// done; that of [rollout.ErrUnknown] passes by itself.
+func (a *agent) verdict(ctx context.Context, s snapshot, wants string) (verdict, error) {
+	component := s.delivery.Component
+	pipeline := s.fleet.PipelineOf(component)
+	if pipeline == nil {
+		return a.frozen(ctx, s, wants)
+	}
+	var entry *v1alpha1.RolloutCluster
+	if a.board != nil {
+		r, err := a.board.Of(s.fleet, component)
+		if err != nil {
+			return verdict{}, err
+		}
+		entry = entryOf(r, a.name)
+	}
+	ours := entry != nil && entry.Want == wants // else it is about something that git wanted before
+	if ours && entry.Back {
+		return a.goesBack(ctx, s, entry)
+	}
+	if ours && entry.Released != nil {
+		return verdict{}, nil
+	}
+	had, err := s.link.cluster.Delivered(ctx, component)
+	if err != nil || isAt(had, wants) {
+		return verdict{}, err
+	}
+	v := verdict{keeps: had, waits: fmt.Sprintf("waits for its turn in pipeline %s", pipeline.Name)}
+	if a.board == nil {
+		v.waits = fmt.Sprintf("pipeline %s lets clusters go one after the other, and this controller knows of one alone (--cluster)", pipeline.Name)
+	}
+	v.waits += keeping(had)
+	return v, nil
+}
+
+// isAt reports whether what was delivered is what is wanted.
+func isAt(had applier.Delivered, wants string) bool {
+	return had.TargetHash == wants || had.TargetHash == "" && wants == v1alpha1.HashAbsent
+}
+
+func keeping(had applier.Delivered) string {
+	if had.TargetHash == "" {
+		return ", and is not there yet"
+	}
+	return ", and keeps " + had.Version
+}
+
+// frozen is the verdict on a component that goes through no pipeline: no change gets
+// to it while it is frozen.
+func (a *agent) frozen(ctx context.Context, s snapshot, wants string) (verdict, error) {
+	reason, until := s.fleet.Frozen(s.cluster, s.delivery.Component, a.now())
+	if reason == "" {
+		return verdict{}, nil
+	}
+	had, err := s.link.cluster.Delivered(ctx, s.delivery.Component)
+	if err != nil || isAt(had, wants) {
+		return verdict{}, err
+	}
+	return verdict{waits: "frozen: " + reason + keeping(had), keeps: had, until: until}, nil
+}
+
+// goesBack is the verdict on a cluster whose stage is rolled back.
+func (a *agent) goesBack(ctx context.Context, s snapshot, entry *v1alpha1.RolloutCluster) (verdict, error) {
+	component := s.delivery.Component
+	past, found, err := s.link.cluster.DeliveredAs(ctx, component, entry.From)
+	switch {
+	case err != nil:
+		return verdict{}, err
+	case !found:
+		return verdict{}, &applier.PastError{
+			Component: component, Past: applier.Delivered{TargetHash: entry.From},
+			Err: fmt.Errorf("its history has no delivery of target %.12s, to which its rollout takes it back", entry.From),
+		}
+	}
+	return verdict{waits: "its rollout failed, and takes it back to " + past.Version, keeps: past}, nil
+}
+
+func entryOf(r *v1alpha1.Rollout, cluster string) *v1alpha1.RolloutCluster {
+	if r == nil {
+		return nil
+	}
+	i := slices.IndexFunc(r.Status.Clusters, func(c v1alpha1.RolloutCluster) bool { return c.Name == cluster })
+	if i < 0 {
+		return nil
+	}
+	return &r.Status.Clusters[i]
+}
+
+// due is what a component is to have now, given what git wants (nil: that it is
+// absent): that, or what it has as long as it is not let go. The attempt has a result
+// when it ends here.
+func (a *agent) due(ctx context.Context, s snapshot, target *renderer.Target, t attempt) (applier.Want, attempt, error) {
+	hash := v1alpha1.HashAbsent
+	if target != nil {
+		hash = target.Hash
+	}
+	v, err := a.verdict(ctx, s, hash)
+	if t = a.judged(v, err, s, t); t.sync != "" {
+		return applier.Want{}, t, retried(err)
+	}
+	if v.waits == "" {
+		want, err := a.wants.New(s.fleet, s.delivery, target)
+		if err != nil {
+			return want, t.stop(v1alpha1.SyncBlocked, err.Error()), err
+		}
+		return want, t, nil
+	}
+	want, err := a.kept(ctx, s, v.keeps)
+	var gone *applier.PastError
+	switch {
+	case errors.As(err, &gone):
+		t = t.stop(v1alpha1.SyncBlocked, v.waits+"; nothing of it is changed: "+gone.Error())
+		return want, t, nil
+	case err != nil:
+		return want, t.stop(v1alpha1.SyncFailed, err.Error()), err
+	}
+	t.targetHash, t.revision = want.Target.Hash, v.keeps.Revision
+	return want, t, nil
+}
+
+// judged is an attempt that knows of a verdict. It has a result where that alone is
+// one.
+func (a *agent) judged(v verdict, err error, s snapshot, t attempt) attempt {
+	t.waits, t.keeps = v.waits, v.keeps
+	var gone *applier.PastError
+	switch {
+	case errors.Is(err, rollout.ErrUnknown):
+		t.connecting = true // the hub will tell
+		return t.stop(v1alpha1.SyncWaiting, err.Error())
+	case errors.As(err, &gone):
+		return t.stop(v1alpha1.SyncBlocked, err.Error())
+	case err != nil:
+		return t.stop(a.failed(), err.Error())
+	}
+	if !v.until.IsZero() {
+		a.queue.AddAfter(s.delivery.Component, v.until.Sub(a.now())+time.Second)
+	}
+	if v.waits != "" && v.keeps.TargetHash == "" {
+		return t.stop(v1alpha1.SyncWaiting, v.waits)
+	}
+	return t
+}
+
+// retried is an error of a verdict that a retry may help against.
+func retried(err error) error {
+	if errors.Is(err, rollout.ErrUnknown) || errors.As(err, new(*applier.PastError)) {
+		return nil
+	}
+	return err
+}
+
+// kept renders what a component has, as it was delivered.
+func (a *agent) kept(ctx context.Context, s snapshot, has applier.Delivered) (applier.Want, error) {
+	then, err := a.past.at(ctx, has.Revision)
+	if err != nil {
+		if ctx.Err() != nil {
+			return applier.Want{}, ctx.Err()
+		}
+		return applier.Want{}, &applier.PastError{Past: has, Component: s.delivery.Component, Err: err}
+	}
+	return applier.PastWant{Past: has, Now: s.fleet, Delivery: s.delivery, Then: then}.Make(ctx, a.renderThen(s))
+}
+
+// renderThen renders what git said at another revision, for the cluster as it is now.
+func (a *agent) renderThen(s snapshot) applier.Render {
+	return func(ctx context.Context, c *registry.Cluster, d *registry.Delivery) (*renderer.Target, error) {
+		capabilities, err := s.link.cluster.Capabilities(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return a.renderer.Render(ctx, renderer.Request{
+			Version: d.Version, Values: d.Values, ImageMirrors: c.Spec.ImageMirrors, Capabilities: capabilities,
+		})
+	}
+}
+
+// wanted is what git wants of a component with a pipeline; nil: it has none.
+func (a *agent) wanted(s snapshot, target *renderer.Target) (*v1alpha1.WantedDelivery, error) {
+	if s.fleet.PipelineOf(s.delivery.Component) == nil {
+		return nil, nil //nolint:nilnil // as said
+	}
+	inputs, err := rollout.InputsOf(s.cluster, s.delivery)
+	if err != nil {
+		return nil, err
+	}
+	w := &v1alpha1.WantedDelivery{TargetHash: v1alpha1.HashAbsent, Inputs: inputs}
+	if target != nil {
+		w.TargetHash = target.Hash
+	}
+	return w, nil
+}

@@ -1,0 +1,188 @@
+package delivery
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/components"
+	"github.com/keelson-io/keelson/controllers/rollout"
+	"github.com/keelson-io/keelson/controllers/shard"
+	"github.com/keelson-io/keelson/registry"
+)
+
+// rollouts are what a controller has to do with changes that go from cluster to
+// cluster.
+type rollouts struct {
+	// board shows who is let go; loop decides about it, in one process of all.
+	board *rollout.Board
+	loop  *rollout.Loop
+	// shown: the board is watched, since the fleet has a pipeline.
+	shown bool
+	// leading ends the loop, and is closed when that has happened; nil: another process
+	// has it, or nobody.
+	stop    context.CancelFunc
+	leading chan struct{}
+}
+
+// newRollouts prepares them; nil: this process knows of one cluster alone.
+func (c *Controller) newRollouts(o Options) error {
+	if o.Only != "" {
+		return nil
+	}
+	board, err := rollout.NewBoard(o.Hub, c.rolls)
+	if err != nil {
+		return err
+	}
+	metrics := rollout.NewMetrics()
+	for _, m := range metrics.Collectors() {
+		if err := o.Registry.Register(m); err != nil {
+			return err //nolint:wrapcheck // it says which
+		}
+	}
+	c.rollouts.board = board
+	c.rollouts.loop = rollout.NewLoop(rollout.Options{
+		Board: board, Log: o.Log, Now: o.Now, Redactor: o.Redactor, Metrics: metrics,
+		Events: func() record.EventRecorder { return c.writer.recorder() },
+	})
+	return nil
+}
+
+// recorder takes events; nil: nothing is written to the hub yet.
+func (w *writer) recorder() record.EventRecorder {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.events
+}
+
+// lead begins to decide about rollouts, or ends it, as is due. The error is that of the
+// hub, which is opened then.
+func (c *Controller) lead(ctx context.Context, due bool) error {
+	r := &c.rollouts
+	switch {
+	case due && r.leading == nil && !c.isLeaving(shard.Rollouts):
+		if err := c.open(ctx); err != nil || ctx.Err() != nil {
+			return err
+		}
+		working, stop := context.WithCancel(ctx)
+		done := make(chan struct{})
+		r.stop, r.leading = stop, done
+		c.log.Info("rollouts are decided about here")
+		c.wg.Go(func() {
+			defer close(done)
+			r.loop.Run(working)
+		})
+	case !due && r.leading != nil:
+		c.log.Info("rollouts go to another replica")
+		r.stop()
+		left, done := make(chan struct{}), r.leading
+		c.leaving[shard.Rollouts], r.leading = left, nil
+		c.wg.Go(func() {
+			defer close(left)
+			<-done
+			c.shard.Done(shard.Rollouts)
+		})
+	}
+	return nil
+}
+
+// rolls has those components looked at that a Rollout says something new of.
+func (c *Controller) rolls(before, now *v1alpha1.Rollout) {
+	c.mu.Lock()
+	agents := maps.Clone(c.agents)
+	c.mu.Unlock()
+	name := ""
+	if is := cmp.Or(now, before); is != nil {
+		name = is.Name
+	}
+	c.rollouts.loop.Look(name)
+	if name == "" { // all are known now
+		for _, r := range agents {
+			r.agent.governed()
+		}
+		return
+	}
+	is, was := now, before
+	if is == nil {
+		is, was = before, nil
+	}
+	for i := range is.Status.Clusters {
+		entry := &is.Status.Clusters[i]
+		if r := agents[entry.Name]; r != nil && saysElse(entryOf(was, entry.Name), entry) {
+			r.agent.queue.Add(is.Name)
+		}
+	}
+}
+
+// saysElse reports whether two entries let a cluster do different things.
+func saysElse(x, y *v1alpha1.RolloutCluster) bool {
+	return x == nil || x.Want != y.Want || x.From != y.From || x.Back != y.Back || (x.Released == nil) != (y.Released == nil)
+}
+
+// governed queues the components that go through a pipeline.
+func (a *agent) governed() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, d := range a.desired.Deliveries {
+		if a.fleet.PipelineOf(d.Component) != nil {
+			a.queue.Add(d.Component)
+		}
+	}
+}
+
+// regoverned are the components of a cluster that go through a pipeline now, and did
+// not before, or the other way round; and those that wait, where freezes changed.
+func regoverned(was, now *registry.Fleet, cluster *registry.Cluster, known statuses) (components []string) {
+	if was == nil || was == now || len(was.Pipelines)+len(now.Pipelines)+len(was.Freezes)+len(now.Freezes) == 0 {
+		return nil
+	}
+	thawed := !slices.Equal(was.Freezes, now.Freezes)
+	for _, d := range cluster.Deliveries {
+		waits := known.of(d.Component).Sync == v1alpha1.SyncWaiting
+		if thawed && waits || (was.PipelineOf(d.Component) == nil) != (now.PipelineOf(d.Component) == nil) {
+			components = append(components, d.Component)
+		}
+	}
+	return components
+}
+
+// followRollouts shows the agents the Rollouts of the hub, from when the fleet first
+// has a pipeline: others have no such objects. It returns at once, and whether they
+// are followed.
+func (c *Controller) followRollouts(ctx context.Context, fleet *registry.Fleet) bool {
+	r := &c.rollouts
+	if r.board == nil || fleet == nil || !r.shown && len(fleet.Pipelines) == 0 {
+		return false
+	}
+	if r.shown {
+		return true
+	}
+	r.shown = true
+	c.wg.Go(func() {
+		backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)
+		for ctx.Err() == nil {
+			manifest, err := components.CRD("rollouts")
+			if err == nil {
+				_, err = c.writer.serve(ctx, manifest)
+			}
+			if err == nil {
+				r.board.Watch(ctx)
+				return
+			}
+			if ctx.Err() == nil {
+				c.log.Warn("the hub can't hold Rollouts: no cluster is let go; see keelson rbac --hub", "error", err)
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(backoff.When("")):
+			}
+		}
+	})
+	return true
+}

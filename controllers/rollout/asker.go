@@ -1,0 +1,234 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/api"
+	prometheusv1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry"
+)
+
+const (
+	// askTimeout bounds one question, whatever number of clusters it is asked for.
+	askTimeout = 30 * time.Second
+	// answerFor is how long an answer stands: a server that does not answer any more is
+	// not taken for one that says yes.
+	answerFor = 2 * askEvery
+)
+
+// asker asks checks. Those that ask a server are asked beside the loop, which hears of
+// the answer. It is safe for concurrent use.
+type asker struct {
+	now        func() time.Time
+	conditions Conditions
+	transport  http.RoundTripper
+
+	mu      sync.Mutex
+	answers map[Check]given
+	flying  map[Check]bool
+}
+
+// given is an answer, and when the question was asked.
+type given struct {
+	answer
+	at time.Time
+}
+
+func newAsker(now func() time.Time) *asker {
+	return &asker{
+		now: now, conditions: NewConditions(), transport: http.DefaultTransport,
+		answers: map[Check]given{}, flying: map[Check]bool{},
+	}
+}
+
+// asking is what a question is about.
+type asking struct {
+	fleet     *registry.Fleet
+	pipeline  *registry.Pipeline
+	component string
+	seen      map[string]*sight
+	answered  func() // is called when an answer comes later
+}
+
+// ask returns the answers that there are, and asks what has to be asked again.
+func (a *asker) ask(ctx context.Context, questions []question, of asking) map[Check]answer {
+	out := map[Check]answer{}
+	for _, q := range questions {
+		switch {
+		case q.spec.Approval != nil:
+			out[q.Check] = approval(q, of)
+		case q.spec.CEL != "":
+			out[q.Check] = a.condition(q, of)
+		case q.spec.Job != nil:
+			out[q.Check] = answer{why: "Jobs are not run by this Keelson", final: true}
+		default:
+			if known, ok := a.later(ctx, q, of); ok {
+				out[q.Check] = known
+			}
+		}
+	}
+	return out
+}
+
+func approval(q question, of asking) answer {
+	if of.fleet.StageApproval(of.component, q.Stage, q.Change) != nil {
+		return answer{yes: true}
+	}
+	why := fmt.Sprintf("it waits for an approval in git: {component: %s, stage: %s, hash: %s, because: …}", of.component, q.Stage, q.Change)
+	if q.spec.Approval.Because != "" {
+		why += "; " + q.spec.Approval.Because
+	}
+	return answer{why: why}
+}
+
+func (a *asker) condition(q question, of asking) answer {
+	condition, err := a.conditions.Compile(q.spec.CEL)
+	if err != nil {
+		return answer{why: err.Error(), final: true}
+	}
+	for _, name := range q.clusters {
+		facts := DeliveryFacts{}
+		if s := of.seen[name]; s != nil {
+			facts = DeliveryFacts{Version: s.applied, Sync: string(s.sync), Health: string(s.health), Message: s.message}
+		}
+		yes, err := condition.Holds(of.fleet.Cluster(name), facts)
+		switch {
+		case err != nil:
+			return answer{why: name + ": " + err.Error()}
+		case !yes:
+			return answer{why: fmt.Sprintf("%s: %s is false", name, q.spec.CEL)}
+		}
+	}
+	return answer{yes: true}
+}
+
+// later returns the answer that came last, and asks again when that is some time ago.
+func (a *asker) later(ctx context.Context, q question, of asking) (answer, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.now()
+	for check, g := range a.answers { // of what nobody asks any more
+		if now.Sub(g.at) > answerFor && check != q.Check {
+			delete(a.answers, check)
+		}
+	}
+	last, known := a.answers[q.Check]
+	if (!known || now.Sub(last.at) >= askEvery) && !a.flying[q.Check] {
+		a.flying[q.Check] = true
+		go func() {
+			ctx, cancel := context.WithTimeout(ctx, askTimeout)
+			defer cancel()
+			is := a.server(ctx, q, of)
+			a.mu.Lock()
+			a.answers[q.Check] = given{is, now}
+			delete(a.flying, q.Check)
+			a.mu.Unlock()
+			of.answered()
+		}()
+	}
+	return last.answer, known && now.Sub(last.at) <= answerFor
+}
+
+// server asks one, for each cluster of the stage where that is another question.
+func (a *asker) server(ctx context.Context, q question, of asking) answer {
+	names := registry.Names{Component: of.component, Pipeline: of.pipeline.Name, Stage: q.Stage, Clusters: q.clusters}
+	text, ask := "", a.get
+	switch {
+	case q.spec.HTTP != nil:
+		text = q.spec.HTTP.URL
+	case q.spec.Prometheus != nil:
+		text, ask = q.spec.Prometheus.Query, a.query
+	default:
+		return answer{why: "this Keelson does not know such a check", final: true}
+	}
+	if !registry.PerCluster(text) {
+		return ask(ctx, q.spec, names.Expand(text))
+	}
+	for _, cluster := range q.clusters {
+		names.Cluster = cluster
+		if is := ask(ctx, q.spec, names.Expand(text)); !is.yes {
+			is.why = cluster + ": " + is.why
+			return is
+		}
+	}
+	return answer{yes: true}
+}
+
+func (a *asker) get(ctx context.Context, spec v1alpha1.Check, url string) answer {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+	if err != nil {
+		return answer{why: err.Error()}
+	}
+	client := http.Client{Transport: a.transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	response, err := client.Do(request)
+	if err != nil {
+		return answer{why: err.Error()}
+	}
+	_ = response.Body.Close()
+	want := spec.HTTP.Status
+	if want == 0 {
+		want = http.StatusOK
+	}
+	if response.StatusCode != want {
+		return answer{why: fmt.Sprintf("GET %s answers %d, and not %d", url, response.StatusCode, want)}
+	}
+	return answer{yes: true}
+}
+
+func (a *asker) query(ctx context.Context, spec v1alpha1.Check, query string) answer {
+	p := spec.Prometheus
+	client, err := api.NewClient(api.Config{Address: p.Address, RoundTripper: a.transport})
+	if err != nil {
+		return answer{why: err.Error()}
+	}
+	value, _, _, err := prometheusv1.NewAPI(client).Query(ctx, query, time.Time{})
+	if err != nil {
+		return answer{why: fmt.Sprintf("query %s at %s: %v", query, p.Address, err)}
+	}
+	var samples []model.Sample
+	switch v := value.(type) {
+	case model.Vector:
+		for _, s := range v {
+			samples = append(samples, *s)
+		}
+	case *model.Scalar:
+		samples = append(samples, model.Sample{Value: v.Value})
+	default:
+		return answer{why: fmt.Sprintf("query %s gives a %s, and not an instant vector or a scalar", query, value.Type())}
+	}
+	if len(samples) == 0 {
+		return answer{why: fmt.Sprintf("query %s gives no data", query)}
+	}
+	i := slices.IndexFunc(samples, func(s model.Sample) bool { return !compares(float64(s.Value), p.Operator, p.Threshold) })
+	if i >= 0 {
+		return answer{why: fmt.Sprintf("query %s gives %v, and not %s %v %s", query, samples[i].Value, p.Operator, p.Threshold, samples[i].Metric)}
+	}
+	return answer{yes: true}
+}
+
+// compares is false for what is no number, and for an operator that is none.
+func compares(x float64, operator string, y float64) bool {
+	switch operator {
+	case "<":
+		return x < y
+	case "<=":
+		return x <= y
+	case ">":
+		return x > y
+	case ">=":
+		return x >= y
+	case "==":
+		return x == y
+	case "!=":
+		return x < y || x > y
+	}
+	return false
+}

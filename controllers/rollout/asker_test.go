@@ -1,0 +1,110 @@
+package rollout
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry"
+)
+
+// TestServers: what the checks that ask a server make of its answers.
+func TestServers(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		vector := func(samples string) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write([]byte(`{"status":"success","data":{"resultType":"vector","result":[` + samples + `]}}`))
+		}
+		const two = `{"metric":{"pod":"a"},"value":[0,"1"]},{"metric":{"pod":"b"},"value":[0,"7"]}`
+		switch query := r.FormValue("query"); {
+		case r.URL.Path == "/well/prod-2":
+			w.WriteHeader(http.StatusServiceUnavailable)
+		case strings.HasPrefix(r.URL.Path, "/well"):
+		case r.URL.Path == "/elsewhere":
+			http.Redirect(w, r, "/well", http.StatusFound)
+		case strings.Contains(query, "none"):
+			vector("")
+		case strings.Contains(query, "nan"):
+			vector(`{"metric":{},"value":[0,"NaN"]}`)
+		case strings.Contains(query, "broken"):
+			w.WriteHeader(http.StatusInternalServerError)
+		case query == `errors{cluster=~"prod-1|prod-2"}`, strings.HasPrefix(query, "two"):
+			vector(two)
+		default:
+			w.WriteHeader(http.StatusNotFound)
+		}
+	}))
+	t.Cleanup(server.Close)
+	http := func(path string, status int) v1alpha1.Check {
+		return v1alpha1.Check{HTTP: &v1alpha1.HTTPCheck{URL: server.URL + path, Status: status}}
+	}
+	query := func(query, operator string, threshold float64) v1alpha1.Check {
+		return v1alpha1.Check{Prometheus: &v1alpha1.PrometheusCheck{Address: server.URL, Query: query, Operator: operator, Threshold: threshold}}
+	}
+	cases := map[string]struct {
+		why     string
+		check   v1alpha1.Check
+		answers string // why not; empty: yes
+	}{
+		"OK":          {"200 is expected.", http("/well", 0), ""},
+		"Status":      {"Unless another one is.", http("/well", 204), "answers 200, and not 204"},
+		"Redirect":    {"One that is sent elsewhere has no answer.", http("/elsewhere", 0), "answers 302, and not 200"},
+		"EachCluster": {"It is asked for each, and the first that says no is told.", http("/well/$(cluster)", 0), "prod-2: GET " + server.URL + "/well/prod-2 answers 503"},
+		"Below":       {"All samples have to.", query(`errors{cluster=~"$(clusters)"}`, "<", 8), ""},
+		"OneAbove":    {"One is enough to say no.", query("two", "<", 7), `gives 7, and not < 7 {pod="b"}`},
+		"NoData":      {"No data is no answer.", query("none", "<", 1), "gives no data"},
+		"NaN":         {"What is no number is not below, or other than, one.", query("nan", "!=", 1), "gives NaN"},
+		"Broken":      {"A server that fails says nothing.", query("broken", "<", 1), "500"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := newAsker(func() time.Time { return wayStart })
+			q := question{spec: c.check, clusters: []string{"prod-1", "prod-2"}}
+			is := a.server(t.Context(), q, asking{pipeline: &registry.Pipeline{Name: "standard"}, component: "web"})
+			if is.yes != (c.answers == "") || !strings.Contains(is.why, c.answers) {
+				t.Errorf("%s: yes %v: %q; want %q", c.why, is.yes, is.why, c.answers)
+			}
+		})
+	}
+}
+
+// TestAskedBeside: the loop does not wait for a server: it is told when there is an
+// answer, which stands for a while, and is asked for again before that has passed.
+func TestAskedBeside(t *testing.T) {
+	t.Parallel()
+	asked := make(chan struct{}, 10)
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked <- struct{}{} }))
+	t.Cleanup(server.Close)
+	now := wayStart
+	a := newAsker(func() time.Time { return now })
+	told := make(chan struct{}, 10)
+	q := question{Check: Check{Change: "1", Stage: "canary", Name: "up"}, spec: v1alpha1.Check{HTTP: &v1alpha1.HTTPCheck{URL: server.URL}}}
+	ask := func() (answer, bool) {
+		is, known := a.ask(t.Context(), []question{q}, asking{pipeline: &registry.Pipeline{}, answered: func() { told <- struct{}{} }})[q.Check]
+		return is, known
+	}
+	if _, known := ask(); known {
+		t.Error("there is an answer before the server was asked")
+	}
+	<-told
+	if is, known := ask(); !known || !is.yes {
+		t.Errorf("the answer is %+v, %v", is, known)
+	}
+	if n := len(asked); n != 1 {
+		t.Errorf("asked %d times", n)
+	}
+	server.Close()
+	now = now.Add(askEvery)
+	if is, known := ask(); !known || !is.yes {
+		t.Errorf("while it is asked again the answer is %+v, %v", is, known)
+	}
+	<-told
+	if is, _ := ask(); is.yes {
+		t.Error("a server that is gone says yes")
+	}
+}

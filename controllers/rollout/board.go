@@ -1,0 +1,159 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry"
+)
+
+// ErrUnknown says that the Rollouts of the hub were not read yet: nobody may be let go.
+var ErrUnknown = errors.New("the rollouts of the hub are not known yet")
+
+// Board shows the Rollouts as they are written in the hub. Once it has read them it
+// shows the last that it saw, whether the hub answers or not: who was let go stays so.
+// It is safe for concurrent use.
+type Board struct {
+	client client.WithWatch
+	// changed hears of each Rollout that is another than before, one after the other;
+	// nil: there is none. With two nils, that all are known now.
+	changed func(before, now *v1alpha1.Rollout)
+
+	hearing  sync.Mutex // changed is called one at a time, in order
+	mu       sync.Mutex
+	rollouts map[string]*v1alpha1.Rollout // by component; nil: not known
+}
+
+// NewBoard prepares a board; it makes no call.
+func NewBoard(hub *rest.Config, changed func(before, now *v1alpha1.Rollout)) (*Board, error) {
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("hub: %w", err)
+	}
+	m := meta.NewDefaultRESTMapper(nil) // discovery lags behind a CRD
+	m.Add(v1alpha1.GroupVersion.WithKind("Rollout"), meta.RESTScopeNamespace)
+	m.Add(v1alpha1.GroupVersion.WithKind("Delivery"), meta.RESTScopeNamespace)
+	c, err := client.NewWithWatch(hub, client.Options{Scheme: scheme, Mapper: m})
+	if err != nil {
+		return nil, fmt.Errorf("hub: %w", err)
+	}
+	return &Board{client: c, changed: changed}, nil
+}
+
+// isOf reports whether a Rollout is one of a fleet: several may share a hub.
+func isOf(r *v1alpha1.Rollout, f *registry.Fleet) bool {
+	return r.Annotations[v1alpha1.AnnotationFleet] == f.Spec.Name
+}
+
+// Of returns the Rollout of a component of a fleet, which is nobody's to change; nil:
+// there is none. The error is [ErrUnknown].
+func (b *Board) Of(f *registry.Fleet, component string) (*v1alpha1.Rollout, error) {
+	r, err := b.named(component)
+	if r != nil && !isOf(r, f) {
+		return nil, nil //nolint:nilnil // as said
+	}
+	return r, err
+}
+
+// named returns the Rollout of a name, whosever it is.
+func (b *Board) named(component string) (*v1alpha1.Rollout, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.rollouts == nil {
+		return nil, ErrUnknown
+	}
+	return b.rollouts[component], nil
+}
+
+// all returns the Rollouts by component; nil: they are not known yet.
+func (b *Board) all() map[string]*v1alpha1.Rollout {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.rollouts == nil {
+		return nil
+	}
+	return copied(b.rollouts)
+}
+
+// Watch keeps up with the hub until the context ends.
+func (b *Board) Watch(ctx context.Context) {
+	watched(ctx, b.client, &v1alpha1.RolloutList{}, "", feed[*v1alpha1.Rollout]{all: b.replace, one: func(r *v1alpha1.Rollout, gone bool) {
+		if gone {
+			b.set(r.Name, nil)
+		} else {
+			b.set(r.Name, r)
+		}
+	}})
+}
+
+// wrote takes in what was written, which the watch may tell later.
+func (b *Board) wrote(r *v1alpha1.Rollout) { b.set(r.Name, r) }
+
+// set shows a Rollout, unless a newer one is shown; nil: it is gone.
+func (b *Board) set(component string, now *v1alpha1.Rollout) {
+	b.hearing.Lock()
+	defer b.hearing.Unlock()
+	b.mu.Lock()
+	before := b.rollouts[component]
+	if now != nil && before != nil && !newer(now, before) {
+		b.mu.Unlock()
+		return
+	}
+	if now == nil {
+		delete(b.rollouts, component)
+	} else if b.rollouts != nil {
+		b.rollouts[component] = now
+	}
+	known := b.rollouts != nil
+	b.mu.Unlock()
+	if known && (before != nil || now != nil) {
+		b.changed(before, now)
+	}
+}
+
+// newer reports whether a Rollout is a later one than another of its name.
+func newer(now, before *v1alpha1.Rollout) bool {
+	if now.UID != before.UID {
+		return true
+	}
+	order, err := resourceversion.CompareResourceVersion(now.ResourceVersion, before.ResourceVersion)
+	return err != nil || order > 0
+}
+
+// replace shows what was listed, whatever was shown before: a store that was set back
+// counts resourceVersions anew.
+func (b *Board) replace(list []*v1alpha1.Rollout) {
+	found := make(map[string]*v1alpha1.Rollout, len(list))
+	for _, r := range list {
+		found[r.Name] = r
+	}
+	b.hearing.Lock()
+	defer b.hearing.Unlock()
+	b.mu.Lock()
+	before := b.rollouts
+	b.rollouts = copied(found)
+	b.mu.Unlock()
+	if before == nil {
+		b.changed(nil, nil)
+		return
+	}
+	for name, now := range found {
+		if was := before[name]; was == nil || was.UID != now.UID || was.ResourceVersion != now.ResourceVersion {
+			b.changed(was, now)
+		}
+	}
+	for name, was := range before {
+		if found[name] == nil {
+			b.changed(was, nil)
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package rollout
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+const (
+	// askEvery is how often a check is asked that has not passed.
+	askEvery = 15 * time.Second
+	// checkTimeout is that of a check which names none, with its For.
+	checkTimeout = 30 * time.Minute
+)
+
+// question is a check that is to be asked. Its change is the evidence of its stage.
+type question struct {
+	Check
+	spec     v1alpha1.Check
+	clusters []string // of the stage
+}
+
+// asked is what the checks have come to.
+type asked struct {
+	results   map[Check]Result
+	pending   map[Check]string
+	questions []question
+	wake      time.Time
+}
+
+// ask takes the checks of the first stage that has not passed as far as the answers
+// allow. What they have come to is remembered with the stage's evidence: of another one
+// nothing counts.
+func (j *joined) ask(now time.Time) asked {
+	out := asked{results: map[Check]Result{}, pending: map[Check]string{}}
+	now = now.Truncate(time.Second)
+	evidence := j.evidence()
+	i := slices.IndexFunc(j.in.stages, func(stage Stage) bool { return j.record(stage.Name).Passed == nil })
+	if i < 0 || j.status.Back {
+		return out
+	}
+	stage := j.in.stages[i]
+	spec, record := j.in.asks[stage.Name], j.record(stage.Name)
+	if spec == nil || record.Promoted != "" || j.idle(stage) {
+		return out
+	}
+	if record.Evidence != evidence[stage.Name] {
+		record.Evidence, record.Checks = evidence[stage.Name], nil
+	}
+	after := record.Opened != nil
+	checks := spec.Before
+	if after {
+		checks = spec.After
+	}
+	if after && !j.arrived(stage) {
+		return out
+	}
+	for _, c := range checks {
+		key := Check{Change: record.Evidence, Stage: stage.Name, Name: c.Name, After: after}
+		at := slices.IndexFunc(record.Checks, func(is v1alpha1.RolloutCheck) bool { return is.Name == c.Name && is.After == after })
+		if at < 0 {
+			at = len(record.Checks)
+			record.Checks = append(record.Checks, v1alpha1.RolloutCheck{Name: c.Name, After: after, Asked: metav1.NewTime(now)})
+		}
+		a, answered := j.in.checks[key]
+		is := &record.Checks[at]
+		out.wake = sooner(out.wake, judge(is, c, a, answered, now))
+		switch {
+		case is.Passed != nil:
+			out.results[key] = Result{Passed: true}
+			continue
+		case is.Failed != nil:
+			out.results[key] = Result{Message: is.Message}
+			continue
+		}
+		out.pending[key] = is.Message
+		out.questions = append(out.questions, question{Check: key, spec: c, clusters: stage.Clusters})
+		if c.Approval == nil {
+			out.wake = sooner(out.wake, now.Add(askEvery))
+		}
+	}
+	return out
+}
+
+// judge takes one answer into a check, and returns when time alone decides. Of answers
+// that say no, the message of the first is kept: most say a number that changes.
+func judge(is *v1alpha1.RolloutCheck, spec v1alpha1.Check, a answer, answered bool, now time.Time) (wake time.Time) {
+	if is.Passed != nil || is.Failed != nil {
+		return time.Time{}
+	}
+	var lasts, timeout time.Duration
+	if spec.For != nil {
+		lasts = spec.For.Duration
+	}
+	if spec.Approval == nil {
+		timeout = checkTimeout + lasts
+	}
+	if spec.Timeout != nil {
+		timeout = spec.Timeout.Duration
+	}
+	at := metav1.NewTime(now)
+	switch {
+	case answered && a.yes:
+		if is.Since == nil {
+			is.Since, is.Message = &at, fmt.Sprintf("it has to hold for %s", lasts)
+		}
+		if now.Sub(is.Since.Time) >= lasts {
+			is.Passed, is.Message = &at, ""
+			return time.Time{}
+		}
+		wake = is.Since.Add(lasts)
+	case answered && a.final:
+		is.Failed, is.Message = &at, a.why
+		return time.Time{}
+	case answered:
+		if is.Since != nil || is.Message == "" {
+			is.Message = a.why
+		}
+		is.Since = nil
+	}
+	if timeout <= 0 {
+		return wake
+	}
+	end := is.Asked.Add(timeout)
+	if !now.Before(end) {
+		is.Failed, is.Message = &at, fmt.Sprintf("not in %s: %s", timeout, cmp.Or(a.why, is.Message, "it gave no answer"))
+		return time.Time{}
+	}
+	return sooner(wake, end)
+}
+
+// record is what is remembered of a stage, in the next status.
+func (j *joined) record(name string) *v1alpha1.RolloutStage {
+	s := &j.status
+	i := slices.IndexFunc(s.Stages, func(stage v1alpha1.RolloutStage) bool { return stage.Name == name })
+	if i < 0 {
+		i = len(s.Stages)
+		s.Stages = append(s.Stages, v1alpha1.RolloutStage{Name: name})
+	}
+	return &s.Stages[i]
+}
+
+// arrived reports whether all clusters of a stage have what it brings.
+func (j *joined) arrived(stage Stage) bool {
+	return !slices.ContainsFunc(stage.Clusters, func(name string) bool {
+		k, c := j.in.clusters[name], j.clusters[j.place[name]]
+		return k.fact.Exempt == "" && (!k.at() || !k.fact.Healthy || c.Released != nil && c.Settled == nil)
+	})
+}
+
+// sooner is the earlier of two times, of which zero is never.
+func sooner(x, y time.Time) time.Time {
+	if x.IsZero() || !y.IsZero() && y.Before(x) {
+		return y
+	}
+	return x
+}

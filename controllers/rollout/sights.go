@@ -1,0 +1,167 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry"
+)
+
+// sight is what a Delivery tells of a component on a cluster. There is one for each
+// delivery of a fleet, so it keeps no more than is asked for.
+type sight struct {
+	uid     types.UID
+	version string // its resourceVersion
+	wanted  *v1alpha1.WantedDelivery
+	hash    string // of the target that it was last brought to
+	applied string // version
+	pinned  string
+	sync    v1alpha1.Sync
+	health  v1alpha1.Health
+	message string
+}
+
+func sightOf(d *v1alpha1.Delivery) *sight {
+	s := &d.Status
+	out := &sight{
+		uid: d.UID, version: d.ResourceVersion, wanted: s.Wanted, hash: s.TargetHash, applied: s.AppliedVersion,
+		sync: s.Sync, health: s.Health, message: s.Message,
+	}
+	if s.Sync == v1alpha1.SyncAbsent {
+		out.hash = v1alpha1.HashAbsent
+	}
+	if p := s.Pinned; p != nil {
+		out.pinned = fmt.Sprintf("pinned to delivery %d, %s", p.Number, p.Version)
+	}
+	return out
+}
+
+// says reports whether another sight is of something else.
+func (s *sight) says(o *sight) bool {
+	x, y := *s, *o
+	x.version, y.version = "", ""
+	same := x.wanted == y.wanted || x.wanted != nil && y.wanted != nil && *x.wanted == *y.wanted
+	x.wanted, y.wanted = nil, nil
+	return !same || x != y
+}
+
+// sights are what the Deliveries of the hub tell of the components that go through a
+// pipeline. It is safe for concurrent use.
+type sights struct {
+	client client.WithWatch
+	// changed hears of each component that something new is known of; "": of all.
+	changed func(component string)
+
+	mu    sync.Mutex
+	known map[string]map[string]*sight // by component and cluster; nil: not read yet
+	stop  context.CancelFunc           // of the watch
+	of    string                       // its selector
+}
+
+// maxSelected bounds the names in a selector: it is part of a URL.
+const maxSelected = 100
+
+// follow watches the Deliveries of components until the context ends, or until other
+// ones are to be followed.
+func (s *sights) follow(ctx context.Context, components []string) {
+	selector := v1alpha1.LabelComponent + " in (" + strings.Join(components, ",") + ")"
+	if len(components) > maxSelected {
+		selector = v1alpha1.LabelComponent
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of == selector {
+		return
+	}
+	if s.stop != nil {
+		s.stop()
+	}
+	s.of, s.known, s.stop = selector, nil, nil
+	if len(components) == 0 {
+		return
+	}
+	ctx, s.stop = context.WithCancel(ctx)
+	go watched(ctx, s.client, &v1alpha1.DeliveryList{}, selector, feed[*v1alpha1.Delivery]{
+		one: func(d *v1alpha1.Delivery, gone bool) { s.take(ctx, d, gone) },
+		all: func(list []*v1alpha1.Delivery) { s.replace(ctx, list) },
+	})
+}
+
+// at is what is known of a component, by cluster; false: nothing was read yet. It is
+// nobody's to change.
+func (s *sights) at(component string) (map[string]*sight, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return copied(s.known[component]), s.known != nil
+}
+
+func (s *sights) take(ctx context.Context, d *v1alpha1.Delivery, gone bool) {
+	cluster, component := d.Labels[v1alpha1.LabelCluster], d.Labels[v1alpha1.LabelComponent]
+	s.mu.Lock()
+	if ctx.Err() != nil || s.known == nil { // another watch has begun
+		s.mu.Unlock()
+		return
+	}
+	was := s.known[component][cluster]
+	var now *sight
+	if gone {
+		delete(s.known[component], cluster)
+	} else {
+		now = sightOf(d)
+		if s.known[component] == nil {
+			s.known[component] = map[string]*sight{}
+		}
+		s.known[component][cluster] = now
+	}
+	s.mu.Unlock()
+	if was == nil || now == nil || was.says(now) {
+		s.changed(component)
+	}
+}
+
+// replace takes in what was listed.
+func (s *sights) replace(ctx context.Context, list []*v1alpha1.Delivery) {
+	found := map[string]map[string]*sight{}
+	for _, d := range list {
+		cluster, component := d.Labels[v1alpha1.LabelCluster], d.Labels[v1alpha1.LabelComponent]
+		if found[component] == nil {
+			found[component] = map[string]*sight{}
+		}
+		found[component][cluster] = sightOf(d)
+	}
+	s.mu.Lock()
+	if ctx.Err() != nil { // another watch has begun
+		s.mu.Unlock()
+		return
+	}
+	s.known = found
+	s.mu.Unlock()
+	s.changed("")
+}
+
+// governed are the components of a fleet that go through a pipeline, in order.
+func governed(f *registry.Fleet) []string {
+	seen := map[string]bool{}
+	for _, c := range f.Clusters {
+		for _, d := range c.Deliveries {
+			if _, known := seen[d.Component]; !known {
+				seen[d.Component] = f.PipelineOf(d.Component) != nil
+			}
+		}
+	}
+	var out []string
+	for component, is := range seen {
+		if is {
+			out = append(out, component)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
