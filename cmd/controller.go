@@ -53,6 +53,9 @@ A repository that can't be read, or with --trusted-keys a branch that is not
 signed or was rewound, leaves every cluster as it is. An interrupt
 (SIGINT, SIGTERM) lets what was begun finish; a kill loses nothing either.
 
+A change of a component with a pipeline goes from cluster to cluster, as the
+pipeline says; Rollouts in the hub show how far it is (keelson rollout list).
+
 With --share several of these processes, replicas, share the clusters. Each has
 a Lease keelson-system/keelson-controller-… in the hub, which lists the clusters
 that it works on; those of a replica that ended, or does not renew its Lease,
@@ -62,7 +65,8 @@ where there is no more, the others wait.
 
 With --cluster it works on that cluster alone, which is then its own hub: the
 one that --kubeconfig and --context name, or that its pod runs in, whatever the
-connection in cluster.yaml says. Deliveries stand in the cluster itself.
+connection in cluster.yaml says. Deliveries stand in the cluster itself. It
+knows of no other cluster, so it lets no change through that has a pipeline.
 
 The HTTP server answers /metrics, /healthz and /readyz. With --webhook-listen
 another one takes webhooks of GitHub, GitLab, Gitea or Forgejo at /hook, signed

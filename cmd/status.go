@@ -96,6 +96,15 @@ type statusView struct {
 }
 
 func (a *app) newStatusView(clusters []string, o statusOptions) (*statusView, error) {
+	c, err := a.hubClient()
+	if err != nil {
+		return nil, err
+	}
+	return &statusView{app: a, options: o, clusters: clusters, client: c}, nil
+}
+
+// hubClient reads and writes Keelson's own objects in the hub.
+func (a *app) hubClient() (client.WithWatch, error) {
 	config, err := a.source().Hub()
 	if err != nil {
 		return nil, err
@@ -110,7 +119,7 @@ func (a *app) newStatusView(clusters []string, o statusOptions) (*statusView, er
 	if err != nil {
 		return nil, fmt.Errorf("connect to the hub: %w", err)
 	}
-	return &statusView{app: a, options: o, clusters: clusters, client: c}, nil
+	return c, nil
 }
 
 // list reads the deliveries, and the resourceVersion to watch from.

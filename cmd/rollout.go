@@ -1,0 +1,469 @@
+package cmd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/controllers/rollout"
+)
+
+func newRollout(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "rollout",
+		GroupID: groupCluster,
+		Short:   "Show how changes go from cluster to cluster, and steer them",
+		Long: `Changes of a component with a pipeline go from cluster to cluster, stage by stage.
+The Rollout objects in the hub (--kubeconfig and --context) show how far each is.
+
+What is to run stands in git, and so does the way there: a freeze, an approval
+or a revert is a commit. pause, resume, promote and abort are for when that is
+too slow: they are written into the Rollout, with who says so and why, hold for
+the change that is on its way, and show in its timeline.`,
+		Example: `  keelson rollout list
+  keelson rollout explain coredns prod-hz-01
+  keelson rollout promote coredns --now --reason CVE-2026-1234`,
+		Args: args("list", 0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(
+		newRolloutList(a), newRolloutShow(a), newRolloutExplain(a),
+		a.newRolloutWord(saying{
+			use: "pause", short: "Let no more clusters go", say: rollout.Pause, done: "paused",
+			long: `Pause lets no cluster go to the change that is on its way, or to a later one, until
+resume. Clusters that were let go get there.`,
+			example: `  keelson rollout pause coredns --reason "INC-7: odd latency in canary"`,
+		}),
+		a.newRolloutWord(saying{
+			use: "resume", short: "Let a rollout go on that is paused, or try again what was rolled back", say: rollout.Resume, done: "resumed",
+			long: `Resume lets a rollout go on that a person or a failure has paused, and tries again
+what was rolled back. Clusters that are on their way, and checks, have their time
+anew. What made it fail and is still so stops it again.`,
+			example: `  keelson rollout resume coredns --reason "INC-7: it was the load balancer"`,
+		}),
+		newRolloutPromote(a),
+		a.newRolloutWord(saying{
+			use: "abort", short: "Take the clusters of the stage back, and end the rollout", say: rollout.Abort, done: "aborted",
+			long: `Abort takes the clusters of the stage that the rollout is in back to what they had,
+and lets no more go. Stages that have passed keep the change: to take it back there,
+revert it in git.`,
+			example: `  keelson rollout abort coredns --reason "INC-7: wrong flag"`,
+		}),
+	)
+	return cmd
+}
+
+// saying is a command by which a person has a say.
+type saying struct {
+	use, short, long, example, done string
+	say                             func(v1alpha1.RolloutStatus, rollout.Word) (v1alpha1.RolloutStatus, error)
+}
+
+func (a *app) newRolloutWord(s saying) *cobra.Command {
+	var reason string
+	cmd := &cobra.Command{
+		Use:               s.use + " COMPONENT",
+		Short:             s.short,
+		Long:              s.long + "\n\nExit codes: 0 it is so, 2 it can't be, or makes no sense now.",
+		Example:           s.example,
+		Args:              args("COMPONENT", 1, 1),
+		ValidArgsFunction: a.completeRollouts,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.sayRollout(cmd.Context(), args[0], reason, s)
+		},
+	}
+	cmd.Flags().StringVar(&reason, "reason", "", "the `REASON`, which the timeline shows")
+	return cmd
+}
+
+func newRolloutPromote(a *app) *cobra.Command {
+	var (
+		stage, reason string
+		now           bool
+	)
+	cmd := &cobra.Command{
+		Use:   "promote COMPONENT",
+		Short: "Let a stage go at once, in an emergency",
+		Long: `Promote has the stage that the rollout is in, or --stage, wait for no window, silence,
+bake or check. Clusters still go in their order, no more at once than the pipeline
+says, each when those before are healthy, and not in a freeze. --now says that this
+is meant; it holds for this change alone.
+
+Exit codes: 0 it is so, 2 it can't be, or makes no sense now.`,
+		Example: `  keelson rollout promote coredns --now --reason CVE-2026-1234
+  keelson rollout promote coredns --stage production --now --reason CVE-2026-1234`,
+		Args:              args("COMPONENT", 1, 1),
+		ValidArgsFunction: a.completeRollouts,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if !now {
+				return usagef("give --now: promote waits for no window, silence, bake or check")
+			}
+			return a.sayRollout(cmd.Context(), args[0], reason, saying{
+				done: "promoted",
+				say: func(s v1alpha1.RolloutStatus, w rollout.Word) (v1alpha1.RolloutStatus, error) {
+					return rollout.Promote(s, stage, w)
+				},
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVar(&now, "now", false, "this is meant")
+	f.StringVar(&stage, "stage", "", "the `STAGE` (default: the first that has not passed)")
+	f.StringVar(&reason, "reason", "", "the `REASON`, which the timeline shows")
+	return cmd
+}
+
+// sayTries is how often a word is written anew that the controller got in the way of.
+const sayTries = 5
+
+func (a *app) sayRollout(ctx context.Context, component, reason string, s saying) error {
+	if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+		return err
+	}
+	if reason = oneLine(reason); reason == "" {
+		return usagef("give --reason: others will ask")
+	}
+	hub, err := a.hubClient()
+	if err != nil {
+		return err
+	}
+	for range sayTries {
+		var r *v1alpha1.Rollout
+		if r, err = a.rolloutOf(ctx, hub, component); err != nil {
+			return err
+		}
+		if r.Status, err = s.say(r.Status, rollout.Word{By: person(), Because: reason, At: a.env.Now().UTC()}); err != nil {
+			return fmt.Errorf("rollout of %s: %w", component, err)
+		}
+		err = hub.Status().Update(ctx, r) // with its resourceVersion
+		switch {
+		case err == nil && a.output == outputText:
+			fmt.Fprintf(a.env.Out, "the rollout of %s to %s is %s\n", component, oneLine(r.Status.To), s.done)
+			return nil
+		case err == nil:
+			return a.encode(bare(r))
+		case !apierrors.IsConflict(err):
+			return fmt.Errorf("write Rollout %s: %w", component, err)
+		}
+	}
+	return fmt.Errorf("write Rollout %s: %w", component, err)
+}
+
+// rolloutOf reads one Rollout of the hub.
+func (a *app) rolloutOf(ctx context.Context, hub client.Client, component string) (*v1alpha1.Rollout, error) {
+	r := &v1alpha1.Rollout{}
+	err := hub.Get(ctx, client.ObjectKey{Namespace: v1alpha1.Namespace, Name: component}, r)
+	switch {
+	case servesNone(err):
+		return nil, errNoRollouts
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("the hub has no rollout of %q: no change of it was on its way through a pipeline; see 'keelson rollout list'", component)
+	case err != nil:
+		return nil, fmt.Errorf("read Rollout %s: %w", component, err)
+	}
+	return r, nil
+}
+
+var errNoRollouts = errors.New("the hub knows no Rollouts: either no component of the fleet has a pipeline, " +
+	"or 'keelson controller' never ran there, or --context names another cluster than the hub")
+
+// servesNone reports whether the hub does not serve Rollouts at all.
+func servesNone(err error) bool {
+	if meta.IsNoMatchError(err) {
+		return true
+	}
+	var status apierrors.APIStatus
+	return apierrors.IsNotFound(err) && errors.As(err, &status) && (status.Status().Details == nil || status.Status().Details.Name == "")
+}
+
+// bare is a Rollout as it is shown.
+func bare(r *v1alpha1.Rollout) *v1alpha1.Rollout {
+	r.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Rollout"))
+	r.ManagedFields = nil
+	return r
+}
+
+func newRolloutList(a *app) *cobra.Command {
+	var moving bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the rollouts of all components",
+		Long: `List prints the last change of each component with a pipeline: the versions, the
+phase, the first stage that has not passed, and how many clusters have it.
+
+Exit codes: 0 printed, 2 the hub can't be read.`,
+		Example: `  keelson rollout list
+  keelson rollout list --moving -o json`,
+		Args: args("", 0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.listRollouts(cmd.Context(), moving) },
+	}
+	cmd.Flags().BoolVar(&moving, "moving", false, "leave out those that are complete")
+	return cmd
+}
+
+func (a *app) listRollouts(ctx context.Context, moving bool) error {
+	if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+		return err
+	}
+	hub, err := a.hubClient()
+	if err != nil {
+		return err
+	}
+	var list v1alpha1.RolloutList
+	switch err := hub.List(ctx, &list, client.InNamespace(v1alpha1.Namespace)); {
+	case servesNone(err):
+		return errNoRollouts
+	case err != nil:
+		return fmt.Errorf("read the rollouts in the hub: %w", err)
+	}
+	list.Items = slices.DeleteFunc(list.Items, func(r v1alpha1.Rollout) bool {
+		return r.Status.Change == "" || moving && r.Status.Phase == v1alpha1.RolloutComplete
+	})
+	slices.SortFunc(list.Items, func(x, y v1alpha1.Rollout) int { return cmp.Compare(x.Name, y.Name) })
+	if a.output != outputText {
+		list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("RolloutList"))
+		for i := range list.Items {
+			bare(&list.Items[i])
+		}
+		return a.encode(list)
+	}
+	if len(list.Items) == 0 {
+		return a.write([]byte("no rollouts\n"))
+	}
+	t := a.tableOf("COMPONENT", "PIPELINE", "FROM", "TO", "PHASE", "STAGE", "CLUSTERS", "AGE", "BECAUSE")
+	for i := range list.Items {
+		s := &list.Items[i].Status
+		t.rows = append(t.rows, row{cells: []cell{
+			{text: oneLine(s.Component)}, {text: oneLine(s.Pipeline)}, {text: oneLine(s.From)}, {text: oneLine(s.To)},
+			{text: oneLine(string(s.Phase)), style: phaseStyle(s.Phase)}, {text: oneLine(s.Stage)}, {text: oneLine(s.Progress)},
+			{text: a.age(s.Begun)}, {text: oneLine(s.Because)},
+		}})
+	}
+	return a.write([]byte(t.String()))
+}
+
+// tableOf has columns of which the last one shrinks.
+func (a *app) tableOf(titles ...string) *table {
+	t := &table{paint: a.colored(a.env.Out), width: a.env.Columns(a.env.Out)}
+	for i, title := range titles {
+		c := column{title: title}
+		if i == len(titles)-1 {
+			c.least = 16
+		}
+		t.columns = append(t.columns, c)
+	}
+	return t
+}
+
+func (a *app) age(t *metav1.Time) string {
+	if t == nil {
+		return ""
+	}
+	return duration.HumanDuration(max(0, a.env.Now().Sub(t.Time)))
+}
+
+func phaseStyle(p v1alpha1.RolloutPhase) style {
+	switch p {
+	case v1alpha1.RolloutComplete:
+		return green
+	case v1alpha1.RolloutProgressing:
+		return cyan
+	case v1alpha1.RolloutPaused, v1alpha1.RolloutRollingBack:
+		return yellow
+	case v1alpha1.RolloutRolledBack:
+		return red
+	}
+	return plain
+}
+
+func newRolloutShow(a *app) *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "show COMPONENT",
+		Short: "Show the stages, clusters and timeline of a rollout",
+		Long: `Show prints how far a change is: its stages, with the hash that an approval of each
+has to name; its clusters in the order in which they get it, and why those that
+have not got it wait; and what happened, the last 20 lines of it or all.
+
+Exit codes: 0 printed, 2 the hub can't be read, or has no such rollout.`,
+		Example: `  keelson rollout show coredns
+  keelson rollout show coredns --all -o yaml`,
+		Args:              args("COMPONENT", 1, 1),
+		ValidArgsFunction: a.completeRollouts,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withRollout(cmd.Context(), args[0], func(r *v1alpha1.Rollout) error {
+				if a.output != outputText {
+					return a.encode(bare(r))
+				}
+				return a.write([]byte(a.rolloutText(&r.Status, all)))
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "the whole timeline that is remembered")
+	return cmd
+}
+
+// withRollout calls show with one.
+func (a *app) withRollout(ctx context.Context, component string, show func(*v1alpha1.Rollout) error) error {
+	if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+		return err
+	}
+	hub, err := a.hubClient()
+	if err != nil {
+		return err
+	}
+	r, err := a.rolloutOf(ctx, hub, component)
+	if err != nil {
+		return err
+	}
+	return show(r)
+}
+
+// linesShown of a timeline.
+const linesShown = 20
+
+func (a *app) rolloutText(s *v1alpha1.RolloutStatus, all bool) string {
+	var b strings.Builder
+	paint := a.colored(a.env.Out)
+	fmt.Fprintf(&b, "%s: %s → %s, pipeline %s, revision %.12s, change %s\n", oneLine(s.Component), cmp.Or(oneLine(s.From), "nothing"), oneLine(s.To),
+		oneLine(s.Pipeline), oneLine(s.Revision), oneLine(s.Change))
+	because := ""
+	if s.Because != "" {
+		because = ": " + oneLine(s.Because)
+	}
+	fmt.Fprintf(&b, "%s, %s clusters%s\n\n", paint.paint(phaseStyle(s.Phase), oneLine(string(s.Phase))), oneLine(s.Progress), because)
+
+	stages := a.tableOf("STAGE", "OPENED", "PASSED", "HASH", "PROMOTED")
+	for _, stage := range s.Stages {
+		stages.rows = append(stages.rows, row{cells: []cell{
+			{text: oneLine(stage.Name)}, {text: stamp(stage.Opened)}, {text: stamp(stage.Passed)}, {text: oneLine(stage.Evidence)}, {text: oneLine(stage.Promoted)},
+		}})
+	}
+	b.WriteString(stages.String() + "\n")
+
+	clusters := a.tableOf("CLUSTER", "STAGE", "LET GO", "SETTLED", "WHY NOT YET")
+	for _, c := range s.Clusters {
+		r := row{cells: []cell{{text: oneLine(c.Name)}, {text: oneLine(c.Stage)}, {}, {}, {text: oneLine(c.Because)}}}
+		if c.Released != nil {
+			r.cells[2].text = stamp(&metav1.Time{Time: c.Released.Time})
+		}
+		if c.Settled != nil {
+			r.cells[3].text = stamp(&metav1.Time{Time: c.Settled.Time})
+		}
+		clusters.rows = append(clusters.rows, r)
+	}
+	b.WriteString(clusters.String() + "\n")
+
+	lines := s.Timeline
+	if !all && len(lines) > linesShown {
+		lines = lines[len(lines)-linesShown:]
+		fmt.Fprintf(&b, "… %d lines before; --all shows them\n", len(s.Timeline)-linesShown)
+	}
+	for _, e := range lines {
+		where := strings.Join(strings.Fields(oneLine(e.Stage)+" "+oneLine(e.Cluster)), " ")
+		if where != "" {
+			where += ": "
+		}
+		fmt.Fprintf(&b, "%s  %s%s\n", stamp(&e.Time), where, oneLine(e.Message))
+	}
+	return b.String()
+}
+
+func stamp(t *metav1.Time) string {
+	if t == nil {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// waiting is one line of explain.
+type waiting struct {
+	Cluster string `json:"cluster"`
+	Stage   string `json:"stage"`
+	// Has the change, or goes back, or why not.
+	Has     bool   `json:"has"`
+	Because string `json:"because,omitempty"`
+}
+
+func newRolloutExplain(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "explain COMPONENT [CLUSTER]",
+		Short: "Say in one sentence why a cluster has not got a change",
+		Long: `Explain says of one cluster, or of all that wait, why it has not got the change that is
+on its way: which stage comes first, which check has not passed, when a window opens,
+which freeze holds, who paused it.
+
+Exit codes: 0 told, 2 the hub can't be read, or has no such rollout or cluster.`,
+		Example: `  keelson rollout explain coredns prod-hz-01
+  keelson rollout explain coredns -o json`,
+		Args:              args("COMPONENT [CLUSTER]", 1, 2),
+		ValidArgsFunction: a.completeRollouts,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.withRollout(cmd.Context(), args[0], func(r *v1alpha1.Rollout) error { return a.explainRollout(&r.Status, args[1:]) })
+		},
+	}
+}
+
+func (a *app) explainRollout(s *v1alpha1.RolloutStatus, only []string) error {
+	out := []waiting{}
+	for _, c := range s.Clusters {
+		one := waiting{Cluster: c.Name, Stage: c.Stage, Because: oneLine(c.Because), Has: c.Because == ""}
+		if len(only) > 0 && c.Name == only[0] || len(only) == 0 && !one.Has {
+			out = append(out, one)
+		}
+	}
+	if len(only) > 0 && len(out) == 0 {
+		return fmt.Errorf("the rollout of %s has no cluster %q: no stage of pipeline %s selects it, or git does not have the component there",
+			s.Component, only[0], s.Pipeline)
+	}
+	if a.output != outputText {
+		return a.encode(out)
+	}
+	for _, one := range out {
+		text := fmt.Sprintf("%s has %s.\n", one.Cluster, oneLine(s.To))
+		if !one.Has {
+			text = fmt.Sprintf("%s (stage %s) waits: %s.\n", oneLine(one.Cluster), oneLine(one.Stage), one.Because)
+		}
+		if err := a.write([]byte(text)); err != nil {
+			return err
+		}
+	}
+	if len(out) == 0 {
+		return a.write([]byte("no cluster waits\n"))
+	}
+	return nil
+}
+
+// completeRollouts completes a component with a pipeline, and then a cluster that has it.
+func (a *app) completeRollouts(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	const nothing = cobra.ShellCompDirectiveNoFileComp
+	f := a.quietFleet(cmd)
+	if f == nil || len(args) > 1 || len(args) == 1 && !strings.HasPrefix(cmd.Use, "explain") {
+		return nil, nothing
+	}
+	var out []string
+	for _, c := range f.Clusters {
+		for _, d := range c.Deliveries {
+			switch {
+			case len(args) == 1 && d.Component == args[0]:
+				out = append(out, c.Name)
+			case len(args) == 0 && f.PipelineOf(d.Component) != nil:
+				out = append(out, d.Component)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nothing
+}
