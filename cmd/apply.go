@@ -34,8 +34,8 @@ const (
 )
 
 type applyOptions struct {
-	dryRun, wait, noWait, yes bool
-	timeout                   time.Duration
+	dryRun, wait, noWait, yes, despiteFreeze bool
+	timeout                                  time.Duration
 }
 
 func newApply(a *app) *cobra.Command {
@@ -46,12 +46,12 @@ func newApply(a *app) *cobra.Command {
 		Short:   "Bring a cluster to what git says",
 		Long: `Apply brings the components of a cluster to what git says, each after those
 that it depends on, and waits until they are healthy. It does what the
-controller does, once. What a rollback has pinned stays as it is pinned. What a
-danger rule holds or denies is listed and left as it is. On a terminal it asks
-before it writes.
+controller does, once, and waits for no turn in a pipeline. What a rollback has
+pinned stays as it is pinned. What a danger rule holds or denies, and what is
+frozen, is listed and left as it is. On a terminal it asks before it writes.
 
 Exit codes: 0 all is as git says and healthy, 1 something is held, denied,
-paused or not healthy, 2 something failed.`,
+paused, frozen or not healthy, 2 something failed.`,
 		Example: `  keelson apply prod-hz-01 --dry-run
   keelson apply prod-hz-01
   keelson apply prod-hz-01 coredns --yes --timeout 2m`,
@@ -74,6 +74,7 @@ paused or not healthy, 2 something failed.`,
 	f.BoolVar(&o.wait, "wait", true, "wait until components are healthy")
 	f.BoolVar(&o.noWait, "no-wait", false, "don't wait, not even for dependencies")
 	f.DurationVar(&o.timeout, "timeout", 0, "how long to wait for a component\n(default: its component.yaml's, else 5m)")
+	f.BoolVar(&o.despiteFreeze, "despite-freeze", false, "apply what a freeze in git holds, too")
 	a.renderFlags(cmd)
 	f.BoolVarP(&o.yes, "yes", "y", false, "don't ask; needed where nobody can be asked")
 	return cmd
@@ -91,6 +92,7 @@ const (
 	applyDone      applyState = iota + 1 // as git says, and healthy if that was waited for
 	applyHeld                            // a danger rule holds or denies a change
 	applyPaused                          // git says: change nothing
+	applyFrozen                          // git says: not now
 	applyWaiting                         // a dependency is not done, or another component has to take something over
 	applyGives                           // done, but for what another component has to take over
 	applyUnhealthy                       // applied, but not healthy in time
@@ -98,7 +100,7 @@ const (
 )
 
 func (s applyState) String() string {
-	names := [...]string{"", "synced", "held", "paused", "waiting", "waiting", "not healthy", "failed"}
+	names := [...]string{"", "synced", "held", "paused", "frozen", "waiting", "waiting", "not healthy", "failed"}
 	if int(s) >= len(names) {
 		return fmt.Sprintf("applyState(%d)", uint8(s))
 	}
@@ -109,7 +111,7 @@ func (s applyState) style() style {
 	switch s {
 	case applyDone:
 		return green
-	case applyHeld, applyPaused, applyWaiting, applyGives:
+	case applyHeld, applyPaused, applyFrozen, applyWaiting, applyGives:
 		return yellow
 	case applyUnhealthy, applyFailed:
 	}
@@ -202,6 +204,8 @@ func (r *applyRun) confirm(ctx context.Context, plans []planned) error {
 		switch {
 		case p.Paused:
 			summary = "paused in git"
+		case r.frozen(p) != "":
+			summary = "frozen: " + r.frozen(p)
 		case p.err != nil && !unserved(p.err):
 			summary = "can't be compared"
 		case p.err != nil:
@@ -274,6 +278,9 @@ func (r *applyRun) component(ctx context.Context, p planned) applyResult {
 		}
 		return applyResult{state: applyDone, message: "paused in git"}
 	}
+	if reason := r.frozen(&p); reason != "" && !p.Settled() {
+		return applyResult{state: applyFrozen, message: reason + ": " + p.Plan.Summary()}
+	}
 	r.steps.begin(&p)
 	if !p.Settled() {
 		var err error
@@ -282,6 +289,15 @@ func (r *applyRun) component(ctx context.Context, p planned) applyResult {
 		}
 	}
 	return r.settle(ctx, p)
+}
+
+// frozen is why nothing of a component may be applied now; empty: it may.
+func (r *applyRun) frozen(p *planned) string {
+	if r.options.despiteFreeze {
+		return ""
+	}
+	reason, _ := r.fleet.Frozen(r.cluster, p.Component, r.env.Now())
+	return reason
 }
 
 func (r *applyRun) fail(err error) applyResult {

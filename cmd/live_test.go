@@ -233,6 +233,26 @@ func TestApplyUnhealthy(t *testing.T) {
 	f.keelson("apply", "prod", "--yes", "--timeout", "20s").want(t, 1).says(t, "gadgets v1.0.0 (paused) synced", "web v1.0.0 (paused) paused: 1 to update")
 }
 
+// A freeze holds for whoever applies by hand, too, unless they say that they mean it; and
+// what it is not for is applied.
+func TestApplyFrozen(t *testing.T) {
+	live(t)
+	f := newFleet(t, "frozen")
+	f.write("freezes/fair.yaml", freezeFile)
+	f.commit()
+	f.keelson("apply", "prod", "--yes", "--no-wait").want(t, 1).says(t,
+		"gadgets v1.0.0 synced", "web v1.0.0 frozen: the fair (freezes/fair.yaml): ")
+	f.keelson("diff", "prod", "gadgets").want(t, 0)
+	f.keelson("diff", "prod", "web").want(t, 1)
+	f.in(world{now: time.Date(2026, 3, 1, 17, 59, 59, 0, time.UTC)}, "apply", "prod", "--yes", "--no-wait").want(t, 1).says(t, "frozen")
+	f.keelson("apply", "prod", "--yes", "--no-wait", "--despite-freeze").want(t, 0).says(t, "web v1.0.0 synced")
+	f.keelson("apply", "prod", "--yes", "--no-wait").want(t, 0)
+	f.edit("clusters/prod/web.yaml", "replicas: 3", "replicas: 4")
+	f.commit()
+	f.keelson("apply", "prod", "--yes", "--no-wait").want(t, 1).says(t, "frozen: the fair")
+	f.in(world{now: time.Date(2026, 3, 1, 18, 0, 0, 0, time.UTC)}, "apply", "prod", "--yes", "--no-wait").want(t, 0).says(t, "web v1.0.0 synced")
+}
+
 // A connection by Secret is read from the hub.
 func TestConnectionBySecret(t *testing.T) {
 	c := live(t)
