@@ -217,6 +217,9 @@ func (s *smoke) publishFleet(ctx context.Context, fleet string) (err error) {
 	if err := s.addBeacon(ctx); err != nil {
 		return err
 	}
+	if err := s.addFerry(ctx); err != nil {
+		return err
+	}
 	if err := s.repo.serve(ctx); err != nil {
 		return err
 	}
