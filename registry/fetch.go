@@ -26,7 +26,10 @@ import (
 // It is not go-git's Remote.Fetch: that one finds its transport in a global,
 // reads a pack into memory to index it before anything has looked at what is in
 // there, and writes a file for each ref.
-func (r *Repo) fetchClone(ctx context.Context) (changed bool, err error) {
+//
+// One more ref, which the clone does not follow, can be fetched with the others;
+// extra is what it names.
+func (r *Repo) fetchClone(ctx context.Context, also plumbing.ReferenceName) (changed bool, extra plumbing.Hash, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.limits.Time, fmt.Errorf("it takes longer than %s", r.limits.Time))
 	defer cancel()
 	ctx, dog, stop := watch(ctx, r.limits.Silence)
@@ -38,7 +41,7 @@ func (r *Repo) fetchClone(ctx context.Context) (changed bool, err error) {
 	}()
 
 	if err := r.sweep(); err != nil {
-		return false, err
+		return false, extra, err
 	}
 	storage := openStorage(r.clonePath())
 	repo, err := git.Open(storage, nil)
@@ -46,11 +49,11 @@ func (r *Repo) fetchClone(ctx context.Context) (changed bool, err error) {
 		repo, err = git.Init(storage, nil)
 	}
 	if err != nil {
-		return false, fmt.Errorf("open the clone: %w", err)
+		return false, extra, fmt.Errorf("open the clone: %w", err)
 	}
 	server, err := r.location.connect(ctx, dog)
 	if err != nil {
-		return false, err
+		return false, extra, err
 	}
 	defer func() {
 		if cerr := server.close(); err == nil && cerr != nil {
@@ -58,38 +61,40 @@ func (r *Repo) fetchClone(ctx context.Context) (changed bool, err error) {
 		}
 	}()
 	dog.allow(r.limits.RefBytes)
-	offered, err := server.refs(ctx)
-	if err != nil && !errors.Is(err, transport.ErrEmptyRemoteRepository) {
-		return false, fmt.Errorf("list its branches and tags: %w", err)
-	}
-	listed, err := r.listed(offered)
+	offered, listed, err := r.refsOf(ctx, server)
 	if err != nil {
-		return false, fmt.Errorf("list its branches and tags: %w", err)
+		return false, extra, fmt.Errorf("list its branches and tags: %w", err)
 	}
-	same, err := sameRefs(repo, listed)
-	if err != nil || same {
-		return false, err
+	if extra, err = named(offered, also); err != nil {
+		return false, extra, err
 	}
-	dog.allow(r.limits.PackBytes)
 	have := r.openObjects(repo, r.clonePath())
+	same, err := sameRefs(repo, listed)
+	if err != nil || same && (extra.IsZero() || have.has(extra)) {
+		return false, extra, err
+	}
 	old, err := storage.ObjectPacks()
 	if err != nil {
-		return false, fmt.Errorf("list the clone's packs: %w", err)
+		return false, extra, fmt.Errorf("list the clone's packs: %w", err)
 	}
 	anew := len(old) >= r.limits.Packs
-	if anew {
+	dog.allow(r.limits.PackBytes)
+	switch {
+	case anew:
 		have = nil
+	case also != "":
+		dog.allow(r.limits.ProposalBytes)
 	}
-	if err := r.fetchObjects(ctx, dog, server, storage, r.request(have, offered, listed)); err != nil {
-		return false, fmt.Errorf("fetch its branches and tags: %w", err)
+	if err := r.fetchObjects(ctx, dog, server, storage, r.request(have, offered, listed, extra)); err != nil {
+		return false, extra, fmt.Errorf("fetch its branches and tags: %w", err)
 	}
 	if err := r.writeRefs(storage, listed); err != nil {
-		return false, err
+		return false, extra, err
 	}
 	if anew {
-		return true, r.dropPacks(storage, old)
+		return true, extra, r.dropPacks(storage, old)
 	}
-	return true, nil
+	return true, extra, nil
 }
 
 // dropPacks removes the packs that were there before the clone was fetched
@@ -129,6 +134,16 @@ func (r *Repo) sweep() error {
 	return nil
 }
 
+// refsOf are all refs that a server offers, and those to follow.
+func (r *Repo) refsOf(ctx context.Context, server server) (*packp.AdvRefs, map[plumbing.ReferenceName]*plumbing.Reference, error) {
+	offered, err := server.refs(ctx)
+	if err != nil && !errors.Is(err, transport.ErrEmptyRemoteRepository) {
+		return nil, nil, err
+	}
+	listed, err := r.listed(offered)
+	return offered, listed, err
+}
+
 // listed returns the refs to follow, of those that the server offers.
 func (r *Repo) listed(offered *packp.AdvRefs) (map[plumbing.ReferenceName]*plumbing.Reference, error) {
 	out := map[plumbing.ReferenceName]*plumbing.Reference{}
@@ -156,6 +171,19 @@ func mirrored(name plumbing.ReferenceName) bool {
 	return name == plumbing.HEAD || (name.IsBranch() || name.IsTag()) && checkRef(name.Short()) == ""
 }
 
+// named is what a ref of the server names; zero for "".
+func named(offered *packp.AdvRefs, ref plumbing.ReferenceName) (plumbing.Hash, error) {
+	if ref == "" {
+		return plumbing.ZeroHash, nil
+	}
+	if offered != nil {
+		if h, ok := offered.References[ref.String()]; ok {
+			return h, nil
+		}
+	}
+	return plumbing.ZeroHash, fmt.Errorf("%w: %s", ErrNoRef, ref)
+}
+
 // sameRefs says whether the clone has what the remote listed, and no more.
 func sameRefs(repo *git.Repository, listed map[plumbing.ReferenceName]*plumbing.Reference) (bool, error) {
 	have := map[plumbing.ReferenceName]string{}
@@ -179,19 +207,25 @@ func sameRefs(repo *git.Repository, listed map[plumbing.ReferenceName]*plumbing.
 }
 
 // request asks for what is not there yet, or for everything where have is nil.
-// Nil: nothing is missing.
-func (r *Repo) request(have *objects, offered *packp.AdvRefs, listed map[plumbing.ReferenceName]*plumbing.Reference) *packp.UploadPackRequest {
+// Extra, unless it is zero, is wanted with what is listed. Nil: nothing is missing.
+func (r *Repo) request(have *objects, offered *packp.AdvRefs, listed map[plumbing.ReferenceName]*plumbing.Reference, extra plumbing.Hash) *packp.UploadPackRequest {
 	if offered == nil {
 		return nil
 	}
 	req := packp.NewUploadPackRequestFromCapabilities(offered.Capabilities)
-	asked := map[plumbing.Hash]bool{}
-	for _, ref := range listed {
-		if h := ref.Hash(); ref.Type() == plumbing.HashReference && !asked[h] && (have == nil || !have.has(h)) {
+	asked := map[plumbing.Hash]bool{plumbing.ZeroHash: true}
+	want := func(h plumbing.Hash) {
+		if !asked[h] && (have == nil || !have.has(h)) {
 			asked[h] = true
 			req.Wants = append(req.Wants, h)
 		}
 	}
+	for _, ref := range listed {
+		if ref.Type() == plumbing.HashReference {
+			want(ref.Hash())
+		}
+	}
+	want(extra)
 	if len(req.Wants) == 0 {
 		return nil
 	}
@@ -257,8 +291,8 @@ func (r *Repo) fetchObjects(ctx context.Context, dog *watchdog, server server, s
 
 	_, err = io.Copy(f, demultiplex(req.Capabilities, body))
 	switch {
-	case errors.Is(err, errTooMuch):
-		return fmt.Errorf("%w: the pack is larger than %d MiB", errTooMuch, r.limits.PackBytes>>20)
+	case errors.Is(err, ErrTooMuch):
+		return fmt.Errorf("%w: the pack is larger than %d MiB", ErrTooMuch, dog.most>>20)
 	case err != nil:
 		return fmt.Errorf("receive the pack: %w", err)
 	}

@@ -50,6 +50,9 @@ type Options struct {
 	// WorkTree reads the files of a local repository as they are in its
 	// folder, committed or not. Versions still come from tags.
 	WorkTree bool
+	// Proposals says that commits are looked at and never applied, as those of pull
+	// requests: they need no signature of a trusted key. The tags of versions do.
+	Proposals bool
 }
 
 // Repo is a fleet repository. It is safe for concurrent use: a Load that runs
@@ -57,7 +60,9 @@ type Options struct {
 type Repo struct {
 	location location
 	workTree bool
-	folder   string // of ours, in the cache
+	// proposals: commits are only looked at.
+	proposals bool
+	folder    string // of ours, in the cache
 	// Of the Options.
 	trustedFiles []string
 	acceptRewind string
@@ -104,9 +109,9 @@ func Open(ctx context.Context, opts Options) (*Repo, error) {
 	}
 	r := &Repo{
 		location: l,
-		workTree: opts.WorkTree,
-		folder:   filepath.Join(opts.CacheDir, l.folder()),
-		cache:    newCache(),
+		workTree: opts.WorkTree, proposals: opts.Proposals,
+		folder: filepath.Join(opts.CacheDir, l.folder()),
+		cache:  newCache(),
 
 		trustedFiles: opts.TrustedKeys,
 		acceptRewind: opts.AcceptRewind,
@@ -158,43 +163,54 @@ func (r *Repo) clonePath() string { return filepath.Join(r.folder, "clone.git") 
 // Fetch learns what the repository's branches and tags are now. When it fails,
 // the error names the repository, and everything stays as it was before.
 func (r *Repo) Fetch(ctx context.Context) error {
+	_, err := r.fetch(ctx, "")
+	return err
+}
+
+// fetch is [Repo.Fetch], with one more ref, whose hash it returns; "": with none.
+func (r *Repo) fetch(ctx context.Context, also plumbing.ReferenceName) (extra plumbing.Hash, err error) {
 	if err := ctx.Err(); err != nil {
-		return fmt.Errorf("fetch %s: %w", r.location.shown(), err)
+		return extra, fmt.Errorf("fetch %s: %w", r.location.shown(), err)
 	}
 	select {
 	case r.fetching <- struct{}{}:
 		defer func() { <-r.fetching }()
 	case <-ctx.Done():
-		return fmt.Errorf("fetch %s: %w", r.location.shown(), ctx.Err())
+		return extra, fmt.Errorf("fetch %s: %w", r.location.shown(), ctx.Err())
 	}
 	unlock, err := r.lock(ctx)
 	if err != nil {
-		return fmt.Errorf("fetch %s: %w", r.location.shown(), err)
+		return extra, fmt.Errorf("fetch %s: %w", r.location.shown(), err)
 	}
 	defer unlock()
 
 	path := r.location.path
 	if path == "" {
 		path = r.clonePath()
-		changed, err := r.fetchClone(ctx)
+		changed, named, err := r.fetchClone(ctx, also)
 		if err != nil {
-			return fmt.Errorf("fetch %s: %w", r.location.shown(), err)
+			return extra, fmt.Errorf("fetch %s: %w", r.location.shown(), err)
 		}
+		extra = named
 		if now := r.current(); !changed && now != nil {
 			// With other keys, other tags are to be remembered.
 			if t, err := r.trust(now.objects); err != nil || t.digest() == now.keys {
-				return err
+				return extra, err
 			}
+		}
+	} else if also != "" {
+		if extra, err = r.localRef(also); err != nil {
+			return extra, err
 		}
 	}
 	refs, err := r.snapshot(path)
 	if err != nil {
-		return err
+		return extra, err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.refs = refs
-	return nil
+	return extra, nil
 }
 
 // lock keeps other processes with the same cache out.

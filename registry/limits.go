@@ -27,6 +27,8 @@ type Limits struct {
 	Objects       int
 	ObjectBytes   int64
 	InflatedBytes int64
+	// ProposalBytes is PackBytes for a proposal, which anybody may make (64 MiB).
+	ProposalBytes int64
 	// Packs is how many packs a clone may have before it is fetched anew, as
 	// one (100): each fetch adds one, and a branch that is rewritten again and
 	// again would fill the disk.
@@ -43,6 +45,7 @@ func (l Limits) withDefaults() Limits {
 		Objects:       cmp.Or(l.Objects, 500_000),
 		ObjectBytes:   cmp.Or(l.ObjectBytes, 32<<20),
 		InflatedBytes: cmp.Or(l.InflatedBytes, 8<<30),
+		ProposalBytes: cmp.Or(l.ProposalBytes, 64<<20),
 		Packs:         cmp.Or(l.Packs, 100),
 	}
 }
@@ -53,10 +56,11 @@ type watchdog struct {
 	timer   *time.Timer
 	// left is how many bytes may still come.
 	left atomic.Int64
+	most int64 // that left began at
 }
 
-// errTooMuch ends a transfer that is larger than its limit.
-var errTooMuch = errors.New("the server sends more than is allowed")
+// ErrTooMuch is wrapped by the error of a fetch that would be larger than its limit. It ends a transfer that is larger than its limit.
+var ErrTooMuch = errors.New("the server sends more than is allowed")
 
 // watch returns a context that ends when the watchdog is not fed for a while.
 func watch(ctx context.Context, silence time.Duration) (context.Context, *watchdog, context.CancelFunc) {
@@ -72,7 +76,10 @@ func watch(ctx context.Context, silence time.Duration) (context.Context, *watchd
 }
 
 // allow sets how many bytes may come from here on.
-func (w *watchdog) allow(bytes int64) { w.left.Store(bytes) }
+func (w *watchdog) allow(bytes int64) {
+	w.most = bytes
+	w.left.Store(bytes)
+}
 
 // rest is for when all has come: what takes long from here on is our own work.
 func (w *watchdog) rest() { w.timer.Stop() }
@@ -89,7 +96,7 @@ func (r *watchedReader) Read(p []byte) (int, error) {
 	n, err := r.r.Read(p)
 	r.w.timer.Reset(r.w.silence)
 	if r.w.left.Add(-int64(n)) < 0 {
-		return n, errTooMuch
+		return n, ErrTooMuch
 	}
 	return n, err //nolint:wrapcheck // a reader's errors are its caller's
 }

@@ -61,7 +61,7 @@ func (r *Repo) loadCommit(ctx context.Context, rev string) (*Fleet, error) {
 		return nil, err
 	}
 	var admitted *admission
-	if trust != nil {
+	if trust != nil && !r.proposals {
 		if admitted, err = r.admit(ctx, trust, "", commit); err != nil {
 			return nil, err
 		}
@@ -93,7 +93,7 @@ func (r *Repo) load(ctx context.Context, rev string) (*Fleet, error) {
 	}
 	// A work tree is the caller's own, and not signed: it is looked at, never applied.
 	var admitted *admission
-	if trust != nil && !r.workTree {
+	if trust != nil && !r.workTree && !r.proposals {
 		if admitted, err = r.admit(ctx, trust, now.branchOf(rev), commit); err != nil {
 			return nil, err
 		}
