@@ -19,6 +19,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/controllers/delivery"
+	"github.com/keelson-io/keelson/controllers/forge"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -35,6 +36,7 @@ type controllerOptions struct {
 	webhooks    webhookOptions
 	traces      traceOptions
 	share       shareOptions
+	forge       forgeOptions
 	cluster     string
 }
 
@@ -71,7 +73,17 @@ knows of no other cluster, so it lets no change through that has a pipeline.
 The HTTP server answers /metrics, /healthz and /readyz. With --webhook-listen
 another one takes webhooks of GitHub, GitLab, Gitea or Forgejo at /hook, signed
 with a secret of --webhook-secret-file. A webhook only ever means "fetch now",
-and the repository is fetched once a second at most. With --trace-endpoint an
+and the repository is fetched once a second at most.
+
+With --forge each open pull request into the branch gets what 'keelson preview' says
+of it, from where it parts from the branch: as one comment, which is kept up to
+date, and as the commit status keelson/preview. It is a failure where the change has
+mistakes or something is denied, an error where what changes can't be found out,
+and a success else, with something held, too. Nothing that SOPS encrypted is
+decrypted for that: anybody may open a pull request. A forge that does not answer
+changes nothing.
+
+With --trace-endpoint an
 OpenTelemetry collector gets a trace of each look at a component; one that does
 not answer is not waited for. --profile-listen serves Go's profiles at
 /debug/pprof, to whoever can reach it: choose a loopback address.
@@ -84,6 +96,9 @@ Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
   keelson controller --cluster prod-us-01 --repo https://git.example/fleet.git
   keelson controller --interval 5m --webhook-listen 0.0.0.0:9292 \
     --webhook-secret-file /etc/keelson/webhook-secret
+  keelson controller --repo https://git.example/fleet.git --forge gitea \
+    --forge-url https://git.example --forge-repository platform/fleet \
+    --forge-token-file /etc/keelson/forge-token
   KEELSON_REPO=/srv/fleet.git KEELSON_INTERVAL=5s keelson controller`,
 		Args: args("", 0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.controller(cmd.Context(), o) },
@@ -98,6 +113,7 @@ Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
 	f.Int64Var(&o.renderCache, "render-cache", 256<<20, "`BYTES` of rendered objects to keep in memory")
 	f.StringVar(&o.cluster, "cluster", "", "work on this `CLUSTER` alone: the hub is that cluster")
 	o.webhooks.add(f)
+	o.forge.add(f)
 	o.share.add(f)
 	o.traces.add(f)
 	a.renderFlags(c)
@@ -112,6 +128,9 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 		return usagef("--interval takes at least 1s, and not %s", o.interval)
 	}
 	if _, err := o.traces.url(); err != nil {
+		return err
+	}
+	if err := o.forge.check(); err != nil {
 		return err
 	}
 	log := a.controllerLog(o.logFormat)
@@ -146,9 +165,14 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	renders := newTimed(workers, a.env.Now)
 	a.ownMetrics(metrics, renders, share)
-	c, err := delivery.New(delivery.Options{
+	var c *delivery.Controller
+	pulls, err := a.pulls(ctx, o, share, forge.LoopOptions{Log: log, Registry: metrics, Told: func(err error) { c.Forge(err) }})
+	if err != nil {
+		return err
+	}
+	c, err = delivery.New(delivery.Options{
 		Repo: repo, Revision: a.revision, Interval: o.interval, Hub: share.guard(hub), Connect: share.connect(connect), Follow: follow,
-		Identity: share.identity, Shard: share.member, Only: o.cluster, Renderer: renderer.NewCache(renders, o.renderCache), Redactor: a.env.Redactor, Log: log, Now: a.env.Now, Registry: metrics, Tracer: tracer,
+		Identity: share.identity, Shard: share.member, Only: o.cluster, Renderer: renderer.NewCache(renders, o.renderCache), Redactor: a.env.Redactor, Log: log, Now: a.env.Now, Registry: metrics, Tracer: tracer, Previews: pulls,
 	})
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/controllers/delivery"
+	"github.com/keelson-io/keelson/controllers/forge"
 	"github.com/keelson-io/keelson/controllers/receiver"
 	"github.com/keelson-io/keelson/controllers/shard"
 	"github.com/keelson-io/keelson/renderer"
@@ -23,6 +24,11 @@ func Described() ([]*prometheus.Desc, error) {
 	(&app{}).ownMetrics(r, renders, &share{member: &shard.Member{}})
 	_, err := delivery.New(delivery.Options{Hub: &rest.Config{}, Renderer: renderer.NewCache(renders, 0), Registry: r})
 	r.MustRegister(receiver.New(receiver.Options{}))
+	if err != nil {
+		return nil, err
+	}
+	_, _ = forge.Open(forge.Options{Kind: forge.GitHub, Repository: "a/b", Registry: r}) // without a token
+	_, err = forge.NewLoop(forge.LoopOptions{Registry: r})
 	return r.all, err
 }
 

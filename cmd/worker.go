@@ -40,7 +40,9 @@ type rendering struct {
 	cacheDirBytes resource.QuantityValue
 
 	pool *renderer.Pool // nil: nothing was rendered
-	disk *renderer.Disk // nil: nothing is kept
+	// strangers render what anybody may have proposed; nil: nobody asks for that.
+	strangers *renderer.Pool
+	disk      *renderer.Disk // nil: nothing is kept
 }
 
 func (a *app) renderFlags(cmd *cobra.Command) {
@@ -155,8 +157,10 @@ func (r *rendering) metrics() []prometheus.Collector {
 }
 
 func (r *rendering) close() {
-	if r.pool != nil {
-		r.pool.Close()
+	for _, p := range []*renderer.Pool{r.pool, r.strangers} {
+		if p != nil {
+			p.Close()
+		}
 	}
 	if r.disk != nil {
 		_ = r.disk.Close() // nothing is written by it

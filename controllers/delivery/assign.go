@@ -15,9 +15,8 @@ import (
 // assign gives each cluster its part of the fleet, and starts and stops agents.
 // The error is that of the hub, which is opened when the first agent is started.
 func (c *Controller) assign(ctx context.Context) error {
-	fleet, ours, leads := c.ours()
-	followed := c.followRollouts(ctx, fleet)
-	if err := c.lead(ctx, leads && followed); err != nil {
+	fleet, ours, granted := c.ours()
+	if err := c.attendAll(ctx, fleet, granted); err != nil {
 		return err
 	}
 	moved := c.takeMoved()
@@ -58,15 +57,21 @@ func (c *Controller) assign(ctx context.Context) error {
 }
 
 // ours are the clusters that this process may work on now, the revision that they are
-// of, and whether rollouts are its own to decide about.
-func (c *Controller) ours() (_ *registry.Fleet, _ []*registry.Cluster, leads bool) {
+// of, and the duties that are its own.
+func (c *Controller) ours() (_ *registry.Fleet, _ []*registry.Cluster, duties map[string]bool) {
 	fleet := c.current()
-	if c.shard == nil || fleet == nil {
-		return fleet, c.clusters(fleet), true
+	switch {
+	case c.shard == nil:
+		return fleet, c.clusters(fleet), map[string]bool{shard.Rollouts: true, shard.Previews: true}
+	case fleet == nil:
+		return nil, nil, nil
 	}
 	granted := c.shard.Granted()
-	leads = granted[shard.Rollouts]
-	delete(granted, shard.Rollouts)
+	duties = map[string]bool{}
+	for _, duty := range shard.Duties() {
+		duties[duty] = granted[duty]
+		delete(granted, duty)
+	}
 	fleet = c.current() // what was granted is in this one, or has left it
 	var out []*registry.Cluster
 	for _, cluster := range c.clusters(fleet) {
@@ -81,7 +86,7 @@ func (c *Controller) ours() (_ *registry.Fleet, _ []*registry.Cluster, leads boo
 			c.shard.Done(name) // git does not have it any more
 		}
 	}
-	return fleet, out, leads
+	return fleet, out, duties
 }
 
 func (c *Controller) isLeaving(cluster string) bool {

@@ -21,6 +21,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/controllers/lease"
+	"github.com/keelson-io/keelson/controllers/pace"
 	"github.com/keelson-io/keelson/controllers/shard"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
@@ -28,7 +29,7 @@ import (
 )
 
 // Options are the settings of a [Controller]; all are required but Revision, Follow,
-// Shard, Only and Tracer.
+// Shard, Only, Tracer and Previews.
 type Options struct {
 	Repo *registry.Repo
 	// Revision to follow: a branch, tag or commit; empty: the default branch.
@@ -60,13 +61,15 @@ type Options struct {
 	Registry prometheus.Registerer
 	// Tracer takes spans; nil: nobody wants to know.
 	Tracer trace.TracerProvider
+	// Previews is what one process of the fleet does on its pull requests; nil: nothing.
+	Previews Previews
 }
 
 // Controller delivers a fleet.
 type Controller struct {
 	repo     *registry.Repo
 	revision string
-	pace     *pace
+	pace     *pace.Pace
 	log      *slog.Logger
 	now      func() time.Time
 	connect  func(context.Context, v1alpha1.Connection) (*rest.Config, error)
@@ -86,6 +89,9 @@ type Controller struct {
 	only     string
 	writer   *writer
 	rollouts rollouts
+	// previews is what one process of the fleet does on its pull requests; nil: nothing.
+	previews   Previews
+	previewing duty
 	// closing ends the writer; nil before it was begun.
 	closing func(cause error)
 
@@ -112,10 +118,11 @@ type running struct {
 // New prepares a controller; it makes no call.
 func New(o Options) (*Controller, error) {
 	c := &Controller{
-		repo: o.Repo, revision: o.Revision, pace: newPace(o.Interval), log: o.Log, now: o.Now, connect: o.Connect, follows: o.Follow,
+		repo: o.Repo, revision: o.Revision, pace: pace.New(o.Interval), log: o.Log, now: o.Now, connect: o.Connect, follows: o.Follow,
 		moved: map[string]bool{}, moves: make(chan struct{}, 1),
 		renderer: o.Renderer, schemas: applier.NewSchemaCache(), redactor: o.Redactor, agents: map[string]*running{}, leaving: map[string]chan struct{}{},
-		identity: o.Identity, shard: o.Shard, only: o.Only, tracer: o.Tracer, past: &past{repo: o.Repo}, wants: &applier.Wants{}, turns: newTurns(), rush: newRush(func() { o.Renderer.Pack(); giveBack() }),
+		identity: o.Identity, shard: o.Shard, only: o.Only, tracer: o.Tracer, previews: o.Previews, past: &past{repo: o.Repo}, wants: &applier.Wants{}, turns: newTurns(), rush: newRush(func() { o.Renderer.Pack(); giveBack() }),
+		previewing: duty{name: shard.Previews, taken: "pull requests get previews from here", left: "previews of pull requests go to another replica"},
 	}
 	c.metrics = newMetrics()
 	var err error
@@ -149,9 +156,16 @@ func (c *Controller) Ready() error {
 // FetchSoon has the repository read at once, or a second after it was read last, by
 // the other replicas, too. It returns at once, and asking often is asking once.
 func (c *Controller) FetchSoon() {
-	c.pace.soon()
+	c.readSoon()
 	if c.shard != nil {
 		c.shard.Call()
+	}
+}
+
+func (c *Controller) readSoon() {
+	c.pace.Soon()
+	if c.previews != nil {
+		c.previews.Soon()
 	}
 }
 
@@ -167,7 +181,7 @@ func (c *Controller) Learn(ctx context.Context) {
 		if ctx.Err() == nil {
 			c.log.Error("the fleet repository can't be read", "error", err)
 		}
-		if !c.pace.wait(ctx) {
+		if !c.pace.Wait(ctx) {
 			return
 		}
 	}
@@ -234,7 +248,7 @@ func (c *Controller) follow(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-called:
-			c.pace.soon() // and no call of our own
+			c.readSoon() // and no call of our own
 			continue
 		case <-granted:
 		case <-c.moves:
@@ -266,7 +280,7 @@ func (c *Controller) reads(ctx context.Context, news chan<- struct{}) {
 			default:
 			}
 		}
-		if !c.pace.wait(ctx) {
+		if !c.pace.Wait(ctx) {
 			return
 		}
 	}
@@ -314,6 +328,9 @@ func (c *Controller) share(fleet *registry.Fleet) {
 	}
 	if len(fleet.Pipelines) > 0 && c.only == "" {
 		names = append(names, shard.Rollouts)
+	}
+	if c.previews != nil {
+		names = append(names, shard.Previews)
 	}
 	c.shard.Share(names)
 }

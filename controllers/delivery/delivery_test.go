@@ -64,6 +64,7 @@ type fleet struct {
 	interval   time.Duration // of a replica's polls; 0: a second
 	only       string        // cluster to work on
 	follow     func(ctx context.Context, of v1alpha1.Connection, changed func())
+	previews   delivery.Previews    // of each replica; nil: none
 	hubConfig  *rest.Config         // of the controller; nil: as the server's
 	now        func() time.Time     // nil: the clock's
 	controller *delivery.Controller // that was started last

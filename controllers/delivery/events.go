@@ -31,16 +31,29 @@ func (w *writer) announce(d *v1alpha1.Delivery, before v1alpha1.DeliveryStatus) 
 
 // repository writes an event when the repository stops or begins to answer.
 func (w *writer) repository(err error) {
+	if err != nil {
+		w.tell(corev1.EventTypeWarning, "RepositoryUnreadable", "every cluster stays as it is: "+err.Error())
+		return
+	}
+	w.tell(corev1.EventTypeNormal, "RepositoryReadable", "the fleet repository can be read again")
+}
+
+// Forge writes an event when the forge of the pull requests stops or begins to answer.
+func (c *Controller) Forge(err error) {
+	if err != nil {
+		c.writer.tell(corev1.EventTypeWarning, "ForgeUnreachable", "pull requests keep the previews that they have: "+err.Error())
+		return
+	}
+	c.writer.tell(corev1.EventTypeNormal, "ForgeReachable", "pull requests get previews again")
+}
+
+// tell writes an event about Keelson's own namespace, if the hub is there by now.
+func (w *writer) tell(kind, reason, text string) {
 	w.mu.Lock()
 	events := w.events
 	w.mu.Unlock()
-	if events == nil {
-		return
+	if events != nil {
+		about := &corev1.ObjectReference{Kind: "Namespace", APIVersion: "v1", Name: v1alpha1.Namespace}
+		events.Event(about, kind, reason, w.redactor.Text(text))
 	}
-	about := &corev1.ObjectReference{Kind: "Namespace", APIVersion: "v1", Name: v1alpha1.Namespace}
-	if err != nil {
-		events.Eventf(about, corev1.EventTypeWarning, "RepositoryUnreadable", "every cluster stays as it is: %s", w.redactor.Text(err.Error()))
-		return
-	}
-	events.Eventf(about, corev1.EventTypeNormal, "RepositoryReadable", "the fleet repository can be read again")
 }

@@ -22,18 +22,6 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// Pace is [pace].
-type Pace struct{ pace *pace }
-
-// NewPace is [newPace].
-func NewPace(interval time.Duration) Pace { return Pace{newPace(interval)} }
-
-// Soon is [pace.soon].
-func (p Pace) Soon() { p.pace.soon() }
-
-// Wait is [pace.wait].
-func (p Pace) Wait(ctx context.Context) bool { return p.pace.wait(ctx) }
-
 // Attempt is what a test says of an attempt.
 type Attempt struct {
 	Sync                      v1alpha1.Sync

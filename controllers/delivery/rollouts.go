@@ -24,11 +24,8 @@ type rollouts struct {
 	board *rollout.Board
 	loop  *rollout.Loop
 	// shown: the board is watched, since the fleet has a pipeline.
-	shown bool
-	// leading ends the loop, and is closed when that has happened; nil: another process
-	// has it, or nobody.
-	stop    context.CancelFunc
-	leading chan struct{}
+	shown    bool
+	deciding duty
 }
 
 // newRollouts prepares them; nil: this process knows of one cluster alone.
@@ -47,6 +44,7 @@ func (c *Controller) newRollouts(o Options) error {
 		}
 	}
 	c.rollouts.board = board
+	c.rollouts.deciding = duty{name: shard.Rollouts, taken: "rollouts are decided about here", left: "rollouts go to another replica"}
 	c.rollouts.loop = rollout.NewLoop(rollout.Options{
 		Board: board, Log: o.Log, Now: o.Now, Redactor: o.Redactor, Metrics: metrics,
 		Events: func() record.EventRecorder { return c.writer.recorder() },
@@ -61,34 +59,22 @@ func (w *writer) recorder() record.EventRecorder {
 	return w.events
 }
 
-// lead begins to decide about rollouts, or ends it, as is due. The error is that of the
-// hub, which is opened then.
-func (c *Controller) lead(ctx context.Context, due bool) error {
-	r := &c.rollouts
-	switch {
-	case due && r.leading == nil && !c.isLeaving(shard.Rollouts):
+// attendAll begins the duties of this process, and leaves those that are another's. The
+// error is that of the hub, which is opened for rollouts.
+func (c *Controller) attendAll(ctx context.Context, fleet *registry.Fleet, granted map[string]bool) error {
+	if c.previews != nil {
+		c.attend(ctx, &c.previewing, granted[shard.Previews], c.previews.Run)
+	}
+	if c.rollouts.loop == nil {
+		return nil
+	}
+	leads := c.followRollouts(ctx, fleet) && granted[shard.Rollouts]
+	if leads {
 		if err := c.open(ctx); err != nil || ctx.Err() != nil {
 			return err
 		}
-		working, stop := context.WithCancel(ctx)
-		done := make(chan struct{})
-		r.stop, r.leading = stop, done
-		c.log.Info("rollouts are decided about here")
-		c.wg.Go(func() {
-			defer close(done)
-			r.loop.Run(working)
-		})
-	case !due && r.leading != nil:
-		c.log.Info("rollouts go to another replica")
-		r.stop()
-		left, done := make(chan struct{}), r.leading
-		c.leaving[shard.Rollouts], r.leading = left, nil
-		c.wg.Go(func() {
-			defer close(left)
-			<-done
-			c.shard.Done(shard.Rollouts)
-		})
 	}
+	c.attend(ctx, &c.rollouts.deciding, leads, c.rollouts.loop.Run)
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"sync"
 	"testing"
 	"time"
 
@@ -58,7 +59,7 @@ func (f *fleet) replica(identity string) *replica {
 		Repo: repo, Interval: cmp.Or(f.interval, time.Second), Hub: guarded, Redactor: redact.New(),
 		Connect:  func(context.Context, v1alpha1.Connection) (*rest.Config, error) { return guarded, nil },
 		Renderer: renderer.NewCache(renderer.New(), 1<<20), Log: log, Now: time.Now, Registry: r.metrics,
-		Identity: f.name + "-" + identity, Shard: member,
+		Identity: f.name + "-" + identity, Shard: member, Previews: f.previews,
 	})
 	if err != nil {
 		f.t.Fatal(err)
@@ -210,4 +211,61 @@ func TestWebhookOfOneReplica(t *testing.T) {
 		return true
 	})
 	t.Logf("all clusters have it after %s", time.Since(pushed))
+}
+
+// reviewers counts the loops that put previews on pull requests.
+type reviewers struct {
+	mu                  sync.Mutex
+	running, most, asks int
+}
+
+func (r *reviewers) Run(ctx context.Context) {
+	r.count(1)
+	defer r.count(-1)
+	<-ctx.Done()
+}
+
+func (r *reviewers) count(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running += n
+	r.most = max(r.most, r.running)
+}
+
+func (r *reviewers) Soon() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asks++
+}
+
+func (r *reviewers) is() (running, most, asks int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.running, r.most, r.asks
+}
+
+// Of several replicas one puts previews on pull requests, and never two; when it ends,
+// another does. A webhook that reaches one is heard by the one that does.
+func TestOneReplicaPreviews(t *testing.T) {
+	f := newFleet(t)
+	f.interval = time.Hour
+	all := &reviewers{}
+	f.previews = all
+	f.shares()
+	first := f.replica("first")
+	f.eventually("the first previews", func() bool { running, _, _ := all.is(); return running == 1 })
+	second := f.replica("second")
+	f.eventually("they share", func() bool {
+		a, b := first.member.Stats(), second.member.Stats()
+		return a.Replicas == 2 && a.Held+b.Held == shared && a.Held > 0 && b.Held > 0 && a.Clusters == shared
+	})
+	_, _, before := all.is()
+	first.FetchSoon()
+	f.eventually("both hear the webhook", func() bool { _, _, asks := all.is(); return asks >= before+2 })
+	first.stop()
+	f.eventually("the second previews", func() bool { running, _, _ := all.is(); return running == 1 && second.member.Stats().Held == shared })
+	second.stop()
+	if running, most, _ := all.is(); running != 0 || most != 1 {
+		t.Errorf("%d are running at the end, and %d were at a time", running, most)
+	}
 }

@@ -38,9 +38,15 @@ const (
 	Single = "cluster"
 )
 
-// Rollouts is shared as if it were a cluster: what one member does for all of them. No
+// Duties are shared as if they were clusters: what one member does for all of them. No
 // cluster can be called so.
-const Rollouts = "(rollouts)"
+const (
+	Rollouts = "(rollouts)"
+	Previews = "(previews)"
+)
+
+// Duties are all of them.
+func Duties() []string { return []string{Rollouts, Previews} }
 
 // stage is how far a cluster is with this replica.
 type stage uint8
@@ -145,12 +151,14 @@ func (m *Member) Stats() Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.stats
-	s.Clusters = len(m.clusters)
-	if slices.Contains(m.clusters, Rollouts) {
-		s.Clusters--
+	s.Clusters = 0
+	for _, c := range m.clusters {
+		if !slices.Contains(Duties(), c) {
+			s.Clusters++
+		}
 	}
 	for c, at := range m.stages {
-		if at != asked && c != Rollouts {
+		if at != asked && !slices.Contains(Duties(), c) {
 			s.Held++
 		}
 	}

@@ -1,4 +1,4 @@
-package delivery_test
+package pace_test
 
 import (
 	"context"
@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/keelson-io/keelson/controllers/delivery"
+	"github.com/keelson-io/keelson/controllers/pace"
 )
 
 // TestPace counts the reads of ten minutes with an interval of a minute.
@@ -37,7 +37,7 @@ func TestPace(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 				defer cancel()
-				p := delivery.NewPace(time.Minute)
+				p := pace.New(time.Minute)
 				start := time.Now()
 				if c.asks > 0 {
 					go func() {

@@ -1,4 +1,6 @@
-package delivery
+// Package pace says when something is read again: at an interval, and soon after
+// somebody asked, but never twice in a second.
+package pace
 
 import (
 	"context"
@@ -7,36 +9,37 @@ import (
 )
 
 const (
-	// fetchGap lies at least between two reads of the repository, whoever asks.
+	// fetchGap lies at least between two reads, whoever asks.
 	fetchGap = time.Second
 	// jitter is the part of the interval that chance adds or takes, so that
 	// processes that were started together don't ask together for ever.
 	jitter = 0.1
 )
 
-// pace says when the repository is read again.
-type pace struct {
+// Pace says when to read again.
+type Pace struct {
 	interval time.Duration
 	asked    chan struct{} // holds one
-	gap      *time.Timer   // since wait let go
+	gap      *time.Timer   // since Wait let go
 }
 
-func newPace(interval time.Duration) *pace {
-	return &pace{interval: interval, asked: make(chan struct{}, 1), gap: time.NewTimer(0)}
+// New returns a pace with an interval, which is given or taken a tenth.
+func New(interval time.Duration) *Pace {
+	return &Pace{interval: interval, asked: make(chan struct{}, 1), gap: time.NewTimer(0)}
 }
 
-// soon asks for the next read. One that begins later will see what the asking is
+// Soon asks for the next read. One that begins later will see what the asking is
 // about, so one that is asked for already is enough.
-func (p *pace) soon() {
+func (p *Pace) Soon() {
 	select {
 	case p.asked <- struct{}{}:
 	default:
 	}
 }
 
-// wait returns true when it is time for the next read, and false when the context
+// Wait returns true when it is time for the next read, and false when the context
 // ends before. It is for one goroutine at a time.
-func (p *pace) wait(ctx context.Context) bool {
+func (p *Pace) Wait(ctx context.Context) bool {
 	rest := float64(p.interval) * (1 - jitter + 2*jitter*rand.Float64()) //nolint:gosec // no secret
 	poll := time.NewTimer(time.Duration(rest))
 	defer poll.Stop()

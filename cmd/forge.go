@@ -1,0 +1,110 @@
+package cmd
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+
+	"github.com/spf13/pflag"
+
+	"github.com/keelson-io/keelson/controllers/delivery"
+	"github.com/keelson-io/keelson/controllers/forge"
+	"github.com/keelson-io/keelson/controllers/preview"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/sops"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// forgeOptions say where pull requests are.
+type forgeOptions struct {
+	kind, url, repository, tokenFile string
+}
+
+func (o *forgeOptions) add(f *pflag.FlagSet) {
+	f.StringVar(&o.kind, "forge", "", "put previews on the pull requests of a `FORGE`: gitea (Forgejo, too),\ngithub or gitlab; empty: none")
+	f.StringVar(&o.url, "forge-url", "", "`URL` of the forge (default: github.com or gitlab.com)")
+	f.StringVar(&o.repository, "forge-repository", "", "`OWNER/NAME` of the fleet repository on the forge")
+	f.StringVar(&o.tokenFile, "forge-token-file", "", "`FILE` of a token that may read the repository, write comments and\nset commit statuses; it is read again for each request")
+}
+
+func (o *forgeOptions) check() error {
+	switch {
+	case o.kind == "" && (o.url != "" || o.repository != "" || o.tokenFile != ""):
+		return usagef("--forge-url, --forge-repository and --forge-token-file are for a forge: give --forge, too")
+	case o.kind == "":
+		return nil
+	case o.repository == "":
+		return usagef("--forge needs --forge-repository OWNER/NAME")
+	case o.tokenFile == "":
+		return usagef("--forge needs --forge-token-file: there are no comments without a token")
+	}
+	return oneOf("--forge", o.kind, forge.Kinds()...)
+}
+
+// pulls prepares what puts previews on pull requests, with the options that are given;
+// nil: nothing was asked for.
+func (a *app) pulls(ctx context.Context, o controllerOptions, share *share, l forge.LoopOptions) (delivery.Previews, error) {
+	if o.forge.kind == "" {
+		return nil, nil //nolint:nilnil // nothing was asked for
+	}
+	var wrap func(http.RoundTripper) http.RoundTripper
+	if share.member != nil {
+		wrap = share.member.Gate().Wrap
+	}
+	var err error
+	l.Forge, err = forge.Open(forge.Options{
+		Kind: o.forge.kind, URL: o.forge.url, Repository: o.forge.repository, TokenFile: o.forge.tokenFile,
+		Hide: a.env.Redactor.Hide, Wrap: wrap, Now: a.env.Now, Registry: l.Registry,
+	})
+	if err != nil {
+		return nil, usagef("--forge: %w", err)
+	}
+	if l.Repo, err = a.proposals(ctx, o.cacheDir); err != nil {
+		return nil, err
+	}
+	l.Revision, l.Interval, l.Version, l.Redactor, l.Now = a.revision, o.interval, a.env.Version, a.env.Redactor, a.env.Now
+	l.Preview = a.stranger()
+	return forge.NewLoop(l)
+}
+
+// proposals opens the fleet repository in a clone of its own, so that nothing in a pull
+// request, however large, is in the way of what is delivered.
+func (a *app) proposals(ctx context.Context, cacheDir string) (*registry.Repo, error) {
+	if cacheDir == "" {
+		user, err := os.UserCacheDir()
+		if err != nil {
+			return nil, fmt.Errorf("find a folder for the cache: %w", err)
+		}
+		cacheDir = filepath.Join(user, "keelson")
+	}
+	options := a.repoOptions(filepath.Join(cacheDir, "proposals"))
+	options.Proposals = true
+	return registry.Open(ctx, options)
+}
+
+// stranger previews what anybody may have proposed: with workers and a cache of its
+// own, and without keys. With one, a chart that turns a password around would show it.
+func (a *app) stranger() func(context.Context, *registry.Fleet, *registry.Fleet) (*preview.Preview, error) {
+	const workers, cacheBytes = 2, 64 << 20
+	n := min(workers, runtime.GOMAXPROCS(0))
+	a.rendering.strangers = renderer.NewPool(renderer.PoolOptions{
+		Args: []string{workerCommand}, Workers: n, Timeout: a.rendering.timeout, Memory: a.rendering.memory.Value(),
+	})
+	keyless := renderer.NewUnsealing(a.rendering.strangers, sops.Keys{})
+	cache := renderer.NewCache(&remembering{next: keyless, redactor: a.env.Redactor}, cacheBytes)
+	caps := renderer.NewExtensions(renderer.DefaultCapabilities())
+	return func(ctx context.Context, base, head *registry.Fleet) (*preview.Preview, error) {
+		key := make([]byte, 32)
+		if _, err := rand.Read(key); err != nil {
+			return nil, fmt.Errorf("make a key: %w", err)
+		}
+		return preview.Make(ctx, preview.Options{
+			Base: base, Head: head, MaskKey: key, Workers: n,
+			Render: func(c *registry.Cluster) preview.Render { return renderer.NewTargets(cache, c, caps).Render },
+		})
+	}
+}

@@ -1,0 +1,171 @@
+package forge
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"code.gitea.io/sdk/gitea"
+)
+
+// giteaForge is a Gitea or a Forgejo.
+type giteaForge struct {
+	url, owner, name string
+	client           *http.Client
+}
+
+// with returns a client for one context: this SDK knows no other way.
+func (f *giteaForge) with(ctx context.Context) (*gitea.Client, error) {
+	// No version is asked for: what is used is older than every Forgejo.
+	c, err := gitea.NewClient(f.url, gitea.SetContext(ctx), gitea.SetHTTPClient(f.client), gitea.SetGiteaVersion(""))
+	if err != nil {
+		return nil, fmt.Errorf("gitea: %w", err)
+	}
+	return c, nil
+}
+
+func giteaPage(n int) gitea.ListOptions { return gitea.ListOptions{Page: n, PageSize: pageSize} }
+
+// last says whether a page is the last one: servers may cut pages shorter, and say so
+// by their links.
+func last(r *gitea.Response) bool { return r == nil || r.NextPage == 0 }
+
+// PullRequests implements [Reader]. Gitea before 1.25 knows no filter by branch.
+func (f *giteaForge) PullRequests(ctx context.Context, branch string) ([]PullRequest, error) {
+	c, err := f.with(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []PullRequest
+	for n := 1; n <= pages && len(out) < most; n++ {
+		page, answer, err := c.ListRepoPullRequests(f.owner, f.name, gitea.ListPullRequestsOptions{
+			ListOptions: giteaPage(n), State: gitea.StateOpen, Sort: "recentupdate",
+		})
+		if err != nil {
+			return nil, fmt.Errorf("read the pull requests: %w", err)
+		}
+		for _, p := range page {
+			if p.Base != nil && p.Head != nil && p.Base.Ref == branch {
+				out = append(out, PullRequest{Number: p.Index, Head: p.Head.Sha, Ref: fmt.Sprintf("refs/pull/%d/head", p.Index)})
+			}
+		}
+		if last(answer) {
+			break
+		}
+	}
+	return out[:min(len(out), most)], nil
+}
+
+// Comments implements [Reader].
+func (f *giteaForge) Comments(ctx context.Context, number int64) ([]Comment, error) {
+	c, err := f.with(ctx)
+	if err != nil {
+		return nil, err
+	}
+	me, _, err := c.GetMyUserInfo()
+	if err != nil {
+		return nil, fmt.Errorf("ask whose token it is: %w", err)
+	}
+	// They come all at once: Gitea has no pages of these.
+	all, _, err := c.ListIssueComments(f.owner, f.name, number, gitea.ListIssueCommentOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("read the comments: %w", err)
+	}
+	var out []Comment
+	for _, one := range all {
+		if one.Poster != nil && one.Poster.ID == me.ID {
+			out = append(out, Comment{ID: one.ID, Body: one.Body})
+		}
+	}
+	return out, nil
+}
+
+// Status implements [Reader].
+func (f *giteaForge) Status(ctx context.Context, revision string) (Status, error) {
+	c, err := f.with(ctx)
+	if err != nil {
+		return Status{}, err
+	}
+	all, err := whole("the commit's statuses", func(n int) ([]*gitea.Status, bool, error) {
+		page, answer, err := c.ListStatuses(f.owner, f.name, revision, gitea.ListStatusesOption{ListOptions: giteaPage(n)})
+		return page, !last(answer), err //nolint:wrapcheck // whole does
+	})
+	if err != nil {
+		return Status{}, err
+	}
+	all = slices.DeleteFunc(all, func(s *gitea.Status) bool { return s.Context != Context })
+	if len(all) == 0 {
+		return Status{}, nil
+	}
+	// Their order is a setting of the request that this SDK does not have.
+	newest := slices.MaxFunc(all, func(a, b *gitea.Status) int { return int(a.ID - b.ID) })
+	return Status{State: State(newest.State), Description: newest.Description}, nil
+}
+
+// Reviews implements [Reader].
+func (f *giteaForge) Reviews(ctx context.Context, number int64) ([]Review, error) {
+	c, err := f.with(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all, err := whole("the reviews", func(n int) ([]*gitea.PullReview, bool, error) {
+		page, answer, err := c.ListPullReviews(f.owner, f.name, number, gitea.ListPullReviewsOptions{ListOptions: giteaPage(n)})
+		return page, !last(answer), err //nolint:wrapcheck // whole does
+	})
+	if err != nil {
+		return nil, err
+	}
+	var out []Review
+	for _, r := range all {
+		if r.Reviewer == nil || r.Dismissed || r.State != gitea.ReviewStateApproved && r.State != gitea.ReviewStateRequestChanges {
+			continue
+		}
+		out = append(out, Review{User: r.Reviewer.UserName, Approved: r.State == gitea.ReviewStateApproved, Head: r.CommitID})
+	}
+	return latest(out), nil
+}
+
+// SetStatus implements [Writer].
+func (f *giteaForge) SetStatus(ctx context.Context, revision string, s Status) error {
+	c, err := f.with(ctx)
+	if err != nil {
+		return err
+	}
+	_, _, err = c.CreateStatus(f.owner, f.name, revision, gitea.CreateStatusOption{
+		State: gitea.StatusState(s.State), Description: s.Description, Context: Context,
+	})
+	if err != nil {
+		return fmt.Errorf("set the commit's status: %w", err)
+	}
+	return nil
+}
+
+// SetComment implements [Writer].
+func (f *giteaForge) SetComment(ctx context.Context, number int64, comment Comment) error {
+	c, err := f.with(ctx)
+	if err != nil {
+		return err
+	}
+	if comment.ID == 0 {
+		_, _, err = c.CreateIssueComment(f.owner, f.name, number, gitea.CreateIssueCommentOption{Body: comment.Body})
+	} else {
+		_, _, err = c.EditIssueComment(f.owner, f.name, comment.ID, gitea.EditIssueCommentOption{Body: comment.Body})
+	}
+	if err != nil {
+		return fmt.Errorf("write the comment: %w", err)
+	}
+	return nil
+}
+
+// DeleteComment implements [Writer].
+func (f *giteaForge) DeleteComment(ctx context.Context, _, id int64) error {
+	c, err := f.with(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := c.DeleteIssueComment(f.owner, f.name, id); err != nil {
+		return fmt.Errorf("delete a comment: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,164 @@
+package forge
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+
+	gitlab "gitlab.com/gitlab-org/api/client-go/v2"
+)
+
+// gitlabForge is gitlab.com or a GitLab of one's own, whose pull requests are merge
+// requests, and whose comments are notes.
+type gitlabForge struct {
+	client  *gitlab.Client
+	project string
+}
+
+// unlimited leaves limits to the transport. Without it, this SDK would ask for them.
+type unlimited struct{}
+
+// Wait implements the SDK's limiter.
+func (unlimited) Wait(context.Context) error { return nil }
+
+func newGitLab(base *url.URL, client *http.Client, project string) (*gitlabForge, error) {
+	// The token is the transport's to add.
+	c, err := gitlab.NewClient("", gitlab.WithBaseURL(base.String()), gitlab.WithHTTPClient(client),
+		gitlab.WithoutRetries(), gitlab.WithCustomLimiter(unlimited{}))
+	if err != nil {
+		return nil, fmt.Errorf("gitlab: %w", err)
+	}
+	return &gitlabForge{client: c, project: project}, nil
+}
+
+func gitlabPage(n int) gitlab.ListOptions {
+	return gitlab.ListOptions{Page: int64(n), PerPage: pageSize}
+}
+
+// PullRequests implements [Reader].
+func (f *gitlabForge) PullRequests(ctx context.Context, branch string) ([]PullRequest, error) {
+	var out []PullRequest
+	for n := 1; len(out) < most; n++ {
+		page, answer, err := f.client.MergeRequests.ListProjectMergeRequests(f.project, &gitlab.ListProjectMergeRequestsOptions{
+			ListOptions: gitlabPage(n), State: new("opened"), TargetBranch: &branch, OrderBy: new("updated_at"), Sort: new("desc"),
+		}, gitlab.WithContext(ctx))
+		if err != nil {
+			return nil, fmt.Errorf("read the merge requests: %w", err)
+		}
+		for _, m := range page {
+			if m.TargetBranch == branch && m.SHA != "" { // it has no commit for a moment
+				out = append(out, PullRequest{Number: m.IID, Head: m.SHA, Ref: fmt.Sprintf("refs/merge-requests/%d/head", m.IID)})
+			}
+		}
+		if answer.NextPage == 0 {
+			break
+		}
+	}
+	return out[:min(len(out), most)], nil
+}
+
+// Comments implements [Reader].
+func (f *gitlabForge) Comments(ctx context.Context, number int64) ([]Comment, error) {
+	me, _, err := f.client.Users.CurrentUser(gitlab.WithContext(ctx))
+	if err != nil {
+		return nil, fmt.Errorf("ask whose token it is: %w", err)
+	}
+	all, err := whole("the notes", func(n int) ([]*gitlab.Note, bool, error) {
+		opts := &gitlab.ListMergeRequestNotesOptions{ListOptions: gitlabPage(n)}
+		opts.OrderBy, opts.Sort = new("created_at"), new("asc")
+		page, answer, err := f.client.Notes.ListMergeRequestNotes(f.project, number, opts, gitlab.WithContext(ctx))
+		return page, err == nil && answer.NextPage != 0, err //nolint:wrapcheck // whole does
+	})
+	if err != nil {
+		return nil, err
+	}
+	var out []Comment
+	for _, note := range all {
+		if note.Author.ID == me.ID && !note.System {
+			out = append(out, Comment{ID: note.ID, Body: note.Body})
+		}
+	}
+	return out, nil
+}
+
+// Status implements [Reader].
+func (f *gitlabForge) Status(ctx context.Context, revision string) (Status, error) {
+	all, err := whole("the commit's statuses", func(n int) ([]*gitlab.CommitStatus, bool, error) {
+		page, answer, err := f.client.Commits.GetCommitStatuses(f.project, revision, &gitlab.GetCommitStatusesOptions{
+			ListOptions: gitlabPage(n), Name: new(Context),
+		}, gitlab.WithContext(ctx))
+		return page, err == nil && answer.NextPage != 0, err //nolint:wrapcheck // whole does
+	})
+	if err != nil {
+		return Status{}, err
+	}
+	var newest *gitlab.CommitStatus
+	for _, s := range all {
+		if s.Name == Context && (newest == nil || s.ID > newest.ID) {
+			newest = s
+		}
+	}
+	if newest == nil {
+		return Status{}, nil
+	}
+	// GitLab knows no error; its failed is read as a failure, and written again where
+	// it was the other: with the same words that is the same.
+	state, known := map[string]State{"success": Success, "failed": Failure, "pending": Pending, "running": Pending}[newest.Status]
+	if !known {
+		state = Error
+	}
+	return Status{State: state, Description: newest.Description}, nil
+}
+
+// Reviews implements [Reader]. GitLab tells of approvals alone, and not of what commit.
+func (f *gitlabForge) Reviews(ctx context.Context, number int64) ([]Review, error) {
+	approvals, _, err := f.client.MergeRequestApprovals.GetConfiguration(f.project, number, gitlab.WithContext(ctx))
+	if err != nil {
+		return nil, fmt.Errorf("read the approvals: %w", err)
+	}
+	var out []Review
+	for _, by := range approvals.ApprovedBy {
+		if by.User != nil {
+			out = append(out, Review{User: by.User.Username, Approved: true})
+		}
+	}
+	return latest(out), nil
+}
+
+// SetStatus implements [Writer].
+func (f *gitlabForge) SetStatus(ctx context.Context, revision string, s Status) error {
+	state, known := map[State]gitlab.BuildStateValue{Pending: gitlab.Pending, Success: gitlab.Success}[s.State]
+	if !known {
+		state = gitlab.Failed
+	}
+	_, _, err := f.client.Commits.SetCommitStatus(f.project, revision, &gitlab.SetCommitStatusOptions{
+		State: state, Name: new(Context), Description: &s.Description,
+	}, gitlab.WithContext(ctx))
+	if err != nil {
+		return fmt.Errorf("set the commit's status: %w", err)
+	}
+	return nil
+}
+
+// SetComment implements [Writer].
+func (f *gitlabForge) SetComment(ctx context.Context, number int64, c Comment) error {
+	var err error
+	if c.ID == 0 {
+		_, _, err = f.client.Notes.CreateMergeRequestNote(f.project, number, &gitlab.CreateMergeRequestNoteOptions{Body: &c.Body}, gitlab.WithContext(ctx))
+	} else {
+		_, _, err = f.client.Notes.UpdateMergeRequestNote(f.project, number, c.ID, &gitlab.UpdateMergeRequestNoteOptions{Body: &c.Body}, gitlab.WithContext(ctx))
+	}
+	if err != nil {
+		return fmt.Errorf("write the note: %w", err)
+	}
+	return nil
+}
+
+// DeleteComment implements [Writer].
+func (f *gitlabForge) DeleteComment(ctx context.Context, number, id int64) error {
+	if _, err := f.client.Notes.DeleteMergeRequestNote(f.project, number, id, gitlab.WithContext(ctx)); err != nil {
+		return fmt.Errorf("delete a note: %w", err)
+	}
+	return nil
+}

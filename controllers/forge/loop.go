@@ -1,0 +1,345 @@
+package forge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keelson-io/keelson/controllers/pace"
+	"github.com/keelson-io/keelson/controllers/preview"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer/redact"
+)
+
+const (
+	// previewTime bounds one pull request, with all that is asked and written.
+	previewTime = 3 * time.Minute
+	// writeTime is what is left to say that it was not enough.
+	writeTime = 30 * time.Second
+	// firstRetry is the wait after a failure that may pass; each next one is twice as
+	// long, up to the last.
+	firstRetry, lastRetry = 2 * time.Second, 30 * time.Minute
+)
+
+// LoopOptions are the settings of a [Loop]; all are required but Revision.
+type LoopOptions struct {
+	Forge Forge
+	// Repo is the fleet repository, opened with Proposals, in a clone of its own: what
+	// a stranger proposes must not be in the way of what is delivered.
+	Repo *registry.Repo
+	// Revision is the branch that is delivered; empty: the default branch. Pull
+	// requests into others get no preview.
+	Revision string
+	// Preview compares two fleets. It has no keys.
+	Preview func(ctx context.Context, base, head *registry.Fleet) (*preview.Preview, error)
+	// Version is this program's: another one may write another preview.
+	Version  string
+	Interval time.Duration
+	Redactor *redact.Redactor
+	Log      *slog.Logger
+	Now      func() time.Time
+	Registry prometheus.Registerer
+	// Told is told when the forge, or the repository behind it, stops to answer, and
+	// with nil when it does again.
+	Told func(error)
+}
+
+// Loop keeps previews on the pull requests of one repository. It is for one process of
+// a fleet; of two, each would undo what the other has written twice.
+type Loop struct {
+	LoopOptions
+	pace *pace.Pace
+	// seen are the pull requests that are open, by number.
+	seen map[int64]*seen
+
+	open     prometheus.Gauge
+	lastRead prometheus.Gauge
+	previews *prometheus.CounterVec
+	took     prometheus.Histogram
+}
+
+// seen is what was said of a pull request.
+type seen struct {
+	head, tip, base string          // the tip is the branch's, the base where they part
+	fleet           *registry.Fleet // that the branch had
+	state           State           // empty: nothing was said yet
+	failures        int             // in a row
+	next            time.Time       // when it is tried again
+	complaint       string          // that was logged
+}
+
+// NewLoop prepares a loop; it makes no call.
+func NewLoop(o LoopOptions) (*Loop, error) {
+	l := &Loop{
+		LoopOptions: o, pace: pace.New(o.Interval), seen: map[int64]*seen{},
+		open: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "keelson_pull_requests", Help: "Open pull requests into the branch that is delivered, at most 100.",
+		}),
+		lastRead: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "keelson_forge_last_read_timestamp_seconds", Help: "When the open pull requests were last read.",
+		}),
+		previews: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "keelson_previews_total", Help: "Previews of pull requests by the status that they gave the commit.",
+		}, []string{"state"}),
+		took: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "keelson_preview_duration_seconds", Help: "How long a preview of a pull request took, from its fetch to its status.",
+			Buckets: prometheus.ExponentialBuckets(0.1, 2, 12),
+		}),
+	}
+	for _, c := range []prometheus.Collector{l.open, l.lastRead, l.previews, l.took} {
+		if err := o.Registry.Register(c); err != nil {
+			return nil, fmt.Errorf("metrics: %w", err)
+		}
+	}
+	return l, nil
+}
+
+// Soon has the pull requests looked at now, or a second after they were last. It
+// returns at once.
+func (l *Loop) Soon() { l.pace.Soon() }
+
+// Run works until the context ends.
+func (l *Loop) Run(ctx context.Context) {
+	for failing := false; ; {
+		err := l.pass(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil && !failing {
+			l.Log.Error("pull requests can't be read; they keep the previews that they have", "error", err)
+		} else if err == nil && failing {
+			l.Log.Info("pull requests can be read again")
+		}
+		if failing != (err != nil) {
+			l.Told(err)
+		}
+		failing = err != nil
+		if !l.pace.Wait(ctx) {
+			return
+		}
+	}
+}
+
+// pass looks at all pull requests once. The error is that of the forge or of the
+// repository as a whole; those of single pull requests are logged.
+func (l *Loop) pass(ctx context.Context) error {
+	if err := l.Repo.Fetch(ctx); err != nil {
+		return err
+	}
+	branch := l.Repo.Branch(l.Revision)
+	if branch == "" {
+		return fmt.Errorf("%q is no branch, and has no pull requests", l.Revision)
+	}
+	tip, err := l.Repo.Resolve(branch)
+	if err != nil {
+		return err
+	}
+	// What is like the branch is not read again for each pull request. A branch that
+	// can't be read is told of there.
+	fleet, _ := l.Repo.Load(ctx, branch)
+	open, err := l.Forge.PullRequests(ctx, branch)
+	if err != nil {
+		return err
+	}
+	l.open.Set(float64(len(open)))
+	l.lastRead.Set(float64(l.Now().Unix()))
+	before := l.seen
+	l.seen = map[int64]*seen{}
+	var due []PullRequest
+	for _, pr := range open {
+		s := before[pr.Number]
+		if s == nil || s.head != pr.Head {
+			s = &seen{head: pr.Head}
+		}
+		l.seen[pr.Number] = s
+		if s.due(tip, fleet, l.Now()) {
+			due = append(due, pr)
+		}
+	}
+	// Those that failed come last: one that takes long keeps no other waiting.
+	slices.SortStableFunc(due, func(a, b PullRequest) int {
+		return min(1, l.seen[a.Number].failures) - min(1, l.seen[b.Number].failures)
+	})
+	for _, pr := range due {
+		l.look(ctx, pr, tip, fleet)
+	}
+	return nil
+}
+
+// due reports whether there may be something new to say.
+func (s *seen) due(tip string, fleet *registry.Fleet, now time.Time) bool {
+	switch {
+	case s.failures > 0:
+		return !now.Before(s.next)
+	case s.tip != tip:
+		return true
+	}
+	// What was missing may have come with a tag.
+	return s.state != Success && s.fleet != fleet
+}
+
+// look brings one pull request up to date.
+func (l *Loop) look(ctx context.Context, pr PullRequest, tip string, fleet *registry.Fleet) {
+	s := l.seen[pr.Number]
+	state, err := l.one(ctx, pr, s, tip)
+	if ctx.Err() != nil {
+		return
+	}
+	if err == nil && state != Error {
+		s.tip, s.fleet, s.state, s.failures, s.complaint = tip, fleet, state, 0, ""
+		return
+	}
+	wait := min(firstRetry<<min(s.failures, 20), lastRetry)
+	s.failures++
+	s.next = l.Now().Add(wait)
+	time.AfterFunc(wait, l.pace.Soon)
+	if err != nil && s.complaint != err.Error() {
+		s.complaint = err.Error()
+		l.Log.Warn("a pull request has no preview; it is tried again", "pullRequest", pr.Number, "head", pr.Head, "error", err)
+	}
+}
+
+// errMoved says that the forge told of another commit than its repository has: one of
+// both is about to follow.
+var errMoved = errors.New("the pull request is moving")
+
+// one says what a pull request would change. The error is one of the forge, or of
+// fetching: nothing is known, and what is there stays.
+func (l *Loop) one(ctx context.Context, pr PullRequest, s *seen, tip string) (State, error) {
+	base, wrong := l.parts(ctx, pr, tip)
+	if wrong != nil && !errors.Is(wrong, registry.ErrUnrelated) && !errors.Is(wrong, registry.ErrTooMuch) {
+		return "", wrong
+	}
+	if s.state == Success && s.base == base {
+		return Success, nil // the branch moved on, and this does not change from where
+	}
+	s.base = base
+	began := l.Now()
+	has, err := l.Forge.Comments(ctx, pr.Number)
+	if err != nil {
+		return "", err
+	}
+	is, err := l.Forge.Status(ctx, pr.Head)
+	if err != nil {
+		return "", err
+	}
+	about := between(base, pr.Head, l.Version)
+	if ours := marked(has); len(ours) == 1 && is.State == Success && strings.Contains(ours[0].Body, about) {
+		return Success, nil // another process did it
+	}
+	if is.State == "" {
+		is = Status{Pending, "the preview is being made"}
+		if err := l.Forge.SetStatus(ctx, pr.Head, is); err != nil {
+			return "", err
+		}
+	}
+	v := l.verdict(ctx, base, pr.Head, wrong)
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
+	v.text = l.Redactor.Text(v.text)
+	v.status.Description = l.Redactor.Text(v.status.Description)
+	writing, cancel := context.WithTimeout(ctx, writeTime)
+	defer cancel()
+	if err := l.write(writing, pr, marked(has), v, about); err != nil {
+		return "", err
+	}
+	if is != v.status {
+		if err := l.Forge.SetStatus(writing, pr.Head, v.status); err != nil {
+			return "", err
+		}
+	}
+	l.previews.WithLabelValues(string(v.status.State)).Inc()
+	l.took.Observe(l.Now().Sub(began).Seconds())
+	l.Log.Info("previewed a pull request", "pullRequest", pr.Number, "head", pr.Head, "state", v.status.State, "says", v.status.Description)
+	return v.status.State, nil
+}
+
+// parts is where a pull request left the branch. Its commit is fetched if it is not
+// there.
+func (l *Loop) parts(ctx context.Context, pr PullRequest, tip string) (string, error) {
+	base, err := l.Repo.MergeBase(ctx, tip, pr.Head)
+	if err == nil || errors.Is(err, registry.ErrUnrelated) {
+		return base, err
+	}
+	got, err := l.Repo.FetchProposal(ctx, pr.Ref)
+	switch {
+	case err != nil:
+		return "", err
+	case got != pr.Head:
+		return "", fmt.Errorf("%w: %s is at %.12s, and the forge says %.12s", errMoved, pr.Ref, got, pr.Head)
+	}
+	return l.Repo.MergeBase(ctx, tip, pr.Head)
+}
+
+// verdict makes the preview, unless something is wrong with the commits.
+func (l *Loop) verdict(ctx context.Context, base, head string, wrong error) verdict {
+	if wrong != nil {
+		return failed(Failure, "The branch can't be previewed", wrong.Error())
+	}
+	ctx, cancel := context.WithTimeout(ctx, previewTime)
+	defer cancel()
+	v, err := l.compare(ctx, base, head)
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return failed(Error, fmt.Sprintf("The preview takes longer than %s", previewTime), "what is in this change may be too much to render")
+	case err != nil:
+		return failed(Error, "The preview could not be made", err.Error())
+	}
+	return v
+}
+
+func (l *Loop) compare(ctx context.Context, base, head string) (verdict, error) {
+	before, err := l.Repo.LoadCommit(ctx, base)
+	if err != nil {
+		return failed(Error, "The branch to merge into can't be read, so what changes is not known", err.Error()), nil
+	}
+	after, err := l.Repo.LoadCommit(ctx, head)
+	if err != nil {
+		return failed(Failure, "The fleet can't be read with this change", err.Error()), nil
+	}
+	p, err := l.Preview(ctx, before, after)
+	if err != nil {
+		return verdict{}, err
+	}
+	return judge(p), nil
+}
+
+// marked are the comments that this loop has written.
+func marked(comments []Comment) []Comment {
+	var out []Comment
+	for _, c := range comments {
+		if strings.HasPrefix(strings.TrimSpace(c.Body), marker) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// write makes the one comment say what it should: a change that needs none gets none.
+func (l *Loop) write(ctx context.Context, pr PullRequest, has []Comment, v verdict, about string) error {
+	want := Comment{Body: body(v, about)}
+	switch {
+	case len(has) == 0 && !v.changes:
+		return nil
+	case len(has) > 0:
+		want.ID = has[0].ID
+	}
+	if len(has) == 0 || !same(has[0].Body, want.Body) {
+		if err := l.Forge.SetComment(ctx, pr.Number, want); err != nil {
+			return err
+		}
+	}
+	for _, extra := range has[min(1, len(has)):] { // of two processes, for a moment
+		if err := l.Forge.DeleteComment(ctx, pr.Number, extra.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
