@@ -32,6 +32,8 @@ const (
 	ControllerManager = "kube-controller-manager"
 	Scheduler         = "kube-scheduler"
 	Kwok              = "kwok"
+	// Gitea is no part of a cluster: [Set.Forge].
+	Gitea = "gitea"
 )
 
 // EnvModules names the variable that overrides where the nested modules are.
@@ -56,6 +58,8 @@ type Binary struct {
 	Module  string // folder under lab/build
 	Package string // what go build builds
 	Root    string // the module whose version is the program's version
+	Tags    string // build tags, with commas
+	Cgo     bool   // whether it needs a C compiler
 }
 
 // All returns every program, in the order in which they are built: what
@@ -136,8 +140,11 @@ func pin(set Set, cache string) (Set, error) {
 		set.versions[b.Name] = mod.Require[i].Mod.Version
 		fmt.Fprintln(sum, b.Package, strings.Join(flags(b, set.versions[b.Name]), " "))
 	}
-	name := set.versions[APIServer] + "-" + hex.EncodeToString(sum.Sum(nil))[:12]
-	set.Dir = filepath.Join(cache, name)
+	named := set.versions[APIServer]
+	if named == "" { // no cluster's
+		named = set.programs[0].Name + "-" + set.versions[set.programs[0].Name]
+	}
+	set.Dir = filepath.Join(cache, named+"-"+hex.EncodeToString(sum.Sum(nil))[:12])
 	return set, nil
 }
 
@@ -190,6 +197,14 @@ func (s Set) Minors() ([]string, error) {
 	return minors, nil
 }
 
+// Forge returns the set of one program, a Gitea, which few need: it takes four
+// minutes more to build, and a C compiler.
+func (s Set) Forge() (Set, error) {
+	const root = "code.gitea.io/gitea"
+	programs := []Binary{{Name: Gitea, Module: Gitea, Package: root, Root: root, Tags: "sqlite,sqlite_unlock_notify", Cgo: true}}
+	return pin(Set{Modules: s.Modules, programs: programs}, filepath.Dir(s.Dir))
+}
+
 // minor returns the minor version of the API server, such as 1.36.
 func (s Set) minor() string {
 	return strings.TrimPrefix(semver.MajorMinor(s.Version(APIServer)), "v")
@@ -235,8 +250,11 @@ func (s Set) Require(names ...string) error {
 		return nil
 	}
 	build := "lab build"
-	if s.lab != nil {
+	switch {
+	case s.lab != nil:
 		build += " --kubernetes " + s.minor()
+	case s.versions[Gitea] != "":
+		build += " --forge"
 	}
 	return fmt.Errorf("%s: %w; run: %s --only %s", strings.Join(missing, ", "), ErrMissing, build, strings.Join(missing, ","))
 }
@@ -259,7 +277,11 @@ func flags(b Binary, version string) []string {
 			)
 		}
 	}
-	return []string{"-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags=" + strings.Join(ld, " ")}
+	out := []string{"-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags=" + strings.Join(ld, " ")}
+	if b.Tags != "" {
+		out = append(out, "-tags="+b.Tags)
+	}
+	return out
 }
 
 func findModules() (string, error) {

@@ -171,6 +171,36 @@ func TestOlderKubernetes(t *testing.T) {
 
 // What the lab built already is not built again for an older Kubernetes; and
 // each folder stands on its own.
+// A Gitea is a set of its own: who needs none builds none, and a change of its pins
+// moves no cluster's programs.
+func TestForge(t *testing.T) {
+	t.Parallel()
+	dir, cache := modules(t, "v1.36.3", "sum"), t.TempDir()
+	alone := load(t, dir, cache)
+	if _, err := alone.Forge(); err == nil {
+		t.Error("there is none to pin")
+	}
+	writeModule(t, filepath.Join(dir, "gitea"), "code.gitea.io/gitea v1.26.0", "sum")
+	lab := load(t, dir, cache)
+	if lab.Dir != alone.Dir {
+		t.Errorf("pinning a Gitea moved the lab's own from %s to %s", alone.Dir, lab.Dir)
+	}
+	forge, err := lab.Forge()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if name := filepath.Base(forge.Dir); !strings.HasPrefix(name, "gitea-v1.26.0-") || filepath.Dir(forge.Dir) != cache {
+		t.Errorf("it is in %s", forge.Dir)
+	}
+	if err := forge.Require(binaries.Gitea); !errors.Is(err, binaries.ErrMissing) || !strings.Contains(err.Error(), "lab build --forge") {
+		t.Errorf("%v, want %v with what to run", err, binaries.ErrMissing)
+	}
+	writeModule(t, filepath.Join(dir, "gitea"), "code.gitea.io/gitea v1.26.1", "sum")
+	if next, err := load(t, dir, cache).Forge(); err != nil || next.Dir == forge.Dir {
+		t.Errorf("another version is in %s, too: %v", next.Dir, err)
+	}
+}
+
 func TestOlderKubernetesShares(t *testing.T) {
 	t.Parallel()
 	dir := modules(t, "v1.36.3", "sum")

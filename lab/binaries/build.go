@@ -137,7 +137,11 @@ func (s Set) build(ctx context.Context, b Binary, parallel int, out *progress, s
 	cmd := exec.CommandContext(ctx, "go", append(args, "-o", target, b.Package)...)
 	cmd.Dir = filepath.Join(s.Modules, b.Module)
 	// The pins alone decide: a workspace or flags of the user's must not.
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off", "GOOS=", "GOARCH=", "PWD="+cmd.Dir)
+	cgo := "CGO_ENABLED=0"
+	if b.Cgo {
+		cgo = "CGO_ENABLED=1"
+	}
+	cmd.Env = append(os.Environ(), cgo, "GOFLAGS=", "GOWORK=off", "GOOS=", "GOARCH=", "PWD="+cmd.Dir)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	stderr, err := cmd.StderrPipe()

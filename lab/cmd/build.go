@@ -12,6 +12,7 @@ func newBuild() *cobra.Command {
 	var (
 		opts  binaries.BuildOptions
 		minor string
+		forge bool
 	)
 	c := &cobra.Command{
 		Use:   "build",
@@ -23,13 +24,18 @@ returns at once.
 
 Which versions is pinned by lab/build/*/go.mod. A changed pin builds into a new folder.
 Of an older Kubernetes there is the API server alone, for tests; its folder shares
-etcd and kubectl with the lab's own.`,
+etcd and kubectl with the lab's own. A Gitea, to review pull requests on, is built
+when it is asked for: four minutes, and a C compiler.`,
 		Example: `  lab build
   lab build --only kube-apiserver,etcd
-  lab build --kubernetes 1.33`,
+  lab build --kubernetes 1.33
+  lab build --forge`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			set, err := findKubernetes(minor)
+			if err == nil && forge {
+				set, err = set.Forge()
+			}
 			if err != nil {
 				return err
 			}
@@ -39,6 +45,7 @@ etcd and kubectl with the lab's own.`,
 	}
 	c.Flags().StringSliceVar(&opts.Only, "only", nil, "programs to build (default: all)")
 	c.Flags().IntVarP(&opts.Parallel, "parallel", "p", binaries.DefaultParallel(runtime.NumCPU()), "packages compiled at once; each may take 1 GB")
+	c.Flags().BoolVar(&forge, "forge", false, "build Gitea instead")
 	kubernetesFlag(c, &minor)
 	_ = c.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(binaries.Names(binaries.All()), cobra.ShellCompDirectiveNoFileComp))
 	return c

@@ -1,0 +1,278 @@
+package e2e_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/keelson-io/keelson/lab/binaries"
+	"github.com/keelson-io/keelson/lab/cluster"
+	"github.com/keelson-io/keelson/lab/gitea"
+	"github.com/keelson-io/keelson/lab/process"
+)
+
+const (
+	// forgeTime is how long after a push the comment and the status are there.
+	forgeTime = 10 * time.Second
+	// startTime is what anything else may take.
+	startTime = time.Minute
+	secret    = "a secret of the lab, of some length"
+	owner     = "lab"
+	repo      = owner + "/fleet"
+)
+
+// review is a Gitea with the fleet repository, and a controller that watches it.
+type review struct {
+	t         *testing.T
+	forge     *gitea.Server
+	token     string // of the owner
+	dir       string // a clone
+	keelson   *process.Child
+	hook      string // where the controller takes webhooks
+	startedAt time.Time
+}
+
+// TestForge pushes branches to a real Gitea, and looks at what a real controller puts
+// on their pull requests.
+func TestForge(t *testing.T) {
+	binary := os.Getenv("KEELSON_BINARY")
+	if binary == "" {
+		t.Skip("needs KEELSON_BINARY and a Gitea, which make forge builds")
+	}
+	set, err := binaries.Find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	lab := &cluster.Lab{Dir: filepath.Join(folder, "clusters"), Say: func(line string) { t.Log(line) }}
+	t.Cleanup(func() {
+		if err := lab.Down(context.WithoutCancel(t.Context()), name); err != nil {
+			t.Error(err)
+		}
+	})
+	if err := lab.Up(t.Context(), name, cluster.Change{ControlPlaneOnly: new(true)}, set); err != nil {
+		t.Fatal(err)
+	}
+	r := &review{t: t, dir: filepath.Join(folder, "fleet")}
+	data := filepath.Join(folder, "gitea")
+	if err := errors.Join(os.Mkdir(data, 0o700), os.Mkdir(r.dir, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if r.forge, err = gitea.Start(t.Context(), set, data); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.forge.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if r.token, err = r.forge.User(t.Context(), owner, true); err != nil {
+		t.Fatal(err)
+	}
+	robot, err := r.forge.User(t.Context(), "keelson", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.publish()
+	kubeconfig, err := lab.Kubeconfig(name, cluster.Admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.start(binary, folder, kubeconfig, robot)
+
+	r.git("checkout", "-q", "-b", "topic")
+	r.write("layers/10-base.yaml", "two")
+	first := r.push("topic")
+	number := r.open("topic")
+	r.shows(number, first, "success", "+two")
+
+	r.write("layers/10-base.yaml", "three")
+	second := r.push("topic")
+	r.shows(number, second, "success", "+three")
+
+	r.write("layers/10-base.yaml", "{ unfinished")
+	third := r.push("topic")
+	r.shows(number, third, "failure", "layers/10-base.yaml")
+	if n := len(r.comments(number)); n != 1 {
+		t.Errorf("%d comments", n)
+	}
+}
+
+// publish makes the repository, with its first commit, and tells Gitea of the robot.
+func (r *review) publish() {
+	r.t.Helper()
+	r.call(http.MethodPost, "user/repos", map[string]any{"name": "fleet", "private": true, "default_branch": "main"}, nil)
+	// To set a status, one may have to write; see the README.
+	r.call(http.MethodPut, "repos/"+repo+"/collaborators/keelson", map[string]any{"permission": "write"}, nil)
+	const header = "apiVersion: keelson.io/v1alpha1\nkind: "
+	for name, content := range map[string]string{
+		"fleet.yaml":                                  header + "Fleet\nname: forge\n",
+		"components/web/component.yaml":               header + "Component\nnamespace: web\n",
+		"components/web/template/Chart.yaml":          "apiVersion: v2\nname: web\nversion: 1.0.0\n",
+		"components/web/template/templates/text.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\ndata: {text: {{ .Values.text | quote }}}\n",
+		"clusters/a/cluster.yaml":                     header + "Cluster\npaused: true\nconnection: {context: nowhere}\n",
+	} {
+		path := filepath.Join(r.dir, filepath.FromSlash(name))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o750), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	r.git("init", "-q", "-b", "main")
+	r.git("remote", "add", "origin", r.forge.Remote(r.token, repo))
+	r.write("layers/10-base.yaml", "one")
+	r.push("main")
+	r.until("the repository stays empty", startTime, func(ctx context.Context) error {
+		var is struct{ Empty bool }
+		if err := r.forge.Call(ctx, r.token, http.MethodGet, "repos/"+repo, nil, &is); err != nil || is.Empty {
+			return errors.Join(err, errors.New("it is empty"))
+		}
+		return nil
+	})
+}
+
+func (r *review) start(binary, folder, kubeconfig, robot string) {
+	r.t.Helper()
+	files := map[string]string{"token": robot, "secrets": secret}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(content+"\n"), 0o600); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	log := filepath.Join(folder, "keelson.log")
+	var err error
+	r.keelson, err = process.StartChild(process.Spec{
+		Path: binary, Log: log,
+		Env: append(os.Environ(), "KEELSON_GIT_USERNAME=keelson", "KEELSON_GIT_PASSWORD="+robot),
+		Args: []string{
+			"controller", "--repo", r.forge.URL + "/" + repo + ".git", "--kubeconfig", kubeconfig, "--interval", "10m", "--listen", "",
+			"--cache-dir", filepath.Join(folder, "cache"), "--webhook-listen", "127.0.0.1:0", "--webhook-secret-file", filepath.Join(folder, "secrets"),
+			"--forge", "gitea", "--forge-url", r.forge.URL, "--forge-repository", repo, "--forge-token-file", filepath.Join(folder, "token"),
+		},
+	}, nil)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		if err := r.keelson.Stop(30 * time.Second); err != nil {
+			r.t.Error(err)
+		}
+		out, err := os.ReadFile(log)
+		if err != nil || strings.Contains(string(out), robot) {
+			r.t.Errorf("the log is not there, or has the token: %v", err)
+		}
+		r.t.Logf("%s", out)
+	})
+	r.until("the controller does not begin", startTime, func(context.Context) error {
+		out, err := os.ReadFile(log)
+		if err != nil {
+			return err
+		}
+		_, after, found := strings.Cut(string(out), `msg="serving webhooks at /hook" address=`)
+		if !found || !strings.Contains(string(out), "new revision") {
+			return fmt.Errorf("its log is: %s", out)
+		}
+		r.hook, _, _ = strings.Cut(after, "\n")
+		return nil
+	})
+	// The interval is ten minutes: what comes sooner, webhooks brought.
+	r.call(http.MethodPost, "repos/"+repo+"/hooks", map[string]any{
+		"type": "gitea", "active": true, "events": []string{"push", "pull_request", "pull_request_sync"},
+		"config": map[string]any{"url": "http://" + r.hook + "/hook", "content_type": "json", "secret": secret},
+	}, nil)
+}
+
+func (r *review) call(method, path string, body, answer any) {
+	r.t.Helper()
+	if err := r.forge.Call(r.t.Context(), r.token, method, path, body, answer); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *review) git(args ...string) string {
+	r.t.Helper()
+	c := exec.CommandContext(r.t.Context(), "git", args...)
+	c.Dir = r.dir
+	c.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_SYSTEM="+os.DevNull,
+		"GIT_AUTHOR_NAME=t", "GIT_AUTHOR_EMAIL=t@lab.example", "GIT_COMMITTER_NAME=t", "GIT_COMMITTER_EMAIL=t@lab.example")
+	out, err := c.CombinedOutput()
+	if err != nil {
+		r.t.Fatalf("git %s: %v\n%s", args[0], err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// write has the layer set the one value.
+func (r *review) write(name, text string) {
+	r.t.Helper()
+	content := "apiVersion: keelson.io/v1alpha1\nkind: Layer\nclusterSelector: {}\ncomponents:\n  web: {version: HEAD, values: {text: " + text + "}}\n"
+	path := filepath.Join(r.dir, filepath.FromSlash(name))
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o750), os.WriteFile(path, []byte(content), 0o600)); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// push commits the files and pushes them to a branch.
+func (r *review) push(branch string) string {
+	r.t.Helper()
+	r.git("add", "-A")
+	r.git("commit", "-q", "-m", "x")
+	r.git("push", "-q", "origin", "HEAD:"+branch)
+	r.startedAt = time.Now()
+	return r.git("rev-parse", "HEAD")
+}
+
+func (r *review) open(branch string) int64 {
+	r.t.Helper()
+	var pr struct{ Number int64 }
+	r.until("the pull request is not opened", startTime, func(ctx context.Context) error { // the push is seen a moment later
+		return r.forge.Call(ctx, r.token, http.MethodPost, "repos/"+repo+"/pulls", map[string]any{"title": "a change", "head": branch, "base": "main"}, &pr)
+	})
+	r.startedAt = time.Now()
+	return pr.Number
+}
+
+func (r *review) comments(number int64) []string {
+	r.t.Helper()
+	var all []struct{ Body string }
+	r.call(http.MethodGet, fmt.Sprintf("repos/%s/issues/%d/comments", repo, number), nil, &all)
+	var out []string
+	for _, c := range all {
+		out = append(out, c.Body)
+	}
+	return out
+}
+
+// shows waits for the one comment and the status of a commit.
+func (r *review) shows(number int64, revision, state, text string) {
+	r.t.Helper()
+	r.until("the preview does not come", forgeTime, func(ctx context.Context) error {
+		var status struct {
+			Statuses []struct{ Context, Status, Description string }
+		}
+		if err := r.forge.Call(ctx, r.token, http.MethodGet, "repos/"+repo+"/commits/"+revision+"/status", nil, &status); err != nil {
+			return err
+		}
+		comments := r.comments(number)
+		if len(status.Statuses) != 1 || status.Statuses[0].Context != "keelson/preview" || status.Statuses[0].Status != state ||
+			len(comments) != 1 || !strings.Contains(comments[0], text) {
+			return fmt.Errorf("%v %q", status.Statuses, comments)
+		}
+		r.t.Logf("%s: %s", state, status.Statuses[0].Description)
+		return nil
+	})
+	r.t.Logf("pull request %d shows %.12s after %s", number, revision, time.Since(r.startedAt).Round(10*time.Millisecond))
+}
+
+func (r *review) until(what string, limit time.Duration, check func(context.Context) error) {
+	r.t.Helper()
+	if err := r.forge.Until(r.t.Context(), limit, check); err != nil {
+		r.t.Fatalf("%s: %v", what, err)
+	}
+}
