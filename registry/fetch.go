@@ -44,12 +44,9 @@ func (r *Repo) fetchClone(ctx context.Context, also plumbing.ReferenceName) (cha
 		return false, extra, err
 	}
 	storage := openStorage(r.clonePath())
-	repo, err := git.Open(storage, nil)
-	if errors.Is(err, git.ErrRepositoryNotExists) {
-		repo, err = git.Init(storage, nil)
-	}
+	repo, err := initClone(storage)
 	if err != nil {
-		return false, extra, fmt.Errorf("open the clone: %w", err)
+		return false, extra, err
 	}
 	server, err := r.location.connect(ctx, dog)
 	if err != nil {
@@ -95,6 +92,18 @@ func (r *Repo) fetchClone(ctx context.Context, also plumbing.ReferenceName) (cha
 		return true, extra, r.dropPacks(storage, old)
 	}
 	return true, extra, nil
+}
+
+// initClone opens the clone, which is made if it is not there.
+func initClone(storage *filesystem.Storage) (*git.Repository, error) {
+	repo, err := git.Open(storage, nil)
+	if errors.Is(err, git.ErrRepositoryNotExists) {
+		repo, err = git.Init(storage, nil)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the clone: %w", err)
+	}
+	return repo, nil
 }
 
 // dropPacks removes the packs that were there before the clone was fetched

@@ -1,6 +1,7 @@
 package forge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,16 +19,17 @@ import (
 )
 
 const (
-	// previewTime bounds one pull request, with all that is asked and written.
+	// previewTime bounds one preview.
 	previewTime = 3 * time.Minute
 	// writeTime is what is left to say that it was not enough.
 	writeTime = 30 * time.Second
 	// firstRetry is the wait after a failure that may pass; each next one is twice as
 	// long, up to the last.
-	firstRetry, lastRetry = 2 * time.Second, 30 * time.Minute
+	firstRetry, lastRetry = time.Second / 2, 30 * time.Minute
 )
 
-// LoopOptions are the settings of a [Loop]; all are required but Revision.
+// LoopOptions are the settings of a [Loop]; all are required but Revision
+// and Time.
 type LoopOptions struct {
 	Forge Forge
 	// Repo is the fleet repository, opened with Proposals, in a clone of its own: what
@@ -41,6 +43,8 @@ type LoopOptions struct {
 	// Version is this program's: another one may write another preview.
 	Version  string
 	Interval time.Duration
+	// Time that one preview may take; 0: three minutes.
+	Time     time.Duration
 	Redactor *redact.Redactor
 	Log      *slog.Logger
 	Now      func() time.Time
@@ -76,6 +80,7 @@ type seen struct {
 
 // NewLoop prepares a loop; it makes no call.
 func NewLoop(o LoopOptions) (*Loop, error) {
+	o.Time = cmp.Or(o.Time, previewTime)
 	l := &Loop{
 		LoopOptions: o, pace: pace.New(o.Interval), seen: map[int64]*seen{},
 		open: prometheus.NewGauge(prometheus.GaugeOpts{
@@ -283,12 +288,12 @@ func (l *Loop) verdict(ctx context.Context, base, head string, wrong error) verd
 	if wrong != nil {
 		return failed(Failure, "The branch can't be previewed", wrong.Error())
 	}
-	ctx, cancel := context.WithTimeout(ctx, previewTime)
+	ctx, cancel := context.WithTimeout(ctx, l.Time)
 	defer cancel()
 	v, err := l.compare(ctx, base, head)
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
-		return failed(Error, fmt.Sprintf("The preview takes longer than %s", previewTime), "what is in this change may be too much to render")
+		return failed(Error, fmt.Sprintf("The preview takes longer than %s", l.Time), "what is in this change may be too much to render")
 	case err != nil:
 		return failed(Error, "The preview could not be made", err.Error())
 	}

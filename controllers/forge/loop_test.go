@@ -104,6 +104,7 @@ type scene struct {
 	dir    string
 	now    time.Time
 	tell   func(error)
+	slow   string // the commit whose preview never ends
 	render int
 	loop   *forge.Loop
 }
@@ -142,10 +143,13 @@ func (s *scene) begin() {
 	redactor := redact.New()
 	redactor.Hide("test", "hunter2-hunter2")
 	s.loop, err = forge.NewLoop(forge.LoopOptions{
-		Forge: s, Repo: repo, Version: "v1", Interval: time.Minute, Redactor: redactor, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Forge: s, Repo: repo, Version: "v1", Interval: time.Minute, Time: 20 * time.Second, Redactor: redactor, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Now: func() time.Time { return s.now }, Registry: prometheus.NewRegistry(), Told: func(err error) { s.tell(err) },
 		Preview: func(ctx context.Context, base, head *registry.Fleet) (*preview.Preview, error) {
 			s.render++
+			if head.Revision == s.slow {
+				<-ctx.Done()
+			}
 			return preview.Make(ctx, preview.Options{
 				Base: base, Head: head, Workers: 2, MaskKey: []byte("key"),
 				Render: func(c *registry.Cluster) preview.Render { return renderer.NewTargets(cache, c, caps).Render },
@@ -395,6 +399,34 @@ func TestOthersGoOn(t *testing.T) {
 	s.now = s.now.Add(3 * time.Second)
 	s.pass(3)
 	s.says(2, "+four")
+}
+
+// One that takes for ever is ended, and tried again later each time.
+func TestSlow(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.loop.Time = 50 * time.Millisecond
+	s.text("two")
+	s.slow = s.propose(1)
+	s.pass(3)
+	s.says(1, "The preview takes longer than 50ms")
+	s.states(s.slow, forge.Pending, forge.Error)
+	for _, wait := range []time.Duration{time.Second / 2, time.Second, 2 * time.Second} {
+		before := s.render
+		s.now = s.now.Add(wait - 1)
+		s.pass(0)
+		s.now = s.now.Add(1)
+		s.pass(0) // it says the same
+		if got := s.render - before; got != 1 {
+			t.Errorf("%d previews after %s, want 1", got, wait)
+		}
+	}
+	fixed := s.slow
+	s.slow = ""
+	s.loop.Time = time.Minute
+	s.now = s.now.Add(4 * time.Second)
+	s.pass(2)
+	s.states(fixed, forge.Pending, forge.Error, forge.Success)
 }
 
 // A forge that is down changes nothing, and says so once.

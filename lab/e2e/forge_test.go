@@ -88,20 +88,20 @@ func TestForge(t *testing.T) {
 	r.start(binary, folder, kubeconfig, robot)
 
 	r.git("checkout", "-q", "-b", "topic")
-	r.write("layers/10-base.yaml", "two")
+	r.write("two")
 	first := r.push("topic")
 	number := r.open("topic")
 	r.shows(number, first, "success", "+two")
 
-	r.write("layers/10-base.yaml", "three")
+	r.write("three")
 	second := r.push("topic")
 	r.shows(number, second, "success", "+three")
 
-	r.write("layers/10-base.yaml", "{ unfinished")
+	r.write("{ unfinished")
 	third := r.push("topic")
 	r.shows(number, third, "failure", "layers/10-base.yaml")
-	if n := len(r.comments(number)); n != 1 {
-		t.Errorf("%d comments", n)
+	if all, err := r.comments(t.Context(), number); err != nil || len(all) != 1 {
+		t.Errorf("%d comments, %v", len(all), err)
 	}
 }
 
@@ -126,11 +126,11 @@ func (r *review) publish() {
 	}
 	r.git("init", "-q", "-b", "main")
 	r.git("remote", "add", "origin", r.forge.Remote(r.token, repo))
-	r.write("layers/10-base.yaml", "one")
+	r.write("one")
 	r.push("main")
 	r.until("the repository stays empty", startTime, func(ctx context.Context) error {
 		var is struct{ Empty bool }
-		if err := r.forge.Call(ctx, r.token, http.MethodGet, "repos/"+repo, nil, &is); err != nil || is.Empty {
+		if err := r.forge.As(r.token).Call(ctx, http.MethodGet, "repos/"+repo, nil, &is); err != nil || is.Empty {
 			return errors.Join(err, errors.New("it is empty"))
 		}
 		return nil
@@ -190,7 +190,7 @@ func (r *review) start(binary, folder, kubeconfig, robot string) {
 
 func (r *review) call(method, path string, body, answer any) {
 	r.t.Helper()
-	if err := r.forge.Call(r.t.Context(), r.token, method, path, body, answer); err != nil {
+	if err := r.forge.As(r.token).Call(r.t.Context(), method, path, body, answer); err != nil {
 		r.t.Fatal(err)
 	}
 }
@@ -209,10 +209,10 @@ func (r *review) git(args ...string) string {
 }
 
 // write has the layer set the one value.
-func (r *review) write(name, text string) {
+func (r *review) write(text string) {
 	r.t.Helper()
 	content := "apiVersion: keelson.io/v1alpha1\nkind: Layer\nclusterSelector: {}\ncomponents:\n  web: {version: HEAD, values: {text: " + text + "}}\n"
-	path := filepath.Join(r.dir, filepath.FromSlash(name))
+	path := filepath.Join(r.dir, "layers", "10-base.yaml")
 	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o750), os.WriteFile(path, []byte(content), 0o600)); err != nil {
 		r.t.Fatal(err)
 	}
@@ -232,21 +232,20 @@ func (r *review) open(branch string) int64 {
 	r.t.Helper()
 	var pr struct{ Number int64 }
 	r.until("the pull request is not opened", startTime, func(ctx context.Context) error { // the push is seen a moment later
-		return r.forge.Call(ctx, r.token, http.MethodPost, "repos/"+repo+"/pulls", map[string]any{"title": "a change", "head": branch, "base": "main"}, &pr)
+		return r.forge.As(r.token).Call(ctx, http.MethodPost, "repos/"+repo+"/pulls", map[string]any{"title": "a change", "head": branch, "base": "main"}, &pr)
 	})
 	r.startedAt = time.Now()
 	return pr.Number
 }
 
-func (r *review) comments(number int64) []string {
-	r.t.Helper()
+func (r *review) comments(ctx context.Context, number int64) ([]string, error) {
 	var all []struct{ Body string }
-	r.call(http.MethodGet, fmt.Sprintf("repos/%s/issues/%d/comments", repo, number), nil, &all)
+	err := r.forge.As(r.token).Call(ctx, http.MethodGet, fmt.Sprintf("repos/%s/issues/%d/comments", repo, number), nil, &all)
 	var out []string
 	for _, c := range all {
 		out = append(out, c.Body)
 	}
-	return out
+	return out, err
 }
 
 // shows waits for the one comment and the status of a commit.
@@ -256,10 +255,13 @@ func (r *review) shows(number int64, revision, state, text string) {
 		var status struct {
 			Statuses []struct{ Context, Status, Description string }
 		}
-		if err := r.forge.Call(ctx, r.token, http.MethodGet, "repos/"+repo+"/commits/"+revision+"/status", nil, &status); err != nil {
+		if err := r.forge.As(r.token).Call(ctx, http.MethodGet, "repos/"+repo+"/commits/"+revision+"/status", nil, &status); err != nil {
 			return err
 		}
-		comments := r.comments(number)
+		comments, err := r.comments(ctx, number)
+		if err != nil {
+			return err
+		}
 		if len(status.Statuses) != 1 || status.Statuses[0].Context != "keelson/preview" || status.Statuses[0].Status != state ||
 			len(comments) != 1 || !strings.Contains(comments[0], text) {
 			return fmt.Errorf("%v %q", status.Statuses, comments)

@@ -104,7 +104,7 @@ func Start(ctx context.Context, set binaries.Set, folder string) (*Server, error
 		return nil, err
 	}
 	err = s.Until(ctx, startTime, func(ctx context.Context) error {
-		return s.Call(ctx, "", http.MethodGet, "version", nil, nil)
+		return s.As("").Call(ctx, http.MethodGet, "version", nil, nil)
 	})
 	if err != nil {
 		return nil, errors.Join(err, s.Stop())
@@ -149,9 +149,17 @@ func (s *Server) User(ctx context.Context, name string, admin bool) (token strin
 	return s.run(ctx, "admin", "user", "generate-access-token", "--username", name, "--token-name", "lab", "--scopes", "all", "--raw")
 }
 
-// Call asks Gitea's API at a path below /api/v1/. Body and answer are JSON; nil: there
-// is none, or it does not matter.
-func (s *Server) Call(ctx context.Context, token, method, path string, body, answer any) error {
+// API is Gitea's, for whoever has a token.
+type API struct {
+	url, token string
+}
+
+// As returns the API for a token; empty: for nobody in particular.
+func (s *Server) As(token string) API { return API{url: s.URL + "/api/v1/", token: token} }
+
+// Call asks at a path below /api/v1/. Body and answer are JSON; nil: there is none, or
+// it does not matter.
+func (a API) Call(ctx context.Context, method, path string, body, answer any) error {
 	var send io.Reader = http.NoBody
 	if body != nil {
 		data, err := json.Marshal(body)
@@ -160,13 +168,13 @@ func (s *Server) Call(ctx context.Context, token, method, path string, body, ans
 		}
 		send = bytes.NewReader(data)
 	}
-	req, err := http.NewRequestWithContext(ctx, method, s.URL+"/api/v1/"+path, send)
+	req, err := http.NewRequestWithContext(ctx, method, a.url+path, send)
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", method, path, err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	if token != "" {
-		req.Header.Set("Authorization", "token "+token)
+	if a.token != "" {
+		req.Header.Set("Authorization", "token "+a.token)
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
