@@ -75,13 +75,13 @@ another one takes webhooks of GitHub, GitLab, Gitea or Forgejo at /hook, signed
 with a secret of --webhook-secret-file. A webhook only ever means "fetch now",
 and the repository is fetched once a second at most.
 
-With --forge each open pull request into the branch gets what 'keelson preview' says
-of it, from where it parts from the branch: as one comment, which is kept up to
-date, and as the commit status keelson/preview. It is a failure where the change has
-mistakes or something is denied, an error where what changes can't be found out,
-and a success else, with something held, too. Nothing that SOPS encrypted is
-decrypted for that: anybody may open a pull request. A forge that does not answer
-changes nothing.
+With --forge each open pull request into the branch gets what 'keelson preview'
+says of it, from where it parts from the branch: as one comment, which is kept
+up to date, and as the commit status keelson/preview. It is a failure where the
+change has mistakes or something is denied, an error where what changes can't be
+found out, and a success else, with something held, too. Nothing that SOPS
+encrypted is decrypted for that: anybody may open a pull request. A forge that
+does not answer changes nothing.
 
 With --trace-endpoint an
 OpenTelemetry collector gets a trace of each look at a component; one that does

@@ -24,8 +24,8 @@ func newExplain(a *app) *cobra.Command {
 the file and line that set it: the chart's values.yaml, a layer, the cluster's
 own file, or images.yaml. Below a value stand those that it overrides.
 
-Above them stand the version, the images, and by which pipeline changes come: the
-stage that the cluster is in, and whether it is frozen now.
+Above them stand the version, the images, and by which pipeline changes come:
+the stage that the cluster is in, and whether it is frozen now.
 
 PATH shows what is at or below one path only: .resources, .args[2]. Without
 it, the parts of images (.images) are left out: images stand on top.
