@@ -246,9 +246,15 @@ func (a *app) listRollouts(ctx context.Context, moving bool) error {
 	for i := range list.Items {
 		s := &list.Items[i].Status
 		t.rows = append(t.rows, row{cells: []cell{
-			{text: oneLine(s.Component)}, {text: oneLine(s.Pipeline)}, {text: oneLine(s.From)}, {text: oneLine(s.To)},
-			{text: oneLine(string(s.Phase)), style: phaseStyle(s.Phase)}, {text: oneLine(s.Stage)}, {text: oneLine(s.Progress)},
-			{text: a.age(s.Begun)}, {text: oneLine(s.Because)},
+			{text: oneLine(s.Component)},
+			{text: oneLine(s.Pipeline)},
+			{text: oneLine(s.From)},
+			{text: oneLine(s.To)},
+			{text: oneLine(string(s.Phase)), style: phaseStyle(s.Phase)},
+			{text: oneLine(s.Stage)},
+			{text: oneLine(s.Progress)},
+			{text: a.age(s.Begun)},
+			{text: oneLine(s.Because)},
 		}})
 	}
 	return a.write([]byte(t.String()))

@@ -102,9 +102,7 @@ func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.Del
 			s.TargetHash, s.Revision = a.targetHash, a.revision
 		}
 	}
-	if a.sync == v1alpha1.SyncAbsent {
-		s.AppliedVersion, s.Pinned = "", nil
-	}
+	leaveOut(&s, a)
 	if a.sync == v1alpha1.SyncUnreachable || s.Health == "" {
 		s.Health = v1alpha1.HealthUnknown
 	}
@@ -119,6 +117,16 @@ func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.Del
 	}
 	setConditions(&s, now)
 	return s
+}
+
+// leaveOut forgets what an attempt found not to be there.
+func leaveOut(s *v1alpha1.DeliveryStatus, a attempt) {
+	if a.sync == v1alpha1.SyncAbsent {
+		s.AppliedVersion, s.Pinned = "", nil
+	}
+	if a.waits != "" && a.keeps.TargetHash == "" { // it waits to be let go the first time
+		s.TargetHash = ""
+	}
 }
 
 // waited is how long a delivery has not been ready.

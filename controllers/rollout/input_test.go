@@ -1,0 +1,120 @@
+package rollout
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry"
+)
+
+// TestKnown: what a Delivery says about a cluster, and when it says nothing: an answer to
+// what git said before is none.
+func TestKnown(t *testing.T) {
+	t.Parallel()
+	current := &v1alpha1.WantedDelivery{TargetHash: "new", Inputs: "in"}
+	stale := &v1alpha1.WantedDelivery{TargetHash: "new", Inputs: "before"}
+	healthy := v1alpha1.HealthHealthy
+	cases := map[string]struct {
+		why    string
+		paused bool
+		seen   *sight // nil: no Delivery
+		want   string // hash; empty: not known
+		fact   Fact
+		says   string // why it is not known
+	}{
+		"NoDelivery": {why: "Nothing is known of it.", says: "it has no Delivery yet"},
+		"Waits": {
+			"With what it had it is well.", false, &sight{wanted: current, hash: "old", sync: v1alpha1.SyncWaiting, health: healthy},
+			"new",
+			Fact{Hash: "old", Healthy: true},
+			"",
+		},
+		"NotThere": {
+			"One that has nothing yet makes nobody unavailable.", false, &sight{wanted: current, sync: v1alpha1.SyncWaiting, health: v1alpha1.HealthUnknown},
+			"new",
+			Fact{Healthy: true},
+			"",
+		},
+		"There": {
+			"In sync with what git wants.", false, &sight{wanted: current, hash: "new", sync: v1alpha1.SyncSynced, health: healthy},
+			"new",
+			Fact{Hash: "new", Healthy: true},
+			"",
+		},
+		"OnItsWay": {
+			"Half of it is not there.", false, &sight{wanted: current, hash: "new", sync: v1alpha1.SyncProgressing, health: healthy}, "new", Fact{Hash: "new"}, "",
+		},
+		"WaitsForAnother": {
+			"Let go, it waits for a dependency: it is not there.", false,
+			&sight{wanted: current, hash: "new", sync: v1alpha1.SyncWaiting, health: healthy}, "new",
+			Fact{Hash: "new"},
+			"",
+		},
+		"Degraded": {
+			"Nothing will become of it by itself.", false,
+			&sight{wanted: current, hash: "new", sync: v1alpha1.SyncSynced, health: v1alpha1.HealthDegraded, message: "its pods crash"},
+			"new",
+			Fact{Hash: "new", Failed: "its pods crash"},
+			"",
+		},
+		"Denied": {
+			"Nor of what a rule forbids.", false,
+			&sight{wanted: current, hash: "new", sync: v1alpha1.SyncDenied, health: healthy, message: "no"}, "new",
+			Fact{Hash: "new", Failed: "no"},
+			"",
+		},
+		"Stale": {
+			"It has not looked at this revision, however healthy it is.", false, &sight{wanted: stale, hash: "new", sync: v1alpha1.SyncSynced, health: healthy},
+			"",
+			Fact{Hash: "new", Healthy: true},
+			"it has not told yet",
+		},
+		"StalePin": {
+			"The pin may end with this revision.", false,
+			&sight{wanted: stale, hash: "old", sync: v1alpha1.SyncSynced, health: healthy, pinned: "pinned to delivery 3"},
+			"",
+			Fact{Hash: "old", Healthy: true},
+			"it has not told yet",
+		},
+		"Pinned": {
+			"It takes no part.", false, &sight{wanted: current, hash: "old", sync: v1alpha1.SyncSynced, health: healthy, pinned: "pinned to delivery 3"},
+			"new",
+			Fact{Hash: "old", Healthy: true, Exempt: "pinned to delivery 3"},
+			"",
+		},
+		"Unreachable": {
+			"What it said last is no longer known.", false,
+			&sight{wanted: current, hash: "old", sync: v1alpha1.SyncUnreachable, health: v1alpha1.HealthUnknown, message: "connection refused"},
+			"",
+			Fact{Hash: "old"},
+			"connection refused",
+		},
+		"Broken": {
+			"It can't render what git says now, and says why.", false,
+			&sight{wanted: stale, hash: "old", sync: v1alpha1.SyncBlocked, health: healthy, message: "web.yaml:3: no such value"},
+			"",
+			Fact{Hash: "old", Failed: "web.yaml:3: no such value"},
+			"web.yaml:3: no such value",
+		},
+		"Paused": {
+			"Git's word, so it needs no Delivery.", true, nil, "", Fact{Exempt: "paused in git"}, "it has no Delivery yet",
+		},
+		"Absent": {
+			"Gone is healthy.", false,
+			&sight{wanted: &v1alpha1.WantedDelivery{TargetHash: v1alpha1.HashAbsent, Inputs: "in"}, hash: v1alpha1.HashAbsent, sync: v1alpha1.SyncAbsent},
+			v1alpha1.HashAbsent,
+			Fact{Hash: v1alpha1.HashAbsent, Healthy: true},
+			"",
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k := knownOf(&registry.Cluster{}, &registry.Delivery{Paused: c.paused}, "in", c.seen)
+			if k.want != c.want || k.fact != c.fact || !strings.Contains(k.why, c.says) || c.want != "" && k.why != "" {
+				t.Errorf("%s It is %+v", c.why, k)
+			}
+		})
+	}
+}
