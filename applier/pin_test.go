@@ -1,6 +1,7 @@
 package applier_test
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -11,6 +12,38 @@ import (
 
 	"github.com/keelson-io/keelson/applier"
 )
+
+// What is wanted was found out from a record. When somebody else writes that before the
+// plan is made, there is none: a rollback by a person would be undone by it.
+func TestPlanFromAnotherRecord(t *testing.T) {
+	w := newWorld(t)
+	one, two := w.want("v1", configMap("settings", "one")), w.want("v2", configMap("settings", "two"))
+	w.apply(one)
+	w.apply(two)
+	first := w.cluster
+	var err error
+	if two.From, err = first.RecordVersion(t.Context(), w.component); err != nil || two.From == "" {
+		t.Fatalf("the record has version %q (%v)", two.From, err)
+	}
+	if p := w.plan(two); !p.Settled() {
+		t.Error("the record is the one that was looked at, and the plan is not settled")
+	}
+	w.reconnect()
+	one.Pin = &applier.Pin{Number: 1, Version: "v1", TargetHash: one.Target.Hash, Against: two.Target.Hash, By: "tess", Because: "INC-1", At: time.Now()}
+	w.apply(one)
+	now, err := w.cluster.RecordVersion(t.Context(), w.component)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.RecordSeen(w.component, now)
+	if _, err := first.Plan(t.Context(), two); !errors.Is(err, applier.ErrStale) {
+		t.Errorf("a plan without the pin that is recorded by now: %v", err)
+	}
+	two.From = now
+	if _, err := first.Plan(t.Context(), two); err != nil {
+		t.Errorf("who has looked at the new record: %v", err)
+	}
+}
 
 // A pin is written with the first record write of its apply, stays while it is
 // wanted, costs nothing then, and goes with the first apply that does not want it.

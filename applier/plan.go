@@ -45,6 +45,10 @@ type Want struct {
 	// something is to be deleted or taken over. Nil: there are no others.
 	Others func(context.Context) (*Claims, error)
 	Pin    *Pin // that the target is of; nil: it is what git wants now
+	// From is the resourceVersion of the record that was looked at to find out what is
+	// wanted, as [Cluster.RecordVersion] returns it. From another one nothing is planned:
+	// it may have a pin. Empty: none was looked at.
+	From string
 }
 
 // TagMovedError says that a version's tag names another tree than when it was
@@ -131,6 +135,9 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 	rec, err := c.readRecord(ctx, w.Component)
 	if err != nil {
 		return nil, err
+	}
+	if w.From != "" && w.From != rec.version {
+		return nil, fmt.Errorf("%w: somebody else wrote its record", ErrStale)
 	}
 	if err := w.checkTarget(rec); err != nil {
 		return nil, err

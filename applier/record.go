@@ -135,6 +135,23 @@ func (c *Cluster) Pin(ctx context.Context, component string) (*Pin, error) {
 	return r.Pin, nil
 }
 
+// RecordVersion returns the resourceVersion of a component's record as it is known, at
+// rest without a request; empty: it has none. Asked before [Cluster.Pin] and
+// [Cluster.Delivered], it is that of what they say, or an earlier one.
+func (c *Cluster) RecordVersion(ctx context.Context, component string) (string, error) {
+	c.mu.Lock()
+	q := c.quiet[component]
+	c.mu.Unlock()
+	if q != nil {
+		return q.version, nil
+	}
+	r, err := c.readRecord(ctx, component)
+	if err != nil {
+		return "", err
+	}
+	return r.version, nil
+}
+
 // Recorded returns the components that have a record in the cluster, in order,
 // and remembers their records.
 func (c *Cluster) Recorded(ctx context.Context) ([]string, error) {

@@ -125,7 +125,14 @@ func (a *agent) diagnose(ctx context.Context, s snapshot, p *applier.Prepared, t
 // prepare renders and plans; the plan is nil when the attempt ends here.
 func (a *agent) prepare(ctx context.Context, s snapshot, t attempt) (*applier.Prepared, attempt, error) {
 	d := s.delivery
+	// A pin, and what the component keeps until it is let go, are of a record that may
+	// have been written again by when the plan is made.
+	from, err := s.link.cluster.RecordVersion(ctx, d.Component)
+	if err != nil {
+		return nil, t.stop(a.failed(), err.Error()), err
+	}
 	want, t, err := a.aim(ctx, s, t)
+	want.From = from
 	if t.sync != "" {
 		if t.sync == v1alpha1.SyncBlocked {
 			return nil, t, nil
@@ -134,6 +141,9 @@ func (a *agent) prepare(ctx context.Context, s snapshot, t attempt) (*applier.Pr
 	}
 	want.Others = a.others(s, d)
 	prepared, err := planned(ctx, s.link.cluster, want)
+	if errors.Is(err, applier.ErrStale) {
+		return nil, t.stop(v1alpha1.SyncProgressing, "its record changed meanwhile; planning again"), err
+	}
 	if err != nil {
 		if errors.As(err, new(*applier.TagMovedError)) || errors.As(err, new(*applier.EmptyTargetError)) ||
 			errors.As(err, new(*applier.MalformedSecretError)) {

@@ -451,7 +451,7 @@ func TestDataOfSecrets(t *testing.T) {
 	f := newFleet(t)
 	f.start(nil)
 	f.sync(v1alpha1.SyncSynced, "")
-	const password = `canary "of" git \ 0123`
+	const password = `parakeet "of" git \ 0123`
 	f.write("components/CLUSTER-web/template/templates/more.yaml", `
 apiVersion: v1
 kind: Secret
@@ -466,7 +466,7 @@ metadata: {name: more, labels: {x: {{ printf "the password is %s" .Values.passwo
 	f.commit("a label that is none")
 	f.git("tag", f.name+"-web/v1.0.1")
 	f.sync(v1alpha1.SyncFailed, `Invalid value: "the password is ***"`)
-	f.tellsNot("canary", base64.StdEncoding.EncodeToString([]byte(password)))
+	f.tellsNot("parakeet", base64.StdEncoding.EncodeToString([]byte(password)))
 }
 
 // tellsNot looks for texts in all that the controller says.

@@ -45,10 +45,11 @@ func (r *record) writeConfig() error {
 	return write(r.config("stages.yaml"), stages)
 }
 
-// auditRules are what the audit policy has before its other rules.
-var auditRules = map[Audit]string{
-	AuditBodies: "",
-	AuditSecrets: `
+// auditRules are what the audit policy of each level has before its other rules.
+func auditRules() map[Audit]string {
+	return map[Audit]string{
+		AuditBodies: "",
+		AuditSecrets: `
   - level: RequestResponse
     users: [` + Keelson + `]
     verbs: [create, update, patch, delete, deletecollection]
@@ -57,10 +58,11 @@ var auditRules = map[Audit]string{
         resources: [secrets]
     omitManagedFields: false
 `,
-	AuditMetadata: `
+		AuditMetadata: `
   - level: Metadata
     users: [` + Keelson + `]
 `,
+	}
 }
 
 // policy returns the audit policy of a level.
@@ -70,7 +72,7 @@ func policy(level Audit) ([]byte, error) {
 		return nil, fmt.Errorf("read an embedded file: %w", err)
 	}
 	const rules = "\nrules:\n"
-	return bytes.Replace(data, []byte(rules), []byte(rules+strings.TrimPrefix(auditRules[level], "\n")), 1), nil
+	return bytes.Replace(data, []byte(rules), []byte(rules+strings.TrimPrefix(auditRules()[level], "\n")), 1), nil
 }
 
 // stages returns all of kwok's stages as one YAML stream.

@@ -50,7 +50,7 @@ func (o Options) check() error {
 	if o.Nodes < 0 || o.Nodes > maxNodes {
 		return fmt.Errorf("%w: %d nodes; a cluster has 0 to %d", ErrOptions, o.Nodes, maxNodes)
 	}
-	if _, known := auditRules[o.Audit]; !known {
+	if _, known := auditRules()[o.Audit]; !known {
 		return fmt.Errorf("%w: the audit log has no level %q", ErrOptions, o.Audit)
 	}
 	if _, err := netip.ParsePrefix(o.ServiceCIDR); err != nil {

@@ -43,12 +43,13 @@ spec:
 // addFerry puts the ferry and its pipeline into the fleet.
 func (s *smoke) addFerry(ctx context.Context) error {
 	const head = "apiVersion: keelson.io/v1alpha1\nkind: "
-	pipeline := head + "Pipeline\ndescription: what the smoke looks at\nstages:\n"
+	var pipeline strings.Builder
+	pipeline.WriteString(head + "Pipeline\ndescription: what the smoke looks at\nstages:\n")
 	for _, stage := range []string{"testing", "canary", "production"} {
-		pipeline += fmt.Sprintf("- name: %[1]s\n  clusterSelector: {matchLabels: {stage: %[1]s}}\n  bake: 2s\n", stage)
+		fmt.Fprintf(&pipeline, "- name: %[1]s\n  clusterSelector: {matchLabels: {stage: %[1]s}}\n  bake: 2s\n", stage)
 	}
 	for name, content := range map[string]string{
-		"pipelines/staged.yaml":                pipeline,
+		"pipelines/staged.yaml":                pipeline.String(),
 		"components/ferry/component.yaml":      head + "Component\nnamespace: ferry\npipeline: staged\n",
 		"components/ferry/template/Chart.yaml": "apiVersion: v2\nname: ferry\nversion: 1.0.0\n",
 		// What later versions read stands there before, so a version is all that changes.
