@@ -382,8 +382,8 @@ func (w *way) answers(is answer) {
 }
 
 // TestChecksInTime: a check passes when it holds for as long as it has to, without a
-// break, and fails when it has not in time; what it found is of what its stage brings,
-// and a controller that starts again goes on from what is written.
+// break, and fails when it has not in time; what it found is of what its stage brings.
+// What a controller found that has ended says nothing of the time in which none looked.
 func TestChecksInTime(t *testing.T) {
 	t.Parallel()
 	load := v1alpha1.Check{
@@ -419,6 +419,17 @@ func TestChecksInTime(t *testing.T) {
 		w.looks(5)
 		w.is(v1alpha1.RolloutProgressing, "test")
 		w.looks(1)
+		w.is(v1alpha1.RolloutProgressing, "test canary")
+	})
+	t.Run("NobodyLooked", func(t *testing.T) {
+		t.Parallel()
+		w := begun(t)
+		w.answers(answer{yes: true})
+		w.looks(4)
+		w.answers(answer{yes: true, since: w.now.Add(time.Minute)}) // another process, which begins with the next look
+		w.looks(5)
+		w.is(v1alpha1.RolloutProgressing, "test")
+		w.looks(2)
 		w.is(v1alpha1.RolloutProgressing, "test canary")
 	})
 	t.Run("TooLate", func(t *testing.T) {

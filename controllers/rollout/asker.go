@@ -3,6 +3,8 @@ package rollout
 import (
 	"context"
 	"fmt"
+	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -22,7 +24,24 @@ const (
 	// answerFor is how long an answer stands: a server that does not answer any more is
 	// not taken for one that says yes.
 	answerFor = 2 * askEvery
+	// maxAnswer bounds what a server may send, in bytes: what is longer is cut, and can't
+	// be read.
+	maxAnswer = 4 << 20
 )
+
+// bounded bounds the answers that come by another transport.
+type bounded struct{ http.RoundTripper }
+
+func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := b.RoundTripper.RoundTrip(r)
+	if err == nil {
+		answer.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.LimitReader(answer.Body, maxAnswer), answer.Body}
+	}
+	return answer, err //nolint:wrapcheck // who asked says what
+}
 
 // asker asks checks. Those that ask a server are asked beside the loop, which hears of
 // the answer. It is safe for concurrent use.
@@ -34,7 +53,11 @@ type asker struct {
 	mu      sync.Mutex
 	answers map[Check]given
 	flying  map[Check]bool
+	lasting map[Check]lasting
 }
+
+// lasting is since when the answer is yes, and when that was seen last.
+type lasting struct{ since, seen time.Time }
 
 // given is an answer, and when the question was asked.
 type given struct {
@@ -44,8 +67,8 @@ type given struct {
 
 func newAsker(now func() time.Time) *asker {
 	return &asker{
-		now: now, conditions: NewConditions(), transport: http.DefaultTransport,
-		answers: map[Check]given{}, flying: map[Check]bool{},
+		now: now, conditions: NewConditions(), transport: bounded{http.DefaultTransport},
+		answers: map[Check]given{}, flying: map[Check]bool{}, lasting: map[Check]lasting{},
 	}
 }
 
@@ -75,7 +98,29 @@ func (a *asker) ask(ctx context.Context, questions []question, of asking) map[Ch
 			}
 		}
 	}
+	a.last(out)
 	return out
+}
+
+// last notes since when answers are yes without a break, and has them say it.
+func (a *asker) last(answers map[Check]answer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.now()
+	maps.DeleteFunc(a.lasting, func(_ Check, is lasting) bool { return now.Sub(is.seen) > answerFor })
+	for check, is := range answers {
+		if !is.yes {
+			delete(a.lasting, check)
+			continue
+		}
+		known, lasts := a.lasting[check]
+		if !lasts {
+			known.since = now
+		}
+		known.seen = now
+		a.lasting[check], is.since = known, known.since
+		answers[check] = is
+	}
 }
 
 func approval(q question, of asking) answer {

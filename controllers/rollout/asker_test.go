@@ -73,6 +73,42 @@ func TestServers(t *testing.T) {
 	}
 }
 
+// TestLasts: an answer is yes since it was seen to be so first, by this process, with no
+// longer time in between than an answer stands.
+func TestLasts(t *testing.T) {
+	t.Parallel()
+	now := wayStart
+	a := newAsker(func() time.Time { return now })
+	q := question{Check: Check{Change: "1", Stage: "canary", Name: "up"}, spec: v1alpha1.Check{CEL: "true"}}
+	since := func(after time.Duration, spec string) time.Time {
+		now, q.spec.CEL = now.Add(after), spec
+		return a.ask(t.Context(), []question{q}, asking{})[q.Check].since
+	}
+	cases := []struct {
+		why   string
+		after time.Duration
+		spec  string
+		lasts time.Duration
+	}{
+		{"It is the first time.", 0, "true", 0},
+		{"It still is.", askEvery, "true", askEvery},
+		{"It stands for so long.", answerFor, "true", askEvery + answerFor},
+		{"Nobody looked for too long.", answerFor + time.Second, "true", 0},
+		{"It still is again.", askEvery, "true", askEvery},
+	}
+	for _, c := range cases {
+		if got := since(c.after, c.spec); now.Sub(got) != c.lasts {
+			t.Errorf("%s It is yes for %s, not %s.", c.why, now.Sub(got), c.lasts)
+		}
+	}
+	if got := since(askEvery, "1"); !got.IsZero() {
+		t.Errorf("what is no answer is yes since %s", got)
+	}
+	if got := since(askEvery, "true"); now.Sub(got) != 0 {
+		t.Error("a break is none")
+	}
+}
+
 // TestAskedBeside: the loop does not wait for a server: it is told when there is an
 // answer, which stands for a while, and is asked for again before that has passed.
 func TestAskedBeside(t *testing.T) {

@@ -106,8 +106,10 @@ func judge(is *v1alpha1.RolloutCheck, spec v1alpha1.Check, a answer, answered bo
 	at := metav1.NewTime(now)
 	switch {
 	case answered && a.yes:
-		if is.Since == nil {
+		if seen := metav1.NewTime(a.since.Truncate(time.Second)); is.Since == nil {
 			is.Since, is.Message = &at, fmt.Sprintf("it has to hold for %s", lasts)
+		} else if is.Since.Before(&seen) { // nobody looked in between
+			is.Since = &seen
 		}
 		if now.Sub(is.Since.Time) >= lasts {
 			is.Passed, is.Message = &at, ""

@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"cmp"
+	"time"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/registry"
@@ -35,6 +36,9 @@ type answer struct {
 	why string // not
 	// final: to ask again makes no sense.
 	final bool
+	// since is from when on it was seen to be yes without a break. What was not looked at
+	// for a while, or by a process that has ended, was not seen.
+	since time.Time
 }
 
 // known is what is known of the component on one cluster.
