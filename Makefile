@@ -51,6 +51,8 @@ CHAOS_CONTEND ?= 5m
 CHAOS_FLOOD ?= 2m
 # CHAOS is more flags for it, such as --only=kill.
 CHAOS ?=
+# PROMETHEUS is a program that make smoke has pipelines ask: Debian's package has one.
+PROMETHEUS ?= $(shell command -v prometheus)
 # VERSION is what `keelson --version` says: the last tag v*, and the commits since.
 VERSION ?= $(shell git describe --tags --always --dirty --match='v*' 2>/dev/null || echo unknown)
 
@@ -115,8 +117,8 @@ demo: build lab bin-smoke ## start a hub, three clusters and the example fleet, 
 	bin/smoke --demo
 
 .PHONY: smoke
-smoke: build lab bin-smoke ## run the demo unattended and check what it must show
-	bin/smoke
+smoke: build lab bin-smoke ## run the demo unattended and check what it must show (PROMETHEUS=a prometheus, if there is one)
+	bin/smoke $(if $(PROMETHEUS),--prometheus='$(PROMETHEUS)')
 
 .PHONY: bin-smoke
 bin-smoke:

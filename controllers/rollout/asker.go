@@ -254,7 +254,11 @@ func (a *asker) query(ctx context.Context, spec v1alpha1.Check, query string) an
 	}
 	i := slices.IndexFunc(samples, func(s model.Sample) bool { return !compares(float64(s.Value), p.Operator, p.Threshold) })
 	if i >= 0 {
-		return answer{why: fmt.Sprintf("query %s gives %v, and not %s %v %s", query, samples[i].Value, p.Operator, p.Threshold, samples[i].Metric)}
+		why := fmt.Sprintf("query %s gives %v, and not %s %v", query, samples[i].Value, p.Operator, p.Threshold)
+		if m := samples[i].Metric; len(m) > 0 {
+			why += " for " + m.String()
+		}
+		return answer{why: why}
 	}
 	return answer{yes: true}
 }

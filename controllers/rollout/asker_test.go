@@ -55,7 +55,7 @@ func TestServers(t *testing.T) {
 		"Redirect":    {"One that is sent elsewhere has no answer.", http("/elsewhere", 0), "answers 302, and not 200"},
 		"EachCluster": {"It is asked for each, and the first that says no is told.", http("/well/$(cluster)", 0), "prod-2: GET " + server.URL + "/well/prod-2 answers 503"},
 		"Below":       {"All samples have to.", query(`errors{cluster=~"$(clusters)"}`, "<", 8), ""},
-		"OneAbove":    {"One is enough to say no.", query("two", "<", 7), `gives 7, and not < 7 {pod="b"}`},
+		"OneAbove":    {"One is enough to say no.", query("two", "<", 7), `gives 7, and not < 7 for {pod="b"}`},
 		"NoData":      {"No data is no answer.", query("none", "<", 1), "gives no data"},
 		"NaN":         {"What is no number is not below, or other than, one.", query("nan", "!=", 1), "gives NaN"},
 		"Broken":      {"A server that fails says nothing.", query("broken", "<", 1), "500"},

@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -83,7 +82,7 @@ func Start(ctx context.Context, set binaries.Set, folder string) (*Server, error
 	if err != nil {
 		return nil, err
 	}
-	port, err := freePort(ctx)
+	port, err := process.FreePort(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -214,16 +213,4 @@ func module(ctx context.Context, set binaries.Set) (string, error) {
 		return "", fmt.Errorf("find the files of Gitea's module: %w", errors.Join(err, errors.New("it is not in the module cache: lab build --forge")))
 	}
 	return dir, nil
-}
-
-func freePort(ctx context.Context) (string, error) {
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
-	}
-	_, port, _ := net.SplitHostPort(l.Addr().String()) // a listener's address has one
-	if err := l.Close(); err != nil {
-		return "", fmt.Errorf("find a free port: %w", err)
-	}
-	return port, nil
 }

@@ -26,6 +26,7 @@ func allChecks() []check {
 		{name: "rollout", run: (*smoke).checkRollout},
 		{name: "rollout-stops", run: (*smoke).checkRolloutStops},
 		{name: "freeze", run: (*smoke).checkFreeze},
+		{name: "gates", run: (*smoke).checkGates},
 		{name: "drift", run: (*smoke).checkDrift},
 		{name: "autoscaler", run: (*smoke).checkAutoscaler},
 		{name: "selector", run: (*smoke).checkSelector},

@@ -46,12 +46,13 @@ func command(ctx context.Context) error {
 	only := flag.String("only", "", "run only the checks whose name contains this")
 	keep := flag.Bool("keep", false, "leave clusters and files for a look after the checks")
 	listen := flag.String("listen", "127.0.0.1:0", "address of the controller's metrics and probes")
+	prometheus := flag.String("prometheus", "", "a prometheus binary, which a pipeline then asks, too")
 	flag.Parse()
 	s, err := prepare(*binary, *demo)
 	if err != nil {
 		return err
 	}
-	s.controller.listen = *listen
+	s.controller.listen, s.prometheus = *listen, *prometheus
 	if *demo {
 		return s.demo(ctx, *fleet)
 	}
@@ -61,6 +62,7 @@ func command(ctx context.Context) error {
 // smoke is one run.
 type smoke struct {
 	binary     string
+	prometheus string // "": none is installed
 	scene      *scene
 	repo       *repository
 	controller *controller

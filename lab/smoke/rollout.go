@@ -43,13 +43,10 @@ spec:
 // addFerry puts the ferry and its pipeline into the fleet.
 func (s *smoke) addFerry(ctx context.Context) error {
 	const head = "apiVersion: keelson.io/v1alpha1\nkind: "
-	var pipeline strings.Builder
-	pipeline.WriteString(head + "Pipeline\ndescription: what the smoke looks at\nstages:\n")
-	for _, stage := range []string{"testing", "canary", "production"} {
-		fmt.Fprintf(&pipeline, "- name: %[1]s\n  clusterSelector: {matchLabels: {stage: %[1]s}}\n  bake: 2s\n", stage)
+	if err := s.writePipeline(""); err != nil {
+		return err
 	}
 	for name, content := range map[string]string{
-		"pipelines/staged.yaml":                pipeline.String(),
 		"components/ferry/component.yaml":      head + "Component\nnamespace: ferry\npipeline: staged\n",
 		"components/ferry/template/Chart.yaml": "apiVersion: v2\nname: ferry\nversion: 1.0.0\n",
 		// What later versions read stands there before, so a version is all that changes.
@@ -63,6 +60,16 @@ func (s *smoke) addFerry(ctx context.Context) error {
 		return err
 	}
 	return s.sail(ctx, "v1.0.0", "")
+}
+
+// writePipeline writes the ferry's, with more lines for its last stage.
+func (s *smoke) writePipeline(last string) error {
+	var pipeline strings.Builder
+	pipeline.WriteString("apiVersion: keelson.io/v1alpha1\nkind: Pipeline\ndescription: what the smoke looks at\nstages:\n")
+	for _, stage := range []string{"testing", "canary", "production"} {
+		fmt.Fprintf(&pipeline, "- name: %[1]s\n  clusterSelector: {matchLabels: {stage: %[1]s}}\n  bake: 2s\n", stage)
+	}
+	return s.repo.write("pipelines/staged.yaml", pipeline.String()+last)
 }
 
 // sail publishes a version of the ferry and lets every cluster run it.

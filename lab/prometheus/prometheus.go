@@ -1,0 +1,73 @@
+// Package prometheus runs a Prometheus on loopback, which reads one target.
+package prometheus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/keelson-io/keelson/lab/process"
+)
+
+// startTime is what it may take to be ready; it takes a second.
+const startTime = time.Minute
+
+// Server is a Prometheus.
+type Server struct {
+	// URL of the server, without a slash at its end.
+	URL string
+
+	child *process.Child
+}
+
+// Start starts the program with its data in a new folder. It reads the metrics of the
+// target, an address, every second.
+func Start(ctx context.Context, binary, folder, target string) (*Server, error) {
+	port, err := process.FreePort(ctx)
+	if err != nil {
+		return nil, err
+	}
+	config := fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs:\n- job_name: lab\n  static_configs: [{targets: [%q]}]\n", target)
+	path := filepath.Join(folder, "config.yaml")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		return nil, fmt.Errorf("start prometheus: %w", err)
+	}
+	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+		return nil, fmt.Errorf("start prometheus: %w", err)
+	}
+	address := "127.0.0.1:" + port
+	s := &Server{URL: "http://" + address}
+	if s.child, err = process.StartChild(process.Spec{
+		Path: binary, Log: filepath.Join(folder, "prometheus.log"),
+		Args: []string{"--config.file", path, "--storage.tsdb.path", filepath.Join(folder, "data"), "--web.listen-address", address},
+	}, nil); err != nil {
+		return nil, err
+	}
+	if err := s.child.Until(ctx, startTime, 50*time.Millisecond, s.ready); err != nil {
+		return nil, errors.Join(err, s.Stop())
+	}
+	return s, nil
+}
+
+func (s *Server) ready(ctx context.Context) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/-/ready", http.NoBody)
+	if err != nil {
+		return fmt.Errorf("ask prometheus: %w", err)
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("ask prometheus: %w", err)
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return fmt.Errorf("prometheus is not ready: %s", res.Status)
+	}
+	return nil
+}
+
+// Stop ends the server.
+func (s *Server) Stop() error { return s.child.Stop(30 * time.Second) }
