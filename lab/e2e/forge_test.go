@@ -8,10 +8,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/keelson-io/keelson/lab/audit"
 	"github.com/keelson-io/keelson/lab/binaries"
 	"github.com/keelson-io/keelson/lab/cluster"
 	"github.com/keelson-io/keelson/lab/gitea"
@@ -26,11 +33,17 @@ const (
 	secret    = "a secret of the lab, of some length"
 	owner     = "lab"
 	repo      = owner + "/fleet"
+	// staging and production are clusters, each a stage of its name.
+	staging, production = "staging", "production"
+	// bake is how long staging has a change before production gets it.
+	bake = 2 * time.Second
 )
 
 // review is a Gitea with the fleet repository, and a controller that watches it.
 type review struct {
 	t         *testing.T
+	lab       *cluster.Lab
+	marks     map[string]int64 // where the clusters' audit logs ended
 	forge     *gitea.Server
 	token     string // of the owner
 	dir       string // a clone
@@ -51,16 +64,11 @@ func TestForge(t *testing.T) {
 		t.Fatal(err)
 	}
 	folder := t.TempDir()
-	lab := &cluster.Lab{Dir: filepath.Join(folder, "clusters"), Say: func(line string) { t.Log(line) }}
-	t.Cleanup(func() {
-		if err := lab.Down(context.WithoutCancel(t.Context()), name); err != nil {
-			t.Error(err)
-		}
-	})
-	if err := lab.Up(t.Context(), name, cluster.Change{ControlPlaneOnly: new(true)}, set); err != nil {
-		t.Fatal(err)
+	r := &review{
+		t: t, dir: filepath.Join(folder, "fleet"),
+		lab: &cluster.Lab{Dir: filepath.Join(folder, "clusters"), Say: func(line string) { t.Log(line) }},
 	}
-	r := &review{t: t, dir: filepath.Join(folder, "fleet")}
+	kubeconfig := r.clusters(folder, set)
 	data := filepath.Join(folder, "gitea")
 	if err := errors.Join(os.Mkdir(data, 0o700), os.Mkdir(r.dir, 0o700)); err != nil {
 		t.Fatal(err)
@@ -81,10 +89,6 @@ func TestForge(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.publish()
-	kubeconfig, err := lab.Kubeconfig(name, cluster.Admin)
-	if err != nil {
-		t.Fatal(err)
-	}
 	r.start(binary, folder, kubeconfig, robot)
 
 	r.git("checkout", "-q", "-b", "topic")
@@ -103,6 +107,140 @@ func TestForge(t *testing.T) {
 	if all, err := r.comments(t.Context(), number); err != nil || len(all) != 1 {
 		t.Errorf("%d comments, %v", len(all), err)
 	}
+
+	before := r.merged("main")
+	r.write("four")
+	r.shows(number, r.push("topic"), "success", "+four")
+	r.have("one") // a pull request that is open changes nothing
+	r.merge(number)
+	r.inTurn("four")
+
+	merged := r.merged("main")
+	if before == merged {
+		t.Fatal("the merge is not in main")
+	}
+	r.git("checkout", "-q", "-b", "undo", merged)
+	r.git("revert", "--no-edit", "-m", "1", merged)
+	r.git("push", "-q", "origin", "undo")
+	undo := r.open("undo")
+	r.shows(undo, r.git("rev-parse", "HEAD"), "success", "+one")
+	r.merge(undo)
+	r.inTurn("one")
+}
+
+// clusters starts the hub and those of the stages, and writes a kubeconfig for all.
+func (r *review) clusters(folder string, set binaries.Set) string {
+	r.t.Helper()
+	merged := clientcmdapi.NewConfig()
+	for _, name := range []string{name, staging, production} {
+		r.t.Cleanup(func() {
+			if err := r.lab.Down(context.WithoutCancel(r.t.Context()), name); err != nil {
+				r.t.Error(err)
+			}
+		})
+		if err := r.lab.Up(r.t.Context(), name, cluster.Change{ControlPlaneOnly: new(true)}, set); err != nil {
+			r.t.Fatal(err)
+		}
+		path, err := r.lab.Kubeconfig(name, cluster.Admin)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		one, err := clientcmd.LoadFromFile(path)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		c := one.Contexts[one.CurrentContext]
+		merged.Clusters[name], merged.AuthInfos[name] = one.Clusters[c.Cluster], one.AuthInfos[c.AuthInfo]
+		merged.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	}
+	merged.CurrentContext = name
+	path := filepath.Join(folder, "kubeconfig.yaml")
+	if err := clientcmd.WriteToFile(*merged, path); err != nil {
+		r.t.Fatal(err)
+	}
+	return path
+}
+
+// merge merges a pull request, and remembers what the clusters were asked before.
+func (r *review) merge(number int64) {
+	r.t.Helper()
+	r.marks = map[string]int64{}
+	for _, name := range []string{staging, production} {
+		path, err := r.lab.AuditLog(name)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		if r.marks[name], err = audit.End(path); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	r.startedAt = time.Now()
+	r.until("it can't be merged", startTime, func(ctx context.Context) error { // Gitea looks for conflicts first
+		return r.forge.As(r.token).Call(ctx, http.MethodPost, fmt.Sprintf("repos/%s/pulls/%d/merge", repo, number), map[string]any{"Do": "merge"}, nil)
+	})
+}
+
+// merged is the commit that a branch of the forge is at.
+func (r *review) merged(branch string) string {
+	r.t.Helper()
+	r.git("fetch", "-q", "origin", branch)
+	return r.git("rev-parse", "FETCH_HEAD")
+}
+
+// have waits until both clusters have a value.
+func (r *review) have(text string) {
+	r.t.Helper()
+	for _, name := range []string{staging, production} {
+		path, err := r.lab.Kubeconfig(name, cluster.Admin)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		config, err := clientcmd.BuildConfigFromFlags("", path)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		r.until(name+" does not have "+text, startTime, func(ctx context.Context) error {
+			is, err := client.CoreV1().ConfigMaps("web").Get(ctx, "web", metav1.GetOptions{})
+			if err == nil && is.Data["text"] != text {
+				err = fmt.Errorf("it has %q", is.Data["text"])
+			}
+			return err
+		})
+	}
+}
+
+// inTurn waits until a merge has reached both clusters, and looks at when it did: one
+// write each, production's when staging's had baked.
+func (r *review) inTurn(text string) {
+	r.t.Helper()
+	r.have(text)
+	var at []time.Time
+	for _, name := range []string{staging, production} {
+		path, err := r.lab.AuditLog(name)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		events, _, err := audit.Read(path, r.marks[name])
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		events = slices.DeleteFunc(events, func(e audit.Event) bool {
+			return !e.Write() || e.DryRun || e.Code >= 300 || e.Resource.Resource != "configmaps" || e.Resource.Namespace != "web"
+		})
+		if len(events) != 1 {
+			r.t.Fatalf("%s: %d writes: %v", name, len(events), events)
+		}
+		at = append(at, events[0].Received)
+	}
+	if at[1].Sub(at[0]) < bake {
+		r.t.Errorf("production had it %s after staging", at[1].Sub(at[0]))
+	}
+	since := func(t time.Time) time.Duration { return t.Sub(r.startedAt).Round(10 * time.Millisecond) }
+	r.t.Logf("the merge reached staging after %s, production after %s", since(at[0]), since(at[1]))
 }
 
 // publish makes the repository, with its first commit, and tells Gitea of the robot.
@@ -112,12 +250,20 @@ func (r *review) publish() {
 	// To set a status, one may have to write; see the README.
 	r.call(http.MethodPut, "repos/"+repo+"/collaborators/keelson", map[string]any{"permission": "write"}, nil)
 	const header = "apiVersion: keelson.io/v1alpha1\nkind: "
+	stage := func(name string) string {
+		return "- {name: " + name + ", clusterSelector: {matchLabels: {stage: " + name + "}}, bake: " + bake.String() + "}\n"
+	}
+	on := func(name string) string {
+		return header + "Cluster\nlabels: {stage: " + name + "}\nconnection: {context: " + name + "}\n"
+	}
 	for name, content := range map[string]string{
-		"fleet.yaml":                                  header + "Fleet\nname: forge\n",
+		"clusters/staging/cluster.yaml":               on(staging),
+		"clusters/production/cluster.yaml":            on(production),
+		"fleet.yaml":                                  header + "Fleet\nname: forge\npipeline: staged\n",
+		"pipelines/staged.yaml":                       header + "Pipeline\nstages:\n" + stage(staging) + stage(production),
 		"components/web/component.yaml":               header + "Component\nnamespace: web\n",
 		"components/web/template/Chart.yaml":          "apiVersion: v2\nname: web\nversion: 1.0.0\n",
 		"components/web/template/templates/text.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\ndata: {text: {{ .Values.text | quote }}}\n",
-		"clusters/a/cluster.yaml":                     header + "Cluster\npaused: true\nconnection: {context: nowhere}\n",
 	} {
 		path := filepath.Join(r.dir, filepath.FromSlash(name))
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o750), os.WriteFile(path, []byte(content), 0o600)); err != nil {
