@@ -16,6 +16,7 @@ const (
 	markdownUrgent   = 15_000 // bytes of what is held or denied
 	markdownGroup    = 400    // bytes of a group's heading
 	namesWithoutRoom = 3      // clusters that are named where there is no room for more
+	namesUnfolded    = 10     // clusters that stand there without a click
 )
 
 // Title names a group: "coredns v1.0.0 → v1.1.0".
@@ -290,11 +291,20 @@ func (m *markdown) groups(p *Preview) {
 			continue
 		}
 		room := min(share/4, max(markdownGroup, markdownNames/len(p.Groups)))
-		m.printf("\n### %s on %s\n\n%s\n\n%s\n", differ.MarkdownCode(g.Title()), plural(len(g.Clusters), "cluster", "clusters"),
-			g.Summary(), names(g.Clusters, room, differ.MarkdownCode))
+		m.printf("\n### %s on %s\n\n%s\n\n", differ.MarkdownCode(g.Title()), plural(len(g.Clusters), "cluster", "clusters"), g.Summary())
+		m.clusters(g.Clusters, room)
 		m.b.WriteString(g.Plan.MarkdownObjects(share-room-markdownGroup, 4))
 	}
 	if more := named - markdownItems; more > 0 {
 		m.printf("- and %s more\n", plural(more, "group", "groups"))
 	}
+}
+
+// clusters names those of a group: many are folded, so that what changes is in sight.
+func (m *markdown) clusters(list []string, room int) {
+	text := names(list, room, differ.MarkdownCode)
+	if len(list) > namesUnfolded {
+		text = fmt.Sprintf("<details><summary>the %d clusters</summary>\n\n%s\n\n</details>", len(list), text)
+	}
+	m.printf("%s\n", text)
 }

@@ -435,6 +435,7 @@ func TestMarkdownFits(t *testing.T) {
 	}
 	for _, says := range []string{
 		"2 components change on 120 clusters: 120 objects updated", "`web HEAD` on 120 clusters", "Without their diffs, for want of room", "groups more",
+		"<details><summary>the 120 clusters</summary>\n\n`cluster-with-a-long-name-000`, ", " more\n\n</details>\n\n#### ", // what changes is in sight
 	} {
 		if !strings.Contains(text, says) {
 			t.Errorf("it does not say %q:\n%s", says, text)
