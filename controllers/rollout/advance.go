@@ -128,6 +128,9 @@ func (j *joined) supersede(now time.Time) {
 	fresh := j.was.Change == "" || j.was.Phase == v1alpha1.RolloutComplete || j.was.Revision != j.in.revision
 	j.reopen(fresh)
 	s.From, s.To = j.versions()
+	if s.Back && s.To == "" { // of those that got it, none has told yet
+		s.From, s.To = j.was.To, j.was.From
+	}
 	if !fresh {
 		return
 	}
@@ -351,8 +354,8 @@ func (j *joined) result(d Decision, now time.Time) v1alpha1.RolloutStatus {
 		c := &j.clusters[i]
 		k := j.in.clusters[c.Name]
 		is, released := d.State.Clusters[c.Name]
-		if released && c.Released == nil && c.From == "" && k.fact.Hash != c.Want && k.fact.Hash != v1alpha1.HashAbsent {
-			c.From = k.fact.Hash
+		if released && c.Released == nil {
+			c.From = leaves(c, k.fact)
 		}
 		if released {
 			c.Released, c.Back = microTime(is.Released), is.Back
@@ -375,6 +378,18 @@ func (j *joined) result(d Decision, now time.Time) v1alpha1.RolloutStatus {
 	s.Timeline = s.Timeline[max(0, len(s.Timeline)-timelineLength):]
 	setConditions(s, now)
 	return *s
+}
+
+// leaves is what a cluster goes back to that is let go now: what it runs well, whatever is
+// remembered of changes before; else what is remembered. Empty: it has nothing.
+func leaves(c *v1alpha1.RolloutCluster, has Fact) string {
+	if has.Hash == c.Want || c.From != "" && !has.Healthy {
+		return c.From
+	}
+	if has.Hash == v1alpha1.HashAbsent {
+		return ""
+	}
+	return has.Hash
 }
 
 func (j *joined) stages(state State) []v1alpha1.RolloutStage {

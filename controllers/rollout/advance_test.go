@@ -291,6 +291,9 @@ func TestReverted(t *testing.T) {
 				w.look()
 			}
 			w.looks(5)
+			if !slices.Contains(w.lines(), "takes back: v2 → v1, revision 3333") {
+				t.Errorf("the timeline does not say so: %q", w.lines())
+			}
 			if !w.status.Back || w.in.clusters["test"].fact.Hash != "v1" || w.in.clusters["canary"].fact.Hash != "v1" {
 				t.Errorf("not taken back: %+v", w.in.clusters)
 			}
@@ -307,6 +310,55 @@ func TestReverted(t *testing.T) {
 		w.commit("3333", "v3", "prod-1", "prod-2")
 		w.looks(30)
 		w.is(v1alpha1.RolloutProgressing, "test")
+	})
+}
+
+// TestGoesBackToWhatItHad: what a cluster goes back to is what it ran before this change,
+// however many there were before and whoever told first what this one means.
+func TestGoesBackToWhatItHad(t *testing.T) {
+	t.Parallel()
+	third := func(t *testing.T) *way {
+		t.Helper()
+		w := newWay(t)
+		w.in.stages[1].Rollback = true
+		for _, change := range []string{"2222", "3333"} {
+			w.commit(change, "v"+change[:1], w.all()...)
+			w.looks(80)
+			w.is(v1alpha1.RolloutComplete, "test canary prod-1 prod-2")
+		}
+		w.pushed("4444")
+		for _, name := range []string{"prod-2", "prod-1", "canary", "test"} {
+			w.commit("4444", "v4", name)
+			w.look()
+		}
+		return w
+	}
+	t.Run("Rollback", func(t *testing.T) {
+		t.Parallel()
+		w := third(t)
+		w.looks(2, "canary")
+		w.tells("canary", func(k *known) { k.fact = Fact{Hash: "v4", Failed: "its pods crash"} })
+		w.looks(5)
+		w.is(v1alpha1.RolloutRolledBack, "test canary")
+		if got := w.in.clusters["canary"].fact.Hash; got != "v3" {
+			t.Errorf("canary went back to %s, and had v3", got)
+		}
+	})
+	t.Run("Revert", func(t *testing.T) {
+		t.Parallel()
+		w := third(t)
+		w.looks(3)
+		w.is(v1alpha1.RolloutProgressing, "test canary")
+		w.pushed("5555")
+		for _, name := range []string{"prod-2", "canary", "test", "prod-1"} {
+			w.commit("5555", "v3", name)
+			w.look()
+		}
+		w.looks(3)
+		if !w.status.Back {
+			t.Errorf("it is no change that is taken back: %q", w.lines())
+		}
+		w.is(v1alpha1.RolloutComplete, "test canary")
 	})
 }
 
