@@ -166,7 +166,8 @@ func (a *asker) later(ctx context.Context, q question, of asking) (answer, bool)
 		}
 	}
 	last, known := a.answers[q.Check]
-	if (!known || now.Sub(last.at) >= askEvery) && !a.flying[q.Check] {
+	// Who wakes for it counts in whole seconds.
+	if (!known || now.Sub(last.at) > askEvery-time.Second) && !a.flying[q.Check] {
 		a.flying[q.Check] = true
 		go func() {
 			ctx, cancel := context.WithTimeout(ctx, askTimeout)

@@ -116,7 +116,7 @@ func TestAskedBeside(t *testing.T) {
 	asked := make(chan struct{}, 10)
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked <- struct{}{} }))
 	t.Cleanup(server.Close)
-	now := wayStart
+	now := wayStart.Add(900 * time.Millisecond)
 	a := newAsker(func() time.Time { return now })
 	told := make(chan struct{}, 10)
 	q := question{Check: Check{Change: "1", Stage: "canary", Name: "up"}, spec: v1alpha1.Check{HTTP: &v1alpha1.HTTPCheck{URL: server.URL}}}
@@ -135,7 +135,7 @@ func TestAskedBeside(t *testing.T) {
 		t.Errorf("asked %d times", n)
 	}
 	server.Close()
-	now = now.Add(askEvery)
+	now = wayStart.Add(askEvery) // a check wakes at a whole second
 	if is, known := ask(); !known || !is.yes {
 		t.Errorf("while it is asked again the answer is %+v, %v", is, known)
 	}
