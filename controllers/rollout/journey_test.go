@@ -246,6 +246,8 @@ func (j *journey) judge(next v1alpha1.RolloutStatus) {
 					j.t.Fatalf("%s was let go to %q, and is known to want %q", name, c.Want, k.want)
 				case j.in.frozen[name] != "":
 					j.t.Fatalf("%s was let go in a freeze", name)
+				case k.fact.Healthy && k.fact.Hash != c.Want && k.fact.Hash != c.From:
+					j.t.Fatalf("%s runs %s well, and would go back to %q", name, k.fact.Hash, c.From)
 				}
 			}
 			if old := was[name]; c.Settled != nil && (old.Settled == nil || old.Want != c.Want) && (k.fact.Hash != c.Want || !k.fact.Healthy) {
