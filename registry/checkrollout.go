@@ -184,7 +184,7 @@ func (c checker) text(path []string, text string) {
 		c.value(path, fmt.Sprintf("%s has %d bytes; at most %d are allowed", path[len(path)-1], len(text), maxQuery), "")
 	}
 	if unknown := unknownPlaceholder(text); unknown != "" {
-		c.value(path, unknown+" stands for nothing", "there are $(component), $(pipeline), $(stage), $(cluster) and $(clusters)")
+		c.value(path, unknown+" stands for nothing", knownPlaceholders)
 	}
 }
 

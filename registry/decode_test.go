@@ -27,7 +27,7 @@ func FuzzDecode(f *testing.F) {
 		"apiVersion: keelson.io/v1alpha1\nkind: Pipeline\nstages:\n- {name: a, clusterSelector: {}, maxConcurrent: 10%, bake: 1h, windows: [{cron: 0 9 * * *, duration: 1h, timeZone: UTC}], " +
 			"before: [{name: a, cel: \"true\"}, {name: b, job: {template: a.yaml}}], after: [{name: a, prometheus: {address: \"http://a\", query: \"$(cluster)\", operator: <, threshold: 1}}]}\n",
 		"apiVersion: keelson.io/v1alpha1\nkind: Freeze\nclusterSelector: {}\ncomponents: [a]\nfrom: 2026-11-09T00:00:00+01:00\nreason: x\n",
-		"apiVersion: batch/v1\nkind: Job\nspec: {template: {spec: {containers: [{name: a}]}}}\n",
+		"apiVersion: batch/v1\nkind: Job\nspec: {backoffLimit: 1, template: {metadata: {labels: {keelson.io/a: b}}, spec: {containers: [{name: a}]}}}\n",
 		"apiVersion: keelson.io/v1alpha1\nkind: Cluster\nconnection: {secret: {name: x}}\nlabels: {a/b: c}\n",
 	} {
 		f.Add([]byte(seed))

@@ -2,7 +2,6 @@ package registry
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"path"
@@ -10,9 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	batchv1 "k8s.io/api/batch/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	helmyaml "sigs.k8s.io/yaml"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/registry/window"
@@ -68,6 +65,8 @@ func (n Names) Expand(text string) string {
 
 // placeholder is anything that looks like one.
 var placeholder = regexp.MustCompile(`\$\([^()]*\)`)
+
+const knownPlaceholders = "there are $(component), $(pipeline), $(stage), $(cluster) and $(clusters)"
 
 // unknownPlaceholder returns the first that stands for nothing.
 func unknownPlaceholder(text string) string {
@@ -251,12 +250,14 @@ func (l *loader) readPipeline(ctx context.Context, e entry, name string) (*Pipel
 	}
 	jobs, key := map[string]string{}, e.path
 	for _, t := range f.templates {
-		text, hash, problem, err := l.readTemplate(ctx, t.path, t.at.in(e.path, ""))
+		text, hash, problems, err := l.readTemplate(ctx, t.path, t.at.in(e.path, ""))
 		if err != nil {
 			return nil, err
 		}
-		if problem != nil {
-			broken.Problems = append(broken.Problems, *problem)
+		for _, problem := range problems { // two checks may name one file
+			if !slices.Contains(broken.Problems, problem) {
+				broken.Problems = append(broken.Problems, problem)
+			}
 		}
 		jobs[t.path] = text
 		key += "\n" + t.path + " " + hash
@@ -267,28 +268,6 @@ func (l *loader) readPipeline(ctx context.Context, e entry, name string) (*Pipel
 	return cached(l.repo.cache, cacheKey{job: "pipeline", hash: e.hash, name: key}, func() (*Pipeline, error) {
 		return &Pipeline{Name: name, Spec: f.spec, Stages: f.stages, Jobs: jobs, file: e.path}, nil
 	})
-}
-
-// readTemplate reads the file of a Job. What is wrong with it stands there, or at the
-// place that names it.
-func (l *loader) readTemplate(ctx context.Context, name string, at Position) (text, hash string, wrong *Problem, err error) {
-	entries, err := l.tree.list(ctx, strings.TrimSuffix(path.Dir(name), "."))
-	if err != nil {
-		return "", "", &Problem{At: at, Message: fmt.Sprintf("%s can't be read: %v", name, err)}, ctx.Err()
-	}
-	i := slices.IndexFunc(entries, func(e entry) bool { return e.path == name })
-	if i < 0 {
-		return "", "", &Problem{At: at, Message: fmt.Sprintf("there is no file %s", name), Hint: "give the path from the root of the repository"}, nil
-	}
-	f, problem, err := readEntry(ctx, l, entries[i], "job template", decodeTemplate)
-	if err != nil || f == nil {
-		return "", "", &problem, err
-	}
-	if len(f.mistakes) > 0 {
-		problem = f.mistakes[0].in(name, "")
-		return "", "", &problem, nil
-	}
-	return f.text, entries[i].hash, nil, nil
 }
 
 // checkStage blocks a delivery whose way is broken, or does not lead here.
@@ -310,45 +289,4 @@ func (r *clusterReader) checkStage(d *Delivery) {
 		problem.Message += onClusters([]string{d.Cluster})
 		d.Problems = append(d.Problems, problem)
 	}
-}
-
-// template is the file of a Job.
-type template struct {
-	text     string
-	mistakes []mistake
-}
-
-func decodeTemplate(data []byte) *template {
-	t := &template{text: string(data)}
-	if doc := parseDocument(data); doc.broken || len(doc.mistakes) > 0 {
-		t.mistakes = doc.mistakes
-		return t
-	}
-	if unknown := unknownPlaceholder(t.text); unknown != "" {
-		t.wrong(fmt.Sprintf("%s stands for nothing", unknown))
-		return t
-	}
-	if _, err := ParseJob(Names{Component: "a", Pipeline: "a", Stage: "a", Cluster: "a", Clusters: []string{"a"}}.Expand(t.text)); err != nil {
-		t.wrong(err.Error())
-	}
-	return t
-}
-
-func (t *template) wrong(message string) { t.mistakes = append(t.mistakes, mistake{message: message}) }
-
-// ParseJob reads a Job, strictly: name and namespace are not its own to say.
-func ParseJob(text string) (*batchv1.Job, error) {
-	var job batchv1.Job
-	if err := helmyaml.UnmarshalStrict([]byte(text), &job); err != nil {
-		return nil, fmt.Errorf("not a Job: %w", err)
-	}
-	switch {
-	case job.APIVersion != "batch/v1" || job.Kind != "Job":
-		return nil, fmt.Errorf("it holds apiVersion %q, kind %q, and not a Job of batch/v1", job.APIVersion, job.Kind)
-	case job.Name != "" || job.Namespace != "" || job.GenerateName != "":
-		return nil, errors.New("a Job of a check has no name and no namespace of its own: leave them out")
-	case len(job.Spec.Template.Spec.Containers) == 0:
-		return nil, errors.New("the Job has no containers")
-	}
-	return &job, nil
 }

@@ -1,6 +1,7 @@
 package registry_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -89,5 +90,32 @@ func TestNames(t *testing.T) {
 	}
 	if registry.PerCluster("$(clusters)") || !registry.PerCluster("https://$(cluster).example") {
 		t.Error("which is asked for each cluster")
+	}
+}
+
+// TestParseJob: what a Job says when its placeholders are replaced is looked at again, by
+// who runs it.
+func TestParseJob(t *testing.T) {
+	t.Parallel()
+	const text = "apiVersion: batch/v1\nkind: Job\nmetadata: {labels: {app: $(component)-$(cluster)}}\n" +
+		"spec: {template: {spec: {restartPolicy: Never, containers: [{name: a, image: a, args: [\"$(clusters)\"]}]}}}\n"
+	job, err := registry.ParseJob(registry.Names{Component: "web", Cluster: "prod-1", Clusters: []string{"prod-1", "prod-2"}}.Expand(text))
+	if err != nil || job.Labels["app"] != "web-prod-1" || job.Spec.Template.Spec.Containers[0].Args[0] != "prod-1|prod-2" {
+		t.Errorf("%+v, %v", job, err)
+	}
+	for text, want := range map[string]string{
+		"{":                              "not valid YAML",
+		"kind: Job":                      "it holds apiVersion null",
+		text + "status: {}":              "has no status of its own",
+		text + "---\n" + text:            "more than one YAML document",
+		text + strings.Repeat("#\n", 10): "",
+	} {
+		if _, err := registry.ParseJob(text); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v; want %q", text, err, want)
+		}
+	}
+	large := registry.DecodeAny([]byte(text + strings.Repeat("#\n", 32<<10)))
+	if !slices.ContainsFunc(large, func(p registry.Problem) bool { return strings.Contains(p.Message, "a Job of a check has at most 65536") }) {
+		t.Errorf("a large one: %v", large)
 	}
 }

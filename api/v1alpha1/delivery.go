@@ -102,6 +102,11 @@ type DeliveryStatus struct {
 	Held []HeldChange `json:"held,omitempty"`
 	// LastDiff is what the last apply changed.
 	LastDiff *DiffSummary `json:"lastDiff,omitempty"`
+	// Checks are the Jobs that the checks of the component's rollout have run here, until
+	// nobody asks for them and they are deleted.
+	// +listType=map
+	// +listMapKey=run
+	Checks []DeliveryCheck `json:"checks,omitempty"`
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
@@ -117,6 +122,30 @@ type WantedDelivery struct {
 	// others says nothing about what git wants now.
 	Inputs string `json:"inputs"`
 }
+
+// DeliveryCheck is a Job of a check on one cluster.
+type DeliveryCheck struct {
+	// Run is that of [RolloutJob].
+	Run string `json:"run"`
+	// Job as NAMESPACE/NAME.
+	Job   string     `json:"job"`
+	State CheckState `json:"state"`
+	// Message says why it failed, or waits.
+	Message string `json:"message,omitempty"`
+}
+
+// CheckState is how far the Job of a check is on a cluster.
+//
+// +kubebuilder:validation:Enum=Waiting;Running;Passed;Failed
+type CheckState string
+
+// The values of [CheckState].
+const (
+	CheckWaiting CheckState = "Waiting" // it was not created yet
+	CheckRunning CheckState = "Running" // nobody knows its outcome
+	CheckPassed  CheckState = "Passed"  // it is complete
+	CheckFailed  CheckState = "Failed"
+)
 
 // HashAbsent is the TargetHash of a component that is to be removed.
 const HashAbsent = "absent"

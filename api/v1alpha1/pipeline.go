@@ -121,14 +121,16 @@ type PrometheusCheck struct {
 	Threshold float64 `json:"threshold"`
 }
 
-// JobCheck runs a Job on each cluster of the stage, in the component's namespace. It
-// passes when all of them complete, and fails when one does. The Job is deleted after
-// that. How often its pods are tried, and for how long, stands in the Job itself.
+// JobCheck runs a Job on each cluster of the stage, in the component's namespace, and
+// with its service account's rights if it names one. It passes when all of them
+// complete, and fails when one does. The Jobs are deleted after that. How often their
+// pods are tried, and for how long, stands in the Job itself. Clusters that take no part
+// (paused, pinned), and those from which the component is removed, run none.
 //
 // +kubebuilder:object:generate=false
 type JobCheck struct {
 	// Template is the path of a file with a batch/v1 Job, from the root of the fleet
-	// repository. The Job's name and namespace are left out.
+	// repository. Its metadata may hold labels and annotations alone.
 	Template string `json:"template"`
 }
 

@@ -14,8 +14,14 @@ var GroupVersion = schema.GroupVersion{Group: "keelson.io", Version: "v1alpha1"}
 // Marks that Keelson leaves on objects, and the names it uses in clusters.
 const (
 	// LabelComponent marks every object that Keelson manages. It is the only
-	// label that Keelson adds.
+	// label that Keelson adds to them.
 	LabelComponent = "keelson.io/component"
+	// LabelCheck marks the Jobs that checks of pipelines run, with the component. They
+	// are none of its objects, so they have no [LabelComponent].
+	LabelCheck = "keelson.io/check"
+	// AnnotationCheckRun tells, on such a Job, for which question it runs: see
+	// [RolloutJob]. It is of the fleet of [AnnotationFleet].
+	AnnotationCheckRun = "keelson.io/check-run"
 	// LabelCluster marks deliveries in the hub.
 	LabelCluster = "keelson.io/cluster"
 	// AnnotationWave orders objects inside a component; default "0".

@@ -123,6 +123,20 @@ type RolloutCheck struct {
 	Failed *metav1.Time `json:"failed,omitempty"`
 	// Message says why it has not passed.
 	Message string `json:"message,omitempty"`
+	// Job is what a check has clusters run.
+	Job *RolloutJob `json:"job,omitempty"`
+}
+
+// RolloutJob is the Job that a check has the clusters of its stage run.
+type RolloutJob struct {
+	// Template is the path of its file in the fleet repository, Hash that of what stands
+	// there, and Revision the commit at which it was asked for.
+	Template string `json:"template"`
+	Hash     string `json:"hash"`
+	Revision string `json:"revision"`
+	// Run names the question: an answer to another one is none. It is a hash of the
+	// evidence, the check, the template and when it was asked.
+	Run string `json:"run"`
 }
 
 // RolloutCluster is one cluster of a rollout.

@@ -1,0 +1,186 @@
+package registry
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// maxTemplate bounds the file of a Job, in bytes. It is far above any real one.
+const maxTemplate = 64 << 10
+
+// readTemplate reads the file of a Job. What is wrong with it stands there, or at the
+// place that names it.
+func (l *loader) readTemplate(ctx context.Context, name string, at Position) (text, hash string, wrong Problems, err error) {
+	entries, err := l.tree.list(ctx, strings.TrimSuffix(path.Dir(name), "."))
+	if err != nil {
+		return "", "", Problems{{At: at, Message: fmt.Sprintf("%s can't be read: %v", name, err)}}, ctx.Err()
+	}
+	i := slices.IndexFunc(entries, func(e entry) bool { return e.path == name })
+	if i < 0 {
+		return "", "", Problems{{At: at, Message: fmt.Sprintf("there is no file %s", name), Hint: "give the path from the root of the repository"}}, nil
+	}
+	f, problem, err := readEntry(ctx, l, entries[i], "job template", decodeTemplate)
+	if err != nil || f == nil {
+		return "", "", Problems{problem}, err
+	}
+	return f.text, entries[i].hash, inFile(name, f.mistakes), nil
+}
+
+// template is the file of a Job.
+type template struct {
+	text     string
+	mistakes []mistake
+}
+
+func decodeTemplate(data []byte) *template {
+	t := &template{text: string(data)}
+	if len(data) > maxTemplate {
+		t.mistakes = []mistake{{message: fmt.Sprintf("the file has %d bytes; a Job of a check has at most %d", len(data), maxTemplate)}}
+		return t
+	}
+	if unknown := unknownPlaceholder(t.text); unknown != "" {
+		before, _, _ := strings.Cut(t.text, unknown)
+		line := before[strings.LastIndexByte(before, '\n')+1:]
+		t.mistakes = []mistake{{
+			point: point{strings.Count(before, "\n") + 1, len([]rune(line)) + 1}, message: unknown + " stands for nothing", hint: knownPlaceholders,
+		}}
+		return t
+	}
+	doc := parseDocument([]byte(standIns().Expand(t.text)))
+	if !doc.broken {
+		checker{doc}.job()
+	}
+	t.mistakes = doc.mistakes
+	return t
+}
+
+// standIns are names that are as long as what they stand for, so that all else keeps
+// its place.
+func standIns() Names {
+	like := func(placeholder string) string { return strings.Repeat("a", len(placeholder)) }
+	return Names{
+		Component: like("$(component)"), Pipeline: like("$(pipeline)"), Stage: like("$(stage)"),
+		Cluster: like(perCluster), Clusters: []string{like("$(clusters)")},
+	}
+}
+
+// ParseJob reads the Job of a check, whose placeholders are replaced. The error says
+// what it may not hold.
+func ParseJob(text string) (*batchv1.Job, error) {
+	doc := parseDocument([]byte(text))
+	var job *batchv1.Job
+	if !doc.broken {
+		job = checker{doc}.job()
+	}
+	if len(doc.mistakes) > 0 {
+		return nil, errors.New(doc.mistakes[0].message)
+	}
+	return job, nil
+}
+
+// job decodes a Job, and reports what one of a check may not hold: what would make it
+// another object than Keelson creates, finds again and deletes, or one that runs nothing.
+func (c checker) job() *batchv1.Job {
+	header, _ := c.doc.value.(map[string]any)
+	if header["apiVersion"] != "batch/v1" || header["kind"] != "Job" {
+		c.value([]string{"kind"}, fmt.Sprintf("it holds apiVersion %s, kind %s, and not a Job of batch/v1", describe(header["apiVersion"]), describe(header["kind"])), "")
+		return nil
+	}
+	job := &batchv1.Job{}
+	if !c.decode(job) {
+		return nil
+	}
+	metadata, _ := header["metadata"].(map[string]any)
+	for _, key := range slices.Sorted(maps.Keys(metadata)) {
+		if key != "labels" && key != "annotations" {
+			c.key([]string{"metadata", key}, fmt.Sprintf("a Job of a check has no %s of its own", key), "its metadata may hold labels and annotations; Keelson names it")
+		}
+	}
+	if _, set := header["status"]; set {
+		c.key([]string{"status"}, "a Job of a check has no status of its own", "")
+	}
+	pods := &job.Spec.Template
+	c.ours([]string{"metadata", "labels"}, job.Labels)
+	c.ours([]string{"metadata", "annotations"}, job.Annotations)
+	c.ours([]string{"spec", "template", "metadata", "labels"}, pods.Labels)
+	c.ours([]string{"spec", "template", "metadata", "annotations"}, pods.Annotations)
+	c.jobSpec(&job.Spec)
+	return job
+}
+
+// decode fills into strictly, and reports what does not fit.
+func (c checker) decode(into *batchv1.Job) bool {
+	data, err := json.Marshal(c.doc.value)
+	if err != nil {
+		c.value(nil, "not a Job: "+err.Error(), "")
+		return false
+	}
+	unknown, err := kjson.UnmarshalStrict(data, into)
+	if err != nil {
+		var at []string
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](json.Unmarshal(data, &batchv1.Job{})); ok {
+			at = strings.Split(wrong.Field, ".")
+		}
+		c.value(at, "not a Job: "+err.Error(), "")
+		return false
+	}
+	for _, one := range unknown {
+		var at []string
+		if field, ok := errors.AsType[kjson.FieldError](one); ok {
+			at = strings.FieldsFunc(field.FieldPath(), func(r rune) bool { return strings.ContainsRune(".[]", r) })
+		}
+		c.key(at, "not a Job: "+one.Error(), "")
+	}
+	return len(unknown) == 0
+}
+
+// ours reports labels or annotations that are Keelson's to give: with them it would be
+// taken for something else.
+func (c checker) ours(path []string, set map[string]string) {
+	for _, name := range slices.Sorted(maps.Keys(set)) {
+		if prefix, _, _ := strings.Cut(name, "/"); prefix == v1alpha1.GroupVersion.Group {
+			c.key(below(path, name), name+" is Keelson's to give", "")
+		}
+	}
+}
+
+func (c checker) jobSpec(spec *batchv1.JobSpec) {
+	const outcome = "Keelson deletes the Job when its outcome was taken in"
+	at := func(key string) []string { return []string{"spec", key} }
+	refuse := func(set bool, key, why, hint string) {
+		if set {
+			c.key(at(key), fmt.Sprintf("a Job of a check has no %s: %s", key, why), hint)
+		}
+	}
+	refuse(spec.TTLSecondsAfterFinished != nil, "ttlSecondsAfterFinished", outcome, "leave it out")
+	refuse(spec.Suspend != nil, "suspend", "it would not run", "leave it out")
+	refuse(spec.Selector != nil, "selector", "the API server sets it", "leave it out")
+	refuse(spec.ManualSelector != nil, "manualSelector", "the API server sets its selector", "leave it out")
+	refuse(spec.ManagedBy != nil, "managedBy", "its outcome would be another controller's to say", "leave it out")
+	atLeastOne := func(n *int32, key string) {
+		if n != nil && *n < 1 {
+			c.value(at(key), fmt.Sprintf("with %s %d the Job runs nothing", key, *n), "")
+		}
+	}
+	atLeastOne(spec.Parallelism, "parallelism")
+	atLeastOne(spec.Completions, "completions")
+	pods := []string{"spec", "template", "spec"}
+	if len(spec.Template.Spec.Containers) == 0 {
+		c.value(pods, "the Job has no containers", "")
+	}
+	if policy := spec.Template.Spec.RestartPolicy; policy != corev1.RestartPolicyNever && policy != corev1.RestartPolicyOnFailure {
+		c.value(below(pods, "restartPolicy"), fmt.Sprintf("restartPolicy is %q; a Job needs Never or OnFailure", policy), "")
+	}
+}
