@@ -91,7 +91,7 @@ func (a *asker) ask(ctx context.Context, questions []question, of asking) map[Ch
 		case q.spec.CEL != "":
 			out[q.Check] = a.condition(q, of)
 		case q.spec.Job != nil:
-			out[q.Check] = answer{why: "Jobs are not run by this Keelson", final: true}
+			out[q.Check] = jobs(q, of.seen)
 		default:
 			if known, ok := a.later(ctx, q, of); ok {
 				out[q.Check] = known

@@ -23,6 +23,9 @@ type question struct {
 	Check
 	spec     v1alpha1.Check
 	clusters []string // of the stage
+	// run is asked of those that are on it, of a check that has a Job.
+	run string
+	on  []string
 }
 
 // asked is what the checks have come to.
@@ -60,6 +63,9 @@ func (j *joined) ask(now time.Time) asked {
 	if after && !j.arrived(stage) {
 		return out
 	}
+	record.Checks = slices.DeleteFunc(record.Checks, func(is v1alpha1.RolloutCheck) bool {
+		return is.After == after && !slices.ContainsFunc(checks, func(c v1alpha1.Check) bool { return c.Name == is.Name })
+	})
 	for _, c := range checks {
 		key := Check{Change: record.Evidence, Stage: stage.Name, Name: c.Name, After: after}
 		at := slices.IndexFunc(record.Checks, func(is v1alpha1.RolloutCheck) bool { return is.Name == c.Name && is.After == after })
@@ -69,6 +75,7 @@ func (j *joined) ask(now time.Time) asked {
 		}
 		a, answered := j.in.checks[key]
 		is := &record.Checks[at]
+		j.asksFor(is, c, key, now)
 		out.wake = sooner(out.wake, judge(is, c, a, answered, now))
 		switch {
 		case is.Passed != nil:
@@ -79,8 +86,12 @@ func (j *joined) ask(now time.Time) asked {
 			continue
 		}
 		out.pending[key] = is.Message
-		out.questions = append(out.questions, question{Check: key, spec: c, clusters: stage.Clusters})
-		if c.Approval == nil {
+		q := question{Check: key, spec: c, clusters: stage.Clusters}
+		if is.Job != nil {
+			q.run, q.on = is.Job.Run, j.runs(stage)
+		}
+		out.questions = append(out.questions, q)
+		if c.Approval == nil && c.Job == nil { // who answers those calls
 			out.wake = sooner(out.wake, now.Add(askEvery))
 		}
 	}
@@ -88,7 +99,8 @@ func (j *joined) ask(now time.Time) asked {
 }
 
 // judge takes one answer into a check, and returns when time alone decides. Of answers
-// that say no, the message of the first is kept: most say a number that changes.
+// that say no, the message of the first is kept: most say a number that changes. Those of
+// a Job say how far it is.
 func judge(is *v1alpha1.RolloutCheck, spec v1alpha1.Check, a answer, answered bool, now time.Time) (wake time.Time) {
 	if is.Passed != nil || is.Failed != nil {
 		return time.Time{}
@@ -120,7 +132,7 @@ func judge(is *v1alpha1.RolloutCheck, spec v1alpha1.Check, a answer, answered bo
 		is.Failed, is.Message = &at, a.why
 		return time.Time{}
 	case answered:
-		if is.Since != nil || is.Message == "" {
+		if is.Since != nil || is.Message == "" || spec.Job != nil {
 			is.Message = a.why
 		}
 		is.Since = nil

@@ -215,6 +215,12 @@ func (d *decider) missing(stage *Stage, after bool) string {
 	return ""
 }
 
+// isAsked reports whether a check after a stage is what it waits for.
+func (d *decider) isAsked(stage *Stage) bool {
+	_, asked := d.facts.Pending[Check{Change: d.course.Change, Stage: stage.Name, Name: d.missing(stage, true), After: true}]
+	return asked
+}
+
 // unanswered says which check of a stage has not passed, and why.
 func (d *decider) unanswered(stage *Stage, after bool) string {
 	name := d.missing(stage, after)
@@ -354,7 +360,10 @@ func (d *decider) explain() {
 			}
 		}
 		if before == "" && s.Passed[stage.Name].IsZero() {
-			before = stage.Name
+			before = fmt.Sprintf("stage %s comes first", stage.Name)
+			if d.isAsked(stage) {
+				before += ": " + d.unanswered(stage, true)
+			}
 		}
 	}
 }
@@ -374,7 +383,7 @@ func (d *decider) why(stage *Stage, name, before string) string {
 	case s.Phase != PhaseProgressing && s.Phase != PhaseComplete:
 		return fmt.Sprintf("the rollout is %s: %s", s.Phase, s.Because)
 	case before != "":
-		return fmt.Sprintf("stage %s comes first", before)
+		return before
 	case s.Opened[stage.Name].IsZero():
 		return d.unanswered(stage, false)
 	case d.facts.Frozen[name] != "":

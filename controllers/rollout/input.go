@@ -27,6 +27,7 @@ type input struct {
 	// asks are the checks of the stages, by stage, and checks what they answer now, with
 	// the evidence of their stage as change.
 	asks   map[string]*v1alpha1.Stage
+	jobs   map[string]string // the files of their Jobs, by path
 	checks map[Check]answer
 }
 

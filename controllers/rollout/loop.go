@@ -237,7 +237,7 @@ func (l *Loop) step(ctx context.Context, fleet *registry.Fleet, component string
 func (l *Loop) gather(f *registry.Fleet, component string, seen map[string]*sight) (in input, thaw time.Time, err error) {
 	in = input{
 		component: component, pipeline: f.PipelineOf(component).Name, revision: f.Revision,
-		clusters: map[string]known{}, frozen: map[string]string{}, asks: map[string]*v1alpha1.Stage{},
+		clusters: map[string]known{}, frozen: map[string]string{}, asks: map[string]*v1alpha1.Stage{}, jobs: f.PipelineOf(component).Jobs,
 	}
 	if in.stages, err = Stages(f, component); err != nil {
 		return in, thaw, err
@@ -292,6 +292,12 @@ func (l *Loop) hide(s *v1alpha1.RolloutStatus) {
 	s.Because = l.redactor.Text(s.Because)
 	for i := range s.Clusters {
 		s.Clusters[i].Because = l.redactor.Text(s.Clusters[i].Because)
+	}
+	for i := range s.Stages {
+		for j := range s.Stages[i].Checks {
+			c := &s.Stages[i].Checks[j]
+			c.Message = l.redactor.Text(c.Message)
+		}
 	}
 	for i := range s.Timeline {
 		s.Timeline[i].Message = l.redactor.Text(s.Timeline[i].Message)

@@ -3,6 +3,7 @@ package rollout
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -26,13 +27,14 @@ type sight struct {
 	sync    v1alpha1.Sync
 	health  v1alpha1.Health
 	message string
+	checks  []v1alpha1.DeliveryCheck
 }
 
 func sightOf(d *v1alpha1.Delivery) *sight {
 	s := &d.Status
 	out := &sight{
 		uid: d.UID, version: d.ResourceVersion, wanted: s.Wanted, hash: s.TargetHash, applied: s.AppliedVersion,
-		sync: s.Sync, health: s.Health, message: s.Message,
+		sync: s.Sync, health: s.Health, message: s.Message, checks: s.Checks,
 	}
 	if s.Sync == v1alpha1.SyncAbsent {
 		out.hash = v1alpha1.HashAbsent
@@ -47,9 +49,7 @@ func sightOf(d *v1alpha1.Delivery) *sight {
 func (s *sight) says(o *sight) bool {
 	x, y := *s, *o
 	x.version, y.version = "", ""
-	same := x.wanted == y.wanted || x.wanted != nil && y.wanted != nil && *x.wanted == *y.wanted
-	x.wanted, y.wanted = nil, nil
-	return !same || x != y
+	return !reflect.DeepEqual(x, y)
 }
 
 // sights are what the Deliveries of the hub tell of the components that go through a

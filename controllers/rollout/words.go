@@ -51,6 +51,7 @@ func Resume(s v1alpha1.RolloutStatus, w Word) (v1alpha1.RolloutStatus, error) {
 		return s, errors.New("it is not paused")
 	}
 	s.Paused = ""
+	runs := s.Phase == v1alpha1.RolloutPaused // Jobs that nobody knows the outcome of go on
 	if s.Phase == v1alpha1.RolloutPaused || s.Phase == v1alpha1.RolloutRolledBack {
 		s.Phase, s.Because, s.Ended = v1alpha1.RolloutProgressing, "", nil
 	}
@@ -63,7 +64,15 @@ func Resume(s v1alpha1.RolloutStatus, w Word) (v1alpha1.RolloutStatus, error) {
 		}
 	}
 	for i := range s.Stages {
-		s.Stages[i].Checks = slices.DeleteFunc(s.Stages[i].Checks, func(c v1alpha1.RolloutCheck) bool { return c.Passed == nil })
+		stage := &s.Stages[i]
+		stage.Checks = slices.DeleteFunc(stage.Checks, func(c v1alpha1.RolloutCheck) bool {
+			return c.Passed == nil && (c.Job == nil || c.Failed != nil || !runs)
+		})
+		for k := range stage.Checks {
+			if c := &stage.Checks[k]; c.Passed == nil {
+				c.Asked = metav1.NewTime(w.At.Truncate(time.Second))
+			}
+		}
 	}
 	return w.note(s, "", w.say("resumed")), nil
 }
