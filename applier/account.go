@@ -89,11 +89,15 @@ func (p *Prepared) resource(m *meta.RESTMapping, id differ.ID) dynamic.ResourceI
 	return resourceOf(p.as.dynamic, m, id)
 }
 
+func (p *Prepared) forbidden(ctx context.Context, m *meta.RESTMapping, id differ.ID, err error, verbs ...string) error {
+	return p.as.forbidden(ctx, m, id, err, verbs...)
+}
+
 // forbidden explains a refusal for want of rights; any other error comes back
 // as it is. Verbs are what was tried. It asks the API server what is lacking: a
 // webhook, a quota, or a namespace that goes answers with the same code, and
 // that is no [ForbiddenError].
-func (p *Prepared) forbidden(ctx context.Context, m *meta.RESTMapping, id differ.ID, err error, verbs ...string) error {
+func (a *account) forbidden(ctx context.Context, m *meta.RESTMapping, id differ.ID, err error, verbs ...string) error {
 	if err == nil || !apierrors.IsForbidden(err) {
 		return err
 	}
@@ -101,27 +105,27 @@ func (p *Prepared) forbidden(ctx context.Context, m *meta.RESTMapping, id differ
 		return fmt.Errorf("%w: %w", &TerminatingError{Namespace: id.Namespace}, err)
 	}
 	e := &ForbiddenError{ID: id, Resource: m.Resource.GroupResource().String(), err: err}
-	if p.as.name != "" {
-		e.Account = p.as.namespace + "/" + p.as.name
+	if a.name != "" {
+		e.Account = a.namespace + "/" + a.name
 	}
 	for _, verb := range verbs {
-		allowed, rerr := p.as.may(ctx, verb, m, id)
+		allowed, rerr := a.may(ctx, verb, m, id)
 		switch {
 		case apierrors.IsForbidden(rerr): // everybody may ask for their own rights, so it is not let be who asks
-			e.message = fmt.Sprintf("%s: Keelson may not impersonate %s: grant it the verb impersonate on this one account (keelson rbac prints the role): %v", id, p.as, err)
+			e.message = fmt.Sprintf("%s: Keelson may not impersonate %s: grant it the verb impersonate on this one account (keelson rbac prints the role): %v", id, a, err)
 			return e
 		case rerr != nil:
-			return errors.Join(err, fmt.Errorf("ask for the rights of %s: %w", p.as, rerr))
+			return errors.Join(err, fmt.Errorf("ask for the rights of %s: %w", a, rerr))
 		case !allowed:
 			e.Verbs = append(e.Verbs, verb)
 		}
 	}
 	switch {
 	case len(e.Verbs) > 0:
-		e.message = fmt.Sprintf("%s: %s may not %s %s%s: %s: %v", id, p.as, strings.Join(e.Verbs, " or "), e.Resource, in(id), p.as.grant(e), err)
+		e.message = fmt.Sprintf("%s: %s may not %s %s%s: %s: %v", id, a, strings.Join(e.Verbs, " or "), e.Resource, in(id), a.grant(e), err)
 		return e
 	case m.Resource.Group == "rbac.authorization.k8s.io":
-		e.message = fmt.Sprintf("%s: %s may write it, and was refused; it can't grant what it does not have itself: %v", id, p.as, err)
+		e.message = fmt.Sprintf("%s: %s may write it, and was refused; it can't grant what it does not have itself: %v", id, a, err)
 		return e
 	}
 	return err

@@ -20,7 +20,7 @@ func (a *applying) awaitGone(ctx context.Context, m *meta.RESTMapping, h hook, o
 	waiting, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	finalizers := old.GetFinalizers()
-	err := a.follow(waiting, m, resumePoint{id: h.id}, func(live map[string]any) bool {
+	err := a.cluster.follow(waiting, m, resumePoint{id: h.id}, func(live map[string]any) bool {
 		u := unstructured.Unstructured{Object: live}
 		finalizers = u.GetFinalizers()
 		return live == nil || u.GetUID() != old.GetUID()
@@ -40,13 +40,13 @@ func (a *applying) awaitGone(ctx context.Context, m *meta.RESTMapping, h hook, o
 //
 // It watches, and does not poll: a finished Job with a short time to live is
 // there for a moment.
-func (a *applying) follow(ctx context.Context, m *meta.RESTMapping, from resumePoint, enough func(live map[string]any) bool) error {
+func (c *Cluster) follow(ctx context.Context, m *meta.RESTMapping, from resumePoint, enough func(live map[string]any) bool) error {
 	id, live := from.id, from.live
-	objects := resourceOf(a.cluster.dynamic, m, id)
+	objects := resourceOf(c.dynamic, m, id)
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		if live == nil {
 			var err error
-			if live, err = Get(ctx, a.cluster.dynamic, m, id); err != nil {
+			if live, err = Get(ctx, c.dynamic, m, id); err != nil {
 				return err
 			}
 		}

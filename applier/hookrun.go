@@ -16,6 +16,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/renderer"
 )
 
 // runHooks runs the hooks of an event one after another, each when the one before
@@ -256,17 +257,34 @@ func (a *applying) createHook(ctx context.Context, m *meta.RESTMapping, h hook, 
 // judgeHook asks the danger rules about the creation of a hook's object, and
 // returns what to create.
 func (a *applying) judgeHook(ctx context.Context, h hook) (map[string]any, error) {
-	schemas, err := a.cluster.schemas(ctx, map[differ.ID]schema.GroupVersionKind{h.id: h.gvk})
-	if err != nil {
-		return nil, err
-	}
-	plan, err := differ.Compare(schemas, []differ.State{{ID: h.id, Target: h.object}}, a.policy)
+	c, err := a.cluster.judge(ctx, h.object, a.policy)
 	if err != nil {
 		return nil, fmt.Errorf("hook %s: %w", h.event, err)
 	}
-	c := &plan.Changes[0]
+	if why := refusal(c); why != "" {
+		return nil, &HookError{Event: h.event, ID: h.id, Message: why}
+	}
+	return c.Patch, nil
+}
+
+// judge asks the danger rules about the creation of an object that is beside a plan.
+func (c *Cluster) judge(ctx context.Context, o *renderer.Object, policy differ.Policy) (*differ.Change, error) {
+	id, gvk := identify(o.Content)
+	schemas, err := c.schemas(ctx, map[differ.ID]schema.GroupVersionKind{id: gvk})
+	if err != nil {
+		return nil, err
+	}
+	plan, err := differ.Compare(schemas, []differ.State{{ID: id, Target: o}}, policy)
+	if err != nil {
+		return nil, fmt.Errorf("compare: %w", err)
+	}
+	return &plan.Changes[0], nil
+}
+
+// refusal says why danger rules stop a creation; empty: they do not.
+func refusal(c *differ.Change) string {
 	if c.Op == differ.OpCreate && c.State != differ.StateHeld && c.State != differ.StateDenied {
-		return c.Patch, nil
+		return ""
 	}
 	why := fmt.Sprintf("it is %s: %s (rule %s)", c.State, c.Because, c.Rule)
 	for _, f := range c.Fields {
@@ -278,7 +296,7 @@ func (a *applying) judgeHook(ctx context.Context, h hook) (map[string]any, error
 	if c.Approvable() {
 		why += "; its hash, for an approval: " + c.Hash
 	}
-	return nil, &HookError{Event: h.event, ID: h.id, Message: why}
+	return why
 }
 
 // replaceHook makes room for a hook's object: what an earlier run left behind
@@ -391,7 +409,7 @@ func (a *applying) awaitHook(ctx context.Context, m *meta.RESTMapping, h awaitin
 	defer cancel()
 	var last map[string]any
 	var end hookEnd
-	err := a.follow(waiting, m, resumePoint{h.id, live}, func(live map[string]any) bool {
+	err := a.cluster.follow(waiting, m, resumePoint{h.id, live}, func(live map[string]any) bool {
 		switch {
 		case live == nil && last == nil:
 			end = hookEnd{over: true, message: "it was deleted before it was seen to come to its end"}
@@ -409,7 +427,7 @@ func (a *applying) awaitHook(ctx context.Context, m *meta.RESTMapping, h awaitin
 	})
 	switch {
 	case err != nil && ctx.Err() == nil && waiting.Err() != nil:
-		message := fmt.Sprintf("it runs for longer than %s: %s", a.timeout, a.diagnoseHook(ctx, h.id, last, "it runs"))
+		message := fmt.Sprintf("it runs for longer than %s: %s", a.timeout, a.cluster.diagnoseEnd(ctx, h.id, last, "it runs"))
 		return &HookError{Event: h.event, ID: h.id, Running: true, Attempt: r.Attempt, Message: message}
 	case err != nil:
 		return fmt.Errorf("hook %s %s: %w", h.event, h.id, err)
@@ -418,7 +436,7 @@ func (a *applying) awaitHook(ctx context.Context, m *meta.RESTMapping, h awaitin
 		return a.keepHook(ctx, r)
 	}
 	r.State, r.Message = HookFailed, end.message
-	failed := &HookError{Event: h.event, ID: h.id, Attempt: r.Attempt, Message: a.diagnoseHook(ctx, h.id, last, end.message)}
+	failed := &HookError{Event: h.event, ID: h.id, Attempt: r.Attempt, Message: a.cluster.diagnoseEnd(ctx, h.id, last, end.message)}
 	a.outcome.lookAgain(r.pause())
 	if err := a.keepHook(ctx, r); err != nil {
 		return fmt.Errorf("%w: %w", failed, err)
@@ -427,11 +445,6 @@ func (a *applying) awaitHook(ctx context.Context, m *meta.RESTMapping, h awaitin
 		return fmt.Errorf("%w: %w", failed, err)
 	}
 	return failed
-}
-
-func (a *applying) diagnoseHook(ctx context.Context, id differ.ID, live map[string]any, message string) string {
-	text := a.cluster.diagnose(ctx, []patient{{ObjectHealth{ID: id, Health: v1alpha1.HealthDegraded, Message: message}, live}})
-	return strings.TrimPrefix(text, id.String()+": ")
 }
 
 // hookEnd is how a hook came to its end, if it did.

@@ -330,7 +330,6 @@ func TestJobHooks(t *testing.T) {
 	if err := w.namespace(); err != nil {
 		t.Fatal(err)
 	}
-	jobs := schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}
 	want := w.withHooks(w.want("v1", configMap("own", "one")), `
 apiVersion: batch/v1
 kind: Job

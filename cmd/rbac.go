@@ -39,6 +39,7 @@ cluster to deliver there what git wants now, and nothing else:
   get            of objects, where they are, and of the components' namespaces
   patch, create  of objects: what server-side apply takes
   delete         of what a component no longer has, and of hooks
+  jobs           those of the checks of its stage, where a pipeline has any
   pods, events   list, where a component has objects: to say why one does not
                  become healthy
   secrets        in ` + v1alpha1.Namespace + `: the records
@@ -186,8 +187,14 @@ func (s *session) rightsOf(ctx context.Context, d *registry.Delivery) (rights.Co
 	spec := d.Version.Spec
 	return rights.Component{
 		Name: d.Component, Namespace: spec.Namespace, ServiceAccount: spec.ServiceAccount,
-		Objects: slices.Concat(target.Objects, target.Hooks), Recorded: record.Objects,
+		Objects: slices.Concat(target.Objects, target.Hooks), Recorded: record.Objects, Jobs: runsJobs(s.fleet, s.cluster, d),
 	}, nil
+}
+
+// runsJobs reports whether a check of the rollouts of a component runs Jobs on a cluster.
+func runsJobs(f *registry.Fleet, c *registry.Cluster, d *registry.Delivery) bool {
+	p := f.PipelineOf(d.Component)
+	return p != nil && !d.Absent && p.RunsJobs(c.Spec.Labels)
 }
 
 func (a *app) showRights(r *rights.Rights, name string, to rbacv1.Subject) error {

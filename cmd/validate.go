@@ -338,22 +338,11 @@ func (v *validation) stage(conditions rollout.Conditions, p *registry.Pipeline, 
 		v.warn([]string{fmt.Sprintf("%s: stage %s is for no cluster", p.StageAt(s), s.Spec.Name)})
 	}
 	for i, check := range s.Spec.Before {
-		v.check(conditions, &check, p.CheckAt(s, false, i), in)
+		v.condition(conditions, check.CEL, p.CheckAt(s, false, i), in)
 	}
 	for i, check := range s.Spec.After {
-		v.check(conditions, &check, p.CheckAt(s, true, i), in)
+		v.condition(conditions, check.CEL, p.CheckAt(s, true, i), in)
 	}
-}
-
-// check looks at one: Jobs are not run yet, and a rollout that comes to one pauses.
-func (v *validation) check(conditions rollout.Conditions, is *v1alpha1.Check, at registry.Position, clusters []*registry.Cluster) {
-	if is.Job != nil {
-		v.broken[registry.Problem{
-			At: at, Message: "Jobs are not run by this version of Keelson: a rollout would pause here",
-			Hint: "ask Prometheus, a URL or a person instead",
-		}] = nil
-	}
-	v.condition(conditions, is.CEL, at, clusters)
 }
 
 // condition tries one out as if all were well. Where it has no answer then, it will

@@ -89,6 +89,14 @@ func (p *Pipeline) StageOf(set map[string]string) *Stage {
 	return nil
 }
 
+// RunsJobs reports whether a check of the stage of a cluster with the given labels has a
+// Job, which the cluster then runs.
+func (p *Pipeline) RunsJobs(set map[string]string) bool {
+	s := p.StageOf(set)
+	has := func(c v1alpha1.Check) bool { return c.Job != nil }
+	return s != nil && (slices.ContainsFunc(s.Spec.Before, has) || slices.ContainsFunc(s.Spec.After, has))
+}
+
 // StageAt is where a stage stands.
 func (p *Pipeline) StageAt(s *Stage) Position { return s.at.in(p.file, "") }
 

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 
+	batchv1 "k8s.io/api/batch/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,6 +35,8 @@ type Component struct {
 	Objects []*renderer.Object
 	// Recorded are those of the record, which may have to be deleted.
 	Recorded []applier.RecordedObject
+	// Jobs: checks of its rollouts run Jobs in the namespace.
+	Jobs bool
 }
 
 // Served tells about the API of a cluster.
@@ -229,6 +232,11 @@ func (p *planner) component(c Component) error {
 		}
 		if c.ServiceAccount == "" {
 			p.granting(c, o)
+		}
+	}
+	if c.Jobs {
+		if err := p.object(c, batchv1.SchemeGroupVersion.WithKind("Job"), c.Namespace); err != nil {
+			return fmt.Errorf("the Jobs of its checks: %w", err)
 		}
 	}
 	for _, r := range c.Recorded {

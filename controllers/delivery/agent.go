@@ -83,6 +83,9 @@ type agent struct {
 	doubts   chan struct{} // a request was not answered
 	dialSoon chan struct{} // what the connection is made of changed before there was one
 
+	finding  sync.Mutex     // is held while the cluster is asked for Jobs of checks
+	checking sync.WaitGroup // who brings them to their end
+
 	mu          sync.Mutex
 	fleet       *registry.Fleet
 	desired     *registry.Cluster
@@ -99,6 +102,9 @@ type agent struct {
 	leave  func()
 	// failedBefore: the cluster answered, and could not be learnt.
 	failedBefore bool
+	// checks are the Jobs of checks; found: those of processes before this one, too.
+	checks checks
+	found  bool
 	// pruning are the components that have all that is wanted, and only deletions
 	// left to do. Nobody waits for those: they may wait for others.
 	pruning map[string]bool
@@ -110,7 +116,7 @@ func newAgent(name string, c *Controller) *agent {
 		schemas: c.schemas, redactor: c.redactor, board: c.rollouts.board, renderer: c.renderer, tracer: c.tracer, past: c.past, wants: c.wants, turns: c.turns, rush: c.rush,
 		publish: c.writer.publish, release: c.writer.release, retract: c.writer.retract, shown: c.writer.shown,
 		moved: c.movedTo, announce: c.writer.credentials,
-		statuses: statuses{}, diagnoses: map[string]diagnosis{}, pruning: map[string]bool{}, doubts: make(chan struct{}, 1), dialSoon: make(chan struct{}, 1),
+		statuses: statuses{}, diagnoses: map[string]diagnosis{}, pruning: map[string]bool{}, checks: checks{}, doubts: make(chan struct{}, 1), dialSoon: make(chan struct{}, 1),
 		line:    &waiting{now: c.now, took: c.metrics.left},
 		refused: workqueue.NewTypedItemExponentialFailureRateLimiter[string](refusedFirst, refusedLast),
 	}
@@ -202,6 +208,8 @@ func (a *agent) run(ctx context.Context) {
 	defer drain(ctx, stop)()
 	a.queue.ShutDownWithDrain()
 	wg.Wait()
+	stop()
+	a.checking.Wait()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.link != nil {

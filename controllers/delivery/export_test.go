@@ -62,7 +62,7 @@ func Tell(states ...v1alpha1.Sync) (told []Told) {
 	}
 	for _, s := range states {
 		component, _ := a.queue.Get()
-		a.tell(&v1alpha1.DeliveryStatus{Component: component, Sync: s})
+		a.tell(v1alpha1.DeliveryStatus{}, &v1alpha1.DeliveryStatus{Component: component, Sync: s})
 		a.queue.Done(component)
 	}
 	return told

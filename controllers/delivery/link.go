@@ -33,6 +33,7 @@ func (a *agent) recall() {
 	for _, s := range a.shown(a.name) {
 		s.Sync, s.Health = "", ""
 		a.statuses[s.Component] = &s
+		a.checks.recall(&s)
 	}
 }
 

@@ -35,14 +35,18 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	result, err := a.traced(ctx, component)
 	defer a.seen(component)
 	a.mu.Lock()
-	result.aside = a.aside
 	before := a.statuses.of(component)
+	a.mu.Unlock()
+	unattended := a.attendChecks(ctx, component, result.pin != nil || !result.planned && before.Pinned != nil)
+	a.mu.Lock()
+	result.aside = a.aside
 	if result.connecting && len(before.Conditions) > 0 {
 		a.mu.Unlock()
 		return // nothing is known that the hub does not show
 	}
 	before.Cluster, before.Component = a.name, component
 	found := next(before, result, a.now())
+	found.Checks = a.checks.of(component)
 	status := redacted(a.redactor, &found)
 	a.statuses[component] = status
 	if result.waits == "" {
@@ -77,7 +81,7 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 		a.metrics.applied(o, a.now().Sub(started))
 	}
 	if !result.connecting { // that lasts a second, or a probe will say why not
-		a.tell(status)
+		a.tell(before, status)
 	}
 	if result.planned && status.Health == v1alpha1.HealthProgressing {
 		a.queue.AddAfter(component, result.timeout+time.Second) // nothing else would tell that it takes too long
@@ -88,13 +92,23 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	for _, from := range result.outcome.TakenFrom {
 		a.queue.Add(from) // it has fewer objects by now, or none
 	}
+	if unattended != nil {
+		a.log.Warn("Jobs of checks were not looked after; trying again", "component", component, "error", unattended)
+	}
+	if err == nil {
+		err = unattended
+	}
 	a.again(component, result.outcome.Again, err)
 }
 
 // tell publishes a status: trouble soon, and what goes well, or is on its way, when
-// no component waits for its turn any more.
-func (a *agent) tell(s *v1alpha1.DeliveryStatus) {
+// no component waits for its turn any more. For what a check says, others wait.
+func (a *agent) tell(before v1alpha1.DeliveryStatus, s *v1alpha1.DeliveryStatus) {
 	u := prompt
+	if !slices.Equal(before.Checks, s.Checks) {
+		a.publish(s, u)
+		return
+	}
 	switch s.Sync {
 	case v1alpha1.SyncSynced, v1alpha1.SyncProgressing, v1alpha1.SyncWaiting:
 		if a.queue.Len() > 0 {

@@ -98,9 +98,10 @@ func (c *Controller) rolls(before, now *v1alpha1.Rollout) {
 	if is == nil {
 		is, was = before, nil
 	}
+	asks := asksElse(was, is)
 	for i := range is.Status.Clusters {
 		entry := &is.Status.Clusters[i]
-		if r := agents[entry.Name]; r != nil && saysElse(entryOf(was, entry.Name), entry) {
+		if r := agents[entry.Name]; r != nil && (saysElse(entryOf(was, entry.Name), entry) || asks[entry.Stage]) {
 			r.agent.queue.Add(is.Name)
 		}
 	}
@@ -109,6 +110,22 @@ func (c *Controller) rolls(before, now *v1alpha1.Rollout) {
 // saysElse reports whether two entries let a cluster do different things.
 func saysElse(x, y *v1alpha1.RolloutCluster) bool {
 	return x == nil || x.Want != y.Want || x.From != y.From || x.Back != y.Back || (x.Released == nil) != (y.Released == nil)
+}
+
+// asksElse are the stages of whose clusters two states of a Rollout ask different Jobs.
+func asksElse(was, is *v1alpha1.Rollout) map[string]bool {
+	var before []rollout.AskedJob
+	if was != nil {
+		before = rollout.JobsAsked(&was.Status)
+	}
+	now, out := rollout.JobsAsked(&is.Status), map[string]bool{}
+	if slices.Equal(before, now) {
+		return nil
+	}
+	for _, one := range slices.Concat(before, now) {
+		out[one.Stage] = true
+	}
+	return out
 }
 
 // governed queues the components that go through a pipeline.

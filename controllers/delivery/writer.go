@@ -220,6 +220,9 @@ func textsOf(s *v1alpha1.DeliveryStatus) []*string {
 	for i := range s.Held {
 		texts = append(texts, &s.Held[i].Path, &s.Held[i].Because)
 	}
+	for i := range s.Checks {
+		texts = append(texts, &s.Checks[i].Message)
+	}
 	for i := range s.Conditions {
 		texts = append(texts, &s.Conditions[i].Message)
 	}

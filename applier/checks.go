@@ -1,0 +1,215 @@
+package applier
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	batchv1 "k8s.io/api/batch/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// checkKept is how long a Job stays in the cluster that has ended, in seconds, should
+// nobody come to delete it.
+const checkKept = 24 * 60 * 60
+
+// CheckJob is the Job of a pipeline's check on a cluster. It is no object of its
+// component: it has not its label, and no record names it, so no plan and no prune comes
+// to it. It is found again by its name, which is that of one run.
+type CheckJob struct {
+	// Want says who creates it, where, and which danger rules hold. Its
+	// target is not looked at.
+	Want Want
+	// Name of the Job, Run that it is of, and Fleet that asks for it.
+	Name, Run, Fleet string
+	Job              *batchv1.Job
+	// Source is its file.
+	Source registry.Position
+}
+
+// CheckError says that a check's Job has failed, or can't be what is asked for. To try
+// again would be another run.
+type CheckError struct {
+	// Message says why: condition, pod, exit code, message and events.
+	Message string
+}
+
+func (e *CheckError) Error() string { return e.Message }
+
+func checkFailed(format string, args ...any) error {
+	return &CheckError{Message: fmt.Sprintf(format, args...)}
+}
+
+// jobsMapping is that of a kind which every cluster serves.
+func jobsMapping() *meta.RESTMapping {
+	return &meta.RESTMapping{
+		Resource: batchv1.SchemeGroupVersion.WithResource("jobs"), GroupVersionKind: batchv1.SchemeGroupVersion.WithKind("Job"),
+		Scope: meta.RESTScopeNamespace,
+	}
+}
+
+func checkID(namespace, name string) differ.ID {
+	return differ.ID{Group: batchv1.GroupName, Kind: "Job", Namespace: namespace, Name: name}
+}
+
+// BeginCheck creates the Job of a check, or finds it, and returns it as it is. Begun: it
+// is known to have been created, and not created again. With a [*CheckError] it has
+// failed; with any other error it was not created, or that is not known, and it may be
+// tried again.
+func (c *Cluster) BeginCheck(ctx context.Context, j CheckJob, begun bool) (live map[string]any, err error) {
+	m, id := jobsMapping(), checkID(j.Want.Namespace, j.Name)
+	if live, err = Get(ctx, c.dynamic, m, id); err != nil {
+		return nil, err
+	}
+	u := &unstructured.Unstructured{Object: live}
+	switch {
+	case live == nil && begun:
+		return nil, checkFailed("it was deleted before it was seen to come to its end")
+	case live == nil:
+		return c.createCheck(ctx, m, id, j)
+	case u.GetAnnotations()[v1alpha1.AnnotationCheckRun] != j.Run:
+		return nil, checkFailed("an object of this name exists, and is not of this check: delete or rename it")
+	case u.GetDeletionTimestamp() != nil && !begun:
+		return nil, fmt.Errorf("%s is being deleted", id)
+	}
+	return live, nil
+}
+
+func (c *Cluster) createCheck(ctx context.Context, m *meta.RESTMapping, id differ.ID, j CheckJob) (map[string]any, error) {
+	as, err := c.account(j.Want)
+	if err != nil {
+		return nil, err
+	}
+	o, err := j.object(id)
+	if err != nil {
+		return nil, err
+	}
+	policy, err := c.policy(ctx, j.Want)
+	if err != nil {
+		return nil, err
+	}
+	change, err := c.judge(ctx, o, policy)
+	if err != nil {
+		return nil, err
+	}
+	if why := refusal(change); why != "" {
+		return nil, &CheckError{Message: why}
+	}
+	answer, err := send(ctx, resourceOf(as.dynamic, m, id), change.Patch, nil, v1alpha1.FieldManager)
+	switch {
+	case err == nil:
+		return answer.Object, nil
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
+		return nil, checkFailed("the API server refuses it: %v", err)
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("namespace %s does not exist: %w", id.Namespace, err)
+	}
+	return nil, fmt.Errorf("create %s: %w", id, as.forbidden(ctx, m, id, err, "patch", "create"))
+}
+
+// object is the Job as it is created.
+func (j CheckJob) object(id differ.ID) (*renderer.Object, error) {
+	job := j.Job.DeepCopy()
+	job.TypeMeta = metav1.TypeMeta{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: id.Kind}
+	job.Name, job.Namespace = id.Name, id.Namespace
+	metav1.SetMetaDataLabel(&job.ObjectMeta, v1alpha1.LabelCheck, j.Want.Component)
+	metav1.SetMetaDataAnnotation(&job.ObjectMeta, v1alpha1.AnnotationCheckRun, j.Run)
+	metav1.SetMetaDataAnnotation(&job.ObjectMeta, v1alpha1.AnnotationFleet, j.Fleet)
+	kept := int32(checkKept)
+	job.Spec.TTLSecondsAfterFinished = &kept
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(job)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", id, err)
+	}
+	delete(content, "status")
+	return &renderer.Object{Content: content, Source: j.Source}, nil
+}
+
+// AwaitCheck waits until the Job that [Cluster.BeginCheck] returned has come to its end.
+// With nil it is complete, with a [*CheckError] it has failed; any other error is that
+// of the context or of a read, and nothing is known.
+func (c *Cluster) AwaitCheck(ctx context.Context, j CheckJob, live map[string]any) error {
+	id, uid, last := checkID(j.Want.Namespace, j.Name), uidOf(live), live
+	var end hookEnd
+	err := c.follow(ctx, jobsMapping(), resumePoint{id, live}, func(live map[string]any) bool {
+		switch {
+		case live == nil:
+			if end = endOf(last); !end.over {
+				end = hookEnd{over: true, message: "it was deleted while it ran"}
+			}
+		case uidOf(live) != uid:
+			end = hookEnd{over: true, message: "somebody replaced it while it ran"}
+		default:
+			last, end = live, endOf(live)
+		}
+		return end.over
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("%s: %w", id, err)
+	case end.good:
+		return nil
+	}
+	return &CheckError{Message: c.diagnoseEnd(ctx, id, last, end.message)}
+}
+
+// diagnoseEnd says how something that comes to an end did so.
+func (c *Cluster) diagnoseEnd(ctx context.Context, id differ.ID, live map[string]any, message string) string {
+	text := c.diagnose(ctx, []patient{{ObjectHealth{ID: id, Health: v1alpha1.HealthDegraded, Message: message}, live}})
+	return strings.TrimPrefix(text, id.String()+": ")
+}
+
+// FoundCheck is the Job of a check that a cluster has, of whatever fleet.
+type FoundCheck struct{ Component, Fleet, Run, Namespace, Name string }
+
+// Checks returns all of them: one read.
+func (c *Cluster) Checks(ctx context.Context) ([]FoundCheck, error) {
+	list, err := c.metadata.Resource(jobsMapping().Resource).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.LabelCheck})
+	if err != nil {
+		return nil, fmt.Errorf("list the Jobs of checks: %w", err)
+	}
+	var out []FoundCheck
+	for i := range list.Items {
+		o := &list.Items[i]
+		out = append(out, FoundCheck{
+			Component: o.Labels[v1alpha1.LabelCheck], Namespace: o.Namespace, Name: o.Name,
+			Fleet: o.Annotations[v1alpha1.AnnotationFleet], Run: o.Annotations[v1alpha1.AnnotationCheckRun],
+		})
+	}
+	return out, nil
+}
+
+// EndCheck deletes the Job of a check, and has its pods deleted, if it is still that of
+// its run. It is nothing to do where there is none.
+func (c *Cluster) EndCheck(ctx context.Context, w Want, is FoundCheck) error {
+	m, id := jobsMapping(), checkID(is.Namespace, is.Name)
+	live, err := Get(ctx, c.dynamic, m, id)
+	if err != nil {
+		return err
+	}
+	u := &unstructured.Unstructured{Object: live}
+	if live == nil || u.GetAnnotations()[v1alpha1.AnnotationCheckRun] != is.Run || u.GetDeletionTimestamp() != nil {
+		return nil
+	}
+	as, err := c.account(w)
+	if err != nil {
+		return err
+	}
+	uid, background := u.GetUID(), metav1.DeletePropagationBackground
+	err = resourceOf(as.dynamic, m, id).Delete(ctx, id.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background,
+	})
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // gone, or another one
+		return nil
+	}
+	return fmt.Errorf("delete %s: %w", id, as.forbidden(ctx, m, id, err, "delete"))
+}

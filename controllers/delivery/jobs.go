@@ -1,0 +1,319 @@
+package delivery
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/controllers/rollout"
+	"github.com/keelson-io/keelson/registry"
+)
+
+// checkRun is the Job of a check on the cluster: it is to run, runs, or ran. It is
+// forgotten when it was deleted.
+type checkRun struct {
+	applier.FoundCheck
+
+	state   v1alpha1.CheckState // empty: it was found, and nobody knows
+	message string
+	// stop ends who brings it to its end, who then closes done; nil: nobody does.
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+// checks are those of a cluster, by component and run. The mutex of its agent guards them.
+type checks map[string]map[string]*checkRun
+
+func (c checks) put(r *checkRun) {
+	if c[r.Component] == nil {
+		c[r.Component] = map[string]*checkRun{}
+	}
+	c[r.Component][r.Run] = r
+}
+
+func (c checks) drop(r *checkRun) {
+	delete(c[r.Component], r.Run)
+	if len(c[r.Component]) == 0 {
+		delete(c, r.Component)
+	}
+}
+
+// recall takes in what the hub shows of a component.
+func (c checks) recall(s *v1alpha1.DeliveryStatus) {
+	for _, is := range s.Checks {
+		namespace, name, _ := strings.Cut(is.Job, "/")
+		c.put(&checkRun{
+			FoundCheck: applier.FoundCheck{Component: s.Component, Run: is.Run, Namespace: namespace, Name: name},
+			state:      is.State, message: is.Message,
+		})
+	}
+}
+
+// of is what a component's status tells.
+func (c checks) of(component string) []v1alpha1.DeliveryCheck {
+	var out []v1alpha1.DeliveryCheck
+	for _, r := range c[component] {
+		if r.state != "" {
+			out = append(out, v1alpha1.DeliveryCheck{Run: r.Run, Job: r.Namespace + "/" + r.Name, State: r.state, Message: r.message})
+		}
+	}
+	slices.SortFunc(out, func(x, y v1alpha1.DeliveryCheck) int { return cmp.Compare(x.Run, y.Run) })
+	return out
+}
+
+// attendChecks has the Jobs run that the component's rollout asks for here, as it is
+// written, and deletes those that nobody asks for any more. The outcome of one that is
+// asked for is known, and told, until then. Whoever looks again finds them by their
+// names, and whoever begins, by their label.
+func (a *agent) attendChecks(ctx context.Context, component string, pinned bool) error {
+	s := a.snapshot(component)
+	if a.board == nil || s.link == nil || s.unreachable != nil {
+		return nil
+	}
+	asked, known := a.askedJobs(s, component, pinned)
+	if !known {
+		return nil
+	}
+	if err := a.findChecks(ctx, s); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	over := []*checkRun{}
+	for run, is := range a.checks[component] {
+		if !slices.ContainsFunc(asked, func(one rollout.AskedJob) bool { return one.Run == run }) {
+			over = append(over, is)
+		}
+	}
+	for _, one := range asked {
+		a.beginCheckLocked(ctx, s, one)
+	}
+	a.mu.Unlock()
+	for _, is := range over {
+		if err := a.endCheck(ctx, s, is); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// askedJobs are the Jobs that are to be run here; false: that is not known. A cluster that
+// takes no part in the rollout runs none, and one that is to have nothing of the component.
+func (a *agent) askedJobs(s snapshot, component string, pinned bool) (asked []rollout.AskedJob, known bool) {
+	d := s.delivery
+	switch {
+	case len(s.cluster.Problems) > 0:
+		return nil, false
+	case d == nil:
+		return nil, true
+	case len(d.Problems) > 0: // those of its pipeline are among them
+		return nil, false
+	case s.fleet.PipelineOf(component) == nil, d.Absent, d.Paused, s.cluster.Spec.Paused, pinned:
+		return nil, true
+	}
+	r, err := a.board.Of(s.fleet, component)
+	if err != nil {
+		return nil, false
+	}
+	entry := entryOf(r, a.name)
+	if entry == nil {
+		return nil, true
+	}
+	return slices.DeleteFunc(rollout.JobsAsked(&r.Status), func(one rollout.AskedJob) bool { return one.Stage != entry.Stage }), true
+}
+
+// findChecks finds, once, what a process before this one has left in the cluster. Where
+// no check has a Job, there is nothing to be found, and no call.
+func (a *agent) findChecks(ctx context.Context, s snapshot) error {
+	a.finding.Lock()
+	defer a.finding.Unlock()
+	a.mu.Lock()
+	due := !a.found && (len(a.checks) > 0 || runsJobs(s.fleet, s.cluster))
+	a.mu.Unlock()
+	var found []applier.FoundCheck
+	if due {
+		var err error
+		if found, err = s.link.cluster.Checks(ctx); err != nil {
+			return err
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.found = true
+	for _, is := range found {
+		if is.Component == "" || is.Fleet != s.fleet.Spec.Name || a.checks[is.Component][is.Run] != nil {
+			continue
+		}
+		a.checks.put(&checkRun{FoundCheck: is})
+		a.queue.Add(is.Component)
+	}
+	return nil
+}
+
+// runsJobs reports whether some check of a cluster's stages has a Job.
+func runsJobs(f *registry.Fleet, c *registry.Cluster) bool {
+	return slices.ContainsFunc(f.Pipelines, func(p *registry.Pipeline) bool { return p.RunsJobs(c.Spec.Labels) })
+}
+
+// beginCheckLocked has a Job run, unless that is being done, or is over.
+func (a *agent) beginCheckLocked(ctx context.Context, s snapshot, one rollout.AskedJob) {
+	component := s.delivery.Component
+	is := a.checks[component][one.Run]
+	if is == nil {
+		is = &checkRun{
+			FoundCheck: applier.FoundCheck{Component: component, Run: one.Run, Namespace: s.delivery.Version.Spec.Namespace, Name: one.Name(component)},
+		}
+		a.checks.put(is)
+	}
+	if is.stop != nil || is.state == v1alpha1.CheckPassed || is.state == v1alpha1.CheckFailed {
+		return
+	}
+	var waiting context.Context
+	waiting, is.stop = context.WithCancel(ctx)
+	is.done = make(chan struct{})
+	do := &doneCheck{agent: a, is: is, asked: one, link: s.link, begun: is.state == v1alpha1.CheckRunning}
+	a.checking.Go(func() {
+		defer close(do.is.done)
+		do.run(ctx, waiting)
+	})
+}
+
+// endCheck deletes a Job, and forgets it.
+func (a *agent) endCheck(ctx context.Context, s snapshot, is *checkRun) error {
+	a.mu.Lock()
+	stop, done := is.stop, is.done
+	a.mu.Unlock()
+	if stop != nil {
+		stop()
+		<-done // or it might be created after it was deleted
+	}
+	want := applier.Want{Component: is.Component}
+	if d := s.delivery; d != nil && d.Version != nil {
+		want.Namespace, want.ServiceAccount = d.Version.Spec.Namespace, d.Version.Spec.ServiceAccount
+	}
+	if err := s.link.cluster.EndCheck(ctx, want, is.FoundCheck); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.checks.drop(is)
+	return nil
+}
+
+// doneCheck is a Job that is being brought to its end.
+type doneCheck struct {
+	agent *agent
+	is    *checkRun
+	asked rollout.AskedJob
+	link  *link
+	begun bool // it was created
+}
+
+// run tries until the outcome is known, or waiting ends, which is before ctx does: what
+// is being created is created, or nobody would know whether it was.
+func (c *doneCheck) run(ctx, waiting context.Context) {
+	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)
+	refused := workqueue.NewTypedItemExponentialFailureRateLimiter[string](refusedFirst, refusedLast)
+	for {
+		err := c.link.cache.gate.wait(waiting)
+		if err == nil {
+			err = c.try(ctx, waiting)
+		}
+		var failed *applier.CheckError
+		switch {
+		case err == nil:
+			c.note(v1alpha1.CheckPassed, "")
+			return
+		case errors.As(err, &failed):
+			c.note(v1alpha1.CheckFailed, failed.Message)
+			return
+		case waiting.Err() != nil:
+			return // nothing is known
+		case !c.begun:
+			c.note(v1alpha1.CheckWaiting, err.Error())
+		}
+		wait := backoff.When("")
+		if applier.Refused(err) {
+			wait = refused.When("")
+		}
+		select {
+		case <-waiting.Done():
+			return
+		case <-time.After(wait):
+		}
+	}
+}
+
+// try creates the Job, or finds it, and waits for its end.
+func (c *doneCheck) try(ctx, waiting context.Context) error {
+	job, err := c.agent.checkJob(c.is.Component, c.asked)
+	if err != nil {
+		return err
+	}
+	job.Want.Namespace = c.is.Namespace // where it was begun
+	live, err := c.link.cluster.BeginCheck(ctx, job, c.begun)
+	if err != nil {
+		return err
+	}
+	c.begun = true
+	c.note(v1alpha1.CheckRunning, "")
+	return c.link.cluster.AwaitCheck(waiting, job, live)
+}
+
+// note tells how far it is.
+func (c *doneCheck) note(state v1alpha1.CheckState, message string) {
+	a := c.agent
+	a.mu.Lock()
+	news := c.is.state != state || c.is.message != message
+	c.is.state, c.is.message = state, message
+	a.mu.Unlock()
+	if !news {
+		return
+	}
+	a.log.Info("the Job of a check", "component", c.is.Component, "stage", c.asked.Stage, "check", c.asked.Check,
+		"job", c.is.Namespace+"/"+c.is.Name, "state", state, "message", a.redactor.Text(message))
+	a.queue.Add(c.is.Component)
+}
+
+// checkJob is a Job as it is asked for, by what git says now. With a [*applier.CheckError]
+// it can't be one.
+func (a *agent) checkJob(component string, one rollout.AskedJob) (applier.CheckJob, error) {
+	s := a.snapshot(component)
+	pipeline := s.fleet.PipelineOf(component)
+	r, err := a.board.Of(s.fleet, component)
+	switch {
+	case err != nil:
+		return applier.CheckJob{}, err
+	case r == nil || pipeline == nil || s.delivery == nil || s.delivery.Version == nil:
+		return applier.CheckJob{}, errors.New("git says nothing of it any more")
+	}
+	text, there := pipeline.Jobs[one.Template]
+	if !there || rollout.TemplateHash(text) != one.Hash {
+		return applier.CheckJob{}, fmt.Errorf("this process has not read %s as of revision %.12s", one.Template, one.Revision)
+	}
+	names := registry.Names{Component: component, Pipeline: r.Status.Pipeline, Stage: one.Stage, Cluster: a.name}
+	for i := range r.Status.Clusters {
+		if entry := &r.Status.Clusters[i]; entry.Stage == one.Stage {
+			names.Clusters = append(names.Clusters, entry.Name)
+		}
+	}
+	job, err := registry.ParseJob(names.Expand(text))
+	if err != nil {
+		return applier.CheckJob{}, &applier.CheckError{Message: one.Template + ": " + err.Error()}
+	}
+	want, err := a.wants.New(s.fleet, s.delivery, nil)
+	if err != nil {
+		return applier.CheckJob{}, err
+	}
+	return applier.CheckJob{
+		Want: want, Name: one.Name(component), Run: one.Run, Fleet: s.fleet.Spec.Name, Job: job,
+		Source: registry.Position{File: one.Template, Line: 1, Column: 1, Revision: one.Revision},
+	}, nil
+}
