@@ -32,6 +32,9 @@ type CheckJob struct {
 	// Name of the Job, Run that it is of, and Fleet that asks for it.
 	Name, Run, Fleet string
 	Job              *batchv1.Job
+	// Confirm is asked before the Job is created, when there is none, whether it is still
+	// to be; nil: it is.
+	Confirm func(context.Context) error
 	// Source is its file.
 	Source registry.Position
 }
@@ -103,6 +106,11 @@ func (c *Cluster) createCheck(ctx context.Context, m *meta.RESTMapping, id diffe
 	}
 	if why := refusal(change); why != "" {
 		return nil, &CheckError{Message: why}
+	}
+	if j.Confirm != nil {
+		if err := j.Confirm(ctx); err != nil {
+			return nil, err
+		}
 	}
 	answer, err := send(ctx, resourceOf(as.dynamic, m, id), change.Patch, nil, v1alpha1.FieldManager)
 	switch {

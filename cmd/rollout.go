@@ -300,7 +300,7 @@ func newRolloutShow(a *app) *cobra.Command {
 		Use:   "show COMPONENT",
 		Short: "Show the stages, clusters and timeline of a rollout",
 		Long: `Show prints how far a change is: its stages, with the hash that an approval of each
-has to name; its clusters in the order in which they get it, and why those that
+has to name; the checks that were asked, and what they wait for; its clusters in the order in which they get it, and why those that
 have not got it wait; and what happened, the last 20 lines of it or all.
 
 Exit codes: 0 printed, 2 the hub can't be read, or has no such rollout.`,
@@ -358,6 +358,9 @@ func (a *app) rolloutText(s *v1alpha1.RolloutStatus, all bool) string {
 		}})
 	}
 	b.WriteString(stages.String() + "\n")
+	if checks := a.checksTable(s); len(checks.rows) > 0 {
+		b.WriteString(checks.String() + "\n")
+	}
 
 	clusters := a.tableOf("CLUSTER", "STAGE", "LET GO", "SETTLED", "WHY NOT YET")
 	for _, c := range s.Clusters {
@@ -385,6 +388,29 @@ func (a *app) rolloutText(s *v1alpha1.RolloutStatus, all bool) string {
 		fmt.Fprintf(&b, "%s  %s%s\n", stamp(&e.Time), where, oneLine(e.Message))
 	}
 	return b.String()
+}
+
+// checksTable shows the checks that were asked.
+func (a *app) checksTable(s *v1alpha1.RolloutStatus) *table {
+	t := a.tableOf("CHECK", "STAGE", "WHEN", "ASKED", "STATE", "WHY")
+	for _, stage := range s.Stages {
+		for _, c := range stage.Checks {
+			when, state := "before", cell{text: "waits", style: cyan}
+			if c.After {
+				when = "after"
+			}
+			switch {
+			case c.Passed != nil:
+				state = cell{text: "passed", style: green}
+			case c.Failed != nil:
+				state = cell{text: "failed", style: red}
+			}
+			t.rows = append(t.rows, row{cells: []cell{
+				{text: oneLine(c.Name)}, {text: oneLine(stage.Name)}, {text: when}, {text: stamp(&c.Asked)}, state, {text: oneLine(c.Message)},
+			}})
+		}
+	}
+	return t
 }
 
 func stamp(t *metav1.Time) string {

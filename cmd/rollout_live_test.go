@@ -24,7 +24,12 @@ func createRollout(t *testing.T, hub client.Client, component string) {
 		Component: component, Pipeline: "standard", Change: "203c1434945bb65c8a1f21de12d456ab", Revision: "0123456789abcdef0123", From: "v1.11.0", To: "v1.12.0",
 		Phase: v1alpha1.RolloutProgressing, Stage: "canary", Progress: "1/3", Begun: second(0),
 		Stages: []v1alpha1.RolloutStage{
-			{Name: "testing", Evidence: "aa", Opened: second(0), Passed: second(2)}, {Name: "canary", Evidence: "bb", Opened: second(2)}, {Name: "production", Evidence: "cc"},
+			{Name: "testing", Evidence: "aa", Opened: second(0), Passed: second(2), Checks: []v1alpha1.RolloutCheck{{Name: "smoke", After: true, Asked: *second(1), Passed: second(2)}}},
+			{Name: "canary", Evidence: "bb", Opened: second(2), Checks: []v1alpha1.RolloutCheck{{
+				Name: "smoke", After: true, Asked: *second(3), Message: "its Job runs on canary-01",
+				Job: &v1alpha1.RolloutJob{Template: "checks/smoke.yaml", Hash: "dd", Revision: "ee", Run: "ff"},
+			}}},
+			{Name: "production", Evidence: "cc"},
 		},
 		Clusters: []v1alpha1.RolloutCluster{
 			{Name: "test-01", Stage: "testing", Want: "new", From: "old", Released: micro(0), Settled: micro(1)},
@@ -66,6 +71,10 @@ STAGE       OPENED                PASSED                HASH  PROMOTED
 testing     2026-03-01T11:00:00Z  2026-03-01T11:02:00Z  aa
 canary      2026-03-01T11:02:00Z                        bb
 production                                              cc
+
+CHECK  STAGE    WHEN   ASKED                 STATE   WHY
+smoke  testing  after  2026-03-01T11:01:00Z  passed
+smoke  canary   after  2026-03-01T11:03:00Z  waits   its Job runs on canary-01
 
 CLUSTER    STAGE       LET GO                SETTLED               WHY NOT YET
 test-01    testing     2026-03-01T11:00:00Z  2026-03-01T11:01:00Z

@@ -64,7 +64,7 @@ func TestValidateRollouts(t *testing.T) {
 	f.keelson("validate").want(t, 0).says(t, "no problems")
 	f.edit("jobs/smoke.yaml", "image: a", "imaeg: a")
 	f.commit()
-	f.keelson("validate").want(t, 1).says(t, `jobs/smoke.yaml:3:65: not a Job: unknown field "spec.template.spec.containers[0].imaeg"`, "1 problem")
+	f.keelson("validate").want(t, 1).says(t, `jobs/smoke.yaml:3:71: not a Job: unknown field "spec.template.spec.containers[0].imaeg"`, "1 problem")
 	f.edit("pipelines/standard.yaml", "job: {template: jobs/smoke.yaml}", `cel: "true"`)
 	f.edit("pipelines/standard.yaml", "clusterSelector: {}", "clusterSelector: {matchLabels: {stage: canary}}")
 	f.commit()

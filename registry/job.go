@@ -159,16 +159,16 @@ func (c checker) ours(path []string, set map[string]string) {
 func (c checker) jobSpec(spec *batchv1.JobSpec) {
 	const outcome = "Keelson deletes the Job when its outcome was taken in"
 	at := func(key string) []string { return []string{"spec", key} }
-	refuse := func(set bool, key, why, hint string) {
+	refuse := func(set bool, key, why string) {
 		if set {
-			c.key(at(key), fmt.Sprintf("a Job of a check has no %s: %s", key, why), hint)
+			c.key(at(key), fmt.Sprintf("a Job of a check has no %s: %s", key, why), "leave it out")
 		}
 	}
-	refuse(spec.TTLSecondsAfterFinished != nil, "ttlSecondsAfterFinished", outcome, "leave it out")
-	refuse(spec.Suspend != nil, "suspend", "it would not run", "leave it out")
-	refuse(spec.Selector != nil, "selector", "the API server sets it", "leave it out")
-	refuse(spec.ManualSelector != nil, "manualSelector", "the API server sets its selector", "leave it out")
-	refuse(spec.ManagedBy != nil, "managedBy", "its outcome would be another controller's to say", "leave it out")
+	refuse(spec.TTLSecondsAfterFinished != nil, "ttlSecondsAfterFinished", outcome)
+	refuse(spec.Suspend != nil, "suspend", "it would not run")
+	refuse(spec.Selector != nil, "selector", "the API server sets it")
+	refuse(spec.ManualSelector != nil, "manualSelector", "the API server sets its selector")
+	refuse(spec.ManagedBy != nil, "managedBy", "its outcome would be another controller's to say")
 	atLeastOne := func(n *int32, key string) {
 		if n != nil && *n < 1 {
 			c.value(at(key), fmt.Sprintf("with %s %d the Job runs nothing", key, *n), "")

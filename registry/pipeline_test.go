@@ -115,7 +115,9 @@ func TestParseJob(t *testing.T) {
 		}
 	}
 	large := registry.DecodeAny([]byte(text + strings.Repeat("#\n", 32<<10)))
-	if !slices.ContainsFunc(large, func(p registry.Problem) bool { return strings.Contains(p.Message, "a Job of a check has at most 65536") }) {
+	if !slices.ContainsFunc(large, func(p registry.Problem) bool {
+		return strings.Contains(p.Message, "a Job of a check has at most 65536")
+	}) {
 		t.Errorf("a large one: %v", large)
 	}
 }

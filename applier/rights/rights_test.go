@@ -24,7 +24,7 @@ func served() rights.Served {
 	return rights.Served{
 		Mapping: func(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
 			cluster := map[string]string{"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings", "Namespace": "namespaces", "CustomResourceDefinition": "customresourcedefinitions"}
-			namespaced := map[string]string{"ConfigMap": "configmaps", "Role": "roles", "RoleBinding": "rolebindings", "HorizontalPodAutoscaler": "horizontalpodautoscalers"}
+			namespaced := map[string]string{"ConfigMap": "configmaps", "Role": "roles", "RoleBinding": "rolebindings", "Job": "jobs", "HorizontalPodAutoscaler": "horizontalpodautoscalers"}
 			if plural, ok := cluster[gvk.Kind]; ok {
 				return &meta.RESTMapping{Resource: gvk.GroupVersion().WithResource(plural), Scope: meta.RESTScopeRoot}, nil
 			}
@@ -55,6 +55,11 @@ func component(t *testing.T, account string, manifests ...string) rights.Compone
 		}
 		c.Objects = append(c.Objects, o)
 	}
+	return c
+}
+
+func running(c rights.Component) rights.Component {
+	c.Jobs = true
 	return c
 }
 
@@ -111,6 +116,20 @@ func TestForCluster(t *testing.T) {
 		"Account": {
 			why: "Keelson writes nothing of it, and may be this account alone.", with: component(t, "deployer", settings),
 			want: []string{"cluster: list,watch configmaps", names, scalers, "app: get configmaps", "app: impersonate serviceaccounts deployer", "app: list events"},
+		},
+		"Jobs": {
+			why: "Checks of its rollouts run Jobs beside its objects.", with: running(component(t, "", settings)),
+			want: []string{
+				"cluster: list,watch jobs", "cluster: list,watch configmaps", names, scalers,
+				"app: create,delete,get,patch jobs", "app: create,delete,get,patch configmaps", "app: list events,pods",
+			},
+		},
+		"JobsOfAccount": {
+			why: "An account creates them by itself.", with: running(component(t, "deployer", settings)),
+			want: []string{
+				"cluster: list,watch jobs", "cluster: list,watch configmaps", names, scalers,
+				"app: get jobs", "app: get configmaps", "app: impersonate serviceaccounts deployer", "app: list events,pods",
+			},
 		},
 		"AccountOfRoles": {
 			why:  "What an account grants is checked against the account.",

@@ -83,8 +83,7 @@ type agent struct {
 	doubts   chan struct{} // a request was not answered
 	dialSoon chan struct{} // what the connection is made of changed before there was one
 
-	finding  sync.Mutex     // is held while the cluster is asked for Jobs of checks
-	checking sync.WaitGroup // who brings them to their end
+	checking sync.WaitGroup // those who bring the Jobs of checks to their end
 
 	mu          sync.Mutex
 	fleet       *registry.Fleet
@@ -102,9 +101,7 @@ type agent struct {
 	leave  func()
 	// failedBefore: the cluster answered, and could not be learnt.
 	failedBefore bool
-	// checks are the Jobs of checks; found: those of processes before this one, too.
-	checks checks
-	found  bool
+	checks       checks
 	// pruning are the components that have all that is wanted, and only deletions
 	// left to do. Nobody waits for those: they may wait for others.
 	pruning map[string]bool

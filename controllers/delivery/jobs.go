@@ -73,17 +73,17 @@ func (c checks) of(component string) []v1alpha1.DeliveryCheck {
 // written, and deletes those that nobody asks for any more. The outcome of one that is
 // asked for is known, and told, until then. Whoever looks again finds them by their
 // names, and whoever begins, by their label.
-func (a *agent) attendChecks(ctx context.Context, component string, pinned bool) error {
+func (a *agent) attendChecks(ctx context.Context, component string, t attempt) error {
 	s := a.snapshot(component)
 	if a.board == nil || s.link == nil || s.unreachable != nil {
-		return nil
+		return nil //nolint:nilerr // a probe finds out when to go on
 	}
+	a.mu.Lock()
+	pinned := t.pin != nil || !t.planned && a.statuses.of(component).Pinned != nil
+	a.mu.Unlock()
 	asked, known := a.askedJobs(s, component, pinned)
 	if !known {
 		return nil
-	}
-	if err := a.findChecks(ctx, s); err != nil {
-		return err
 	}
 	a.mu.Lock()
 	over := []*checkRun{}
@@ -98,6 +98,7 @@ func (a *agent) attendChecks(ctx context.Context, component string, pinned bool)
 	a.mu.Unlock()
 	for _, is := range over {
 		if err := a.endCheck(ctx, s, is); err != nil {
+			a.log.Warn("the Job of a check is still there; trying again", "component", component, "error", err)
 			return err
 		}
 	}
@@ -120,7 +121,7 @@ func (a *agent) askedJobs(s snapshot, component string, pinned bool) (asked []ro
 	}
 	r, err := a.board.Of(s.fleet, component)
 	if err != nil {
-		return nil, false
+		return nil, false // the hub will tell
 	}
 	entry := entryOf(r, a.name)
 	if entry == nil {
@@ -129,32 +130,48 @@ func (a *agent) askedJobs(s snapshot, component string, pinned bool) (asked []ro
 	return slices.DeleteFunc(rollout.JobsAsked(&r.Status), func(one rollout.AskedJob) bool { return one.Stage != entry.Stage }), true
 }
 
-// findChecks finds, once, what a process before this one has left in the cluster. Where
-// no check has a Job, there is nothing to be found, and no call.
-func (a *agent) findChecks(ctx context.Context, s snapshot) error {
-	a.finding.Lock()
-	defer a.finding.Unlock()
+// findChecks finds what a process before this one has left in the cluster, by the label,
+// until that works once. Where no check has a Job there is nothing to be found, and no
+// call.
+func (a *agent) findChecks(ctx context.Context, link *link) {
+	s := a.snapshot("")
 	a.mu.Lock()
-	due := !a.found && (len(a.checks) > 0 || runsJobs(s.fleet, s.cluster))
+	due := a.board != nil && (len(a.checks) > 0 || runsJobs(s.fleet, s.cluster))
 	a.mu.Unlock()
-	var found []applier.FoundCheck
-	if due {
-		var err error
-		if found, err = s.link.cluster.Checks(ctx); err != nil {
-			return err
+	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, refusedLast)
+	for due {
+		err := link.cache.gate.wait(ctx)
+		var found []applier.FoundCheck
+		if err == nil {
+			found, err = link.cluster.Checks(ctx)
+		}
+		if err == nil {
+			a.foundChecks(s.fleet.Spec.Name, found)
+			return
+		}
+		if ctx.Err() != nil {
+			return
+		}
+		a.log.Warn("it is not known which Jobs of checks were left; trying again", "error", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(backoff.When("")):
 		}
 	}
+}
+
+// foundChecks takes in those of a fleet, to be looked at with their components.
+func (a *agent) foundChecks(fleet string, found []applier.FoundCheck) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.found = true
 	for _, is := range found {
-		if is.Component == "" || is.Fleet != s.fleet.Spec.Name || a.checks[is.Component][is.Run] != nil {
+		if is.Component == "" || is.Fleet != fleet || a.checks[is.Component][is.Run] != nil {
 			continue
 		}
 		a.checks.put(&checkRun{FoundCheck: is})
 		a.queue.Add(is.Component)
 	}
-	return nil
 }
 
 // runsJobs reports whether some check of a cluster's stages has a Job.
@@ -258,6 +275,7 @@ func (c *doneCheck) try(ctx, waiting context.Context) error {
 		return err
 	}
 	job.Want.Namespace = c.is.Namespace // where it was begun
+	job.Confirm = c.confirm
 	live, err := c.link.cluster.BeginCheck(ctx, job, c.begun)
 	if err != nil {
 		return err
@@ -267,8 +285,27 @@ func (c *doneCheck) try(ctx, waiting context.Context) error {
 	return c.link.cluster.AwaitCheck(waiting, job, live)
 }
 
+// confirm asks the hub whether it is still asked for: the board may be behind, and show
+// what another process has done and deleted.
+func (c *doneCheck) confirm(ctx context.Context) error {
+	s, err := c.agent.board.Now(ctx, c.is.Component)
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(rollout.JobsAsked(s), func(one rollout.AskedJob) bool { return one.Run == c.is.Run }) {
+		return errors.New("its rollout does not ask for it any more")
+	}
+	return nil
+}
+
+// checkText bounds a message in bytes: the Rollout tells it of each cluster that waits.
+const checkText = 500
+
 // note tells how far it is.
 func (c *doneCheck) note(state v1alpha1.CheckState, message string) {
+	if message = strings.Join(strings.Fields(message), " "); len(message) > checkText {
+		message = strings.ToValidUTF8(message[:checkText], "") + "…"
+	}
 	a := c.agent
 	a.mu.Lock()
 	news := c.is.state != state || c.is.message != message

@@ -112,8 +112,9 @@ func (a *agent) dial(ctx context.Context) error {
 		leave()
 		return err
 	}
+	made := &link{line: line, cluster: cluster, cache: live, probe: probe}
 	a.mu.Lock()
-	a.link = &link{line: line, cluster: cluster, cache: live, probe: probe}
+	a.link = made
 	for _, name := range recorded {
 		if _, ok := a.statuses[name]; !ok {
 			a.statuses[name] = &v1alpha1.DeliveryStatus{Cluster: a.name, Component: name}
@@ -127,6 +128,7 @@ func (a *agent) dial(ctx context.Context) error {
 	default:
 	}
 	a.look(leave)
+	a.checking.Go(func() { a.findChecks(ctx, made) })
 	return nil
 }
 

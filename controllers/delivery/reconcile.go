@@ -34,12 +34,10 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	started := a.now()
 	result, err := a.traced(ctx, component)
 	defer a.seen(component)
-	a.mu.Lock()
-	before := a.statuses.of(component)
-	a.mu.Unlock()
-	unattended := a.attendChecks(ctx, component, result.pin != nil || !result.planned && before.Pinned != nil)
+	unattended := a.attendChecks(ctx, component, result)
 	a.mu.Lock()
 	result.aside = a.aside
+	before := a.statuses.of(component)
 	if result.connecting && len(before.Conditions) > 0 {
 		a.mu.Unlock()
 		return // nothing is known that the hub does not show
@@ -92,13 +90,7 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	for _, from := range result.outcome.TakenFrom {
 		a.queue.Add(from) // it has fewer objects by now, or none
 	}
-	if unattended != nil {
-		a.log.Warn("Jobs of checks were not looked after; trying again", "component", component, "error", unattended)
-	}
-	if err == nil {
-		err = unattended
-	}
-	a.again(component, result.outcome.Again, err)
+	a.again(component, result.outcome.Again, errors.Join(err, unattended))
 }
 
 // tell publishes a status: trouble soon, and what goes well, or is on its way, when

@@ -74,6 +74,15 @@ func (b *Board) named(component string) (*v1alpha1.Rollout, error) {
 	return b.rollouts[component], nil
 }
 
+// Now reads how the Rollout of a component stands in the hub, and not what was seen of it.
+func (b *Board) Now(ctx context.Context, component string) (*v1alpha1.RolloutStatus, error) {
+	var r v1alpha1.Rollout
+	if err := b.client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.Namespace, Name: component}, &r); client.IgnoreNotFound(err) != nil {
+		return nil, fmt.Errorf("read Rollout %s: %w", component, err)
+	}
+	return &r.Status, nil
+}
+
 // all returns the Rollouts by component; nil: they are not known yet.
 func (b *Board) all() map[string]*v1alpha1.Rollout {
 	b.mu.Lock()

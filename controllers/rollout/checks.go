@@ -68,13 +68,12 @@ func (j *joined) ask(now time.Time) asked {
 	})
 	for _, c := range checks {
 		key := Check{Change: record.Evidence, Stage: stage.Name, Name: c.Name, After: after}
-		at := slices.IndexFunc(record.Checks, func(is v1alpha1.RolloutCheck) bool { return is.Name == c.Name && is.After == after })
-		if at < 0 {
-			at = len(record.Checks)
-			record.Checks = append(record.Checks, v1alpha1.RolloutCheck{Name: c.Name, After: after, Asked: metav1.NewTime(now)})
+		is, why := j.begun(record, stage, c, metav1.NewTime(now))
+		if is == nil {
+			out.pending[key] = why
+			continue
 		}
 		a, answered := j.in.checks[key]
-		is := &record.Checks[at]
 		j.asksFor(is, c, key, now)
 		out.wake = sooner(out.wake, judge(is, c, a, answered, now))
 		switch {
@@ -96,6 +95,21 @@ func (j *joined) ask(now time.Time) asked {
 		}
 	}
 	return out
+}
+
+// begun is what is remembered of a check of the stage that is looked at, from now on if
+// nothing is; nil: it is not asked yet, and why not.
+func (j *joined) begun(record *v1alpha1.RolloutStage, stage Stage, spec v1alpha1.Check, now metav1.Time) (is *v1alpha1.RolloutCheck, why string) {
+	after := record.Opened != nil
+	at := slices.IndexFunc(record.Checks, func(is v1alpha1.RolloutCheck) bool { return is.Name == spec.Name && is.After == after })
+	if at >= 0 {
+		return &record.Checks[at], ""
+	}
+	if why := j.holdsJob(stage, spec); why != "" {
+		return nil, why
+	}
+	record.Checks = append(record.Checks, v1alpha1.RolloutCheck{Name: spec.Name, After: after, Asked: now})
+	return &record.Checks[len(record.Checks)-1], ""
 }
 
 // judge takes one answer into a check, and returns when time alone decides. Of answers

@@ -80,6 +80,20 @@ func (j *joined) asksFor(is *v1alpha1.RolloutCheck, spec v1alpha1.Check, key Che
 	is.Job = &v1alpha1.RolloutJob{Template: spec.Job.Template, Hash: hash, Revision: j.in.revision, Run: hex.EncodeToString(run[:])[:runLength]}
 }
 
+// holdsJob is why a check that has not been asked is not to begin its Job: in a freeze
+// nothing begins on a cluster that git says.
+func (j *joined) holdsJob(stage Stage, spec v1alpha1.Check) string {
+	if spec.Job == nil {
+		return ""
+	}
+	for _, name := range j.runs(stage) {
+		if why := j.in.frozen[name]; why != "" {
+			return fmt.Sprintf("its Job is not begun while %s is frozen: %s", name, why)
+		}
+	}
+	return ""
+}
+
 // runs are the clusters of a stage on which a Job is to run: those that take part, and
 // are to have the component.
 func (j *joined) runs(stage Stage) []string {

@@ -217,6 +217,26 @@ func TestJobOnWhom(t *testing.T) {
 	}
 }
 
+// TestJobFrozen: a Job is not begun in a freeze, which takes none of its time. One that
+// runs goes on.
+func TestJobFrozen(t *testing.T) {
+	t.Parallel()
+	w := newJobWay(t, false)
+	w.in.frozen["prod-2"] = "the fair"
+	w.commit("2222", "v2", w.all()...)
+	w.goes(100)
+	if got := w.status.Clusters[2].Because; w.asked() != "" || got != "check smoke has not passed: its Job is not begun while prod-2 is frozen: the fair" {
+		t.Errorf("in the freeze %q is asked, and prod-1 waits: %s", w.asked(), got)
+	}
+	delete(w.in.frozen, "prod-2")
+	w.goes(1)
+	run := w.asked()
+	w.in.frozen["prod-1"] = "the fair"
+	if w.goes(1); run == "" || w.asked() != run {
+		t.Errorf("after it %q is asked, and in the next one %q", run, w.asked())
+	}
+}
+
 // TestJobAskedNoMore: what is no question any more is none that a cluster hears, and what
 // asks something else is another one.
 func TestJobAskedNoMore(t *testing.T) {
