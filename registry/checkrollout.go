@@ -71,6 +71,7 @@ func (c checker) stages(specs []v1alpha1.Stage) (stages []*Stage, templates []te
 		templates = append(templates, of...)
 		s.after, of = c.checks(below(path, "after"), spec.After)
 		templates = append(templates, of...)
+		s.ranges, s.promotedAt = c.promotion(below(path, "promotion"), spec.Promotion)
 		stages = append(stages, s)
 	}
 	return stages, templates

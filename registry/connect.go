@@ -32,29 +32,52 @@ const connectTimeout = 30 * time.Second
 // connect reaches the server of a remote repository. What it sends feeds the
 // watchdog. Credentials are read now, so that those that change need no restart.
 func (l location) connect(ctx context.Context, w *watchdog) (server, error) {
+	at, err := l.address()
+	if err != nil {
+		return nil, err
+	}
+	if at.url.Scheme == "ssh" {
+		return dialSSH(ctx, at, transport.UploadPackServiceName, w)
+	}
+	client, auth, err := l.openHTTP(at, w)
+	if err != nil {
+		return nil, err
+	}
+	session, err := client.git.NewUploadPackSession(at.endpoint, auth)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	return &httpServer{session, client.pool}, nil
+}
+
+// address is where a repository is, and how to log in there.
+type address struct {
+	endpoint *transport.Endpoint
+	url      *url.URL
+	login    login
+}
+
+func (l location) address() (address, error) {
 	u, err := url.Parse(l.url)
 	if err != nil || isSCP(l.url) {
 		u = nil
 	}
 	endpoint, err := transport.NewEndpoint(l.url)
 	if err != nil {
-		return nil, errors.New("the repository's URL can't be read")
+		return address{}, errors.New("the repository's URL can't be read")
 	}
 	if u == nil {
 		u = &url.URL{Scheme: "ssh", Host: endpoint.Host}
 	}
 	all, err := readCredentials(l.credentials)
 	if err != nil {
-		return nil, err
+		return address{}, err
 	}
-	address, err := addressOf(u)
+	normal, err := addressOf(u)
 	if err != nil {
-		return nil, err
+		return address{}, err
 	}
-	if u.Scheme == "ssh" {
-		return dialSSH(ctx, endpoint, all[address], w)
-	}
-	return l.openHTTP(endpoint, u, all[address], w)
+	return address{endpoint, u, all[normal]}, nil
 }
 
 // httpServer speaks go-git's HTTP.
@@ -63,10 +86,16 @@ type httpServer struct {
 	client  *http.Transport
 }
 
-func (l location) openHTTP(endpoint *transport.Endpoint, u *url.URL, login login, w *watchdog) (server, error) {
-	auth, err := l.httpAuth(u, login)
+// httpClient is go-git's, over connections that are ours to close.
+type httpClient struct {
+	git  transport.Transport
+	pool *http.Transport
+}
+
+func (l location) openHTTP(at address, w *watchdog) (httpClient, transport.AuthMethod, error) {
+	auth, err := l.httpAuth(at.url, at.login)
 	if err != nil {
-		return nil, err
+		return httpClient{}, nil, err
 	}
 	t := &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
@@ -77,24 +106,19 @@ func (l location) openHTTP(endpoint *transport.Endpoint, u *url.URL, login login
 		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
 		ForceAttemptHTTP2:      true,
 	}
-	if login.CAFile != "" {
-		pem, err := readSmall(login.CAFile)
+	if file := at.login.CAFile; file != "" {
+		pem, err := readSmall(file)
 		if err != nil {
-			return nil, fmt.Errorf("read the certificates for %s: %w", u.Host, err)
+			return httpClient{}, nil, fmt.Errorf("read the certificates for %s: %w", at.url.Host, err)
 		}
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("%s holds no certificate", login.CAFile)
+			return httpClient{}, nil, fmt.Errorf("%s holds no certificate", file)
 		}
 		t.TLSClientConfig.RootCAs = pool
 	}
 	client := &http.Client{Transport: &watchedTransport{t, w}, CheckRedirect: sameServer}
-	session, err := githttp.NewClientWithOptions(client, &githttp.ClientOptions{RedirectPolicy: githttp.FollowInitialRedirects}).
-		NewUploadPackSession(endpoint, auth)
-	if err != nil {
-		return nil, fmt.Errorf("connect: %w", err)
-	}
-	return &httpServer{session, t}, nil
+	return httpClient{githttp.NewClientWithOptions(client, &githttp.ClientOptions{RedirectPolicy: githttp.FollowInitialRedirects}), t}, auth, nil
 }
 
 // httpAuth returns how to log in; nil to try without.

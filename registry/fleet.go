@@ -31,6 +31,10 @@ type Fleet struct {
 	Signer *Signer
 
 	ways ways
+	// places of versions that are promoted, and of those that they follow.
+	places map[placeKey]Place
+	// published versions by component, in order.
+	published map[string][]string
 	// stageApprovals of changes on their way.
 	stageApprovals []v1alpha1.Approval
 }

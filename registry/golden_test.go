@@ -206,6 +206,8 @@ func (g *golden) want(what string) string {
 		return showDeliveries(g.fleet)
 	case "rollouts":
 		return showRollouts(g.t, g.fleet, words[1:])
+	case "promotions":
+		return showPromotions(g.fleet, words[1:])
 	case "values":
 		out, err := yaml.Marshal(g.delivery(words[1:]).Values.Map())
 		if err != nil {
@@ -297,6 +299,35 @@ func showRollouts(t testing.TB, f *registry.Fleet, when []string) string {
 				}
 			}
 			b.WriteString("\n")
+		}
+	}
+	return b.String()
+}
+
+// showPromotions lists where versions stand that are promoted, and which of some
+// versions each stage takes.
+func showPromotions(f *registry.Fleet, versions []string) string {
+	var b strings.Builder
+	seen := map[string]bool{}
+	for _, c := range f.Clusters {
+		for _, d := range c.Deliveries {
+			p := f.PipelineOf(d.Component)
+			if p == nil || seen[d.Component] {
+				continue
+			}
+			seen[d.Component] = true
+			for _, s := range p.Stages {
+				place := f.PlaceOf(d.Component, s)
+				fmt.Fprintf(&b, "%s in %s: %s at %s", d.Component, s.Spec.Name, place.Version, place.At)
+				if len(place.Pinned) > 0 {
+					fmt.Fprintf(&b, ", not on %s", strings.Join(place.Pinned, ", "))
+				}
+				if s.Promotes(d.Component) {
+					b.WriteString("; takes " + strings.Join(slices.DeleteFunc(slices.Clone(versions), func(v string) bool { return !s.Takes(d.Component, v) }), " "))
+				}
+				b.WriteString("\n")
+			}
+			fmt.Fprintf(&b, "%s published: %s\n", d.Component, strings.Join(f.Published(d.Component), " "))
 		}
 	}
 	return b.String()

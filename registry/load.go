@@ -561,6 +561,7 @@ func compareVersions(a, b string) int {
 // finish orders the fleet's problems and lets each stand once.
 func (l *loader) finish() {
 	l.checkApprovals()
+	l.findPlaces()
 	for problem, clusters := range l.absent {
 		slices.Sort(clusters)
 		problem.Message += onClusters(clusters)

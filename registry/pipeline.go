@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/Masterminds/semver/v3"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
@@ -38,6 +39,10 @@ type Stage struct {
 	selector      labels.Selector
 	at            point
 	before, after []point // of the checks' conditions
+
+	// ranges of what is promoted, by component; "" is that of all others. Nil: nothing is.
+	ranges     map[string]*semver.Constraints
+	promotedAt map[string]point // by component
 }
 
 // Names are what placeholders stand for; see [v1alpha1.Check].

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/crypto/ssh/agent"
 )
 
-// sshServer runs git-upload-pack on a server. It is not go-git's: that one
+// sshServer runs git-upload-pack, or git-receive-pack, on a server. It is not go-git's: that one
 // reads ~/.ssh/config, which may send a session to another host, and puts no
 // bound to what the server sends, or to how long it is silent.
 type sshServer struct {
@@ -30,7 +30,8 @@ type sshServer struct {
 	stop    func() bool
 }
 
-func dialSSH(ctx context.Context, endpoint *transport.Endpoint, login login, w *watchdog) (_ server, err error) {
+func dialSSH(ctx context.Context, at address, service string, w *watchdog) (_ *sshServer, err error) {
+	endpoint, login := at.endpoint, at.login
 	port := endpoint.Port
 	if port == 0 {
 		port = 22
@@ -63,14 +64,14 @@ func dialSSH(ctx context.Context, endpoint *transport.Endpoint, login login, w *
 		return nil, err //nolint:wrapcheck // the caller says of what
 	}
 	s.client = ssh.NewClient(c, channels, requests)
-	if err := s.start(endpoint.Path, w); err != nil {
-		return nil, fmt.Errorf("start git-upload-pack: %w", err)
+	if err := s.start(service, endpoint.Path, w); err != nil {
+		return nil, fmt.Errorf("start %s: %w", service, err)
 	}
 	return s, nil
 }
 
-// start runs git-upload-pack.
-func (s *sshServer) start(path string, w *watchdog) (err error) {
+// start runs a service of git's.
+func (s *sshServer) start(service, path string, w *watchdog) (err error) {
 	if s.session, err = s.client.NewSession(); err != nil {
 		return err //nolint:wrapcheck // the caller wraps it
 	}
@@ -84,7 +85,7 @@ func (s *sshServer) start(path string, w *watchdog) (err error) {
 	s.out = w.reader(out)
 	// The far end is a shell: within single quotes it leaves all but these alone.
 	quoted := "'" + strings.NewReplacer("'", `'\''`, "!", `'\!'`).Replace(path) + "'"
-	return s.session.Start("git-upload-pack " + quoted) //nolint:wrapcheck // as above
+	return s.session.Start(service + " " + quoted) //nolint:wrapcheck // as above
 }
 
 // knowHosts refuses every host whose key is not known already.

@@ -235,7 +235,7 @@ func otherCA(t *testing.T) string {
 	return logins(t, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
 }
 
-// sshGit is an SSH server that runs git-upload-pack, and nothing else.
+// sshGit is an SSH server that runs git's services, and nothing else.
 type sshGit struct {
 	address string
 	hostKey ssh.Signer
@@ -331,8 +331,9 @@ func (s *sshGit) serve(conn net.Conn, config *ssh.ServerConfig, root string) {
 					}
 				}
 			}
-			name := strings.Trim(strings.TrimPrefix(command.Line, "git-upload-pack "), "'")
-			cmd := exec.Command("git", "upload-pack", filepath.Join(root, filepath.Base(name))) //nolint:noctx // ends with its input
+			service, name, _ := strings.Cut(strings.TrimPrefix(command.Line, "git-"), " ")
+			name = strings.Trim(name, "'")
+			cmd := exec.Command("git", service, filepath.Join(root, filepath.Base(name))) //nolint:noctx // ends with its input
 			cmd.Env = append(os.Environ(), "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*")
 			cmd.Stdin, cmd.Stdout = channel, channel
 			_ = cmd.Run()

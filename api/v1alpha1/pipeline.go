@@ -55,7 +55,34 @@ type Stage struct {
 	// clusters got there.
 	Before []Check `json:"before,omitempty"`
 	After  []Check `json:"after,omitempty"`
+	// Promotion has Keelson move the versions of the stage on. Default: people do.
+	Promotion *Promotion `json:"promotion,omitempty"`
 }
+
+// Promotion has Keelson write later versions into the file that the clusters of a stage
+// have theirs from, by commits. The first stage of a pipeline follows the newest tags of
+// the components, each later one what has passed the stage before it.
+//
+// +kubebuilder:object:generate=false
+type Promotion struct {
+	// Range of the versions that are taken: ~1.12, ">=1.4 <2". A pre-release is in one
+	// that names a pre-release. Default: every release.
+	Range string `json:"range,omitempty"`
+	// Components that are promoted by name, with a range of their own, or "" for Range.
+	// Default: all that go this way.
+	Components map[string]string `json:"components,omitempty"`
+	// By says how the commit gets to the branch. Default: push.
+	By PromotionBy `json:"by,omitempty"`
+}
+
+// PromotionBy says how a promotion gets to the branch.
+type PromotionBy string
+
+// The values of [PromotionBy].
+const (
+	ByPush        PromotionBy = "push"        // as a commit on it
+	ByPullRequest PromotionBy = "pullRequest" // by a person who merges it
+)
 
 // OnFailure says what a failure does to a rollout.
 type OnFailure string

@@ -1,0 +1,90 @@
+package edit
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.yaml.in/yaml/v4"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// Version writes another version of a component into a layer, or into the meta-config
+// file of one, in place of the version that is there. It returns the line, from 1, that
+// is another one now.
+func Version(data []byte, component, from, to string) (edited []byte, line int, err error) {
+	f, err := parse(data)
+	if err != nil {
+		return nil, 0, err
+	}
+	_, kind := f.find("kind")
+	path := []string{"version"}
+	switch {
+	case kind == nil:
+		return nil, 0, errors.New("it has no kind")
+	case kind.Value == v1alpha1.KindLayer:
+		path = []string{"components", component, "version"}
+	case kind.Value != v1alpha1.KindMetaConfig:
+		return nil, 0, fmt.Errorf("its kind is %q, and says no version", kind.Value)
+	}
+	is := below(f.root, path)
+	switch {
+	case is == nil || is.Kind != yaml.ScalarNode:
+		return nil, 0, fmt.Errorf("it says no version of %s", component)
+	case is.Value != from:
+		return nil, 0, fmt.Errorf("line %d: the version of %s is %s, and not %s", is.Line, component, is.Value, from)
+	}
+	before, rest, ok := f.cut(is)
+	if !ok || !strings.HasPrefix(rest, from) {
+		return nil, 0, fmt.Errorf("line %d: the version of %s is not written in one piece: change it by hand", is.Line, component)
+	}
+	f.lines[is.Line-1] = before + to + strings.TrimPrefix(rest, from)
+	edited = []byte(strings.Join(f.lines, ""))
+	want := map[string]any{}
+	if err := f.root.Decode(&want); err != nil {
+		return nil, 0, fmt.Errorf("it can't be read: %w", err)
+	}
+	set(want, path, to)
+	return edited, is.Line, f.check(edited, path[0], want[path[0]])
+}
+
+// below is the value at a path of block or flow mappings; nil: there is none.
+func below(n *yaml.Node, path []string) *yaml.Node {
+	for _, step := range path {
+		var found *yaml.Node
+		if n.Kind == yaml.MappingNode {
+			for i := 0; i+1 < len(n.Content); i += 2 {
+				if n.Content[i].Value == step {
+					found = n.Content[i+1]
+				}
+			}
+		}
+		if found == nil {
+			return nil
+		}
+		n = found
+	}
+	return n
+}
+
+// cut takes the line of a scalar apart, behind its quote if it has one.
+func (f *file) cut(n *yaml.Node) (before, rest string, ok bool) {
+	line := []rune(f.lines[n.Line-1])
+	at := n.Column - 1
+	if n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0 {
+		at++
+	}
+	if at < 0 || at > len(line) {
+		return "", "", false
+	}
+	return string(line[:at]), string(line[at:]), true
+}
+
+func set(m map[string]any, path []string, value any) {
+	for _, step := range path[:len(path)-1] {
+		next, _ := m[step].(map[string]any)
+		m = next
+	}
+	m[path[len(path)-1]] = value
+}

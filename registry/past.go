@@ -1,0 +1,120 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/go-git/go-git/v5/plumbing"
+
+)
+
+// Refuses says why a version can't be had, though it may have a tag: that was moved, say,
+// or is not signed by a trusted key. Nil: it can.
+func (r *Repo) Refuses(component, version string) (*Problem, error) {
+	now := r.current()
+	trust, err := r.trust(now.objects)
+	if err != nil {
+		return nil, err
+	}
+	l := &loader{repo: r, refs: now, trust: trust, published: map[string][]string{}}
+	return l.unpublished(component, version, Position{}), nil
+}
+
+// Stood returns a commit at which a file, a layer or one of a cluster's, named a version
+// of a component: one that a commit, a full hash, descends from, or that itself; empty:
+// there is none. Nobody could name a version before it was tagged, so what lies behind
+// the tag's commit is not looked at. All else is: which commit a branch was at when
+// can't be told from the commits.
+func (r *Repo) Stood(ctx context.Context, commit, file, component, version string) (string, error) {
+	now := r.current()
+	tagged, err := now.commitOf(component + "/" + version)
+	if err != nil {
+		return "", err
+	}
+	seen := map[plumbing.Hash]bool{}
+	p := &paths{objects: now.objects, found: map[pathKey]plumbing.Hash{}}
+	says := map[plumbing.Hash]bool{plumbing.ZeroHash: false} // by blob
+	for queue := []plumbing.Hash{plumbing.NewHash(commit)}; len(queue) > 0; {
+		h := queue[0]
+		queue = queue[1:]
+		if seen[h] {
+			continue
+		}
+		if seen[h] = true; len(seen) > maxAncestors {
+			return "", fmt.Errorf("look for %s %s in the past of %s: it has more than %d commits", component, version, file, maxAncestors)
+		}
+		if err := ctx.Err(); err != nil {
+			return "", err
+		}
+		c, err := now.objects.commit(h)
+		if err != nil {
+			return "", fmt.Errorf("look for %s %s in the past of %s: %w", component, version, file, err)
+		}
+		blob, err := p.blob(c.tree, file)
+		if err != nil {
+			return "", fmt.Errorf("look for %s %s in the past of %s: %w", component, version, file, err)
+		}
+		if _, known := says[blob]; !known {
+			data, err := now.objects.blob(blob, maxFleetFile)
+			if err != nil {
+				return "", fmt.Errorf("look for %s %s in the past of %s: %w", component, version, file, err)
+			}
+			says[blob] = versionIn(data, file, component) == version
+		}
+		if says[blob] {
+			return h.String(), nil
+		}
+		if h != tagged {
+			queue = append(queue, c.parents...)
+		}
+	}
+	return "", nil
+}
+
+// versionIn is the version of a component that a file names; empty where it names none,
+// or can't be read: then it named none to anybody.
+func versionIn(data []byte, file, component string) string {
+	if strings.HasPrefix(file, "layers/") {
+		return decodeLayer(data).spec.Components[component].Version
+	}
+	return decodeMeta(data).spec.Version
+}
+
+// paths finds files in trees, and remembers what it found.
+type paths struct {
+	objects *objects
+	found   map[pathKey]plumbing.Hash
+}
+
+type pathKey struct {
+	tree plumbing.Hash
+	file string // below it
+}
+
+// blob is that of a file, zero where there is none.
+func (p *paths) blob(tree plumbing.Hash, file string) (plumbing.Hash, error) {
+	key := pathKey{tree, file}
+	if h, known := p.found[key]; known {
+		return h, nil
+	}
+	name, rest, deeper := strings.Cut(file, "/")
+	entries, err := p.objects.tree(tree)
+	if err != nil {
+		return plumbing.ZeroHash, err
+	}
+	var is plumbing.Hash
+	for _, e := range entries {
+		switch kind := kindOf(e.Mode); {
+		case e.Name != name:
+		case deeper && kind == entryFolder:
+			if is, err = p.blob(e.Hash, rest); err != nil {
+				return is, err
+			}
+		case !deeper && kind == entryFile:
+			is = e.Hash
+		}
+	}
+	p.found[key] = is
+	return is, nil
+}

@@ -1,0 +1,379 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/filemode"
+	"github.com/go-git/go-git/v5/plumbing/format/packfile"
+	"github.com/go-git/go-git/v5/plumbing/object"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp/capability"
+	"github.com/go-git/go-git/v5/plumbing/transport"
+	"github.com/go-git/go-git/v5/storage/memory"
+)
+
+// ErrMoved is wrapped by the error of a push to a branch that is not where it was
+// thought to be: somebody else was faster. Nothing was pushed.
+var ErrMoved = errors.New("the branch has moved on")
+
+// Push is commits that are to be on a branch of the repository's server.
+type Push struct {
+	// Branch is its short name. It is at Expect, a full hash; empty: it is not there yet.
+	Branch, Expect string
+	// Parent is the full hash of the commit that the first one is on top of.
+	Parent string
+	// Commits in their order, each on top of the one before.
+	Commits []Commit
+	// Credentials is a file of logins as in [Options], for this push alone.
+	Credentials string
+	// Author of the commits, and when they are made.
+	Author, Email string
+	When          time.Time
+	// Sign makes the armored signature of a commit; nil: they are not signed.
+	Sign func(payload []byte) (string, error)
+	// Force has a branch go to where Commits are though that is not on top of Expect.
+	// It is for branches that nobody else writes to.
+	Force bool
+}
+
+// Commit is the new content of files that there are, and what is said of it.
+type Commit struct {
+	Files   map[string][]byte
+	Message string
+}
+
+// ReadAt returns the content of a file at a commit of the past.
+func (r *Repo) ReadAt(ctx context.Context, commit, file string) ([]byte, error) {
+	now := r.current()
+	root, err := now.objects.commitTree(plumbing.NewHash(commit))
+	if err != nil {
+		return nil, err
+	}
+	h, err := (&paths{objects: now.objects, found: map[pathKey]plumbing.Hash{}}).blob(root, file)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read %s at %.12s: %w", file, commit, err)
+	case h.IsZero():
+		return nil, fmt.Errorf("there is no file %s at %.12s", file, commit)
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	}
+	return now.objects.blob(h, maxFleetFile)
+}
+
+// Push makes commits, and has the server take them as a branch; all or none of them. It
+// returns their hashes. The error wraps [ErrMoved] when the branch is elsewhere.
+//
+// A branch that the push is on top of only ever goes forward: the server compares what
+// it has with Expect. When the connection breaks, the commits may be there.
+func (r *Repo) Push(ctx context.Context, p Push) ([]string, error) {
+	hashes, err := r.push(ctx, p)
+	if err != nil {
+		return nil, fmt.Errorf("push to %s of %s: %w", p.Branch, r.location.shown(), err)
+	}
+	return hashes, nil
+}
+
+func (r *Repo) push(ctx context.Context, p Push) ([]string, error) {
+	switch wrong := checkRef(p.Branch); {
+	case r.location.path != "":
+		return nil, errors.New("it is a folder on this machine: commits are pushed to a server, so give its URL")
+	case wrong != "":
+		return nil, errors.New(wrong)
+	case p.Expect != "" && p.Expect != p.Parent && !p.Force:
+		return nil, fmt.Errorf("%w: it is at %.12s, and the commits are on top of %.12s", ErrMoved, p.Expect, p.Parent)
+	case len(p.Commits) == 0:
+		return nil, nil
+	}
+	b := &builder{objects: r.current().objects, storage: memory.NewStorage(), push: p}
+	commits, err := b.build()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, r.limits.Time, fmt.Errorf("it takes longer than %s", r.limits.Time))
+	defer cancel()
+	ctx, dog, stop := watch(ctx, r.limits.Silence)
+	defer stop()
+	tip := commits[len(commits)-1]
+	asked, err := r.send(ctx, dog, p, b, tip)
+	if err != nil && asked {
+		err = r.reconsider(ctx, dog, p, tip, err)
+	}
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+			err = fmt.Errorf("%w (%w)", cause, err)
+		}
+		return nil, err
+	}
+	out := make([]string, len(commits))
+	for i, h := range commits {
+		out[i] = h.String()
+	}
+	return out, nil
+}
+
+// send has the server take a commit as the branch; asked: it may have, also with an error.
+func (r *Repo) send(ctx context.Context, dog *watchdog, p Push, b *builder, tip plumbing.Hash) (asked bool, err error) {
+	server, offered, err := r.offered(ctx, dog, p)
+	if err != nil {
+		return false, err
+	}
+	defer func() {
+		if cerr := server.close(); err == nil && cerr != nil {
+			err = fmt.Errorf("end the connection: %w", cerr)
+		}
+	}()
+	name := plumbing.NewBranchReferenceName(p.Branch)
+	is, expect := offered.References[name.String()], plumbing.NewHash(p.Expect)
+	if is != expect {
+		return false, moved(is, expect)
+	}
+	if !offered.Capabilities.Supports(capability.ReportStatus) {
+		return false, errors.New("the server would not say whether it has taken a commit")
+	}
+	req := packp.NewReferenceUpdateRequestFromCapabilities(offered.Capabilities)
+	req.Commands = []*packp.Command{{Name: name, Old: expect, New: tip}}
+	var pack bytes.Buffer
+	if _, err := packfile.NewEncoder(&pack, b.storage, false).Encode(slices.Collect(maps.Keys(b.storage.Objects)), 0); err != nil {
+		return false, fmt.Errorf("make a pack: %w", err)
+	}
+	req.Packfile = io.NopCloser(&pack)
+	report, err := server.update(ctx, req)
+	switch {
+	case report == nil && err == nil:
+		return true, errors.New("the server did not say whether it has taken the commit")
+	case err != nil && report != nil:
+		return true, fmt.Errorf("the server refuses it: %w", err)
+	}
+	return true, err
+}
+
+// offered opens a connection, and returns it with the refs that the server has.
+func (r *Repo) offered(ctx context.Context, dog *watchdog, p Push) (receiver, *packp.AdvRefs, error) {
+	dog.allow(r.limits.RefBytes)
+	to := r.location
+	to.username, to.password, to.credentials = "", "", p.Credentials
+	server, err := to.connectToPush(ctx, dog)
+	if err != nil {
+		return nil, nil, err
+	}
+	refs, err := server.refs(ctx)
+	if err != nil {
+		return nil, nil, errors.Join(fmt.Errorf("list its branches: %w", err), server.close())
+	}
+	return server, refs, nil
+}
+
+// reconsider finds out what became of a push that failed: it may have been taken before
+// the connection broke, and it may have been refused because somebody was faster.
+func (r *Repo) reconsider(ctx context.Context, dog *watchdog, p Push, tip plumbing.Hash, failed error) error {
+	server, offered, err := r.offered(ctx, dog, p)
+	if err != nil {
+		return errors.Join(failed, err)
+	}
+	defer func() { _ = server.close() }() // nothing was sent
+	is, expect := offered.References[plumbing.NewBranchReferenceName(p.Branch).String()], plumbing.NewHash(p.Expect)
+	switch is {
+	case tip:
+		return nil
+	case expect:
+		return failed
+	}
+	return errors.Join(moved(is, expect), failed)
+}
+
+func moved(is, expect plumbing.Hash) error {
+	return fmt.Errorf("%w: it is at %s, and not at %s", ErrMoved, shortHash(is), shortHash(expect))
+}
+
+func shortHash(h plumbing.Hash) string {
+	if h.IsZero() {
+		return "no commit"
+	}
+	return h.String()[:12]
+}
+
+// builder makes the objects of commits.
+type builder struct {
+	objects *objects
+	storage *memory.Storage
+	push    Push
+}
+
+func (b *builder) build() ([]plumbing.Hash, error) {
+	parent := plumbing.NewHash(b.push.Parent)
+	root, err := b.objects.commitTree(parent)
+	if err != nil {
+		return nil, err
+	}
+	var out []plumbing.Hash
+	for _, c := range b.push.Commits {
+		for _, file := range slices.Sorted(maps.Keys(c.Files)) {
+			blob, err := b.store(plumbing.BlobObject, func(o plumbing.EncodedObject) error { return write(o, c.Files[file]) })
+			if err != nil {
+				return nil, err
+			}
+			if root, err = b.replace(root, strings.Split(file, "/"), blob); err != nil {
+				return nil, fmt.Errorf("write %s: %w", file, err)
+			}
+		}
+		if parent, err = b.commit(root, parent, c.Message); err != nil {
+			return nil, err
+		}
+		out = append(out, parent)
+	}
+	return out, nil
+}
+
+func (b *builder) commit(root, parent plumbing.Hash, message string) (plumbing.Hash, error) {
+	by := object.Signature{Name: b.push.Author, Email: b.push.Email, When: b.push.When}
+	c := &object.Commit{Author: by, Committer: by, Message: message, TreeHash: root, ParentHashes: []plumbing.Hash{parent}}
+	if b.push.Sign != nil {
+		raw := &plumbing.MemoryObject{}
+		if err := c.EncodeWithoutSignature(raw); err != nil {
+			return plumbing.ZeroHash, fmt.Errorf("make a commit: %w", err)
+		}
+		payload, err := readAll(raw)
+		if err != nil {
+			return plumbing.ZeroHash, err
+		}
+		if c.PGPSignature, err = b.push.Sign(payload); err != nil {
+			return plumbing.ZeroHash, fmt.Errorf("sign a commit: %w", err)
+		}
+	}
+	return b.store(plumbing.CommitObject, c.Encode)
+}
+
+// replace returns the tree in which a file that is there is another blob.
+func (b *builder) replace(tree plumbing.Hash, path []string, blob plumbing.Hash) (plumbing.Hash, error) {
+	entries, err := b.tree(tree)
+	if err != nil {
+		return plumbing.ZeroHash, err
+	}
+	i := slices.IndexFunc(entries, func(e object.TreeEntry) bool { return e.Name == path[0] })
+	switch {
+	case i < 0:
+		return plumbing.ZeroHash, errors.New("there is no such file")
+	case len(path) > 1 && entries[i].Mode == filemode.Dir:
+		blob, err = b.replace(entries[i].Hash, path[1:], blob)
+	case len(path) > 1 || kindOf(entries[i].Mode) != entryFile:
+		err = fmt.Errorf("%s is %s", path[0], kindOf(entries[i].Mode))
+	}
+	if err != nil {
+		return plumbing.ZeroHash, err
+	}
+	entries[i].Hash = blob
+	return b.store(plumbing.TreeObject, (&object.Tree{Entries: entries}).Encode)
+}
+
+// tree reads one that was made before, or that the repository has.
+func (b *builder) tree(h plumbing.Hash) ([]object.TreeEntry, error) {
+	if b.storage.HasEncodedObject(h) == nil {
+		t, err := object.GetTree(b.storage, h)
+		if err != nil {
+			return nil, fmt.Errorf("read a tree: %w", err)
+		}
+		return slices.Clone(t.Entries), nil
+	}
+	return b.objects.tree(h)
+}
+
+func (b *builder) store(t plumbing.ObjectType, encode func(plumbing.EncodedObject) error) (plumbing.Hash, error) {
+	o := b.storage.NewEncodedObject()
+	o.SetType(t)
+	if err := encode(o); err != nil {
+		return plumbing.ZeroHash, fmt.Errorf("make a %s: %w", t, err)
+	}
+	h, err := b.storage.SetEncodedObject(o)
+	if err != nil {
+		return h, fmt.Errorf("make a %s: %w", t, err)
+	}
+	return h, nil
+}
+
+func write(o plumbing.EncodedObject, data []byte) error {
+	w, err := o.Writer()
+	if err != nil {
+		return err //nolint:wrapcheck // the caller says of what
+	}
+	_, err = w.Write(data)
+	return errors.Join(err, w.Close())
+}
+
+func readAll(o plumbing.EncodedObject) ([]byte, error) {
+	r, err := o.Reader()
+	if err != nil {
+		return nil, fmt.Errorf("read an object: %w", err)
+	}
+	data, err := io.ReadAll(r)
+	return data, errors.Join(err, r.Close())
+}
+
+// receiver is a git server, during one push.
+type receiver interface {
+	refs(ctx context.Context) (*packp.AdvRefs, error)
+	// update has refs changed. A report with an error says what was refused.
+	update(ctx context.Context, req *packp.ReferenceUpdateRequest) (*packp.ReportStatus, error)
+	close() error
+}
+
+func (l location) connectToPush(ctx context.Context, w *watchdog) (receiver, error) {
+	at, err := l.address()
+	if err != nil {
+		return nil, err
+	}
+	if at.url.Scheme == "ssh" {
+		return dialSSH(ctx, at, transport.ReceivePackServiceName, w)
+	}
+	client, auth, err := l.openHTTP(at, w)
+	if err != nil {
+		return nil, err
+	}
+	session, err := client.git.NewReceivePackSession(at.endpoint, auth)
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	return &httpReceiver{session, client.pool}, nil
+}
+
+type httpReceiver struct {
+	session transport.ReceivePackSession
+	client  *http.Transport
+}
+
+func (s *httpReceiver) refs(ctx context.Context) (*packp.AdvRefs, error) {
+	return s.session.AdvertisedReferencesContext(ctx) //nolint:wrapcheck // the caller says of what
+}
+
+func (s *httpReceiver) update(ctx context.Context, req *packp.ReferenceUpdateRequest) (*packp.ReportStatus, error) {
+	return s.session.ReceivePack(ctx, req) //nolint:wrapcheck // as above
+}
+
+func (s *httpReceiver) close() error {
+	s.client.CloseIdleConnections()
+	return s.session.Close() //nolint:wrapcheck // as above
+}
+
+func (s *sshServer) update(_ context.Context, req *packp.ReferenceUpdateRequest) (*packp.ReportStatus, error) {
+	if err := req.Encode(s.in); err != nil {
+		return nil, err //nolint:wrapcheck // the caller says of what
+	}
+	if err := s.in.Close(); err != nil {
+		return nil, err //nolint:wrapcheck // as above
+	}
+	report := packp.NewReportStatus()
+	if err := report.Decode(s.out); err != nil {
+		return nil, err //nolint:wrapcheck // as above
+	}
+	return report, report.Error()
+}

@@ -1,0 +1,299 @@
+package registry_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keelson-io/keelson/registry"
+)
+
+// servePushes serves a repository, and lets who knows the password push to it, too.
+func servePushes(t *testing.T, g *gitRepo) (s *gitServer, credentials string) {
+	t.Helper()
+	s = serveGit(t, g)
+	g.git("config", "http.receivepack", "true")
+	s.set(func() { s.password = "hunter2" })
+	return s, logins(t, s.URL+": {username: robot, password: hunter2}")
+}
+
+// git runs git in the repository.
+func (g *gitRepo) git(args ...string) string {
+	g.t.Helper()
+	cmd := exec.Command("git", args...) //nolint:noctx // it ends
+	cmd.Dir = g.path
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		g.t.Fatalf("git %v: %v\n%s", args, err, out)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+func openAt(t *testing.T, url, credentials string) *registry.Repo {
+	t.Helper()
+	r, err := registry.Open(t.Context(), registry.Options{URL: url, CacheDir: t.TempDir(), Credentials: credentials})
+	fatal(t, err)
+	return r
+}
+
+func pushOf(r *registry.Repo, t *testing.T, credentials string, commits ...registry.Commit) registry.Push {
+	t.Helper()
+	at, err := r.Resolve("main")
+	fatal(t, err)
+	return registry.Push{
+		Branch: "main", Expect: at, Parent: at, Commits: commits, Credentials: credentials,
+		Author: "keelson", Email: "keelson@example.com", When: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
+	}
+}
+
+// Commits come as they were made, on top of what was there, and change nothing else.
+func TestPush(t *testing.T) {
+	t.Parallel()
+	g := newGitRepo(t)
+	g.writeFleet()
+	s, credentials := servePushes(t, g)
+	r := openAt(t, s.url(), credentials)
+	p := pushOf(r, t, credentials,
+		registry.Commit{Files: map[string][]byte{"clusters/a/coredns.yaml": []byte("one\n")}, Message: "first\n\nwhy\n"},
+		registry.Commit{Files: map[string][]byte{"clusters/b/coredns.yaml": []byte("two\n"), "fleet.yaml": []byte("three\n")}, Message: "second"},
+	)
+	made, err := r.Push(t.Context(), p)
+	fatal(t, err)
+	g.git("fsck", "--strict", "--no-dangling")
+	if got := g.git("rev-parse", "main"); len(made) != 2 || got != made[1] {
+		t.Fatalf("main is at %s, pushed were %v", got, made)
+	}
+	want := "second|keelson <keelson@example.com>|2026-03-01T12:00:00+00:00|M\tclusters/b/coredns.yaml M\tfleet.yaml\n" +
+		"first|keelson <keelson@example.com>|2026-03-01T12:00:00+00:00|M\tclusters/a/coredns.yaml\n"
+	got := ""
+	for _, h := range []string{made[1], made[0]} {
+		got += g.git("log", "-1", "--format=%s|%an <%ae>|%aI", h) + "|" + strings.ReplaceAll(g.git("diff", "--name-status", h+"^", h), "\n", " ") + "\n"
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("commits (-want +got)\n%s", diff)
+	}
+	fatal(t, r.Fetch(t.Context()))
+	data, err := r.ReadAt(t.Context(), made[1], "clusters/a/coredns.yaml")
+	if err != nil || string(data) != "one\n" {
+		t.Errorf("read %q, %v", data, err)
+	}
+}
+
+// What a server has to say comes back, without the password, and nothing is there.
+func TestPushRefused(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		why     string
+		prepare func(t *testing.T, g *gitRepo, s *gitServer, p *registry.Push)
+		moved   bool
+		want    string
+	}{
+		"Race": {
+			why: "Somebody pushed before the server was asked.", moved: true, want: "it is at",
+			prepare: func(_ *testing.T, g *gitRepo, _ *gitServer, _ *registry.Push) { g.write("README.md", "x"); g.commit() },
+		},
+		"LateRace": {
+			why: "Somebody pushed between the server's list and our commit.", moved: true, want: "it is at",
+			prepare: func(t *testing.T, g *gitRepo, _ *gitServer, _ *registry.Push) {
+				hook(t, g, "pre-receive", "git update-ref refs/heads/main $(git commit-tree -p main -m other main^{tree})")
+			},
+		},
+		"Hook": {
+			why: "A rule of the server, which is not ours to go around.", want: "hook declined",
+			prepare: func(t *testing.T, g *gitRepo, _ *gitServer, _ *registry.Push) { hook(t, g, "pre-receive", "exit 1") },
+		},
+		"NotForward": {
+			why: "Commits on top of an older one would take others away.", moved: true, want: "on top of",
+			prepare: func(_ *testing.T, g *gitRepo, _ *gitServer, p *registry.Push) { p.Expect = strings.Repeat("1", 40) },
+		},
+		"Gone": {
+			why: "The branch was deleted; a push that would make it anew is none of ours.", moved: true, want: "no commit",
+			prepare: func(_ *testing.T, g *gitRepo, _ *gitServer, _ *registry.Push) { g.git("branch", "-m", "main", "trunk") },
+		},
+		"NoRight": {
+			why: "Reading and writing have logins of their own.", want: "authentication",
+			prepare: func(t *testing.T, _ *gitRepo, s *gitServer, p *registry.Push) {
+				p.Credentials = logins(t, s.URL+": {username: robot, password: hunter3}")
+			},
+		},
+		"NoLogin": {
+			why: "What may read is not lent to a push.", want: "authentication",
+			prepare: func(_ *testing.T, _ *gitRepo, _ *gitServer, p *registry.Push) { p.Credentials = "" },
+		},
+		"NoFile": {
+			why: "Only what is there is changed.", want: "write clusters/a/other.yaml: there is no such file",
+			prepare: func(_ *testing.T, _ *gitRepo, _ *gitServer, p *registry.Push) {
+				p.Commits = []registry.Commit{{Files: map[string][]byte{"clusters/a/other.yaml": nil}}}
+			},
+		},
+		"NoBranch": {
+			why: "A name that git would not take.", want: "must not start with a dash",
+			prepare: func(_ *testing.T, _ *gitRepo, _ *gitServer, p *registry.Push) { p.Branch = "-main" },
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGitRepo(t)
+			g.writeFleet()
+			s, credentials := servePushes(t, g)
+			r := openAt(t, s.url(), credentials)
+			p := pushOf(r, t, credentials, registry.Commit{Files: map[string][]byte{"fleet.yaml": []byte("x\n")}, Message: "x"})
+			tc.prepare(t, g, s, &p)
+			_, err := r.Push(t.Context(), p)
+			if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "hunter") || errors.Is(err, registry.ErrMoved) != tc.moved {
+				t.Errorf("%s got %v; want %q, moved: %v", tc.why, err, tc.want, tc.moved)
+			}
+			if out := g.git("log", "--all", "--format=%s"); strings.Contains(out, "x\n") || strings.HasPrefix(out, "x") {
+				t.Errorf("it was pushed: %s", out)
+			}
+		})
+	}
+}
+
+// hook has a server's repository run a script.
+func hook(t *testing.T, g *gitRepo, name, script string) {
+	t.Helper()
+	file := filepath.Join(g.path, "hooks", name)
+	fatal(t, os.MkdirAll(filepath.Dir(file), 0o755))
+	script = "#!/bin/sh\nunset GIT_QUARANTINE_PATH\nexport GIT_AUTHOR_NAME=o GIT_AUTHOR_EMAIL=o@x GIT_COMMITTER_NAME=o GIT_COMMITTER_EMAIL=o@x\n" + script + "\n"
+	fatal(t, os.WriteFile(file, []byte(script), 0o755)) //nolint:gosec // git runs it
+}
+
+// A push whose answer got lost is there, and is told so.
+func TestPushAnswerLost(t *testing.T) {
+	t.Parallel()
+	g := newGitRepo(t)
+	g.writeFleet()
+	s, credentials := servePushes(t, g)
+	inner := s.Config.Handler
+	lost := false
+	s.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !strings.HasSuffix(r.URL.Path, "/git-receive-pack") {
+			inner.ServeHTTP(w, r)
+			return
+		}
+		inner.ServeHTTP(&deaf{w}, r)
+		lost = true
+		panic(http.ErrAbortHandler)
+	})
+	r := openAt(t, s.url(), credentials)
+	made, err := r.Push(t.Context(), pushOf(r, t, credentials, registry.Commit{Files: map[string][]byte{"fleet.yaml": []byte("x\n")}, Message: "x"}))
+	if err != nil || !lost || g.git("rev-parse", "main") != made[0] {
+		t.Errorf("got %v, %v; lost: %v", made, err, lost)
+	}
+}
+
+// deaf passes on nothing.
+type deaf struct{ w http.ResponseWriter }
+
+func (d *deaf) Header() http.Header         { return http.Header{} }
+func (d *deaf) Write(p []byte) (int, error) { return len(p), nil }
+func (d *deaf) WriteHeader(int)             {}
+
+func TestPushSSH(t *testing.T) {
+	t.Parallel()
+	g := newGitRepo(t)
+	g.writeFleet()
+	s := serveSSH(t, g)
+	credentials := s.login(t, s.privateKey(t), s.hostKey)
+	r := openAt(t, s.url(), credentials)
+	p := pushOf(r, t, credentials, registry.Commit{Files: map[string][]byte{"fleet.yaml": []byte("x\n")}, Message: "x"})
+	made, err := r.Push(t.Context(), p)
+	fatal(t, err)
+	if got := g.git("rev-parse", "main"); got != made[0] {
+		t.Errorf("main is at %s, pushed were %v", got, made)
+	}
+	if _, err := r.Push(t.Context(), p); !errors.Is(err, registry.ErrMoved) {
+		t.Errorf("the same again: %v; want that the branch has moved", err)
+	}
+}
+
+// A folder on this machine is not pushed to: whoever works in it would be surprised.
+func TestPushLocal(t *testing.T) {
+	t.Parallel()
+	g := newGitRepo(t)
+	g.writeFleet()
+	r := open(t, g.path)
+	if _, err := r.Push(t.Context(), pushOf(r, t, "", registry.Commit{})); err == nil || !strings.Contains(err.Error(), "give its URL") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestStood: whether a version was named at a place before, whoever named it.
+func TestStood(t *testing.T) {
+	t.Parallel()
+	g := newGitRepo(t)
+	g.writeFleet()
+	meta := func(version string) string {
+		return "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: " + version + "\n"
+	}
+	layer := func(version string) string {
+		return "apiVersion: keelson.io/v1alpha1\nkind: Layer\nclusterSelector: {}\ncomponents: {coredns: {version: " + version + "}, dns: {version: v1.3.0}}\n"
+	}
+	g.write("clusters/a/coredns.yaml", meta("v1.1.0"))
+	before := g.commit() // nobody could mean the tag of later by that
+	g.write("clusters/a/coredns.yaml", meta("v1.0.0"))
+	g.write("layers/10-a.yaml", layer("v1.0.0"))
+	g.commit()
+	for _, version := range []string{"v1.1.0", "v1.2.0", "v1.3.0"} {
+		g.tag("coredns/" + version)
+	}
+	g.write("clusters/a/coredns.yaml", meta("v1.2.0"))
+	g.write("layers/10-a.yaml", layer("v1.2.0"))
+	stood := g.commit()
+	g.write("clusters/a/coredns.yaml", meta("v1.0.0"))
+	g.write("layers/10-a.yaml", "{") // broken for a while
+	g.commit()
+	g.write("layers/10-a.yaml", layer("v1.0.0"))
+	last := g.commit()
+	r := open(t, g.path)
+	cases := map[string]struct {
+		why, file, version string
+		want               string
+	}{
+		"Taken":  {"It stood there, and does no more.", "clusters/a/coredns.yaml", "v1.2.0", stood.String()},
+		"Layer":  {"The same of a layer.", "layers/10-a.yaml", "v1.2.0", stood.String()},
+		"Never":  {"Another component's version is not this one's.", "layers/10-a.yaml", "v1.3.0", ""},
+		"Before": {"It was named before there was such a version: " + before.String(), "clusters/a/coredns.yaml", "v1.1.0", ""},
+		"NoFile": {"A file that never was.", "layers/20-b.yaml", "v1.2.0", ""},
+	}
+	for name, tc := range cases {
+		got, err := r.Stood(t.Context(), last.String(), tc.file, "coredns", tc.version)
+		if err != nil || got != tc.want {
+			t.Errorf("%s: %s got %q, %v; want %q", name, tc.why, got, err, tc.want)
+		}
+	}
+}
+
+// Of a clone that is cut off somewhere it is not known what stood there before.
+func TestStoodShallow(t *testing.T) {
+	t.Parallel()
+	g := newGitRepo(t)
+	g.writeFleet()
+	g.tag("coredns/v1.1.0")
+	for i := range 3 {
+		g.write("README.md", fmt.Sprint(i))
+		g.commit()
+	}
+	path := filepath.Join(t.TempDir(), "shallow.git")
+	g.git("clone", "-q", "--bare", "--depth", "1", "file://"+g.path, path)
+	shallow := &gitRepo{t: t, path: path}
+	shallow.git("fetch", "-q", "--depth", "1", "origin", "tag", "coredns/v1.1.0")
+	r := open(t, path)
+	at, err := r.Resolve("main")
+	fatal(t, err)
+	if got, err := r.Stood(t.Context(), at, "clusters/a/coredns.yaml", "coredns", "v1.1.0"); err == nil {
+		t.Errorf("got %q, want an error: nothing is known", got)
+	}
+}
+
