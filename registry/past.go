@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing"
-
 )
 
 // Refuses says why a version can't be had, though it may have a tag: that was moved, say,

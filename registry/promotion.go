@@ -91,6 +91,19 @@ func Later(version, than string) bool {
 // to change.
 func (f *Fleet) Published(component string) []string { return f.published[component] }
 
+// Promoted are the components of which a stage of their pipeline promotes versions, in
+// order.
+func (f *Fleet) Promoted() []string {
+	var out []string
+	for component := range f.published {
+		if p := f.PipelineOf(component); p != nil && slices.ContainsFunc(p.Stages, func(s *Stage) bool { return s.Promotes(component) }) {
+			out = append(out, component)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
 // Place is where the version stands that the clusters of a stage have of a component.
 type Place struct {
 	// At is that of the version; zero: no cluster of the stage has the component.
@@ -120,10 +133,10 @@ type uses struct {
 // findPlaces finds where versions stand that are promoted, and reports those that have
 // no place of their own.
 func (l *loader) findPlaces() {
-	l.fleet.published, l.fleet.places = map[string][]string{}, map[placeKey]Place{}
 	if !slices.ContainsFunc(l.fleet.Pipelines, promotes) {
 		return
 	}
+	l.fleet.published, l.fleet.places = map[string][]string{}, map[placeKey]Place{}
 	l.checkPromoted()
 	found := map[placeKey]map[Position]*uses{}
 	shared := map[string]map[Position][]*Stage{} // by component

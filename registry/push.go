@@ -41,6 +41,10 @@ type Push struct {
 	When          time.Time
 	// Sign makes the armored signature of a commit; nil: they are not signed.
 	Sign func(payload []byte) (string, error)
+	// Proposal says that the branch is none that is delivered. Else, with
+	// [Options.TrustedKeys], the last commit has to be signed by one of these keys: what
+	// nobody would take is not pushed.
+	Proposal bool
 	// Force has a branch go to where Commits are though that is not on top of Expect.
 	// It is for branches that nobody else writes to.
 	Force bool
@@ -98,6 +102,9 @@ func (r *Repo) push(ctx context.Context, p Push) ([]string, error) {
 	b := &builder{objects: r.current().objects, storage: memory.NewStorage(), push: p}
 	commits, err := b.build()
 	if err != nil {
+		return nil, err
+	}
+	if err := r.trusts(b.last, p); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, r.limits.Time, fmt.Errorf("it takes longer than %s", r.limits.Time))
@@ -203,11 +210,29 @@ func shortHash(h plumbing.Hash) string {
 	return h.String()[:12]
 }
 
+// trusts refuses a commit that the keys of this process would have it refuse when it
+// reads the branch again.
+func (r *Repo) trusts(commit plumbing.EncodedObject, p Push) error {
+	t, err := r.trust(r.current().objects)
+	if err != nil || t == nil || p.Proposal {
+		return err
+	}
+	raw, err := readAll(commit)
+	if err != nil {
+		return err
+	}
+	if v := t.keys.judgeCommit(raw); v.wrong != "" {
+		return fmt.Errorf("the repository is signed, and nobody would take this commit: %s", v.wrong)
+	}
+	return nil
+}
+
 // builder makes the objects of commits.
 type builder struct {
 	objects *objects
 	storage *memory.Storage
 	push    Push
+	last    plumbing.EncodedObject // that was made
 }
 
 func (b *builder) build() ([]plumbing.Hash, error) {
@@ -295,6 +320,7 @@ func (b *builder) store(t plumbing.ObjectType, encode func(plumbing.EncodedObjec
 		return plumbing.ZeroHash, fmt.Errorf("make a %s: %w", t, err)
 	}
 	h, err := b.storage.SetEncodedObject(o)
+	b.last = o
 	if err != nil {
 		return h, fmt.Errorf("make a %s: %w", t, err)
 	}

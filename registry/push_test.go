@@ -1,6 +1,7 @@
 package registry_test
 
 import (
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/crypto/ssh"
 
 	"github.com/keelson-io/keelson/registry"
 )
@@ -218,6 +220,48 @@ func TestPushSSH(t *testing.T) {
 	}
 }
 
+// A signed repository takes signed commits alone, so others are not pushed: they would
+// stop it for everybody.
+func TestPushSigned(t *testing.T) {
+	t.Parallel()
+	g := newGitRepo(t)
+	g.writeFleet()
+	s, credentials := servePushes(t, g)
+	_, private := newKey(t)
+	signer, err := ssh.NewSignerFromKey(private)
+	fatal(t, err)
+	block, err := ssh.MarshalPrivateKey(private, "")
+	fatal(t, err)
+	key := logins(t, string(pem.EncodeToMemory(block)))
+	r, err := registry.Open(t.Context(), registry.Options{
+		URL: s.url(), CacheDir: t.TempDir(), Credentials: credentials, TrustedKeys: []string{keysFile(t, allowed(signer, ""))},
+	})
+	fatal(t, err)
+	p := pushOf(r, t, credentials, registry.Commit{Files: map[string][]byte{"fleet.yaml": []byte("x\n")}, Message: "x"})
+	if _, err := r.Push(t.Context(), p); err == nil || !strings.Contains(err.Error(), "nobody would take this commit: it is not signed") {
+		t.Fatalf("without a signature: %v", err)
+	}
+	p.Sign = registry.SignWith(logins(t, "no key"))
+	if _, err := r.Push(t.Context(), p); err == nil || !strings.Contains(err.Error(), "read the signing key") {
+		t.Fatalf("without a key: %v", err)
+	}
+	_, other := newKey(t)
+	block, err = ssh.MarshalPrivateKey(other, "")
+	fatal(t, err)
+	p.Sign = registry.SignWith(logins(t, string(pem.EncodeToMemory(block))))
+	if _, err := r.Push(t.Context(), p); err == nil || !strings.Contains(err.Error(), "not among the trusted keys") {
+		t.Fatalf("with a strange key: %v", err)
+	}
+	p.Sign = registry.SignWith(key)
+	made, err := r.Push(t.Context(), p)
+	if err != nil || g.git("rev-parse", "main") != made[0] {
+		t.Fatalf("with its key: %v, %v", made, err)
+	}
+	if out := g.git("cat-file", "-p", made[0]); !strings.Contains(out, "gpgsig -----BEGIN SSH SIGNATURE-----") {
+		t.Errorf("it is not signed:\n%s", out)
+	}
+}
+
 // A folder on this machine is not pushed to: whoever works in it would be surprised.
 func TestPushLocal(t *testing.T) {
 	t.Parallel()
@@ -296,4 +340,3 @@ func TestStoodShallow(t *testing.T) {
 		t.Errorf("got %q, want an error: nothing is known", got)
 	}
 }
-

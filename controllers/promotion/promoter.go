@@ -1,0 +1,212 @@
+package promotion
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/controllers/rollout"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/edit"
+)
+
+// most commits are made at once. What is left waits for the next look.
+const most = 50
+
+// ErrNoBranch says that the revision that is delivered does not move by commits.
+var ErrNoBranch = errors.New("promotions are commits on a branch")
+
+// Options are the settings of a [Promoter]; Repo and Now are required.
+type Options struct {
+	Repo *registry.Repo
+	// Revision is the branch that is delivered; empty: the default branch.
+	Revision string
+	// Credentials is a file of logins for pushes alone, as in [registry.Options].
+	Credentials string
+	// Author and Email of the commits. Default: Keelson, keelson@localhost.
+	Author, Email string
+	// Sign makes the armored signature of a commit; nil: commits are not signed.
+	Sign func(payload []byte) (string, error)
+	Now  func() time.Time
+}
+
+// Promoter makes commits of what is promoted.
+type Promoter struct {
+	Options
+	// past is what was found out of a revision: it does not change.
+	revision string
+	past     map[pastKey]string
+}
+
+type pastKey struct{ file, component, version string }
+
+// New prepares a promoter; it makes no call.
+func New(o Options) *Promoter {
+	o.Author, o.Email = cmp.Or(o.Author, "Keelson"), cmp.Or(o.Email, "keelson@localhost")
+	return &Promoter{Options: o}
+}
+
+// Plan is what may be promoted at one revision.
+type Plan struct {
+	// Branch that is delivered, at the commit Revision.
+	Branch, Revision string
+	// Steps of all components, in their order; also those that lead nowhere, with why.
+	Steps []Step
+	// contents are those of each step's file, behind that step and those of the same way
+	// before it.
+	contents []string
+}
+
+// Plan finds out what may be promoted of some components of a fleet, and what each commit
+// would change. Stand says how far a component has come; its error, as that of the
+// repository, ends it: what is not known promotes nothing.
+func (p *Promoter) Plan(ctx context.Context, f *registry.Fleet, components []string, stand func(component string) (rollout.Stand, error)) (Plan, error) {
+	out := Plan{Branch: p.Repo.Branch(p.Revision), Revision: f.Revision}
+	if out.Branch == "" {
+		return out, fmt.Errorf("%w, and %q is none", ErrNoBranch, p.Revision)
+	}
+	if p.revision != f.Revision {
+		p.revision, p.past = f.Revision, map[pastKey]string{}
+	}
+	pushed := map[string]string{} // contents by file
+	for _, component := range components {
+		stands, err := stand(component)
+		if err != nil {
+			return out, err
+		}
+		facts, err := Gather(f, component, stands, p.Now())
+		if err != nil {
+			return out, err
+		}
+		steps := Decide(facts)
+		for i := range steps {
+			content, err := p.complete(ctx, f, &steps[i], pushed)
+			if err != nil {
+				return out, err
+			}
+			out.Steps, out.contents = append(out.Steps, steps[i]), append(out.contents, content)
+		}
+	}
+	return out, nil
+}
+
+// complete says of a step what it changes, and returns the new content of its file;
+// pushed are the files as the steps before it leave them. A step that may not be becomes
+// one that leads nowhere.
+func (p *Promoter) complete(ctx context.Context, f *registry.Fleet, s *Step, pushed map[string]string) (content string, err error) {
+	stage := stageOf(f, s)
+	place := f.PlaceOf(s.Component, stage)
+	if (place.At != registry.Position{}) {
+		s.At = &place.At
+	}
+	if s.To == "" {
+		return "", nil
+	}
+	s.By = cmp.Or(stage.Spec.Promotion.By, v1alpha1.ByPush)
+	if wrong, err := p.Repo.Refuses(s.Component, s.To); err != nil || wrong != nil {
+		return "", s.stop(err, wrong)
+	}
+	taken, err := p.stood(ctx, f.Revision, s)
+	switch {
+	case err != nil:
+		return "", err
+	case taken != "":
+		s.To, s.Because = "", fmt.Sprintf("%s stood there at %.12s, and somebody took it away: it is not promoted again, but a later tag is", s.To, taken)
+		return "", nil
+	}
+	before, there := pushed[s.At.File]
+	if !there || s.By != v1alpha1.ByPush {
+		data, err := p.Repo.ReadAt(ctx, f.Revision, s.At.File)
+		if err != nil {
+			return "", err
+		}
+		before = string(data)
+	}
+	after, line, err := edit.Version([]byte(before), s.Component, s.From, s.To)
+	if err != nil {
+		s.To, s.Because = "", fmt.Sprintf("%s can't be changed: %v", s.At.File, err)
+		return "", nil
+	}
+	s.Before, s.After = lineOf(before, line), lineOf(string(after), line)
+	if s.By == v1alpha1.ByPush {
+		pushed[s.At.File] = string(after)
+	}
+	return string(after), nil
+}
+
+// stop makes a step one that leads nowhere.
+func (s *Step) stop(err error, wrong *registry.Problem) error {
+	if err != nil {
+		return err
+	}
+	s.Because = fmt.Sprintf("%s can't be had: %s", s.To, wrong.Message)
+	s.To = ""
+	return nil
+}
+
+// stood is [registry.Repo.Stood], asked once at each revision.
+func (p *Promoter) stood(ctx context.Context, revision string, s *Step) (string, error) {
+	key := pastKey{s.At.File, s.Component, s.To}
+	if at, known := p.past[key]; known {
+		return at, nil
+	}
+	at, err := p.Repo.Stood(ctx, revision, s.At.File, s.Component, s.To)
+	if err == nil {
+		p.past[key] = at
+	}
+	return at, err
+}
+
+func stageOf(f *registry.Fleet, s *Step) *registry.Stage {
+	for _, stage := range f.PipelineOf(s.Component).Stages {
+		if stage.Spec.Name == s.Stage {
+			return stage
+		}
+	}
+	return nil // Decide makes steps of stages that there are
+}
+
+func lineOf(content string, line int) string {
+	lines := strings.Split(content, "\n")
+	return strings.TrimRight(lines[line-1], "\r")
+}
+
+// Message is what the commit of a step says.
+func (s *Step) Message() string {
+	return fmt.Sprintf("promote %s to %s in %s\n\n%s\n\nBefore: %s\n", s.Component, s.To, s.Stage, sentence(s.Because), s.From)
+}
+
+func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] + "." }
+
+// Push makes a commit of each step that is to be pushed, and has the branch go there; all
+// of them or none. It notes them in the plan. The error wraps [registry.ErrMoved] when the
+// branch is no longer where the plan was made: make another one.
+func (p *Promoter) Push(ctx context.Context, plan *Plan) error {
+	var commits []registry.Commit
+	var of []int
+	for i, s := range plan.Steps {
+		if s.To == "" || s.By != v1alpha1.ByPush || len(commits) == most {
+			continue
+		}
+		commits = append(commits, registry.Commit{Files: map[string][]byte{s.At.File: []byte(plan.contents[i])}, Message: s.Message()})
+		of = append(of, i)
+	}
+	if len(commits) == 0 {
+		return nil
+	}
+	made, err := p.Repo.Push(ctx, registry.Push{
+		Branch: plan.Branch, Expect: plan.Revision, Parent: plan.Revision, Commits: commits, Credentials: p.Credentials,
+		Author: p.Author, Email: p.Email, When: p.Now(), Sign: p.Sign,
+	})
+	if err != nil {
+		return err
+	}
+	for n, i := range of {
+		plan.Steps[i].Commit = made[n]
+	}
+	return nil
+}

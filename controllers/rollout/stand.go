@@ -1,0 +1,166 @@
+package rollout
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry"
+)
+
+// Stand is how far what git says of a component has come: the evidence for a next step.
+type Stand struct {
+	// Halt is why nothing more may be begun; empty: no cluster of which something is
+	// known is on its way.
+	Halt string
+	// Passed is when each stage passed with what git says of it now, by name.
+	Passed map[string]time.Time
+	// NotPassed says why of each of the other stages.
+	NotPassed map[string]string
+}
+
+// StandOf is how far a component has come that goes through a pipeline, by its Rollout
+// (nil: there is none) and its Deliveries in the hub.
+//
+// What is told of another revision, or of another hash, is evidence of nothing; nor is a
+// stage that passed without its bake: since a person would not wait, since it took a
+// change back, or since it had nothing to do.
+func StandOf(f *registry.Fleet, component string, r *v1alpha1.Rollout, deliveries []v1alpha1.Delivery) (Stand, error) {
+	seen := map[string]*sight{}
+	for i := range deliveries {
+		if d := &deliveries[i]; d.Labels[v1alpha1.LabelComponent] == component {
+			seen[d.Labels[v1alpha1.LabelCluster]] = sightOf(d)
+		}
+	}
+	if r != nil && !isOf(r, f) {
+		r = nil
+	}
+	return standOf(f, component, r, seen)
+}
+
+// Stand is [StandOf] with what the loop knows. The error is [ErrUnknown] where it does
+// not know enough yet.
+func (l *Loop) Stand(f *registry.Fleet, component string) (Stand, error) {
+	r, err := l.board.Of(f, component)
+	if err != nil {
+		return Stand{}, err
+	}
+	seen, known := l.sights.at(component)
+	if !known {
+		return Stand{}, ErrUnknown
+	}
+	return standOf(f, component, r, seen)
+}
+
+func standOf(f *registry.Fleet, component string, r *v1alpha1.Rollout, seen map[string]*sight) (Stand, error) {
+	stages, err := Stages(f, component)
+	if err != nil {
+		return Stand{}, err
+	}
+	clusters := map[string]known{}
+	for _, stage := range stages {
+		for _, name := range stage.Clusters {
+			cluster := f.Cluster(name)
+			d := cluster.Delivery(component)
+			if d == nil || d.Version == nil {
+				clusters[name] = known{why: "what git says of it is broken: keelson validate"}
+				continue
+			}
+			inputs, err := InputsOf(cluster, d)
+			if err != nil {
+				return Stand{}, err
+			}
+			clusters[name] = knownOf(cluster, d, inputs, seen[name])
+		}
+	}
+	var status v1alpha1.RolloutStatus
+	if r != nil {
+		status = r.Status
+	}
+	return stand(stages, f.PipelineOf(component).Name, status, clusters), nil
+}
+
+// stand judges. The zero status: there is no Rollout.
+func stand(stages []Stage, pipeline string, s v1alpha1.RolloutStatus, clusters map[string]known) Stand {
+	out := Stand{Halt: halt(stages, s, clusters), Passed: map[string]time.Time{}, NotPassed: map[string]string{}}
+	entries := map[string]v1alpha1.RolloutCluster{}
+	for _, c := range s.Clusters {
+		entries[c.Name] = c
+	}
+	before := ""
+	for _, stage := range stages {
+		i := slices.IndexFunc(s.Stages, func(is v1alpha1.RolloutStage) bool { return is.Name == stage.Name })
+		why := ""
+		switch {
+		case s.Change == "":
+			why = "no change of it has gone through the pipeline yet"
+		case s.Pipeline != pipeline || i < 0:
+			why = "its rollout went by another pipeline"
+		case before != "":
+			why = "stage " + before + " has not passed"
+		default:
+			why = unproved(stage, s.Back, s.Stages[i], entries, clusters)
+		}
+		if why != "" {
+			before = cmp.Or(before, stage.Name)
+			out.NotPassed[stage.Name] = why
+			continue
+		}
+		out.Passed[stage.Name] = s.Stages[i].Passed.Time
+	}
+	return out
+}
+
+// halt is why nothing more may be begun.
+func halt(stages []Stage, s v1alpha1.RolloutStatus, clusters map[string]known) string {
+	switch {
+	case s.Paused != "":
+		return "it is " + s.Paused
+	case s.Phase == v1alpha1.RolloutPaused, s.Phase == v1alpha1.RolloutRollingBack, s.Phase == v1alpha1.RolloutRolledBack:
+		return fmt.Sprintf("its rollout is %s: %s", s.Phase, s.Because)
+	case s.Change != "" && s.Phase != v1alpha1.RolloutComplete:
+		return fmt.Sprintf("%s is on its way, in stage %s", s.To, s.Stage)
+	}
+	for _, stage := range stages {
+		for _, name := range stage.Clusters {
+			if k := clusters[name]; k.want != "" && k.fact.Exempt == "" && !k.at() {
+				return name + " has not got yet what git says"
+			}
+		}
+	}
+	return ""
+}
+
+// unproved is why a stage is no evidence for what git says of it; empty: it is.
+func unproved(stage Stage, back bool, s v1alpha1.RolloutStage, entries map[string]v1alpha1.RolloutCluster, clusters map[string]known) string {
+	settled := false
+	for _, name := range stage.Clusters {
+		k, entry := clusters[name], entries[name]
+		switch {
+		case k.fact.Exempt != "":
+			continue
+		case k.want == "":
+			return name + ": " + cmp.Or(k.why, "nothing is known of it")
+		case entry.Want != k.want || entry.Stage != stage.Name || entry.Back:
+			return name + ": its rollout was of something else"
+		case !k.at():
+			return name + " has not got it"
+		case !k.fact.Healthy:
+			return name + ": " + cmp.Or(k.fact.Failed, "it is not healthy")
+		}
+		settled = settled || entry.Settled != nil
+	}
+	switch {
+	case s.Passed == nil:
+		return "it has not passed"
+	case s.Promoted != "":
+		return "it did not wait for its checks and its bake: " + s.Promoted
+	case back:
+		return "it took a change back, and did not wait for its bake"
+	case !settled:
+		return "no cluster of it was seen to get there"
+	}
+	return ""
+}
