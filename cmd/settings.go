@@ -111,7 +111,7 @@ func readConfig(v *viper.Viper, file string, root *cobra.Command) (string, error
 		case !v.InConfig(key):
 		case !known[key]:
 			return "", usagef("%s: there is no setting %q: settings bear the names of flags", file, key)
-		case !given && slices.Contains([]string{"allow-exec", "git-credentials", "kubeconfig", "plain-http", "render-cache-dir", "trusted-keys"}, key):
+		case !given && slices.Contains([]string{"allow-exec", "git-credentials", "kubeconfig", "plain-http", "push-credentials", "push-signing-key", "render-cache-dir", "trusted-keys"}, key):
 			// A kubeconfig may name programs to run, without TLS passwords can be
 			// read, keys and logins say whom to trust, and what is kept rendered is
 			// delivered. A folder that somebody only looks into must not get to choose.

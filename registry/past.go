@@ -32,43 +32,60 @@ func (r *Repo) Stood(ctx context.Context, commit, file, component, version strin
 		return "", err
 	}
 	seen := map[plumbing.Hash]bool{}
-	p := &paths{objects: now.objects, found: map[pathKey]plumbing.Hash{}}
-	says := map[plumbing.Hash]bool{plumbing.ZeroHash: false} // by blob
-	for queue := []plumbing.Hash{plumbing.NewHash(commit)}; len(queue) > 0; {
+	l := &lookout{
+		paths: paths{objects: now.objects, found: map[pathKey]plumbing.Hash{}}, file: file, component: component, version: version,
+		says: map[plumbing.Hash]bool{plumbing.ZeroHash: false},
+	}
+	for queue := []plumbing.Hash{plumbing.NewHash(commit)}; len(queue) > 0; queue = queue[1:] {
 		h := queue[0]
-		queue = queue[1:]
 		if seen[h] {
 			continue
 		}
-		if seen[h] = true; len(seen) > maxAncestors {
+		seen[h] = true
+		says, parents, err := l.at(h)
+		switch {
+		case ctx.Err() != nil:
+			return "", ctx.Err()
+		case len(seen) > maxAncestors:
 			return "", fmt.Errorf("look for %s %s in the past of %s: it has more than %d commits", component, version, file, maxAncestors)
-		}
-		if err := ctx.Err(); err != nil {
-			return "", err
-		}
-		c, err := now.objects.commit(h)
-		if err != nil {
+		case err != nil:
 			return "", fmt.Errorf("look for %s %s in the past of %s: %w", component, version, file, err)
-		}
-		blob, err := p.blob(c.tree, file)
-		if err != nil {
-			return "", fmt.Errorf("look for %s %s in the past of %s: %w", component, version, file, err)
-		}
-		if _, known := says[blob]; !known {
-			data, err := now.objects.blob(blob, maxFleetFile)
-			if err != nil {
-				return "", fmt.Errorf("look for %s %s in the past of %s: %w", component, version, file, err)
-			}
-			says[blob] = versionIn(data, file, component) == version
-		}
-		if says[blob] {
+		case says:
 			return h.String(), nil
-		}
-		if h != tagged {
-			queue = append(queue, c.parents...)
+		case h != tagged:
+			queue = append(queue, parents...)
 		}
 	}
 	return "", nil
+}
+
+// lookout looks for a version in a file at one commit after the other.
+type lookout struct {
+	paths
+	file, component, version string
+	says                     map[plumbing.Hash]bool // by blob
+}
+
+// at says whether the file names the version at a commit, and which commits come before.
+func (l *lookout) at(h plumbing.Hash) (says bool, parents []plumbing.Hash, err error) {
+	c, err := l.objects.commit(h)
+	if err != nil {
+		return false, nil, err
+	}
+	blob, err := l.blob(c.tree, l.file)
+	if err != nil {
+		return false, nil, err
+	}
+	says, known := l.says[blob]
+	if !known {
+		data, err := l.objects.blob(blob, maxFleetFile)
+		if err != nil {
+			return false, nil, err
+		}
+		says = versionIn(data, l.file, l.component) == l.version
+		l.says[blob] = says
+	}
+	return says, c.parents, nil
 }
 
 // versionIn is the version of a component that a file names; empty where it names none,

@@ -42,7 +42,7 @@ func (c checker) promotion(path []string, p *v1alpha1.Promotion) (map[string]*se
 			ranges[name] = c.versions(path, own)
 		}
 	}
-	c.oneOf(below(path[:len(path)-1], "by"), string(p.By), string(v1alpha1.ByPush), string(v1alpha1.ByPullRequest))
+	c.oneOf(below(path[:len(path)-1], "by"), string(p.By), string(v1alpha1.ByPush))
 	return ranges, at
 }
 
@@ -130,6 +130,29 @@ type uses struct {
 	clusters []string
 }
 
+// placed are the places of versions, by what uses them.
+type placed struct {
+	of map[placeKey]map[Position]*uses
+	// stages by component and place; nil is one that a cluster is in none of.
+	stages map[string]map[Position][]*Stage
+}
+
+func (p placed) add(key placeKey, d *Delivery) {
+	if p.of[key] == nil {
+		p.of[key] = map[Position]*uses{}
+	}
+	if p.stages[key.component] == nil {
+		p.stages[key.component] = map[Position][]*Stage{}
+	}
+	use := p.of[key][d.VersionAt]
+	if use == nil {
+		use = &uses{version: d.VersionName}
+		p.of[key][d.VersionAt] = use
+		p.stages[key.component][d.VersionAt] = append(p.stages[key.component][d.VersionAt], key.stage)
+	}
+	use.clusters = append(use.clusters, d.Cluster)
+}
+
 // findPlaces finds where versions stand that are promoted, and reports those that have
 // no place of their own.
 func (l *loader) findPlaces() {
@@ -138,36 +161,23 @@ func (l *loader) findPlaces() {
 	}
 	l.fleet.published, l.fleet.places = map[string][]string{}, map[placeKey]Place{}
 	l.checkPromoted()
-	found := map[placeKey]map[Position]*uses{}
-	shared := map[string]map[Position][]*Stage{} // by component
+	found := placed{map[placeKey]map[Position]*uses{}, map[string]map[Position][]*Stage{}}
 	for _, c := range l.fleet.Clusters {
 		for _, d := range c.Deliveries {
 			p := l.fleet.PipelineOf(d.Component)
-			if p == nil || !promotes(p) || c.Unread || d.Absent || d.VersionName == "" {
-				continue
+			if p != nil && promotes(p) && !c.Unread && !d.Absent && d.VersionName != "" {
+				found.add(placeKey{d.Component, p.StageOf(c.Spec.Labels)}, d)
 			}
-			key := placeKey{d.Component, p.StageOf(c.Spec.Labels)}
-			if found[key] == nil {
-				found[key] = map[Position]*uses{}
-			}
-			if shared[d.Component] == nil {
-				shared[d.Component] = map[Position][]*Stage{}
-				l.fleet.published[d.Component] = l.sorted(d.Component)
-			}
-			use := found[key][d.VersionAt]
-			if use == nil {
-				use = &uses{version: d.VersionName}
-				found[key][d.VersionAt] = use
-				shared[d.Component][d.VersionAt] = append(shared[d.Component][d.VersionAt], key.stage)
-			}
-			use.clusters = append(use.clusters, c.Name)
 		}
 	}
-	for key, at := range found {
+	for component := range found.stages {
+		l.fleet.published[component] = l.sorted(component)
+	}
+	for key, at := range found.of {
 		if key.stage == nil {
 			continue // which is reported
 		}
-		place := placeOf(key, at, shared[key.component])
+		place := placeOf(key, at, found.stages[key.component])
 		l.fleet.places[key] = place
 		if place.Wrong != nil && key.stage.Promotes(key.component) {
 			l.report(*place.Wrong)

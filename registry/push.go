@@ -401,5 +401,5 @@ func (s *sshServer) update(_ context.Context, req *packp.ReferenceUpdateRequest)
 	if err := report.Decode(s.out); err != nil {
 		return nil, err //nolint:wrapcheck // as above
 	}
-	return report, report.Error()
+	return report, report.Error() //nolint:wrapcheck // as above
 }

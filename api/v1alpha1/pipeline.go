@@ -80,8 +80,7 @@ type PromotionBy string
 
 // The values of [PromotionBy].
 const (
-	ByPush        PromotionBy = "push"        // as a commit on it
-	ByPullRequest PromotionBy = "pullRequest" // by a person who merges it
+	ByPush PromotionBy = "push" // as a commit on it
 )
 
 // OnFailure says what a failure does to a rollout.

@@ -53,9 +53,10 @@ func New(o Options) *Promoter {
 // Plan is what may be promoted at one revision.
 type Plan struct {
 	// Branch that is delivered, at the commit Revision.
-	Branch, Revision string
+	Branch   string `json:"branch"`
+	Revision string `json:"revision"`
 	// Steps of all components, in their order; also those that lead nowhere, with why.
-	Steps []Step
+	Steps []Step `json:"steps"`
 	// contents are those of each step's file, behind that step and those of the same way
 	// before it.
 	contents []string

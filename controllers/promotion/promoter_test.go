@@ -179,9 +179,10 @@ func (s *scene) promote() []string {
 	return out
 }
 
-func stepOf(plan promotion.Plan, component, stage string) promotion.Step {
+// webInTesting is the step of web in testing.
+func webInTesting(plan promotion.Plan) promotion.Step {
 	for _, step := range plan.Steps {
-		if step.Component == component && step.Stage == stage {
+		if step.Component == "web" && step.Stage == "testing" {
 			return step
 		}
 	}
@@ -252,7 +253,7 @@ func TestPromoteRace(t *testing.T) {
 	s.write("layers/testing.yaml", strings.ReplaceAll(s.git("show", "HEAD:layers/testing.yaml"), `"v1.0.0"`, `"v1.1.0"`)+"\n")
 	s.push("kim was faster")
 	theirs := s.git("rev-parse", "HEAD")
-	if err := s.promoter.Push(t.Context(), &plan); !errors.Is(err, registry.ErrMoved) || stepOf(plan, "web", "testing").Commit != "" {
+	if err := s.promoter.Push(t.Context(), &plan); !errors.Is(err, registry.ErrMoved) || webInTesting(plan).Commit != "" {
 		t.Fatalf("got %v, want that the branch has moved; %+v", err, plan.Steps)
 	}
 	s.load()
@@ -288,7 +289,7 @@ func TestPromoteReverted(t *testing.T) {
 	s.push("not yet")
 	s.load()
 	s.begin()
-	if step := stepOf(s.plan(), "web", "testing"); step.To != "" || !strings.Contains(step.Because, "somebody took it away") {
+	if step := webInTesting(s.plan()); step.To != "" || !strings.Contains(step.Because, "somebody took it away") {
 		t.Fatalf("got %+v", step)
 	}
 	s.git("tag", "web/v1.1.1")
@@ -306,7 +307,7 @@ func TestPromoteMovedTag(t *testing.T) {
 	s.git("tag", "-f", "web/v1.1.0")
 	s.git("push", "-q", "-f", "--tags", "origin")
 	s.load()
-	if step := stepOf(s.plan(), "web", "testing"); step.To != "" || !strings.Contains(step.Because, "tag web/v1.1.0 was moved") {
+	if step := webInTesting(s.plan()); step.To != "" || !strings.Contains(step.Because, "tag web/v1.1.0 was moved") {
 		t.Errorf("got %+v", step)
 	}
 }
@@ -333,7 +334,7 @@ func TestPromoteStuck(t *testing.T) {
 			if s.fleet, err = s.repo.Load(t.Context(), ""); err != nil {
 				t.Fatal(err)
 			}
-			if step := stepOf(s.plan(), "web", "testing"); step.To != "" || !strings.Contains(step.Because, tc.says) {
+			if step := webInTesting(s.plan()); step.To != "" || !strings.Contains(step.Because, tc.says) {
 				t.Errorf("%s got %+v, want %q", tc.why, step, tc.says)
 			}
 		})

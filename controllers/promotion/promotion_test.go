@@ -81,9 +81,11 @@ func TestDecide(t *testing.T) {
 			want:   []string{"testing v1.1.0 → v1.2.0: " + newest, "canary v1.2.0: ", "production v1.0.0: v1.2.0 has not passed stage canary: it has not passed"},
 		},
 		"Empty": {
-			why:    "Where no cluster has it, nothing has passed: a stage is not skipped.",
-			change: func(f *promotion.Facts) { f.Stages[0].Version, f.Stages[0].Stuck = "", "no cluster of the stage has it" },
-			want:   []string{"testing : no cluster of the stage has it", "canary v1.0.0: nothing can pass stage testing: no version stands there", "production v1.0.0: "},
+			why: "Where no cluster has it, nothing has passed: a stage is not skipped.",
+			change: func(f *promotion.Facts) {
+				f.Stages[0].Version, f.Stages[0].Stuck = "", "no cluster of the stage has it"
+			},
+			want: []string{"testing : no cluster of the stage has it", "canary v1.0.0: nothing can pass stage testing: no version stands there", "production v1.0.0: "},
 		},
 		"Head": {
 			why:    "A branch is no version.",

@@ -1,0 +1,274 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/mail"
+	"os"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/controllers/promotion"
+	"github.com/keelson-io/keelson/controllers/rollout"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/registry/edit"
+)
+
+// pushOptions say who makes commits, and with which right.
+type pushOptions struct {
+	credentials, signingKey, author string
+}
+
+func (o *pushOptions) add(f *pflag.FlagSet) {
+	f.StringVar(&o.credentials, "push-credentials", "", "`FILE` of logins for pushes alone, as --git-credentials has them for\nreading; it is read again for each push")
+	f.StringVar(&o.signingKey, "push-signing-key", "", "`FILE` of an SSH key that signs the commits")
+	f.StringVar(&o.author, "push-author", "Keelson <keelson@localhost>", "`NAME <EMAIL>` of the author of the commits")
+}
+
+func (a *app) promoter(repo *registry.Repo, o pushOptions) (*promotion.Promoter, error) {
+	by, err := mail.ParseAddress(o.author)
+	if err != nil || strings.ContainsAny(by.Name+by.Address, "<>\n\x00") {
+		return nil, usagef("--push-author takes NAME <EMAIL>, and not %q", o.author)
+	}
+	options := promotion.Options{
+		Repo: repo, Revision: a.revision, Credentials: o.credentials, Author: by.Name, Email: by.Address, Now: a.env.Now,
+	}
+	if o.signingKey != "" {
+		options.Sign = registry.SignWith(o.signingKey)
+	}
+	return promotion.New(options), nil
+}
+
+func newPromote(a *app) *cobra.Command {
+	var (
+		dry  bool
+		push pushOptions
+	)
+	cmd := &cobra.Command{
+		Use:     "promote [COMPONENT…]",
+		GroupID: groupGit,
+		Short:   "Commit the versions that stages of pipelines are promoted to",
+		Long: `Promote moves versions on in the files of the fleet repository, where a stage of a
+pipeline says promotion: the first stage follows the newest tags, each later one
+what has passed the stage before it: all clusters let go, healthy, baked. How far
+components are is read from the hub (--kubeconfig and --context).
+
+Each promotion changes one line, in the one place that the clusters of the stage
+have their version from, and is a commit of its own. A version is never set back,
+and one that stood there and was taken away is not promoted again: a later tag is.
+While a change of a component is on its way, paused or has failed, nothing more of
+it is promoted; nor to clusters that are frozen.
+
+Where --repo is a URL, the commits are pushed to its branch, with the login of
+--push-credentials; if somebody else pushes meanwhile, all is looked at again.
+Where it is a folder, the files in its work tree are changed; commit them.
+'keelson controller --promote' does the same all the time.
+
+Exit codes: 0 done, or nothing to do; 2 it can't be done, or not be known.`,
+		Example: `  keelson promote --dry-run
+  keelson promote coredns --repo https://git.example/fleet.git \
+    --push-credentials writer.yaml
+  keelson promote -o json && git commit -am "promote versions" && git push`,
+		Args:              args("", 0, -1),
+		ValidArgsFunction: a.completePromoted,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.promote(cmd.Context(), args, dry, push)
+		},
+	}
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "say what would be committed, and change nothing")
+	push.add(cmd.Flags())
+	return cmd
+}
+
+// promoteTries is how often promotions are looked at anew that somebody else's push got
+// in the way of.
+const promoteTries = 5
+
+func (a *app) promote(ctx context.Context, components []string, dry bool, o pushOptions) error {
+	if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+		return err
+	}
+	if a.remote() && !dry && o.credentials == "" {
+		return usagef("promote pushes to %s: give --push-credentials FILE with a login that may, or --dry-run", shownURL(a.repo))
+	}
+	repo, fleet, err := a.loadRepo(ctx, false)
+	if err != nil {
+		return err
+	}
+	p, err := a.promoter(repo, o)
+	if err != nil {
+		return err
+	}
+	for try := 1; ; try++ {
+		plan, err := a.planPromotions(ctx, p, fleet, components)
+		if err != nil {
+			return err
+		}
+		switch {
+		case dry:
+			return a.showPromotions(plan, "would be committed")
+		case !a.remote():
+			return a.promoteHere(plan)
+		}
+		err = p.Push(ctx, &plan)
+		if err == nil {
+			return a.showPromotions(plan, "pushed to "+plan.Branch)
+		}
+		if !errors.Is(err, registry.ErrMoved) || try == promoteTries {
+			return err
+		}
+		a.log.Debug("somebody else pushed; looking again", "error", err)
+		if err := repo.Fetch(ctx); err != nil {
+			return err
+		}
+		if fleet, err = repo.Load(ctx, a.revision); err != nil {
+			return err
+		}
+	}
+}
+
+// planPromotions finds out what may be promoted, of the components that are named or of
+// all.
+func (a *app) planPromotions(ctx context.Context, p *promotion.Promoter, f *registry.Fleet, components []string) (promotion.Plan, error) {
+	promoted := f.Promoted()
+	for _, name := range components {
+		if !slices.Contains(promoted, name) {
+			return promotion.Plan{}, unknown(fmt.Sprintf("no stage of a pipeline promotes a component %q", name), name, "components that are promoted", promoted)
+		}
+	}
+	if len(components) == 0 {
+		components = promoted
+	}
+	stand := func(string) (rollout.Stand, error) { return rollout.Stand{}, rollout.ErrUnknown }
+	if len(components) > 0 {
+		hub, err := a.hubClient()
+		if err != nil {
+			return promotion.Plan{}, err
+		}
+		if stand, err = standsIn(ctx, hub, f); err != nil {
+			return promotion.Plan{}, err
+		}
+	}
+	return p.Plan(ctx, f, components, stand)
+}
+
+// standsIn reads from the hub how far components are.
+func standsIn(ctx context.Context, hub client.Client, f *registry.Fleet) (func(string) (rollout.Stand, error), error) {
+	var list v1alpha1.RolloutList
+	switch err := hub.List(ctx, &list, client.InNamespace(v1alpha1.Namespace)); {
+	case servesNone(err):
+		return nil, errNoRollouts
+	case err != nil:
+		return nil, fmt.Errorf("read the rollouts in the hub: %w", err)
+	}
+	return func(component string) (rollout.Stand, error) {
+		var r *v1alpha1.Rollout
+		if i := slices.IndexFunc(list.Items, func(r v1alpha1.Rollout) bool { return r.Name == component }); i >= 0 {
+			r = &list.Items[i]
+		}
+		var deliveries v1alpha1.DeliveryList
+		err := hub.List(ctx, &deliveries, client.InNamespace(v1alpha1.Namespace), client.MatchingLabels{v1alpha1.LabelComponent: component})
+		if err != nil {
+			return rollout.Stand{}, fmt.Errorf("read the deliveries of %s in the hub: %w", component, err)
+		}
+		return rollout.StandOf(f, component, r, deliveries.Items)
+	}, nil
+}
+
+// promoteHere changes the files of a work tree.
+func (a *app) promoteHere(plan promotion.Plan) error {
+	if a.revision != "" {
+		return usagef("promote edits the files of a work tree: leave --revision out, or give --dry-run")
+	}
+	root, err := os.OpenRoot(a.repo)
+	if err != nil {
+		return fmt.Errorf("open the work tree: %w", err)
+	}
+	tree := &workTree{root: root}
+	defer tree.close()
+	var files, what []string
+	for _, s := range plan.Steps {
+		if s.To == "" {
+			continue
+		}
+		if _, err := tree.edit(s.At.File, func(data []byte) ([]byte, error) { return promoteFile(data, s) }); err != nil {
+			return err
+		}
+		if file := path.Clean(s.At.File); !slices.Contains(files, file) {
+			files = append(files, file)
+		}
+		what = append(what, fmt.Sprintf("%s to %s in %s", s.Component, s.To, s.Stage))
+	}
+	if err := a.showPromotions(plan, "written"); err != nil || a.output != outputText || len(what) == 0 {
+		return err
+	}
+	names := strings.Join(files, " ")
+	fmt.Fprintf(a.env.Out, "commit it, and push; nothing changes before that:\n  git add %s && git commit -m %s -- %s\n",
+		names, quoted("promote "+strings.Join(what, ", ")), names)
+	return nil
+}
+
+// promoteFile is the new content of a file; one that says so already stays.
+func promoteFile(data []byte, s promotion.Step) ([]byte, error) {
+	if _, _, err := edit.Version(data, s.Component, s.To, s.To); err == nil {
+		return data, nil
+	}
+	after, _, err := edit.Version(data, s.Component, s.From, s.To)
+	return after, err
+}
+
+// showPromotions prints the steps of a plan.
+func (a *app) showPromotions(plan promotion.Plan, done string) error {
+	if a.output != outputText {
+		if plan.Steps == nil {
+			plan.Steps = []promotion.Step{}
+		}
+		return a.encode(plan)
+	}
+	var b strings.Builder
+	paint := a.colored(a.env.Out)
+	count := 0
+	for _, s := range plan.Steps {
+		where := oneLine(s.Component) + " in " + oneLine(s.Stage)
+		if s.To == "" {
+			because := "nothing later is there for it"
+			if s.Because != "" {
+				because = oneLine(s.Because)
+			}
+			if s.From != "" {
+				where += " stays at " + oneLine(s.From)
+			}
+			fmt.Fprintf(&b, "%s: %s\n", where, because)
+			continue
+		}
+		how := done
+		if s.Commit != "" {
+			how = fmt.Sprintf("%s as %.12s", done, s.Commit)
+		}
+		count++
+		fmt.Fprintf(&b, "%s: %s → %s, %s: %s\n", paint.paint(bold, where), oneLine(s.From), oneLine(s.To), how, oneLine(s.Because))
+		fmt.Fprintf(&b, "  %s\n  %s\n  %s\n", s.At, paint.paint(red, "-"+clean(s.Before)), paint.paint(green, "+"+clean(s.After)))
+	}
+	if len(plan.Steps) == 0 {
+		b.WriteString("no stage of a pipeline promotes a component\n")
+	} else {
+		b.WriteString(plural(count, "promotion", "promotions") + "\n")
+	}
+	return a.write([]byte(b.String()))
+}
+
+// completePromoted completes any number of components that are promoted.
+func (a *app) completePromoted(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	f := a.quietFleet(cmd)
+	if f == nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return without(f.Promoted(), args), cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,176 @@
+package cmd_test
+
+import (
+	"net/http"
+	"net/http/cgi"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/controllers/rollout"
+	"github.com/keelson-io/keelson/registry"
+)
+
+// promotedFleet promotes web, in testing and then in production, each with a layer of its
+// own, and has v1.1.0 published, which testing runs.
+func promotedFleet(t *testing.T) *fleet {
+	t.Helper()
+	f := newFleet(t, "promoted")
+	f.edit("fleet.yaml", "name: test", "name: test\npipeline: standard")
+	f.write("pipelines/standard.yaml", `apiVersion: keelson.io/v1alpha1
+kind: Pipeline
+stages:
+- name: testing
+  clusterSelector: {matchLabels: {stage: testing}}
+  promotion: {range: ~1, components: {web: ""}}
+- name: production
+  clusterSelector: {}
+  promotion: {components: {web: ""}}
+`)
+	layer := func(stage, version string) string {
+		return "apiVersion: keelson.io/v1alpha1\nkind: Layer\nclusterSelector: {matchLabels: {stage: " + stage + "}}\ncomponents:\n  web: {version: " + version + "} # of " + stage + "\n"
+	}
+	f.tag("web/v1.1.0")
+	f.write("layers/20-testing.yaml", layer("testing", "v1.1.0"))
+	f.write("layers/20-production.yaml", layer("production", "v1.0.0"))
+	f.commit()
+	return f
+}
+
+// createEvidence writes what the hub shows once testing has passed with what git says.
+func createEvidence(t *testing.T, f *fleet, hub client.Client) {
+	t.Helper()
+	repo, err := registry.Open(t.Context(), registry.Options{URL: f.dir, CacheDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fleet, err := repo.Load(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	component := f.rename.Replace("web")
+	second, micro := &metav1.Time{Time: statusTime()}, &metav1.MicroTime{Time: statusTime()}
+	r := &v1alpha1.Rollout{ObjectMeta: metav1.ObjectMeta{
+		Namespace: v1alpha1.Namespace, Name: component, Annotations: map[string]string{v1alpha1.AnnotationFleet: "test"},
+	}}
+	status := v1alpha1.RolloutStatus{
+		Component: component, Pipeline: "standard", Change: "1", Phase: v1alpha1.RolloutComplete,
+		Stages: []v1alpha1.RolloutStage{{Name: "testing", Passed: second}, {Name: "production", Passed: second}},
+	}
+	for name, stage := range map[string]string{"test": "testing", "prod": "production"} {
+		cluster := fleet.Cluster(name)
+		inputs, err := rollout.InputsOf(cluster, cluster.Delivery(component))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d := &v1alpha1.Delivery{ObjectMeta: metav1.ObjectMeta{
+			Namespace: v1alpha1.Namespace, Name: name + "." + component,
+			Labels: map[string]string{v1alpha1.LabelCluster: name, v1alpha1.LabelComponent: component},
+		}}
+		if err := hub.Create(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		d.Status = v1alpha1.DeliveryStatus{
+			Sync: v1alpha1.SyncSynced, Health: v1alpha1.HealthHealthy, TargetHash: stage, Wanted: &v1alpha1.WantedDelivery{TargetHash: stage, Inputs: inputs},
+		}
+		if err := hub.Status().Update(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+		status.Clusters = append(status.Clusters, v1alpha1.RolloutCluster{Name: name, Stage: stage, Want: stage, Released: micro, Settled: micro})
+	}
+	if err := hub.Create(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	r.Status = status
+	if err := hub.Status().Update(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestPromote: what has passed testing is committed for production: said, written into a
+// work tree, and pushed.
+func TestPromote(t *testing.T) {
+	c := live(t)
+	hub := hubClient(t)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.Namespace}}
+	if _, err := c.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); client.IgnoreAlreadyExists(err) != nil {
+		t.Fatal(err)
+	}
+	f := promotedFleet(t)
+	f.keelson("validate").want(t, 0)
+	f.keelson("promote", "--dry-run").want(t, 0).says(t,
+		"web in testing stays at v1.1.0: nothing later is there for it\n",
+		"web in production stays at v1.0.0: v1.1.0 has not passed stage testing: no change of it has gone through the pipeline yet\n", "0 promotions\n")
+	createEvidence(t, f, hub)
+	const said = `web in production: v1.0.0 → v1.1.0, would be committed: it passed stage testing at 2026-03-01T12:00:00Z
+  layers/20-production.yaml:5:26
+  -  web: {version: v1.0.0} # of production
+  +  web: {version: v1.1.0} # of production
+1 promotion
+`
+	f.keelson("promote", "--dry-run").want(t, 0).says(t, said)
+	f.keelson("promote", "gadgets", "--dry-run").want(t, 2).says(t, `no stage of a pipeline promotes a component "gadgets"`)
+
+	url, credentials := servePushes(t, f)
+	remote := func(args ...string) result {
+		t.Helper()
+		r := world{}.run(t, append([]string{"promote", "--repo", url, "--kubeconfig", kubeconfig, "--push-credentials", credentials}, args...)...)
+		r.rename = f.rename
+		return r.saysNot(t, "S3cret")
+	}
+	world{}.run(t, "promote", "--repo", url, "--kubeconfig", kubeconfig).want(t, 2).says(t, "give --push-credentials FILE")
+	remote("--push-author", "x").want(t, 2).says(t, "--push-author takes NAME <EMAIL>")
+	var plan struct {
+		Branch string
+		Steps  []struct{ Stage, From, To, Because, Before, After, Commit string }
+	}
+	decode(t, remote("-o", "json").want(t, 0).out, &plan)
+	if s := plan.Steps; len(s) != 2 || plan.Branch != "main" || s[1].Stage != "production" || s[1].To != "v1.1.0" || len(s[1].Commit) != 40 || s[0].Commit != "" {
+		t.Errorf("got %+v", plan)
+	}
+	remote().want(t, 0).says(t, "web in production stays at v1.1.0", "0 promotions\n")
+
+	f.keelson("promote").want(t, 0).says(t, "v1.0.0 → v1.1.0, written: it passed", "git add layers/20-production.yaml && git commit -m 'promote web to v1.1.0 in production' -- layers/20-production.yaml")
+	f.keelson("promote").want(t, 0) // the files say so already
+	data, err := os.ReadFile(filepath.Join(f.dir, "layers/20-production.yaml"))
+	if err != nil || !strings.HasSuffix(string(data), f.rename.Replace("\n  web: {version: v1.1.0} # of production\n")) {
+		t.Errorf("the file is %q, %v", data, err)
+	}
+}
+
+// servePushes serves a copy of a fleet with git's own server, which takes pushes of one
+// login.
+func servePushes(t *testing.T, f *fleet) (url, credentials string) {
+	t.Helper()
+	bin, err := exec.LookPath("git")
+	if err != nil {
+		t.Skip("needs the git binary for its HTTP server")
+	}
+	root := t.TempDir()
+	f.git("clone", "-q", "--bare", f.dir, filepath.Join(root, "fleet.git"))
+	backend := &cgi.Handler{Path: bin, Args: []string{"http-backend"}, Env: []string{
+		"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=x", "GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*",
+	}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if _, password, _ := r.BasicAuth(); strings.Contains(r.URL.String(), "receive-pack") && password != "S3cret-of-the-writer" {
+			w.Header().Set("WWW-Authenticate", `Basic realm="x"`)
+			http.Error(w, "no", http.StatusUnauthorized)
+			return
+		}
+		backend.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	credentials = filepath.Join(root, "logins.yaml")
+	if err := os.WriteFile(credentials, []byte(server.URL+": {username: robot, password: S3cret-of-the-writer}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return server.URL + "/fleet.git", credentials
+}
