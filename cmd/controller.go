@@ -20,6 +20,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/controllers/delivery"
 	"github.com/keelson-io/keelson/controllers/forge"
+	"github.com/keelson-io/keelson/controllers/promotion"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -37,6 +38,8 @@ type controllerOptions struct {
 	traces      traceOptions
 	share       shareOptions
 	forge       forgeOptions
+	promote     bool
+	push        pushOptions
 	cluster     string
 }
 
@@ -83,6 +86,10 @@ found out, and a success else, with something held, too. Nothing that SOPS
 encrypted is decrypted for that: anybody may open a pull request. A forge that
 does not answer changes nothing.
 
+With --promote the process that decides about rollouts does what 'keelson promote'
+does, whenever something has passed or a tag is new: it pushes the versions that
+stages of pipelines are promoted to, with the login of --push-credentials.
+
 With --trace-endpoint an
 OpenTelemetry collector gets a trace of each look at a component; one that does
 not answer is not waited for. --profile-listen serves Go's profiles at
@@ -99,6 +106,8 @@ Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
   keelson controller --repo https://git.example/fleet.git --forge gitea \
     --forge-url https://git.example --forge-repository platform/fleet \
     --forge-token-file /etc/keelson/forge-token
+  keelson controller --repo https://git.example/fleet.git --promote \
+    --push-credentials /etc/keelson/writer.yaml
   KEELSON_REPO=/srv/fleet.git KEELSON_INTERVAL=5s keelson controller`,
 		Args: args("", 0, 0),
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.controller(cmd.Context(), o) },
@@ -114,6 +123,8 @@ Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
 	f.StringVar(&o.cluster, "cluster", "", "work on this `CLUSTER` alone: the hub is that cluster")
 	o.webhooks.add(f)
 	o.forge.add(f)
+	f.BoolVar(&o.promote, "promote", false, "push the versions that stages of pipelines are promoted to")
+	o.push.add(f)
 	o.share.add(f)
 	o.traces.add(f)
 	a.renderFlags(c)
@@ -130,7 +141,7 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 	if _, err := o.traces.url(); err != nil {
 		return err
 	}
-	if err := o.forge.check(); err != nil {
+	if err := errors.Join(o.forge.check(), a.checkPromote(o)); err != nil {
 		return err
 	}
 	log := a.controllerLog(o.logFormat)
@@ -170,9 +181,15 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 	if err != nil {
 		return err
 	}
+	promotions, err := a.promotions(o, repo, promotion.LoopOptions{
+		Log: log, Registry: metrics, Pushed: func() { c.FetchSoon() }, Told: func(err error) { c.Promotion(err) },
+	})
+	if err != nil {
+		return err
+	}
 	c, err = delivery.New(delivery.Options{
 		Repo: repo, Revision: a.revision, Interval: o.interval, Hub: share.guard(hub), Connect: share.connect(connect), Follow: follow,
-		Identity: share.identity, Shard: share.member, Only: o.cluster, Renderer: renderer.NewCache(renders, o.renderCache), Redactor: a.env.Redactor, Log: log, Now: a.env.Now, Registry: metrics, Tracer: tracer, Previews: pulls,
+		Identity: share.identity, Shard: share.member, Only: o.cluster, Renderer: renderer.NewCache(renders, o.renderCache), Redactor: a.env.Redactor, Log: log, Now: a.env.Now, Registry: metrics, Tracer: tracer, Previews: pulls, Promotions: promotions,
 	})
 	if err != nil {
 		return err

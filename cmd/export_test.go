@@ -10,6 +10,7 @@ import (
 
 	"github.com/keelson-io/keelson/controllers/delivery"
 	"github.com/keelson-io/keelson/controllers/forge"
+	"github.com/keelson-io/keelson/controllers/promotion"
 	"github.com/keelson-io/keelson/controllers/receiver"
 	"github.com/keelson-io/keelson/controllers/shard"
 	"github.com/keelson-io/keelson/renderer"
@@ -29,6 +30,10 @@ func Described() ([]*prometheus.Desc, error) {
 	}
 	_, _ = forge.Open(forge.Options{Kind: forge.GitHub, Repository: "a/b", Registry: r}) // without a token
 	_, err = forge.NewLoop(forge.LoopOptions{Registry: r})
+	if err != nil {
+		return nil, err
+	}
+	_, err = promotion.NewLoop(promotion.LoopOptions{Registry: r})
 	return r.all, err
 }
 

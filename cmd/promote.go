@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/controllers/delivery"
 	"github.com/keelson-io/keelson/controllers/promotion"
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/registry"
@@ -44,6 +45,36 @@ func (a *app) promoter(repo *registry.Repo, o pushOptions) (*promotion.Promoter,
 		options.Sign = registry.SignWith(o.signingKey)
 	}
 	return promotion.New(options), nil
+}
+
+// checkPromote refuses what nothing could be promoted with.
+func (a *app) checkPromote(o controllerOptions) error {
+	switch {
+	case !o.promote && (o.push.credentials != "" || o.push.signingKey != ""):
+		return usagef("--push-credentials and --push-signing-key are for promotions: give --promote, too")
+	case !o.promote:
+		return nil
+	case o.cluster != "":
+		return usagef("--promote and --cluster contradict each other: what passes a stage is seen by who knows all clusters")
+	case !a.remote():
+		return usagef("--promote pushes commits to a server, and %s is a folder: give --repo URL", a.repo)
+	case o.push.credentials == "":
+		return usagef("--promote needs --push-credentials FILE, with a login that may push")
+	}
+	return nil
+}
+
+// promotions prepares what moves versions on, with the options that are given; nil:
+// nothing was asked for.
+func (a *app) promotions(o controllerOptions, repo *registry.Repo, l promotion.LoopOptions) (delivery.Promotions, error) {
+	if !o.promote {
+		return nil, nil //nolint:nilnil // nothing was asked for
+	}
+	var err error
+	if l.Promoter, err = a.promoter(repo, o.push); err != nil {
+		return nil, err
+	}
+	return promotion.NewLoop(l)
 }
 
 func newPromote(a *app) *cobra.Command {

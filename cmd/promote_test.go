@@ -146,6 +146,27 @@ func TestPromote(t *testing.T) {
 	}
 }
 
+// TestPromoteFlags: what nothing could be promoted with is a mistake before anything is
+// begun.
+func TestPromoteFlags(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		args []string
+		says string
+	}{
+		"NoPromote":     {[]string{"--push-credentials", "x"}, "give --promote, too"},
+		"NoCredentials": {[]string{"--promote", "--repo", "https://git.example/fleet.git"}, "needs --push-credentials FILE"},
+		"Folder":        {[]string{"--promote", "--push-credentials", "x", "--repo", "."}, "is a folder: give --repo URL"},
+		"OneCluster":    {[]string{"--promote", "--push-credentials", "x", "--cluster", "a", "--repo", "https://git.example/fleet.git"}, "contradict each other"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			keelson(t, append([]string{"controller", "--listen", ""}, c.args...)...).want(t, 2).says(t, c.says)
+		})
+	}
+}
+
 // servePushes serves a copy of a fleet with git's own server, which takes pushes of one
 // login.
 func servePushes(t *testing.T, f *fleet) (url, credentials string) {

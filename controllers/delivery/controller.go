@@ -29,7 +29,7 @@ import (
 )
 
 // Options are the settings of a [Controller]; all are required but Revision, Follow,
-// Shard, Only, Tracer and Previews.
+// Shard, Only, Tracer, Previews and Promotions.
 type Options struct {
 	Repo *registry.Repo
 	// Revision to follow: a branch, tag or commit; empty: the default branch.
@@ -63,6 +63,8 @@ type Options struct {
 	Tracer trace.TracerProvider
 	// Previews is what one process of the fleet does on its pull requests; nil: nothing.
 	Previews Previews
+	// Promotions is what the process that decides about rollouts does to git; nil: nothing.
+	Promotions Promotions
 }
 
 // Controller delivers a fleet.
@@ -92,6 +94,7 @@ type Controller struct {
 	// previews is what one process of the fleet does on its pull requests; nil: nothing.
 	previews   Previews
 	previewing duty
+	promotions Promotions // nil: nothing is promoted
 	// closing ends the writer; nil before it was begun.
 	closing func(cause error)
 
@@ -121,7 +124,7 @@ func New(o Options) (*Controller, error) {
 		repo: o.Repo, revision: o.Revision, pace: pace.New(o.Interval), log: o.Log, now: o.Now, connect: o.Connect, follows: o.Follow,
 		moved: map[string]bool{}, moves: make(chan struct{}, 1),
 		renderer: o.Renderer, schemas: applier.NewSchemaCache(), redactor: o.Redactor, agents: map[string]*running{}, leaving: map[string]chan struct{}{},
-		identity: o.Identity, shard: o.Shard, only: o.Only, tracer: o.Tracer, previews: o.Previews, past: &past{repo: o.Repo}, wants: &applier.Wants{}, turns: newTurns(), rush: newRush(func() { o.Renderer.Pack(); giveBack() }),
+		identity: o.Identity, shard: o.Shard, only: o.Only, tracer: o.Tracer, previews: o.Previews, promotions: o.Promotions, past: &past{repo: o.Repo}, wants: &applier.Wants{}, turns: newTurns(), rush: newRush(func() { o.Renderer.Pack(); giveBack() }),
 		previewing: duty{name: shard.Previews, taken: "pull requests get previews from here", left: "previews of pull requests go to another replica"},
 	}
 	c.metrics = newMetrics()
@@ -305,6 +308,9 @@ func (c *Controller) learn(ctx context.Context) (bool, error) {
 	c.writer.isFor(fleet.Spec.Name)
 	if c.rollouts.loop != nil {
 		c.rollouts.loop.Fleet(fleet)
+	}
+	if c.promotions != nil {
+		c.promotions.Fleet(fleet)
 	}
 	c.share(fleet)
 	return true, nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/tools/record"
@@ -74,8 +75,18 @@ func (c *Controller) attendAll(ctx context.Context, fleet *registry.Fleet, grant
 			return err
 		}
 	}
-	c.attend(ctx, &c.rollouts.deciding, leads, c.rollouts.loop.Run)
+	c.attend(ctx, &c.rollouts.deciding, leads, c.decide)
 	return nil
+}
+
+// decide carries rollouts on, and promotes what has passed.
+func (c *Controller) decide(ctx context.Context) {
+	var promoting sync.WaitGroup
+	if c.promotions != nil {
+		promoting.Go(func() { c.promotions.Run(ctx, c.rollouts.loop.Stand) })
+	}
+	c.rollouts.loop.Run(ctx)
+	promoting.Wait()
 }
 
 // rolls has those components looked at that a Rollout says something new of.
@@ -88,6 +99,9 @@ func (c *Controller) rolls(before, now *v1alpha1.Rollout) {
 		name = is.Name
 	}
 	c.rollouts.loop.Look(name)
+	if c.promotions != nil {
+		c.promotions.Look()
+	}
 	if name == "" { // all are known now
 		for _, r := range agents {
 			r.agent.governed()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -75,15 +76,10 @@ func (p *Promoter) Plan(ctx context.Context, f *registry.Fleet, components []str
 	}
 	pushed := map[string]string{} // contents by file
 	for _, component := range components {
-		stands, err := stand(component)
+		steps, err := p.steps(f, component, stand)
 		if err != nil {
 			return out, err
 		}
-		facts, err := Gather(f, component, stands, p.Now())
-		if err != nil {
-			return out, err
-		}
-		steps := Decide(facts)
 		for i := range steps {
 			content, err := p.complete(ctx, f, &steps[i], pushed)
 			if err != nil {
@@ -93,6 +89,32 @@ func (p *Promoter) Plan(ctx context.Context, f *registry.Fleet, components []str
 		}
 	}
 	return out, nil
+}
+
+// steps are those of one component. How far it has come is asked where it matters alone:
+// where something would be promoted if all had passed.
+func (p *Promoter) steps(f *registry.Fleet, component string, stand func(component string) (rollout.Stand, error)) ([]Step, error) {
+	now := p.Now()
+	all := rollout.Stand{Passed: map[string]time.Time{}}
+	for _, s := range f.PipelineOf(component).Stages {
+		all.Passed[s.Spec.Name] = now
+	}
+	facts, err := Gather(f, component, all, now)
+	if err != nil {
+		return nil, err
+	}
+	steps := Decide(facts)
+	if !slices.ContainsFunc(steps, func(s Step) bool { return s.To != "" }) {
+		return steps, nil
+	}
+	is, err := stand(component)
+	if err != nil {
+		return nil, err
+	}
+	if facts, err = Gather(f, component, is, now); err != nil {
+		return nil, err
+	}
+	return Decide(facts), nil
 }
 
 // complete says of a step what it changes, and returns the new content of its file;

@@ -1,0 +1,155 @@
+package promotion
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/keelson-io/keelson/controllers/pace"
+	"github.com/keelson-io/keelson/controllers/rollout"
+	"github.com/keelson-io/keelson/registry"
+)
+
+const (
+	// lookEvery is how often it is looked at what time alone changes: a freeze that ends,
+	// a server that takes pushes again.
+	lookEvery = time.Minute
+	// pushGap lies at least between two pushes.
+	pushGap = 10 * time.Second
+	// askAgain is the wait for what is not known yet.
+	askAgain = time.Second
+)
+
+// LoopOptions are the settings of a [Loop]; all are required but Gap.
+type LoopOptions struct {
+	Promoter *Promoter
+	// Gap lies at least between two pushes; 0: ten seconds.
+	Gap      time.Duration
+	Log      *slog.Logger
+	Registry prometheus.Registerer
+	// Pushed is called when git is to be read again.
+	Pushed func()
+	// Told is told when promotions fail, and with nil when they do no more.
+	Told func(error)
+}
+
+// Loop promotes a fleet's components again and again. One process of a fleet runs it: of
+// two, each would lose half of the races.
+type Loop struct {
+	LoopOptions
+	pace   *pace.Pace
+	pushes *prometheus.CounterVec
+
+	mu    sync.Mutex
+	fleet *registry.Fleet // nil: nothing was read yet
+
+	pushed  string // the revision that commits were made on top of: git has others by now
+	last    time.Time
+	failing string // what was told of
+}
+
+// NewLoop prepares a loop; it makes no call.
+func NewLoop(o LoopOptions) (*Loop, error) {
+	o.Gap = cmp.Or(o.Gap, pushGap)
+	l := &Loop{LoopOptions: o, pace: pace.New(lookEvery), pushes: prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "keelson_promotions_total", Help: "Commits that move a version on in a stage, and pushes of them that failed.",
+	}, []string{"result"})}
+	if err := o.Registry.Register(l.pushes); err != nil {
+		return nil, fmt.Errorf("metrics: %w", err)
+	}
+	return l, nil
+}
+
+// Fleet says what git wants now. It returns at once.
+func (l *Loop) Fleet(f *registry.Fleet) {
+	l.mu.Lock()
+	l.fleet = f
+	l.mu.Unlock()
+	l.Look()
+}
+
+// Look has all components looked at soon. It returns at once.
+func (l *Loop) Look() { l.pace.Soon() }
+
+// Run works until the context ends. Stand says how far a component of a fleet has come.
+func (l *Loop) Run(ctx context.Context, stand func(f *registry.Fleet, component string) (rollout.Stand, error)) {
+	for {
+		err := l.pass(ctx, stand)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, rollout.ErrUnknown):
+			time.AfterFunc(askAgain, l.Look)
+		case errors.Is(err, registry.ErrMoved):
+			l.Log.Info("somebody else pushed before a promotion; looking again", "error", err)
+			l.Pushed()
+		default:
+			l.tell(err)
+		}
+		if !l.pace.Wait(ctx) {
+			return
+		}
+	}
+}
+
+// tell logs a failure, and announces it, once.
+func (l *Loop) tell(err error) {
+	is := ""
+	if err != nil {
+		is = err.Error()
+	}
+	if is == l.failing {
+		return
+	}
+	if err != nil {
+		l.pushes.WithLabelValues("failed").Inc()
+		l.Log.Error("nothing can be promoted; trying again", "error", err)
+	} else {
+		l.Log.Info("promotions work again")
+	}
+	l.failing = is
+	l.Told(err)
+}
+
+// pass looks at all components once.
+func (l *Loop) pass(ctx context.Context, stand func(f *registry.Fleet, component string) (rollout.Stand, error)) error {
+	l.mu.Lock()
+	fleet := l.fleet
+	l.mu.Unlock()
+	if fleet == nil || fleet.Revision == l.pushed {
+		return nil // who reads git calls
+	}
+	components := fleet.Promoted()
+	if len(components) == 0 {
+		return nil
+	}
+	if wait := l.Gap - l.Promoter.Now().Sub(l.last); wait > 0 && !l.last.IsZero() {
+		time.AfterFunc(wait, l.Look)
+		return nil
+	}
+	plan, err := l.Promoter.Plan(ctx, fleet, components, func(component string) (rollout.Stand, error) { return stand(fleet, component) })
+	if err != nil {
+		return err
+	}
+	if err := l.Promoter.Push(ctx, &plan); err != nil {
+		return err
+	}
+	for _, s := range plan.Steps {
+		if s.Commit == "" {
+			continue
+		}
+		l.pushed, l.last = fleet.Revision, l.Promoter.Now()
+		l.pushes.WithLabelValues("pushed").Inc()
+		l.Log.Info("promoted", "component", s.Component, "stage", s.Stage, "from", s.From, "to", s.To, "because", s.Because, "commit", s.Commit, "branch", plan.Branch)
+	}
+	if l.pushed == fleet.Revision {
+		l.Pushed()
+	}
+	return nil
+}
