@@ -12,9 +12,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/apiservertest"
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/registry"
 )
@@ -144,6 +146,49 @@ func TestPromote(t *testing.T) {
 	if err != nil || !strings.HasSuffix(string(data), f.rename.Replace("\n  web: {version: v1.1.0} # of production\n")) {
 		t.Errorf("the file is %q, %v", data, err)
 	}
+}
+
+// TestControllerPromotes: a tag is pushed, and nothing else: the controller commits it, and
+// delivers what it has committed.
+func TestControllerPromotes(t *testing.T) {
+	t.Parallel()
+	apiservertest.Each(t, versions[:1], func(t *testing.T, start func(*testing.T) *apiservertest.Server) {
+		f := newFleet(t, "follows")
+		f.git("rm", "-q", "-r", "clusters/test")
+		f.edit("components/gadgets/component.yaml", "namespace: gadgets", "namespace: gadgets\npipeline: one")
+		f.write("pipelines/one.yaml", "apiVersion: keelson.io/v1alpha1\nkind: Pipeline\nstages:\n- {name: all, clusterSelector: {}, promotion: {range: ~1}}\n")
+		f.commit()
+		repo, credentials := servePushes(t, f)
+		hub := start(t).Config
+		c := startController(t, f, hub, "--repo", repo, "--promote", "--push-credentials", credentials)
+		api, err := kubernetes.NewForConfig(hub)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := f.rename.Replace("gadgets")
+		size := func() string {
+			m, err := api.CoreV1().ConfigMaps(name).Get(t.Context(), name, metav1.GetOptions{})
+			if err != nil {
+				return err.Error()
+			}
+			return m.Data["size"]
+		}
+		until(t, "v1.0.0 is delivered", func() bool { return size() == "1" })
+		f.edit("components/gadgets/template/templates/config.yaml", `"1"`, `"2"`)
+		f.commit()
+		f.tag("gadgets/v1.1.0")
+		f.git("push", "-q", strings.Replace(repo, "://", "://robot:S3cret-of-the-writer@", 1), "main", f.rename.Replace("gadgets/v1.1.0"))
+		until(t, "v1.1.0 is delivered", func() bool { return size() == "2" })
+		f.git("pull", "-q", "--ff-only", repo, "main")
+		f.git("diff", "--exit-code", "HEAD^", "HEAD", "--", "clusters", "components", "fleet.yaml", "pipelines")
+		data, err := os.ReadFile(filepath.Join(f.dir, "layers/10-base.yaml"))
+		if err != nil || !strings.Contains(string(data), name+":\n    version: v1.1.0\n") {
+			t.Errorf("the layer says\n%s%v", data, err)
+		}
+		if log := c.log.String(); strings.Contains(log, "S3cret") || !strings.Contains(log, "msg=promoted component="+name+" stage=all from=v1.0.0 to=v1.1.0") {
+			t.Errorf("the log is\n%s", log)
+		}
+	})
 }
 
 // TestPromoteFlags: what nothing could be promoted with is a mistake before anything is
