@@ -1,6 +1,7 @@
 package cmd_test
 
 import (
+	"context"
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
@@ -58,6 +59,16 @@ func createEvidence(t *testing.T, f *fleet, hub client.Client) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	create := func(o client.Object) { // for this test alone: others list what there is
+		if err := hub.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := hub.Delete(context.WithoutCancel(t.Context()), o); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 	component := f.rename.Replace("web")
 	second, micro := &metav1.Time{Time: statusTime()}, &metav1.MicroTime{Time: statusTime()}
 	r := &v1alpha1.Rollout{ObjectMeta: metav1.ObjectMeta{
@@ -77,9 +88,7 @@ func createEvidence(t *testing.T, f *fleet, hub client.Client) {
 			Namespace: v1alpha1.Namespace, Name: name + "." + component,
 			Labels: map[string]string{v1alpha1.LabelCluster: name, v1alpha1.LabelComponent: component},
 		}}
-		if err := hub.Create(t.Context(), d); err != nil {
-			t.Fatal(err)
-		}
+		create(d)
 		d.Status = v1alpha1.DeliveryStatus{
 			Sync: v1alpha1.SyncSynced, Health: v1alpha1.HealthHealthy, TargetHash: stage, Wanted: &v1alpha1.WantedDelivery{TargetHash: stage, Inputs: inputs},
 		}
@@ -88,9 +97,7 @@ func createEvidence(t *testing.T, f *fleet, hub client.Client) {
 		}
 		status.Clusters = append(status.Clusters, v1alpha1.RolloutCluster{Name: name, Stage: stage, Want: stage, Released: micro, Settled: micro})
 	}
-	if err := hub.Create(t.Context(), r); err != nil {
-		t.Fatal(err)
-	}
+	create(r)
 	r.Status = status
 	if err := hub.Status().Update(t.Context(), r); err != nil {
 		t.Fatal(err)
