@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"net/url"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -127,7 +126,7 @@ func (c checker) checks(path []string, checks []v1alpha1.Check) (at []point, tem
 		if one.For != nil && one.Timeout != nil && one.Timeout.Duration < one.For.Duration {
 			c.value(below(path, "timeout"), fmt.Sprintf("timeout %s is shorter than for %s, so it can't pass", one.Timeout.Duration, one.For.Duration), "")
 		}
-		if one.For != nil && (one.Job != nil || one.Approval != nil) {
+		if one.For != nil && (one.Job != nil || one.Approval != nil || one.Probe != nil) {
 			c.key(below(path, "for"), "for is of checks that are asked again and again: cel, prometheus and http", "")
 		}
 		if ref := c.check(path, one); ref != nil {
@@ -139,24 +138,11 @@ func (c checker) checks(path []string, checks []v1alpha1.Check) (at []point, tem
 
 // check checks what a check asks.
 func (c checker) check(path []string, one v1alpha1.Check) *templateRef {
-	kinds := []string{"cel", "prometheus", "job", "http", "approval"}
-	set := slices.DeleteFunc(slices.Clone(kinds), func(kind string) bool {
-		_, node := c.doc.lookup(below(path, kind)...)
-		return node == nil
-	})
-	switch {
-	case len(set) > 1:
-		c.value(path, fmt.Sprintf("a check is one of %s, and not %s at once", strings.Join(kinds, ", "), strings.Join(set, " and ")), "")
-		return nil
-	case len(set) == 0:
-		if !c.doc.wrong(path...) {
-			c.value(path, "a check needs one of "+strings.Join(kinds, ", "), "")
-		}
-		return nil
-	case c.doc.wrong(below(path, set[0])...):
+	kind := c.one(path, "a check", "cel", "prometheus", "job", "http", "approval", "probe")
+	if kind == "" || c.doc.wrong(below(path, kind)...) {
 		return nil
 	}
-	path = below(path, set[0])
+	path = below(path, kind)
 	switch {
 	case one.Prometheus != nil:
 		c.address(below(path, "address"), one.Prometheus.Address)
@@ -170,6 +156,8 @@ func (c checker) check(path []string, one v1alpha1.Check) *templateRef {
 		}
 	case one.Job != nil:
 		return c.template(below(path, "template"), one.Job.Template)
+	case one.Probe != nil:
+		c.probe(path, *one.Probe)
 	case one.Approval != nil:
 	default:
 		if one.CEL == "" {

@@ -279,8 +279,9 @@ func decodeChartSource(data []byte) *chartSourceFile {
 type pipelineFile struct {
 	spec   v1alpha1.Pipeline
 	stages []*Stage
-	// templates are the files that it names.
+	// templates are the files that it names, and probes the probes.
 	templates []templateRef
+	probes    []probeRef
 	mistakes  []mistake
 }
 
@@ -294,6 +295,7 @@ func decodePipeline(data []byte) *pipelineFile {
 	doc := decodeFile(data, v1alpha1.KindPipeline, &f.spec)
 	if !doc.broken {
 		f.stages, f.templates = checker{doc}.stages(f.spec.Stages)
+		f.probes = checker{doc}.probes(f.spec.Stages)
 	}
 	f.mistakes = doc.mistakes
 	return f

@@ -20,9 +20,10 @@ type Fleet struct {
 	Spec v1alpha1.Fleet
 	// Clusters in name order, also those whose files are broken.
 	Clusters []*Cluster
-	// Pipelines and Freezes in name order, also broken ones.
+	// Pipelines, Freezes and Probes in name order, also broken ones.
 	Pipelines []*Pipeline
 	Freezes   []*Freeze
+	Probes    []*Probe
 	// Problems are all mistakes of the repository at this revision, in file
 	// order, also those listed again at the cluster or delivery they block.
 	Problems Problems
@@ -35,6 +36,8 @@ type Fleet struct {
 	places map[placeKey]Place
 	// published versions by component, in order.
 	published map[string][]string
+	// probesUnread: which Probes there are can't be known.
+	probesUnread bool
 	// stageApprovals of changes on their way.
 	stageApprovals []v1alpha1.Approval
 }

@@ -45,6 +45,7 @@ var update = flag.Bool("update", false, "rewrite the expected results of the gol
 //	want problems          all problems, and what each cluster and delivery is blocked by
 //	want deliveries        what runs where
 //	want rollouts [TIME]   by which stage, and what is frozen at a time
+//	want probes            which run where
 //	want values CLUSTER COMPONENT
 //	want explain CLUSTER COMPONENT [PATH]
 func TestGolden(t *testing.T) {
@@ -204,6 +205,8 @@ func (g *golden) want(what string) string {
 		return g.hideHashes(showProblems(g.fleet))
 	case "deliveries":
 		return showDeliveries(g.fleet)
+	case "probes":
+		return showProbes(g.fleet)
 	case "rollouts":
 		return showRollouts(g.t, g.fleet, words[1:])
 	case "promotions":
@@ -328,6 +331,31 @@ func showPromotions(f *registry.Fleet, versions []string) string {
 				b.WriteString("\n")
 			}
 			fmt.Fprintf(&b, "%s published: %s\n", d.Component, strings.Join(f.Published(d.Component), " "))
+		}
+	}
+	return b.String()
+}
+
+func showProbes(f *registry.Fleet) string {
+	var b strings.Builder
+	for _, c := range f.Clusters {
+		probes, known := f.Probed(c)
+		if !known {
+			fmt.Fprintf(&b, "%s: not known\n", c.Name)
+		}
+		for _, p := range probes {
+			if len(p.Problems) > 0 {
+				fmt.Fprintf(&b, "%s: %s is broken\n", c.Name, p.Name)
+				continue
+			}
+			fmt.Fprintf(&b, "%s: %s every %s, %s a step, in %s:", c.Name, p.Name, p.Interval, p.Timeout, p.Spec.Namespace)
+			for _, s := range p.Spec.Subjects {
+				fmt.Fprintf(&b, " %s", s.Name)
+				if s.Custom != nil {
+					fmt.Fprintf(&b, " (%v)", p.Templates[s.Custom.Template]["kind"])
+				}
+			}
+			b.WriteString("\n")
 		}
 	}
 	return b.String()

@@ -257,7 +257,7 @@ func (l *loader) readPipeline(ctx context.Context, e entry, name string) (*Pipel
 		broken.Problems = Problems{problem}
 		return broken, nil
 	}
-	broken.Spec, broken.Problems = f.spec, inFile(e.path, f.mistakes)
+	broken.Spec, broken.Problems = f.spec, append(inFile(e.path, f.mistakes), l.checkProbes(e.path, f.probes)...)
 	if wrong := checkName(name); wrong != "" {
 		broken.Problems = append(broken.Problems, Problem{At: Position{File: e.path}, Message: wrong, Hint: "the file is named after its pipeline"})
 	}

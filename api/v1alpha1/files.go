@@ -16,6 +16,7 @@ const (
 	KindApprovals   = "Approvals"   // approvals/NAME.yaml
 	KindPipeline    = "Pipeline"    // pipelines/NAME.yaml
 	KindFreeze      = "Freeze"      // freezes/NAME.yaml
+	KindProbe       = "Probe"       // probes/NAME.yaml
 )
 
 // VersionHead is the version that follows the branch instead of a tag, for

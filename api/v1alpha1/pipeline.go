@@ -105,7 +105,7 @@ type Window struct {
 }
 
 // Check is a question that opens a stage, or the way out of it. Exactly one of CEL,
-// Prometheus, Job, HTTP and Approval is set. It is asked again until it has passed;
+// Prometheus, Job, HTTP, Approval and Probe is set. It is asked again until it has passed;
 // one that has not after its Timeout has failed.
 //
 // In Prometheus.Query, HTTP.URL and the file of Job.Template, $(component),
@@ -125,6 +125,7 @@ type Check struct {
 	Job        *JobCheck        `json:"job,omitempty"`
 	HTTP       *HTTPCheck       `json:"http,omitempty"`
 	Approval   *ApprovalCheck   `json:"approval,omitempty"`
+	Probe      *ProbeCheck      `json:"probe,omitempty"`
 	// For is how long the answer is yes without a break; CEL, Prometheus and HTTP
 	// are then asked again and again. Default: once.
 	For *metav1.Duration `json:"for,omitempty"`

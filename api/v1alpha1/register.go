@@ -35,8 +35,12 @@ const (
 	// the cluster, where its value is [PruneDisabled].
 	AnnotationPrune = "keelson.io/prune"
 	PruneDisabled   = "disabled"
+	// LabelProbe marks what a probe created in a cluster, and its results in the hub.
+	LabelProbe = "keelson.io/probe"
 	// FieldManager owns every field that Keelson sets.
 	FieldManager = "keelson"
+	// ProbeManager owns the fields of what probes create.
+	ProbeManager = FieldManager + "-probe"
 	// EpochManager owns AnnotationEpoch, and nothing else.
 	EpochManager = FieldManager + "-epoch"
 	// Namespace of Keelson's own objects, in the hub and in target clusters.
@@ -49,7 +53,8 @@ const (
 	// AnnotationClusters lists, in such a Lease, the clusters that its holder may
 	// write to, by name and separated by commas.
 	AnnotationClusters = "keelson.io/clusters"
-	// AnnotationFleet names, on a Delivery, the fleet that it is of.
+	// AnnotationFleet names, on a Delivery and on what a probe made, the fleet that it
+	// is of.
 	AnnotationFleet = "keelson.io/fleet"
 	// AnnotationFetch says, in such a Lease, which repository its holder was told to
 	// fetch, and when: a hash of its URL, an @, and the time.
@@ -58,7 +63,7 @@ const (
 
 // AddToScheme registers the custom resources.
 func AddToScheme(s *runtime.Scheme) error {
-	s.AddKnownTypes(GroupVersion, &Delivery{}, &DeliveryList{}, &Rollout{}, &RolloutList{})
+	s.AddKnownTypes(GroupVersion, &Delivery{}, &DeliveryList{}, &Rollout{}, &RolloutList{}, &ProbeResult{}, &ProbeResultList{})
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
 }
