@@ -53,6 +53,12 @@ func (c *Cluster) Diagnose(ctx context.Context, p *Prepared) string {
 	return c.diagnose(ctx, patients)
 }
 
+// Examine says why one object is not healthy, given how it was last, as Diagnose
+// does.
+func (c *Cluster) Examine(ctx context.Context, h ObjectHealth, live map[string]any) string {
+	return c.diagnose(ctx, []patient{{h, live}})
+}
+
 func (c *Cluster) diagnose(ctx context.Context, patients []patient) string {
 	ctx, cancel := context.WithTimeout(ctx, diagnoseTimeout)
 	defer cancel()

@@ -20,7 +20,7 @@ func (a *applying) awaitGone(ctx context.Context, m *meta.RESTMapping, h hook, o
 	waiting, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
 	finalizers := old.GetFinalizers()
-	err := a.cluster.follow(waiting, m, resumePoint{id: h.id}, func(live map[string]any) bool {
+	err := Follow(waiting, a.cluster.dynamic, m, Point{ID: h.id}, func(live map[string]any) bool {
 		u := unstructured.Unstructured{Object: live}
 		finalizers = u.GetFinalizers()
 		return live == nil || u.GetUID() != old.GetUID()
@@ -34,19 +34,18 @@ func (a *applying) awaitGone(ctx context.Context, m *meta.RESTMapping, h hook, o
 	return nil
 }
 
-// follow shows one object after each change, nil while it does not exist, until
-// enough was seen: from the state on that was just answered with, or else from
-// what it is now. The error is that of ctx or of a read.
+// Follow shows one object after each change, nil while it does not exist, until
+// enough was seen. The error is that of ctx or of a read.
 //
 // It watches, and does not poll: a finished Job with a short time to live is
 // there for a moment.
-func (c *Cluster) follow(ctx context.Context, m *meta.RESTMapping, from resumePoint, enough func(live map[string]any) bool) error {
-	id, live := from.id, from.live
-	objects := resourceOf(c.dynamic, m, id)
+func Follow(ctx context.Context, d dynamic.Interface, m *meta.RESTMapping, from Point, enough func(live map[string]any) bool) error {
+	id, live := from.ID, from.Live
+	objects := resourceOf(d, m, id)
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		if live == nil {
 			var err error
-			if live, err = Get(ctx, c.dynamic, m, id); err != nil {
+			if live, err = Get(ctx, d, m, id); err != nil {
 				return err
 			}
 		}
@@ -68,11 +67,11 @@ func (c *Cluster) follow(ctx context.Context, m *meta.RESTMapping, from resumePo
 	}
 }
 
-// resumePoint is an object, in a state from which on nothing may be missed; nil:
-// it is read first.
-type resumePoint struct {
-	id   differ.ID
-	live map[string]any
+// Point is an object, in the state that was just answered with, from which on
+// nothing may be missed; nil: it is read first.
+type Point struct {
+	ID   differ.ID
+	Live map[string]any
 }
 
 // watchOne shows an object after each change from live on, until enough was seen

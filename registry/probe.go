@@ -49,6 +49,9 @@ func (p *Probe) Selects(c *Cluster) bool {
 	return p.selector != nil && p.selector.Matches(labels.Set(c.Spec.Labels))
 }
 
+// Stale is how old its last run may be before nothing is known of it any more.
+func (p *Probe) Stale() time.Duration { return 2*p.Interval + p.Timeout }
+
 // At is its file.
 func (p *Probe) At() Position { return Position{File: p.file} }
 

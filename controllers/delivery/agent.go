@@ -15,6 +15,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/controllers/probe"
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
@@ -76,6 +77,8 @@ type agent struct {
 	// shown is what the hub shows of the cluster's components.
 	shown func(cluster string) []v1alpha1.DeliveryStatus
 
+	probes *probe.Prober
+
 	queue   workqueue.TypedRateLimitingInterface[string] // of component names
 	line    *waiting                                     // in it
 	refused workqueue.TypedRateLimiter[string]           // of those that the API server refused
@@ -118,6 +121,7 @@ func newAgent(name string, c *Controller) *agent {
 		refused: workqueue.NewTypedItemExponentialFailureRateLimiter[string](refusedFirst, refusedLast),
 	}
 	a.queue = newQueue(a.line, retryFirst, retryLast)
+	a.probes = c.prober(a)
 	a.connect = func(ctx context.Context) (*rest.Config, error) {
 		a.mu.Lock()
 		spec := a.desired.Spec.Connection
@@ -158,6 +162,7 @@ func (a *agent) update(f *registry.Fleet, desired *registry.Cluster) {
 	for _, component := range components {
 		a.queue.Add(component)
 	}
+	a.probes.Update(f, desired)
 }
 
 // all queues every component that is wanted, was wanted, or has a record.
@@ -201,6 +206,7 @@ func (a *agent) run(ctx context.Context) {
 	}
 	wg.Go(func() { a.follows(ctx) })
 	a.connectUntil(ctx)
+	wg.Go(func() { a.probe(ctx) })
 	a.watchOver(ctx)
 	defer drain(ctx, stop)()
 	a.queue.ShutDownWithDrain()

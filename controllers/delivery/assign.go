@@ -43,7 +43,7 @@ func (c *Controller) assign(ctx context.Context) error {
 		c.sweep()
 	}
 	for name := range gone {
-		c.dismiss(ctx, name, fleet.Cluster(name) == nil)
+		c.dismiss(ctx, fleet, name)
 	}
 	if len(fresh) == 0 {
 		return nil
@@ -104,8 +104,8 @@ func (c *Controller) isLeaving(cluster string) bool {
 }
 
 // dismiss puts a cluster down: it left git (orphaned), or is another replica's to be.
-func (c *Controller) dismiss(ctx context.Context, name string, orphaned bool) {
-	r := c.agents[name]
+func (c *Controller) dismiss(ctx context.Context, fleet *registry.Fleet, name string) {
+	r, orphaned := c.agents[name], fleet.Cluster(name) == nil
 	if orphaned {
 		c.log.Info("the cluster is no longer in git; it is left as it is, and its Deliveries go", "cluster", name)
 	} else {
@@ -124,8 +124,12 @@ func (c *Controller) dismiss(ctx context.Context, name string, orphaned bool) {
 			for _, s := range r.agent.known() {
 				c.writer.retract(s.Cluster, s.Component) // nobody would keep it up
 			}
+			if err := c.probes.store.Retract(ctx, fleet, name); err != nil && ctx.Err() == nil {
+				c.log.Warn("the results of its probes can't be removed", "cluster", name, "error", err)
+			}
 		}
 		c.metrics.gone(name)
+		c.probes.metrics.Forget(name)
 		if c.shard != nil {
 			c.writer.letGo(ctx, name)
 			c.log.Info("the cluster was put down", "cluster", name)

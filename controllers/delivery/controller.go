@@ -91,6 +91,7 @@ type Controller struct {
 	only     string
 	writer   *writer
 	rollouts rollouts
+	probes   probes
 	// previews is what one process of the fleet does on its pull requests; nil: nothing.
 	previews   Previews
 	previewing duty
@@ -136,6 +137,9 @@ func New(o Options) (*Controller, error) {
 		return nil, err
 	}
 	c.writer.stranger = c.adopt
+	if err := c.newProbes(o); err != nil {
+		return nil, err
+	}
 	if err := c.newRollouts(o); err != nil {
 		return nil, err
 	}

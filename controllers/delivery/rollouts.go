@@ -47,7 +47,7 @@ func (c *Controller) newRollouts(o Options) error {
 	c.rollouts.board = board
 	c.rollouts.deciding = duty{name: shard.Rollouts, taken: "rollouts are decided about here", left: "rollouts go to another replica"}
 	c.rollouts.loop = rollout.NewLoop(rollout.Options{
-		Board: board, Log: o.Log, Now: o.Now, Redactor: o.Redactor, Metrics: metrics,
+		Board: board, Probes: c.probes.store, Log: o.Log, Now: o.Now, Redactor: o.Redactor, Metrics: metrics,
 		Events: func() record.EventRecorder { return c.writer.recorder() },
 	})
 	return nil
@@ -115,7 +115,12 @@ func (c *Controller) rolls(before, now *v1alpha1.Rollout) {
 	asks := asksElse(was, is)
 	for i := range is.Status.Clusters {
 		entry := &is.Status.Clusters[i]
-		if r := agents[entry.Name]; r != nil && (saysElse(entryOf(was, entry.Name), entry) || asks[entry.Stage]) {
+		r := agents[entry.Name]
+		if r == nil {
+			continue
+		}
+		r.agent.probes.Look() // a check may ask for runs
+		if saysElse(entryOf(was, entry.Name), entry) || asks[entry.Stage] {
 			r.agent.queue.Add(is.Name)
 		}
 	}

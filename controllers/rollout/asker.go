@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/controllers/probe"
 	"github.com/keelson-io/keelson/registry"
 )
 
@@ -49,6 +50,7 @@ type asker struct {
 	now        func() time.Time
 	conditions Conditions
 	transport  http.RoundTripper
+	probes     *probe.Store // results of probes
 
 	mu      sync.Mutex
 	answers map[Check]given
@@ -59,10 +61,11 @@ type asker struct {
 // lasting is since when the answer is yes, and when that was seen last.
 type lasting struct{ since, seen time.Time }
 
-// given is an answer, and when the question was asked.
+// given is an answer, when the question was asked, and when it was first: of one that
+// is asked anew since somebody resumed, the answer from before is none.
 type given struct {
 	answer
-	at time.Time
+	at, first time.Time
 }
 
 func newAsker(now func() time.Time) *asker {
@@ -166,6 +169,7 @@ func (a *asker) later(ctx context.Context, q question, of asking) (answer, bool)
 		}
 	}
 	last, known := a.answers[q.Check]
+	known = known && last.first.Equal(q.asked)
 	// Who wakes for it counts in whole seconds.
 	if (!known || now.Sub(last.at) > askEvery-time.Second) && !a.flying[q.Check] {
 		a.flying[q.Check] = true
@@ -174,7 +178,7 @@ func (a *asker) later(ctx context.Context, q question, of asking) (answer, bool)
 			defer cancel()
 			is := a.server(ctx, q, of)
 			a.mu.Lock()
-			a.answers[q.Check] = given{is, now}
+			a.answers[q.Check] = given{is, now, q.asked}
 			delete(a.flying, q.Check)
 			a.mu.Unlock()
 			of.answered()
@@ -188,6 +192,8 @@ func (a *asker) server(ctx context.Context, q question, of asking) answer {
 	names := registry.Names{Component: of.component, Pipeline: of.pipeline.Name, Stage: q.Stage, Clusters: q.clusters}
 	text, ask := "", a.get
 	switch {
+	case q.spec.Probe != nil:
+		return a.probe(ctx, q, of)
 	case q.spec.HTTP != nil:
 		text = q.spec.HTTP.URL
 	case q.spec.Prometheus != nil:
@@ -206,6 +212,24 @@ func (a *asker) server(ctx context.Context, q question, of asking) answer {
 		}
 	}
 	return answer{yes: true}
+}
+
+// probe asks the results that the hub has.
+func (a *asker) probe(ctx context.Context, q question, of asking) answer {
+	p := of.fleet.Probe(q.spec.Probe.Name)
+	if p == nil {
+		return answer{why: fmt.Sprintf("there is no probe %s: keelson validate", q.spec.Probe.Name)}
+	}
+	results, err := a.probes.On(ctx, of.fleet, p.Name)
+	if err != nil {
+		return answer{why: err.Error()}
+	}
+	ask := probe.Question{Probe: p, Runs: q.spec.Probe.Runs, Asked: q.asked, After: q.After}
+	for _, name := range q.clusters {
+		ask.Clusters = append(ask.Clusters, of.fleet.Cluster(name))
+	}
+	is := ask.Answer(results, a.now())
+	return answer{yes: is.Yes, final: is.Final, why: is.Why}
 }
 
 func (a *asker) get(ctx context.Context, spec v1alpha1.Check, url string) answer {

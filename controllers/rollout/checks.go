@@ -22,7 +22,8 @@ const (
 type question struct {
 	Check
 	spec     v1alpha1.Check
-	clusters []string // of the stage
+	clusters []string  // of the stage
+	asked    time.Time // first
 	// run is asked of those that are on it, of a check that has a Job.
 	run string
 	on  []string
@@ -85,7 +86,7 @@ func (j *joined) ask(now time.Time) asked {
 			continue
 		}
 		out.pending[key] = is.Message
-		q := question{Check: key, spec: c, clusters: stage.Clusters}
+		q := question{Check: key, spec: c, clusters: stage.Clusters, asked: is.Asked.Time}
 		if is.Job != nil {
 			q.run, q.on = is.Job.Run, j.runs(stage)
 		}

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/controllers/probe"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer/redact"
 )
@@ -26,6 +27,7 @@ const retry = time.Second
 // Options are the settings of a [Loop]; all are required but Events.
 type Options struct {
 	Board    *Board
+	Probes   *probe.Store // results of probes
 	Log      *slog.Logger
 	Now      func() time.Time
 	Redactor *redact.Redactor
@@ -67,6 +69,7 @@ func NewLoop(o Options) *Loop {
 		inputs: map[*registry.Delivery]string{}, dirty: map[string]bool{}, soon: make(chan struct{}, 1), wakes: map[string]time.Time{},
 	}
 	l.asker = newAsker(o.Now)
+	l.asker.probes = o.Probes
 	l.sights = &sights{client: o.Board.client, changed: l.Look}
 	return l
 }

@@ -1,0 +1,115 @@
+package delivery
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"k8s.io/client-go/dynamic"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/components"
+	"github.com/keelson-io/keelson/controllers/probe"
+	"github.com/keelson-io/keelson/registry"
+)
+
+// probes are what a controller has to do with black-box tests of its clusters.
+type probes struct {
+	store   *probe.Store
+	metrics *probe.Metrics
+}
+
+func (c *Controller) newProbes(o Options) error {
+	c.probes.metrics = probe.NewMetrics()
+	for _, m := range c.probes.metrics.Collectors() {
+		if err := o.Registry.Register(m); err != nil {
+			return err //nolint:wrapcheck // it says which
+		}
+	}
+	var err error
+	c.probes.store, err = probe.NewStore(probe.StoreOptions{
+		Hub: o.Hub, Redactor: o.Redactor, Events: c.writer.recorder,
+		Serve: func(ctx context.Context) error {
+			manifest, err := components.CRD("proberesults")
+			if err == nil {
+				_, err = c.writer.serve(ctx, manifest)
+			}
+			return err
+		},
+	})
+	return err
+}
+
+// prober runs the probes of an agent's cluster.
+func (c *Controller) prober(a *agent) *probe.Prober {
+	return probe.New(probe.Options{
+		Cluster: a.name, Store: c.probes.store, Metrics: c.probes.metrics, Log: a.log, Now: a.now, Asked: a.askedRuns,
+		Chance: rand.Float64, //nolint:gosec // no secret
+	})
+}
+
+// probe runs the probes until the context ends, beside all else: one request at a time,
+// on the connection of the cluster.
+func (a *agent) probe(ctx context.Context) {
+	a.mu.Lock()
+	link := a.link
+	a.mu.Unlock()
+	if link == nil {
+		return // it ended before there was a connection
+	}
+	config := link.line.Config()
+	config.Wrap(a.observe)
+	dyn, err := dynamic.NewForConfig(config)
+	if err != nil {
+		a.log.Error("no probe can run", "error", err)
+		return
+	}
+	a.probes.Run(ctx, probe.Cluster{Dynamic: dyn, Mapping: link.cluster.Mapping, Examine: link.cluster.Examine})
+}
+
+// askedRuns is since when a check waits for runs of a probe on the cluster; zero: none
+// does. Where several do, it is the last that was asked, for which runs count for all.
+func (a *agent) askedRuns(f *registry.Fleet, c *registry.Cluster, name string) (asked time.Time) {
+	if a.board == nil {
+		return asked
+	}
+	for _, d := range c.Deliveries {
+		p := f.PipelineOf(d.Component)
+		if p == nil {
+			continue
+		}
+		stage := p.StageOf(c.Spec.Labels)
+		if stage == nil {
+			continue
+		}
+		r, err := a.board.Of(f, d.Component)
+		if err != nil || r == nil {
+			continue // who asks is known as soon as the hub has told
+		}
+		for _, is := range r.Status.Stages {
+			if is.Name != stage.Spec.Name {
+				continue
+			}
+			for _, check := range is.Checks {
+				if check.Passed == nil && check.Failed == nil && check.Asked.After(asked) && asksProbe(stage, check, name) {
+					asked = check.Asked.Time
+				}
+			}
+		}
+	}
+	return asked
+}
+
+// asksProbe says whether a check that was asked is of a probe.
+func asksProbe(stage *registry.Stage, asked v1alpha1.RolloutCheck, name string) bool {
+	specs := stage.Spec.Before
+	if asked.After {
+		specs = stage.Spec.After
+	}
+	for _, spec := range specs {
+		if spec.Name == asked.Name {
+			return spec.Probe != nil && spec.Probe.Name == name
+		}
+	}
+	return false
+}

@@ -1,0 +1,97 @@
+package probe
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry"
+)
+
+// Question is what a check of a pipeline asks of a probe.
+type Question struct {
+	Probe    *registry.Probe
+	Clusters []*registry.Cluster // of the stage
+	Runs     int                 // in a row; 0: one
+	// Asked is when it was asked first: runs that began before are no evidence.
+	Asked time.Time
+	// After the stage, and not before it.
+	After bool
+}
+
+// Answer is what the results of a probe say to a question.
+type Answer struct {
+	Yes bool
+	// Final: it will not be another one, since a run failed with the change.
+	Final bool
+	// Why it is no.
+	Why string
+}
+
+// Answer answers by the results of the clusters. What is not known, is old, or is about
+// another probe is not passed.
+func (q Question) Answer(results map[string]v1alpha1.ProbeResultStatus, now time.Time) Answer {
+	waits, looked := "", false
+	for _, c := range q.Clusters {
+		if c.Spec.Paused { // it takes no part
+			continue
+		}
+		looked = true
+		why, final := q.on(c, results[c.Name], now)
+		switch {
+		case final: // of several clusters, this is what is to be known
+			return Answer{Final: true, Why: why}
+		case waits == "":
+			waits = why
+		}
+	}
+	if !looked {
+		waits = "all clusters of the stage are paused"
+	}
+	return Answer{Yes: waits == "", Why: waits}
+}
+
+// on says why the answer of one cluster is no; empty: it is yes.
+func (q Question) on(c *registry.Cluster, s v1alpha1.ProbeResultStatus, now time.Time) (why string, final bool) {
+	want := max(1, q.Runs)
+	switch {
+	case len(q.Probe.Problems) > 0:
+		return fmt.Sprintf("probe %s is broken: keelson validate", q.Probe.Name), false
+	case !q.Probe.Selects(c):
+		return fmt.Sprintf("%s: probe %s does not run there", c.Name, q.Probe.Name), false
+	}
+	row := 0
+	var last, failed v1alpha1.ProbeRun
+	if s.Hash == q.Probe.Hash {
+		for _, run := range s.Runs {
+			if !counts(run.Begun.Time, q.Asked) {
+				continue
+			}
+			last = run
+			if row++; run.Outcome != v1alpha1.ProbePassed {
+				row, failed = 0, run
+			}
+		}
+	}
+	stamp := q.Asked.UTC().Format(time.RFC3339)
+	switch {
+	case q.After && failed.Outcome != "":
+		return fmt.Sprintf("%s: probe %s failed at %s: %s", c.Name, q.Probe.Name, failed.Ended.UTC().Format(time.RFC3339), what(s, failed)), true
+	case row == 0 && failed.Outcome != "":
+		return fmt.Sprintf("%s: probe %s fails: %s", c.Name, q.Probe.Name, what(s, failed)), false
+	case row < want:
+		return fmt.Sprintf("%s: %d of %d runs of probe %s have passed that began after %s", c.Name, row, want, q.Probe.Name, stamp), false
+	case now.Sub(last.Ended.Time) > q.Probe.Stale():
+		return fmt.Sprintf("%s: nothing was heard of probe %s since %s", c.Name, q.Probe.Name, last.Ended.UTC().Format(time.RFC3339)), false
+	}
+	return "", false
+}
+
+// what failed in a run: the last one's message is known.
+func what(s v1alpha1.ProbeResultStatus, run v1alpha1.ProbeRun) string {
+	if run.Begun == lastOf(s).Begun && s.Message != "" {
+		return s.Message
+	}
+	return strings.Join(run.Failed, ", ")
+}
