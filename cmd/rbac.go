@@ -16,6 +16,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier/rights"
 	"github.com/keelson-io/keelson/components"
+	"github.com/keelson-io/keelson/controllers/probe"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
 )
@@ -42,6 +43,8 @@ cluster to deliver there what git wants now, and nothing else:
   jobs           those of the checks of its stage, where a pipeline has any
   pods, events   list, where a component has objects: to say why one does not
                  become healthy
+  probes         get, watch, create, patch and delete of what they create, in
+                 their namespaces
   secrets        in ` + v1alpha1.Namespace + `: the records
   impersonate    of the service accounts that components name, by their names;
                  their objects Keelson only reads
@@ -151,13 +154,17 @@ func (a *app) clusterRights(ctx context.Context, o rbacOptions, to rbacv1.Subjec
 		}
 		list = append(list, c)
 	}
-	granted, leftOut, err := rights.ForCluster(list, rights.Served{
+	served := rights.Served{
 		Mapping: func(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) { return s.live.Mapping(ctx, gvk) },
 		Role: func(namespace, name string) ([]rbacv1.PolicyRule, error) {
 			return s.live.RoleRules(ctx, namespace, name)
 		},
-	})
+	}
+	granted, leftOut, err := rights.ForCluster(list, served)
 	if err != nil {
+		return err
+	}
+	if err := allowProbes(granted, s.fleet, s.cluster, served); err != nil {
 		return err
 	}
 	if err := a.showRights(granted, o.name, to); err != nil {
@@ -168,6 +175,27 @@ func (a *app) clusterRights(ctx context.Context, o rbacOptions, to rbacv1.Subjec
 	}
 	if len(leftOut) > 0 {
 		return errFound
+	}
+	return nil
+}
+
+// allowProbes adds what the probes of a cluster need.
+func allowProbes(r *rights.Rights, f *registry.Fleet, c *registry.Cluster, served rights.Served) error {
+	probes, known := f.Probed(c)
+	if !known {
+		return fmt.Errorf("which probes run on %s is not known: see 'keelson validate'", c.Name)
+	}
+	for _, p := range probes {
+		if err := p.Problems.Err(); err != nil {
+			return fmt.Errorf("probe %s: %w", p.Name, err)
+		}
+		allowed := rights.Probe{Namespace: p.Spec.Namespace}
+		for _, s := range probe.Subjects(p, f.Spec.Name, c) {
+			allowed.Kinds = append(allowed.Kinds, s.GVK)
+		}
+		if err := r.Allow(allowed, served); err != nil {
+			return err
+		}
 	}
 	return nil
 }

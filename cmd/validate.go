@@ -142,6 +142,7 @@ func (v *validation) run(ctx context.Context) error {
 		v.broken[registry.Problem{At: registry.Position{File: "fleet.yaml"}, Message: err.Error()}] = clusterNames(v.fleet)
 	}
 	v.rollouts()
+	v.probes()
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(v.workers)
 	for i, c := range v.fleet.Clusters {
@@ -338,11 +339,19 @@ func (v *validation) stage(conditions rollout.Conditions, p *registry.Pipeline, 
 		v.warn([]string{fmt.Sprintf("%s: stage %s is for no cluster", p.StageAt(s), s.Spec.Name)})
 	}
 	for i, check := range s.Spec.Before {
-		v.condition(conditions, check.CEL, p.CheckAt(s, false, i), in)
+		v.check(conditions, &check, p.CheckAt(s, false, i), in)
 	}
 	for i, check := range s.Spec.After {
-		v.condition(conditions, check.CEL, p.CheckAt(s, true, i), in)
+		v.check(conditions, &check, p.CheckAt(s, true, i), in)
 	}
+}
+
+// check looks at one.
+func (v *validation) check(conditions rollout.Conditions, is *v1alpha1.Check, at registry.Position, clusters []*registry.Cluster) {
+	if is.Probe != nil {
+		v.probed(is.Probe.Name, at, clusters)
+	}
+	v.condition(conditions, is.CEL, at, clusters)
 }
 
 // condition tries one out as if all were well. Where it has no answer then, it will

@@ -319,7 +319,7 @@ func groupKind(content map[string]any) schema.GroupKind {
 }
 
 // ForHub returns what the controller has to be allowed in the hub: to serve and
-// write Deliveries and Rollouts, to announce what happens, to share clusters by Leases, and to
+// write Deliveries, Rollouts and ProbeResults, to announce what happens, to share clusters by Leases, and to
 // read and watch the kubeconfigs of connections, by their names alone.
 func ForHub(connections []v1alpha1.Connection, crds []string) *Rights {
 	r := newRights()
@@ -333,6 +333,8 @@ func ForHub(connections []v1alpha1.Connection, crds []string) *Rights {
 	r.add(own, group, "deliveries/status", nil, "patch")
 	r.add(own, group, "rollouts", nil, "create", "delete", "get", "list", "watch")
 	r.add(own, group, "rollouts/status", nil, "update")
+	r.add(own, group, "proberesults", nil, "create", "delete", "get", "list")
+	r.add(own, group, "proberesults/status", nil, "update")
 	// With --share. The names of Leases are those of processes; that of a replica
 	// that died is deleted by another one.
 	r.add(own, "coordination.k8s.io", "leases", nil, "create", "delete", "get", "list", "update", "watch")
@@ -346,6 +348,33 @@ func ForHub(connections []v1alpha1.Connection, crds []string) *Rights {
 		}
 	}
 	return r
+}
+
+// Probe is a black-box test: the kinds of what it creates in its namespace.
+type Probe struct {
+	Namespace string
+	Kinds     []schema.GroupVersionKind
+}
+
+// Allow adds what a probe needs in a cluster: nothing outside of its namespace, which
+// has to exist. A kind that is not served yet is left out: the probe fails, too.
+func (r *Rights) Allow(p Probe, served Served) error {
+	r.namespaces[p.Namespace] = true
+	for _, gvk := range p.Kinds {
+		m, err := served.Mapping(gvk)
+		if applier.IsNotServed(err) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("probe in %s: %w", p.Namespace, err)
+		}
+		r.add(p.Namespace, m.Resource.Group, m.Resource.Resource, nil, "get", "watch", "create", "patch", "delete")
+		r.add(p.Namespace, "", "events", nil, "list")
+		if gvk.Group == "apps" || gvk.Group == "batch" {
+			r.add(p.Namespace, "", "pods", nil, "list")
+		}
+	}
+	return nil
 }
 
 func wild(texts ...[]string) bool {

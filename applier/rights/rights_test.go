@@ -214,3 +214,28 @@ func TestForClusterKnowsAllKinds(t *testing.T) {
 }
 
 func sorted(list []string) []string { return slices.Sorted(slices.Values(list)) }
+
+// TestProbe: a probe may do nothing outside of its namespace, and there to its kinds
+// alone; one that is not served is none.
+func TestProbe(t *testing.T) {
+	t.Parallel()
+	r, _, err := rights.ForCluster(nil, served())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := rights.Probe{Namespace: "probes", Kinds: []schema.GroupVersionKind{
+		{Version: "v1", Kind: "ConfigMap"}, {Group: "example.com", Version: "v1", Kind: "Nowhere"},
+	}}
+	if err := r.Allow(p, served()); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"cluster: get namespaces keelson-system", "cluster: list,watch horizontalpodautoscalers",
+		"probes: create,delete,get,patch,watch configmaps", "probes: list events",
+	}
+	got := shown(r)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}

@@ -1,0 +1,211 @@
+package cmd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+func newProbe(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "probe",
+		GroupID: groupCluster,
+		Short:   "Show what came of black-box tests on clusters",
+		Long: `Probes are black-box tests that run all the time on the clusters that they select:
+they create, upgrade, scale and delete workloads as a user would. What they do
+stands in probes/NAME.yaml; what came of it is in the ProbeResults of the hub
+(--kubeconfig and --context), and a check of a pipeline can ask for it.`,
+		Example: `  keelson probe list --failing
+  keelson probe show workloads prod-hz-01`,
+		Args: args("list", 0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newProbeList(a), newProbeShow(a))
+	return cmd
+}
+
+var errNoProbeResults = errors.New("the hub knows no ProbeResults: either no probe of the fleet has run yet, " +
+	"or 'keelson controller' never ran there, or --context names another cluster than the hub")
+
+func newProbeList(a *app) *cobra.Command {
+	var failing bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the results of all probes on all clusters",
+		Long: `List prints how the last run of each probe on each cluster ended, since when it is so,
+and when a run passed last. While nothing changes, that is written once an hour.
+
+Exit codes: 0 printed, 2 the hub can't be read.`,
+		Example: `  keelson probe list
+  keelson probe list --failing -o json`,
+		Args: args("", 0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.listProbes(cmd.Context(), failing) },
+	}
+	cmd.Flags().BoolVar(&failing, "failing", false, "leave out those that pass")
+	return cmd
+}
+
+func (a *app) listProbes(ctx context.Context, failing bool) error {
+	if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+		return err
+	}
+	hub, err := a.hubClient()
+	if err != nil {
+		return err
+	}
+	var list v1alpha1.ProbeResultList
+	switch err := hub.List(ctx, &list, client.InNamespace(v1alpha1.Namespace)); {
+	case servesNone(err):
+		return errNoProbeResults
+	case err != nil:
+		return fmt.Errorf("read the results of probes in the hub: %w", err)
+	}
+	list.Items = slices.DeleteFunc(list.Items, func(r v1alpha1.ProbeResult) bool { return failing && r.Status.Outcome == v1alpha1.ProbePassed })
+	slices.SortFunc(list.Items, func(x, y v1alpha1.ProbeResult) int {
+		return cmp.Or(cmp.Compare(x.Status.Cluster, y.Status.Cluster), cmp.Compare(x.Status.Probe, y.Status.Probe))
+	})
+	if a.output != outputText {
+		list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ProbeResultList"))
+		for i := range list.Items {
+			bareResult(&list.Items[i])
+		}
+		return a.encode(list)
+	}
+	if len(list.Items) == 0 {
+		return a.write([]byte("no results\n"))
+	}
+	t := a.tableOf("CLUSTER", "PROBE", "OUTCOME", "SINCE", "LAST PASSED", "MESSAGE")
+	for i := range list.Items {
+		s := &list.Items[i].Status
+		t.rows = append(t.rows, row{cells: []cell{
+			{text: oneLine(s.Cluster)}, {text: oneLine(s.Probe)}, outcome(s.Outcome), {text: a.age(s.Since)}, {text: a.age(s.Passed)}, {text: oneLine(s.Message)},
+		}})
+	}
+	return a.write([]byte(t.String()))
+}
+
+// outcome is a cell that shows one; none: the first run has not ended.
+func outcome(o v1alpha1.ProbeOutcome) cell {
+	c := cell{text: cmp.Or(oneLine(string(o)), "Unknown")}
+	switch o {
+	case v1alpha1.ProbePassed:
+		c.style = green
+	case v1alpha1.ProbeFailed:
+		c.style = red
+	}
+	return c
+}
+
+// bareResult is a ProbeResult as it is shown.
+func bareResult(r *v1alpha1.ProbeResult) {
+	r.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ProbeResult"))
+	r.ManagedFields = nil
+}
+
+func newProbeShow(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "show PROBE CLUSTER",
+		Short: "Show the last runs of a probe on a cluster, and what failed",
+		Long: `Show prints the last runs of a probe on a cluster, at most 10, and what failed in the
+last one: object, condition, pod and last events.
+
+Exit codes: 0 it passes, 1 it fails, or has not run yet, 2 the hub can't be read, or
+has no such result.`,
+		Example: `  keelson probe show workloads prod-hz-01
+  keelson probe show workloads prod-hz-01 -o yaml`,
+		Args:              args("PROBE CLUSTER", 2, 2),
+		ValidArgsFunction: a.completeProbes,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.showProbe(cmd.Context(), args[0], args[1])
+		},
+	}
+}
+
+func (a *app) showProbe(ctx context.Context, probe, cluster string) error {
+	if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+		return err
+	}
+	hub, err := a.hubClient()
+	if err != nil {
+		return err
+	}
+	r := &v1alpha1.ProbeResult{}
+	err = hub.Get(ctx, client.ObjectKey{Namespace: v1alpha1.Namespace, Name: cluster + "." + probe}, r)
+	switch {
+	case servesNone(err):
+		return errNoProbeResults
+	case apierrors.IsNotFound(err):
+		return fmt.Errorf("the hub has no result of probe %q on cluster %q: it does not run there, or did not yet; see 'keelson probe list'", probe, cluster)
+	case err != nil:
+		return fmt.Errorf("read ProbeResult %s.%s: %w", cluster, probe, err)
+	}
+	if a.output != outputText {
+		bareResult(r)
+		err = a.encode(r)
+	} else {
+		err = a.write([]byte(a.probeText(&r.Status)))
+	}
+	if err == nil && r.Status.Outcome != v1alpha1.ProbePassed {
+		return errFound
+	}
+	return err
+}
+
+func (a *app) probeText(s *v1alpha1.ProbeResultStatus) string {
+	var b strings.Builder
+	paint := a.colored(a.env.Out)
+	how := outcome(s.Outcome)
+	fmt.Fprintf(&b, "%s on %s: %s", oneLine(s.Probe), oneLine(s.Cluster), paint.paint(how.style, how.text))
+	if s.Since != nil {
+		fmt.Fprintf(&b, " since %s", stamp(s.Since))
+	}
+	if s.Passed != nil && s.Outcome != v1alpha1.ProbePassed {
+		fmt.Fprintf(&b, ", passed last at %s", stamp(s.Passed))
+	}
+	b.WriteString("\n")
+	if s.Message != "" {
+		fmt.Fprintf(&b, "%s\n", oneLine(s.Message))
+	}
+	b.WriteString("\n")
+	t := a.tableOf("BEGUN", "TOOK", "OUTCOME", "FAILED")
+	for _, run := range s.Runs {
+		t.rows = append(t.rows, row{cells: []cell{
+			{text: stamp(&metav1.Time{Time: run.Begun.Time})}, {text: run.Ended.Sub(run.Begun.Time).Round(time.Second).String()},
+			outcome(run.Outcome), {text: oneLine(strings.Join(run.Failed, ", "))},
+		}})
+	}
+	b.WriteString(t.String())
+	return b.String()
+}
+
+// completeProbes completes a probe, and then a cluster that it runs on.
+func (a *app) completeProbes(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	var out []string
+	if f := a.quietFleet(cmd); f != nil {
+		switch len(args) {
+		case 0:
+			for _, p := range f.Probes {
+				out = append(out, p.Name)
+			}
+		case 1:
+			p := f.Probe(args[0])
+			for _, c := range f.Clusters {
+				if p != nil && p.Selects(c) {
+					out = append(out, c.Name)
+				}
+			}
+		}
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}

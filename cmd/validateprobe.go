@@ -1,0 +1,44 @@
+package cmd
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/keelson-io/keelson/controllers/probe"
+	"github.com/keelson-io/keelson/registry"
+)
+
+// probes compiles the conditions of probes, and looks for those that are for no cluster.
+func (v *validation) probes() {
+	for _, p := range v.fleet.Probes {
+		if len(p.Problems) > 0 {
+			continue
+		}
+		if !slices.ContainsFunc(v.fleet.Clusters, p.Selects) {
+			v.warn([]string{fmt.Sprintf("%s: it is for no cluster", p.At())})
+		}
+		for i, s := range p.Spec.Subjects {
+			if s.Custom == nil || s.Custom.Ready == "" {
+				continue
+			}
+			if _, err := probe.Ready(s.Custom.Ready); err != nil {
+				v.broken[registry.Problem{At: p.ReadyAt(i), Message: err.Error()}] = nil
+			}
+		}
+	}
+}
+
+// probed finds the clusters of a stage on which a probe that its check asks for does not
+// run: the check would wait for them until it fails.
+func (v *validation) probed(name string, at registry.Position, clusters []*registry.Cluster) {
+	p := v.fleet.Probe(name)
+	if p == nil || len(p.Problems) > 0 {
+		return // said already
+	}
+	problem := registry.Problem{At: at, Message: fmt.Sprintf("probe %s does not run on all clusters of the stage, so that this check can't pass", name), Hint: "widen the clusterSelector of " + p.At().File}
+	for _, c := range clusters {
+		if !p.Selects(c) {
+			v.broken[problem] = append(v.broken[problem], c.Name)
+		}
+	}
+}
