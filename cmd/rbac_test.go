@@ -342,6 +342,8 @@ func unusedFor(r right, handedOn map[right]bool) string {
 		return "the Lease is renewed after some seconds"
 	case strings.HasPrefix(r.resource, "rollouts"), r.name == "rollouts.keelson.io":
 		return "a fleet without a pipeline has no Rollouts"
+	case strings.HasPrefix(r.resource, "proberesults"), r.name == "proberesults.keelson.io":
+		return "a fleet without a probe has no ProbeResults"
 	case r.resource == "deliveries" && r.verb == "get":
 		return "somebody else created it meanwhile"
 	case r.verb == "get" && r.resource != "namespaces":

@@ -16,12 +16,15 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// A run takes a subject of each kind through its steps and leaves nothing. That it passes
+// A run takes a subject of each kind through its steps, with the rights that keelson rbac
+// prints, and leaves nothing. That it passes
 // again is written when an hour has passed, or a check asks; a probe that leaves git takes
 // its result with it.
 func TestRunPasses(t *testing.T) {
 	w := newWorld(t)
-	p, _ := w.start(w.load(), nil)
+	f := w.load()
+	w.restrict(f)
+	p, _ := w.start(f, nil)
 	w.eventually("a run has passed", func() bool { return w.result().Outcome == v1alpha1.ProbePassed })
 	first := w.result()
 	if left := w.left(); len(left) > 0 || len(first.Objects) != 5 || first.Passed == nil || first.Message != "" {
@@ -64,7 +67,7 @@ func TestRunPasses(t *testing.T) {
 
 	t.Log("it leaves git")
 	w.git("rm", "-q", "probes/workloads.yaml")
-	f := w.load()
+	f = w.load()
 	p.Update(f, f.Cluster("a"))
 	w.eventually("its result is gone", func() bool { return w.result().Probe == "" })
 	if n := w.count("keelson_probe_runs_total", "passed"); n != 0 {
@@ -136,7 +139,9 @@ func TestUpgradeStuck(t *testing.T) {
 	if err := w.hub.Create(t.Context(), event); err != nil {
 		t.Fatal(err)
 	}
-	p, _ := w.start(w.load(), nil)
+	f := w.load()
+	w.restrict(f)
+	p, _ := w.start(f, nil)
 	w.eventually("a run has failed", func() bool { return w.result().Outcome == v1alpha1.ProbeFailed })
 	s := w.result()
 	if want := []string{"web/upgrade", "db/upgrade", "job/upgrade"}; !slices.Equal(s.Runs[0].Failed, want) {

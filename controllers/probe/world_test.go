@@ -17,7 +17,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -33,6 +35,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/apiservertest"
+	"github.com/keelson-io/keelson/applier/rights"
 	"github.com/keelson-io/keelson/controllers/probe"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer/redact"
@@ -144,6 +147,9 @@ type world struct {
 	hub     client.Client
 	metrics *prometheus.Registry
 	events  *record.FakeRecorder
+	// user may do what keelson rbac prints for the probe, and nothing else; empty: an
+	// administrator runs it.
+	user string
 	// stuck has no pod of the second image become ready.
 	stuck atomic.Bool
 	// ahead is what the clock is ahead of the real one.
@@ -163,7 +169,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, corev1.AddToScheme, rbacv1.AddToScheme} {
 		if err := add(scheme); err != nil {
 			t.Fatal(err)
 		}
@@ -366,6 +372,37 @@ func (w *world) now() time.Time {
 	return time.Now().Add(time.Duration(w.ahead.Load()))
 }
 
+// restrict has the probe run with the rights that it is granted.
+func (w *world) restrict(f *registry.Fleet) {
+	w.t.Helper()
+	cluster, err := applier.New(applier.Options{Name: w.cluster(), Config: server, Schemas: applier.NewSchemaCache()})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	served := rights.Served{Mapping: func(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
+		return cluster.Mapping(w.t.Context(), gvk)
+	}}
+	allowed := rights.Probe{Namespace: w.namespace}
+	for _, s := range probe.Subjects(f.Probe("workloads"), f.Spec.Name, f.Cluster("a")) {
+		allowed.Kinds = append(allowed.Kinds, s.GVK)
+	}
+	r, _, err := rights.ForCluster(nil, served)
+	if err == nil {
+		err = r.Allow(allowed, served)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.user = "prober-" + w.namespace
+	for _, o := range r.Objects("keelson", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: w.user}) {
+		if o, ok := o.(client.Object); ok && o.GetNamespace() == w.namespace {
+			if err := w.hub.Create(w.t.Context(), o); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	}
+}
+
 // start runs a prober as a process would until stop is called. Once killed is set none
 // of its requests is sent any more.
 func (w *world) start(f *registry.Fleet, killed *atomic.Bool) (p *probe.Prober, stop func()) {
@@ -381,11 +418,15 @@ func (w *world) start(f *registry.Fleet, killed *atomic.Bool) (p *probe.Prober, 
 			})
 		})
 	}
-	d, err := dynamic.NewForConfig(config)
+	target := rest.CopyConfig(config)
+	if w.user != "" {
+		target.Impersonate = rest.ImpersonationConfig{UserName: w.user, Groups: []string{"system:authenticated"}}
+	}
+	d, err := dynamic.NewForConfig(target)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	cluster, err := applier.New(applier.Options{Name: w.cluster(), Config: config, Schemas: applier.NewSchemaCache()})
+	cluster, err := applier.New(applier.Options{Name: w.cluster(), Config: target, Schemas: applier.NewSchemaCache()})
 	if err != nil {
 		w.t.Fatal(err)
 	}
