@@ -81,7 +81,8 @@ func (q Question) on(c *registry.Cluster, s v1alpha1.ProbeResultStatus, now time
 	case row == 0 && failed.Outcome != "":
 		return fmt.Sprintf("%s: probe %s fails: %s", c.Name, q.Probe.Name, what(s, failed)), false
 	case row < want:
-		return fmt.Sprintf("%s: %d of %d runs of probe %s have passed that began after %s", c.Name, row, want, q.Probe.Name, stamp), false
+		// No number that grows: of answers that say no, a check keeps the first.
+		return fmt.Sprintf("%s: it waits for %d runs of probe %s in a row that begin after %s and pass", c.Name, want, q.Probe.Name, stamp), false
 	case now.Sub(last.Ended.Time) > q.Probe.Stale():
 		return fmt.Sprintf("%s: nothing was heard of probe %s since %s", c.Name, q.Probe.Name, last.Ended.UTC().Format(time.RFC3339)), false
 	}
