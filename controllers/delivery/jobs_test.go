@@ -206,3 +206,18 @@ func TestRolloutJobFails(t *testing.T) {
 	tr.have("hello hello hello hello")
 	tr.noJobs()
 }
+
+// A cluster that git pauses takes no part: the Job that it was to answer with is deleted,
+// and nobody waits for it.
+func TestRolloutJobPaused(t *testing.T) {
+	tr := newTrain(t)
+	tr.begin()
+	tr.smokes("before")
+	tr.release("v1.1.0", "bye")
+	tr.job()
+	canary := tr.names()[1]
+	tr.write("clusters/"+canary+"/cluster.yaml", head+"Cluster\nlabels: {stage: canary, rank: \"1\"}\nconnection: {context: "+canary+"}\npaused: true\n")
+	tr.commit("pause canary")
+	tr.have("bye hello bye bye")
+	tr.noJobs()
+}
