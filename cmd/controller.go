@@ -86,7 +86,7 @@ found out, and a success else, with something held, too. Nothing that SOPS
 encrypted is decrypted for that: anybody may open a pull request. A forge that
 does not answer changes nothing.
 
-With --promote the process that decides about rollouts does what 'keelson promote'
+With --promote the process that decides about rollouts does what keelson promote
 does, whenever something has passed or a tag is new: it pushes the versions that
 stages of pipelines are promoted to, with the login of --push-credentials.
 
