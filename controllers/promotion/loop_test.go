@@ -50,9 +50,10 @@ func (c *controller) stand(_ *registry.Fleet, component string) (rollout.Stand, 
 	return is, nil
 }
 
-func (c *controller) set(component string, is rollout.Stand) {
+// comes says how far web has come.
+func (c *controller) comes(is rollout.Stand) {
 	c.mu.Lock()
-	c.stands[component] = is
+	c.stands["web"] = is
 	c.mu.Unlock()
 	c.Look()
 }
@@ -124,14 +125,14 @@ func TestLoop(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	c := s.start()
-	c.set("web", rollout.Stand{})
+	c.comes(rollout.Stand{})
 	c.until("testing has the newest tag", func() bool { return c.subject() == "promote web to v1.1.0 in testing" })
 	s.pull()
 	s.write("README.md", "x")
 	s.push("kim is at work, too") // of which the process knows nothing
-	c.set("web", passed("testing"))
+	c.comes(passed("testing"))
 	c.until("production follows", func() bool { return c.subject() == "promote web to v1.1.0 in production" })
-	c.set("web", passed("production"))
+	c.comes(passed("production"))
 	s.pull()
 	s.git("tag", "web/v1.2.0")
 	s.git("push", "-q", "--tags", "origin")
@@ -152,7 +153,7 @@ func TestLoopNoRight(t *testing.T) {
 	s := newScene(t)
 	s.write("../logins", strings.TrimSuffix(s.url, "/fleet.git")+": {username: reader, password: S3cret-of-the-writer}\n")
 	c := s.start()
-	c.set("web", rollout.Stand{})
+	c.comes(rollout.Stand{})
 	failed := func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.told) == 1 }
 	c.until("it fails", failed)
 	c.Look()
