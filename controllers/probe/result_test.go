@@ -9,26 +9,30 @@ import (
 	"github.com/keelson-io/keelson/controllers/probe"
 )
 
+func failed(subject, step, message string) probe.Failure {
+	return probe.Failure{Subject: subject, Step: step, Message: message}
+}
+
 // TestRecorded: since when it is so, when it passed last, the last ten runs of one probe.
 func TestRecorded(t *testing.T) {
 	t.Parallel()
 	at := func(minutes int) time.Time { return noon().Add(time.Duration(minutes) * time.Minute) }
 	var s v1alpha1.ProbeResultStatus
 	for i := range 12 {
-		s = probe.Recorded(s, "one", at(5*i), at(5*i+1), nil)
+		s = probe.Recorded(s, "one", at(5*i), at(5*i+1))
 	}
 	if len(s.Runs) != 10 || !s.Runs[9].Begun.Time.Equal(at(55)) || s.Outcome != v1alpha1.ProbePassed || !s.Since.Time.Equal(at(0)) || !s.Passed.Time.Equal(at(56)) {
 		t.Errorf("passed 12 times: %+v", s)
 	}
 	before := s
-	s = probe.Recorded(s, "one", at(60), at(62), probe.Failure("web", "upgrade", "no pod "+strings.Repeat("x", 5000)))
+	s = probe.Recorded(s, "one", at(60), at(62), failed("web", "upgrade", "no pod "+strings.Repeat("x", 5000)))
 	if s.Outcome != v1alpha1.ProbeFailed || !s.Since.Time.Equal(at(60)) || !s.Passed.Time.Equal(at(56)) || len(s.Message) > 4100 || !strings.HasPrefix(s.Message, "web/upgrade: no pod") || s.Runs[9].Failed[0] != "web/upgrade" {
 		t.Errorf("failed: %+v", s)
 	}
 	if last := before.Runs[9]; last.Outcome != v1alpha1.ProbePassed {
 		t.Error("it changed what it was given")
 	}
-	s = probe.Recorded(s, "two", at(65), at(66), nil)
+	s = probe.Recorded(s, "two", at(65), at(66))
 	if len(s.Runs) != 1 || s.Hash != "two" || s.Message != "" || !s.Since.Time.Equal(at(65)) {
 		t.Errorf("another probe: %+v", s)
 	}
@@ -37,11 +41,11 @@ func TestRecorded(t *testing.T) {
 // TestTells: a fleet whose probes pass writes once an hour, unless a check waits for runs.
 func TestTells(t *testing.T) {
 	t.Parallel()
-	passed := probe.Recorded(v1alpha1.ProbeResultStatus{}, "one", noon(), noon(), nil)
-	again := probe.Recorded(passed, "one", noon().Add(time.Minute), noon().Add(time.Minute), nil)
-	failed := probe.Recorded(passed, "one", noon(), noon(), probe.Failure("web", "upgrade", "no pod"))
-	louder := probe.Recorded(failed, "one", noon(), noon(), probe.Failure("web", "upgrade", "no pod, 2 times"))
-	other := probe.Recorded(failed, "one", noon(), noon(), probe.Failure("web", "delete", "it stays"))
+	passed := probe.Recorded(v1alpha1.ProbeResultStatus{}, "one", noon(), noon())
+	again := probe.Recorded(passed, "one", noon().Add(time.Minute), noon().Add(time.Minute))
+	fails := probe.Recorded(passed, "one", noon(), noon(), failed("web", "upgrade", "no pod"))
+	louder := probe.Recorded(fails, "one", noon(), noon(), failed("web", "upgrade", "no pod, 2 times"))
+	other := probe.Recorded(fails, "one", noon(), noon(), failed("web", "delete", "it stays"))
 	left := again
 	left.Objects = []v1alpha1.ProbeObject{{Name: "a"}}
 	cases := map[string]struct {
@@ -56,9 +60,9 @@ func TestTells(t *testing.T) {
 		"Asked":        {why: "A check has to see each run.", shown: passed, is: again, asked: true, want: true},
 		"AskedNothing": {why: "What is there is not written twice.", shown: again, is: again, asked: true},
 		"Heartbeat":    {why: "What is shown is an hour old at most.", shown: passed, is: again, since: time.Hour, want: true},
-		"Failed":       {why: "Another outcome.", shown: passed, is: failed, want: true},
-		"FailedAgain":  {why: "The same step fails, in other words.", shown: failed, is: louder},
-		"FailedElse":   {why: "Another step fails.", shown: failed, is: other, want: true},
+		"Failed":       {why: "Another outcome.", shown: passed, is: fails, want: true},
+		"FailedAgain":  {why: "The same step fails, in other words.", shown: fails, is: louder},
+		"FailedElse":   {why: "Another step fails.", shown: fails, is: other, want: true},
 		"Objects":      {why: "What may be left behind has to be known before it is there.", shown: again, is: left, want: true},
 	}
 	for name, c := range cases {
@@ -76,7 +80,7 @@ func TestTells(t *testing.T) {
 func TestDue(t *testing.T) {
 	t.Parallel()
 	next := noon().Add(5 * time.Minute)
-	ran := probe.Recorded(v1alpha1.ProbeResultStatus{}, "one", noon(), noon(), nil)
+	ran := probe.Recorded(v1alpha1.ProbeResultStatus{}, "one", noon(), noon())
 	cases := map[string]struct {
 		why   string
 		hash  string
