@@ -70,31 +70,33 @@ subjects: [{name: config, custom: {template: manifests/config.yaml, upgrade: {da
 	tr.write("manifests/config.yaml", "apiVersion: v1\nkind: ConfigMap\ndata: {a: b}\n")
 	tr.commit("a probe")
 	tr.stops = tr.start(tr.connect)
-	testing := tr.names()[0]
+	tester := tr.names()[0]
 	tr.have("hello   ")
 	since := func() (n int) {
-		for _, run := range tr.probed(testing).Runs {
+		for _, run := range tr.probed(tester).Runs {
 			if asked := tr.check().Asked; run.Outcome == v1alpha1.ProbePassed && !asked.IsZero() && run.Begun.After(asked.Time) {
 				n++
 			}
 		}
 		return n
 	}
-	tr.eventually("it waits", func() bool { return strings.Contains(tr.check().Message, "it waits for 2 runs of probe sound in a row") })
+	tr.eventually("it waits", func() bool {
+		return strings.Contains(tr.check().Message, "it waits for 2 runs of probe sound in a row")
+	})
 	tr.eventually("one has passed", func() bool { return since() == 1 })
 	if got := tr.texts(); got != "hello   " {
 		t.Errorf("after one run: %s", got)
 	}
 	tr.have("hello hello  ")
 	if asked := tr.check(); since() < 2 || asked.Passed == nil {
-		t.Errorf("%d runs passed since it was asked: %+v, %+v", since(), asked, tr.probed(testing))
+		t.Errorf("%d runs passed since it was asked: %+v, %+v", since(), asked, tr.probed(tester))
 	}
 
 	t.Log("a change with which it fails")
 	foreign := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "probe-sound-config", "namespace": tr.name},
 	}}
-	api := tr.api[testing].Resource(configMaps).Namespace(tr.name)
+	api := tr.api[tester].Resource(configMaps).Namespace(tr.name)
 	tr.eventually("somebody is in its way", func() bool {
 		_, err := api.Create(t.Context(), foreign, metav1.CreateOptions{})
 		return err == nil
@@ -103,14 +105,14 @@ subjects: [{name: config, custom: {template: manifests/config.yaml, upgrade: {da
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the rollout: %+v", tr.rollout())
-			t.Logf("the probe: %+v", tr.probed(testing))
+			t.Logf("the probe: %+v", tr.probed(tester))
 		}
 	})
-	tr.phase(v1alpha1.RolloutPaused, testing+": probe sound failed at ")
+	tr.phase(v1alpha1.RolloutPaused, tester+": probe sound failed at ")
 	if got := tr.texts(); !strings.HasPrefix(got, "bye hello") {
 		t.Errorf("a run failed: %s", got)
 	}
-	if s := tr.probed(testing); !strings.Contains(s.Message, "config/create: ConfigMap "+tr.name+"/probe-sound-config: an object of this name is there that is not this probe's") {
+	if s := tr.probed(tester); !strings.Contains(s.Message, "config/create: ConfigMap "+tr.name+"/probe-sound-config: an object of this name is there that is not this probe's") {
 		t.Errorf("the result: %+v", s)
 	}
 }
