@@ -38,6 +38,7 @@ type sizes struct {
 	Faults     int           // that the proxy injects
 	Rounds     int           // of two writers
 	Shards     int           // of three replicas
+	Rollouts   int           // seeds that each transition of rollouts is tried on
 	Chances    int           // to prune what must stay
 	Contend    time.Duration // of contended writes
 	Flood      time.Duration // of webhooks
@@ -67,6 +68,7 @@ func newCommand() *cobra.Command {
 	f.IntVar(&o.Faults, "faults", 2000, "`FAULTS` that the proxy injects")
 	f.IntVar(&o.Rounds, "rounds", 100, "`ROUNDS` of two writers")
 	f.IntVar(&o.Shards, "shards", 20, "`ROUNDS` of three replicas")
+	f.IntVar(&o.Rollouts, "rollout-seeds", 10, "`SEEDS` that each transition of rollouts is tried on")
 	f.IntVar(&o.Chances, "chances", 1000, "`CHANCES` to prune what must stay")
 	f.DurationVar(&o.Contend, "contend", 5*time.Minute, "`TIME` of contended writes")
 	f.DurationVar(&o.Flood, "flood", 2*time.Minute, "`TIME` that webhooks are flooded")

@@ -1,7 +1,11 @@
 package main
 
 import (
+	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -42,6 +46,72 @@ or if there is no write at all.`,
 			return nil
 		},
 	}
+	c.AddCommand(newWayCommand())
 	c.Flags().StringVar(&ledger, "ledger", "ledger.json", "`FILE` of what Keelson may write and delete, as a scenario leaves it")
 	return c
+}
+
+func newWayCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "way FOLDER",
+		Short: "Judge the audit logs of a hub and its clusters by the way that changes have to go",
+		Long: `Way reads the folder that the scenario rollouts leaves with --keep: audit.log of the
+hub, audit-CLUSTER.log of each cluster, and way-COMPONENT.json, which says how the
+changes of a component have to go. It prints what went otherwise, and fails if
+something did, or if there is too little to judge.`,
+		Example: "  chaos oracle way /tmp/keelson-chaos-123/rollouts",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			hub, clusters, err := readLogs(args[0])
+			if err != nil {
+				return err
+			}
+			ways, err := filepath.Glob(filepath.Join(args[0], "way-*.json"))
+			if err != nil || len(ways) == 0 {
+				return fmt.Errorf("%s holds no way-COMPONENT.json: there is nothing to judge", args[0])
+			}
+			wrong := 0
+			for _, path := range ways {
+				data, err := os.ReadFile(path)
+				var way oracle.Way
+				if err == nil {
+					err = json.Unmarshal(data, &way)
+				}
+				if err != nil {
+					return fmt.Errorf("read %s: %w", path, err)
+				}
+				verdict := oracle.JudgeWay(way, hub, clusters)
+				for _, v := range verdict.Violations {
+					fmt.Fprintln(cmd.OutOrStdout(), v)
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", way.Component, verdict)
+				if len(verdict.Violations) > 0 || verdict.Empty() {
+					wrong++
+				}
+			}
+			if wrong > 0 {
+				return fmt.Errorf("%d components of %d went another way, or left nothing to judge", wrong, len(ways))
+			}
+			return nil
+		},
+	}
+}
+
+// readLogs reads the audit logs of a folder: of the hub, and of clusters by name.
+func readLogs(folder string) (hub []audit.Event, clusters map[string][]audit.Event, err error) {
+	if hub, _, err = audit.Read(filepath.Join(folder, "audit.log"), 0); err != nil {
+		return nil, nil, err
+	}
+	paths, err := filepath.Glob(filepath.Join(folder, "audit-*.log"))
+	if err != nil {
+		return nil, nil, fmt.Errorf("look for audit logs: %w", err)
+	}
+	clusters = map[string][]audit.Event{}
+	for _, path := range paths {
+		name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), "audit-"), ".log")
+		if clusters[name], _, err = audit.Read(path, 0); err != nil {
+			return nil, nil, err
+		}
+	}
+	return hub, clusters, nil
 }

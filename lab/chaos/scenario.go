@@ -44,6 +44,7 @@ func allScenarios() []scenario {
 			name: "flood", why: "whoever can reach the port of webhooks can only have git fetched",
 			cluster: cluster.Change{ControlPlaneOnly: new(true)}, run: runFlood,
 		},
+		{name: "rollouts", why: "a controller that is killed at any transition skips no stage and opens no gate", cluster: cluster.Change{ControlPlaneOnly: new(true)}, run: runRollouts},
 		{name: "secrets", why: "secrets stay where they were put", run: runSecrets},
 	}
 }

@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 )
 
 const (
@@ -57,6 +58,11 @@ func (w *world) statesNow(ctx context.Context, prefix string) (map[string]state,
 	if err != nil {
 		return nil, err
 	}
+	return statesIn(ctx, d, prefix)
+}
+
+// statesIn is statesNow of any cluster.
+func statesIn(ctx context.Context, d dynamic.Interface, prefix string) (map[string]state, error) {
 	out := map[string]state{}
 	kinds := managedKinds()
 	for i := 0; i < len(kinds); i++ {

@@ -125,7 +125,7 @@ func count(e audit.Event) int {
 
 // change judges a PUT or PATCH.
 func (j *judge) change(e audit.Event) {
-	if diary(e) || e.Resource.Name == ownCRD {
+	if diary(e) || ownCRD(e.Resource.Name) {
 		j.Updates += count(e)
 		return
 	}
@@ -267,8 +267,11 @@ func ObjectOf(e audit.Event) Object {
 // system is the namespace of Keelson's own objects.
 const system = "keelson-system"
 
-// ownCRD is installed by the controller in its hub, and nobody else's.
-const ownCRD = "deliveries.keelson.io"
+// ownCRD reports the definitions that the controller installs in its hub, and nobody
+// else.
+func ownCRD(name string) bool {
+	return name == "deliveries.keelson.io" || name == "rollouts.keelson.io"
+}
 
 // cutOff reports a POST that broke off before all of it had come, as that of a process
 // that is killed: it names nothing, and nothing was written.
@@ -285,7 +288,7 @@ func question(e audit.Event) bool {
 // nothing of a component.
 func diary(e audit.Event) bool {
 	return e.Resource.Resource == "events" || e.Resource.Group == "keelson.io" ||
-		e.Resource.Resource == "customresourcedefinitions" && e.Resource.Name == "deliveries.keelson.io"
+		e.Resource.Resource == "customresourcedefinitions" && ownCRD(e.Resource.Name)
 }
 
 // own reports Keelson's own objects.
@@ -299,7 +302,7 @@ func own(e audit.Event) bool {
 	case o.Resource == "namespaces":
 		return o.Name == system
 	case o.Resource == "customresourcedefinitions":
-		return o.Name == ownCRD
+		return ownCRD(o.Name)
 	}
 	return false
 }

@@ -48,12 +48,15 @@ type Options struct {
 	// Agent, if any, is added to each User-Agent, so that audit logs tell the
 	// proxies of one user apart.
 	Agent string
+	// Bodies shows decisions what writes carry. They wait until all of it has come.
+	Bodies bool
 }
 
 // Proxy is a running proxy. It is safe for concurrent use.
 type Proxy struct {
 	address   string
 	agent     string // see Options.Agent
+	bodies    bool   // see Options.Bodies
 	authority *pki.Authority
 	upstream  map[string]*upstream // by user
 	server    *http.Server
@@ -77,7 +80,7 @@ type upstream struct {
 // New starts a proxy; [Proxy.Close] ends it. It makes no call to the API server.
 func New(ctx context.Context, o Options) (*Proxy, error) {
 	p := &Proxy{
-		agent: o.Agent, upstream: map[string]*upstream{}, served: make(chan struct{}), closing: make(chan struct{}),
+		agent: o.Agent, bodies: o.Bodies, upstream: map[string]*upstream{}, served: make(chan struct{}), closing: make(chan struct{}),
 		seen: map[kindOfRequest]int{}, counts: map[Fault]int{},
 	}
 	for user, config := range o.Upstream {
@@ -222,6 +225,13 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	request := p.number(parse(r, user))
+	if p.bodies && request.Write() {
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			panic(http.ErrAbortHandler) // the client gave up
+		}
+		request.Body, r.Body = body, io.NopCloser(bytes.NewReader(body))
+	}
 	verdict := Verdict{}
 	if decide := p.decide.Load(); decide != nil {
 		verdict = (*decide)(request)

@@ -25,6 +25,8 @@ type Request struct {
 	// N counts the requests of a user with the same verb, group, resource and
 	// subresource, from 1.
 	N int
+	// Body of a write, if [Options] ask for it. It is nobody's to change.
+	Body []byte
 }
 
 // kindOfRequest is what requests are counted by.

@@ -1,0 +1,419 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/keelson-io/keelson/lab/audit"
+	"github.com/keelson-io/keelson/lab/chaos/oracle"
+	"github.com/keelson-io/keelson/lab/chaos/proxy"
+	"github.com/keelson-io/keelson/lab/cluster"
+	"github.com/keelson-io/keelson/lab/fleet"
+)
+
+// convoyStages are the stages of a pipeline with their clusters, all of them real ones:
+// API server, controllers, and pods that kwok plays.
+func convoyStages() []oracle.WayStage {
+	return []oracle.WayStage{
+		{Name: "testing", Clusters: []string{"testing-1", "testing-2"}, MaxConcurrent: 2, Bake: time.Second, Before: []string{"ready"}},
+		{Name: "canary", Clusters: []string{"canary-1"}, MaxConcurrent: 1, Bake: time.Second, Before: []string{"ready"}, After: []string{"good"}},
+		{
+			Name: "smallflow", Clusters: []string{"smallflow-1", "smallflow-2"}, MaxConcurrent: 1,
+			Silence: time.Second, Bake: time.Second, After: []string{"good"}, Approved: approvalCheck,
+		},
+		{
+			Name: "production", Clusters: []string{"production-1", "production-2", "production-3"}, MaxConcurrent: 1,
+			Silence: time.Second, Bake: time.Second, Before: []string{"ready"},
+		},
+	}
+}
+
+const (
+	// approvalCheck is the name of a check that waits for a line in git.
+	approvalCheck = "approval"
+	// failsIn is the stage whose check after it says no in one voyage, and crashesIn the
+	// one in which another version crashes.
+	failsIn, crashesIn = "smallflow", "canary"
+)
+
+// convoy is a fleet of real clusters, in which changes of components go from stage to
+// stage, with the hub as the world's own cluster.
+type convoy struct {
+	*world
+	stages     []oracle.WayStage
+	clients    map[string]dynamic.Interface // by cluster; the hub's is target's
+	proxies    map[string]*proxy.Proxy
+	kubeconfig string // through the proxies
+	straight   string // past them
+	repo       string
+	asked      *askedServer
+}
+
+func (c *convoy) clusters() (all []string) {
+	for _, s := range c.stages {
+		all = append(all, s.Clusters...)
+	}
+	return all
+}
+
+// newConvoy starts the clusters. Nothing runs in them yet.
+func (w *world) newConvoy(ctx context.Context) (*convoy, error) {
+	c := &convoy{world: w, stages: convoyStages(), clients: map[string]dynamic.Interface{}, proxies: map[string]*proxy.Proxy{}}
+	all := c.clusters()
+	errs := make([]error, len(all))
+	var wg sync.WaitGroup
+	for i, name := range all {
+		wg.Go(func() {
+			errs[i] = w.lab.Up(ctx, name, cluster.Change{Nodes: new(1), Audit: new(cluster.AuditSecrets)}, w.set)
+		})
+	}
+	wg.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return c, fmt.Errorf("start clusters: %w", err)
+	}
+	if err := c.connect(ctx); err != nil {
+		return c, err
+	}
+	var err error
+	if c.asked, err = newAskedServer(ctx); err != nil {
+		return c, err
+	}
+	files := map[string]string{}
+	for _, s := range c.stages {
+		for _, name := range s.Clusters {
+			files["clusters/"+name+"/cluster.yaml"] = fmt.Sprintf("%skind: Cluster\nlabels: {stage: %s}\nconnection:\n  context: %s\n", apiVersion, s.Name, name)
+		}
+	}
+	files["fleet.yaml"] = apiVersion + "kind: Fleet\nname: convoy\n"
+	c.repo = w.path("repositories", "convoy.git")
+	return c, fleet.Create(ctx, c.repo, commitOf(files))
+}
+
+// connect makes clients, proxies and kubeconfigs of all clusters.
+func (c *convoy) connect(ctx context.Context) error {
+	through, past := clientcmdapi.NewConfig(), clientcmdapi.NewConfig()
+	for _, name := range append(c.clusters(), target) {
+		path, err := c.lab.Kubeconfig(name, cluster.Admin)
+		if err != nil {
+			return fmt.Errorf("kubeconfig of %s: %w", name, err)
+		}
+		admin, err := clientcmd.BuildConfigFromFlags("", path)
+		if err != nil {
+			return fmt.Errorf("kubeconfig of %s: %w", name, err)
+		}
+		admin.QPS, admin.WarningHandlerWithContext = -1, rest.NoWarnings{}
+		if c.clients[name], err = dynamic.NewForConfig(admin); err != nil {
+			return fmt.Errorf("client of %s: %w", name, err)
+		}
+		if path, err = c.lab.Kubeconfig(name, cluster.Keelson); err != nil {
+			return fmt.Errorf("kubeconfig of %s: %w", name, err)
+		}
+		config, err := clientcmd.BuildConfigFromFlags("", path)
+		if err != nil {
+			return fmt.Errorf("kubeconfig of %s: %w", name, err)
+		}
+		p, err := proxy.New(ctx, proxy.Options{Upstream: map[string]*rest.Config{cluster.Keelson: config}, Bodies: true})
+		if err != nil {
+			return err
+		}
+		c.proxies[name] = p
+		content, err := p.Kubeconfig(cluster.Keelson)
+		if err != nil {
+			return err
+		}
+		one, err := clientcmd.Load(content)
+		if err != nil {
+			return fmt.Errorf("kubeconfig of %s: %w", name, err)
+		}
+		straight, err := clientcmd.LoadFromFile(path)
+		if err != nil {
+			return fmt.Errorf("kubeconfig of %s: %w", name, err)
+		}
+		add(through, name, one)
+		add(past, name, straight)
+	}
+	c.kubeconfig, c.straight = c.path("through.kubeconfig.yaml"), c.path("past.kubeconfig.yaml")
+	for path, config := range map[string]*clientcmdapi.Config{c.kubeconfig: through, c.straight: past} {
+		if err := clientcmd.WriteToFile(*config, path); err != nil {
+			return fmt.Errorf("write kubeconfig: %w", err)
+		}
+	}
+	return nil
+}
+
+// add adds a cluster's kubeconfig as a context of its name.
+func add(to *clientcmdapi.Config, name string, one *clientcmdapi.Config) {
+	of := one.Contexts[one.CurrentContext]
+	to.Clusters[name], to.AuthInfos[name] = one.Clusters[of.Cluster], one.AuthInfos[of.AuthInfo]
+	to.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+}
+
+// use has a function decide about the requests to all clusters.
+func (c *convoy) use(decide func(on string, r proxy.Request) proxy.Verdict) {
+	for name, p := range c.proxies {
+		if decide == nil {
+			p.Use(nil)
+			continue
+		}
+		p.Use(func(r proxy.Request) proxy.Verdict { return decide(name, r) })
+	}
+}
+
+// disband ends the clusters; that of the hub is the world's.
+func (c *convoy) disband(ctx context.Context) error {
+	var errs []error
+	for _, p := range c.proxies {
+		errs = append(errs, p.Close())
+	}
+	if c.asked != nil {
+		errs = append(errs, c.asked.server.Close())
+	}
+	for _, name := range c.clusters() {
+		errs = append(errs, c.lab.Down(ctx, name))
+	}
+	return errors.Join(errs...)
+}
+
+// events are those of the audit logs: of the hub, and of the clusters by name.
+func (c *convoy) events() (hub []audit.Event, clusters map[string][]audit.Event, err error) {
+	clusters = map[string][]audit.Event{}
+	for _, name := range append(c.clusters(), target) {
+		path, err := c.lab.AuditLog(name)
+		if err != nil {
+			return nil, nil, fmt.Errorf("audit log of %s: %w", name, err)
+		}
+		events, _, err := audit.Read(path, 0)
+		if err != nil {
+			return nil, nil, fmt.Errorf("audit log of %s: %w", name, err)
+		}
+		clusters[name] = events
+	}
+	hub = clusters[target]
+	delete(clusters, target)
+	return hub, clusters, nil
+}
+
+// rollout reads the Rollout of a component, past the proxies.
+func (c *convoy) rollout(ctx context.Context, component string) (oracle.Rollout, error) {
+	u, err := c.clients[target].Resource(schema.GroupVersionResource{Group: "keelson.io", Version: "v1alpha1", Resource: "rollouts"}).
+		Namespace(systemNS).Get(ctx, component, metav1.GetOptions{})
+	if err != nil {
+		return oracle.Rollout{}, fmt.Errorf("read the Rollout %s: %w", component, err)
+	}
+	data, err := u.MarshalJSON()
+	if err != nil {
+		return oracle.Rollout{}, fmt.Errorf("read the Rollout %s: %w", component, err)
+	}
+	return oracle.ReadRollout(data)
+}
+
+// told is what the hub shows of a component on each cluster.
+func (c *convoy) told(ctx context.Context, component string) (map[string]map[string]string, error) {
+	list, err := c.clients[target].Resource(schema.GroupVersionResource{Group: "keelson.io", Version: "v1alpha1", Resource: "deliveries"}).
+		List(ctx, metav1.ListOptions{LabelSelector: componentLabel + "=" + component})
+	if err != nil {
+		return nil, fmt.Errorf("list deliveries: %w", err)
+	}
+	out := map[string]map[string]string{}
+	for i := range list.Items {
+		one := map[string]string{}
+		for _, name := range []string{"sync", "health", "version", "appliedVersion", "targetHash"} {
+			one[name], _, _ = unstructured.NestedString(list.Items[i].Object, "status", name)
+		}
+		cluster, _, _ := strings.Cut(list.Items[i].GetName(), ".")
+		out[cluster] = one
+	}
+	return out, nil
+}
+
+// askedServer is what the checks of a pipeline ask. It says yes, but for what it is
+// told to say no to.
+type askedServer struct {
+	address string
+	server  *http.Server
+
+	mu      sync.Mutex
+	noes    map[string]int // by component, stage and check; below 0: for ever
+	answers map[string][]oracle.Answer
+}
+
+func newAskedServer(ctx context.Context) (*askedServer, error) {
+	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("listen: %w", err)
+	}
+	a := &askedServer{address: l.Addr().String(), noes: map[string]int{}, answers: map[string][]oracle.Answer{}}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /{component}/{stage}/{check}", a.answer)
+	a.server = &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}
+	go func() { _ = a.server.Serve(l) }() // ends with Close
+	return a, nil
+}
+
+func (a *askedServer) answer(w http.ResponseWriter, r *http.Request) {
+	component, stage, check := r.PathValue("component"), r.PathValue("stage"), r.PathValue("check")
+	key := component + "/" + stage + "/" + check
+	a.mu.Lock()
+	left := a.noes[key]
+	if left > 0 {
+		a.noes[key]--
+	}
+	a.answers[component] = append(a.answers[component], oracle.Answer{Time: time.Now(), Stage: stage, Check: check, Yes: left == 0})
+	a.mu.Unlock()
+	if left != 0 {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+}
+
+// refuse says no to a check some times; below 0: until told otherwise.
+func (a *askedServer) refuse(component, stage, check string, times int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.noes[component+"/"+stage+"/"+check] = times
+}
+
+func (a *askedServer) of(component string) []oracle.Answer {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return slices.Clone(a.answers[component])
+}
+
+// cargo is a component that goes with the convoy, and what is to be said of its way.
+type cargo struct {
+	*convoy
+	name string
+	// layer is how many commits gave it approvals.
+	mu        sync.Mutex
+	approvals []oracle.Approval
+}
+
+// pipeline is the component's own, with the time after which a check fails that says no.
+func (c *cargo) pipeline(timeout time.Duration) string {
+	var b strings.Builder
+	b.WriteString(apiVersion + "kind: Pipeline\nstages:\n")
+	check := func(stage, name, more string) string {
+		return fmt.Sprintf("  - {name: %s, http: {url: 'http://%s/$(component)/%s/%s'}%s}\n", name, c.asked.address, stage, name, more)
+	}
+	for _, s := range c.stages {
+		fmt.Fprintf(&b, "- name: %[1]s\n  clusterSelector: {matchLabels: {stage: %[1]s}}\n  maxConcurrent: %[2]d\n  bake: %[3]s\n", s.Name, s.MaxConcurrent, s.Bake)
+		if s.Silence > 0 {
+			fmt.Fprintf(&b, "  silence: %s\n", s.Silence)
+		}
+		if s.Name == crashesIn {
+			b.WriteString("  onFailure: rollback\n")
+		}
+		if len(s.Before) > 0 || s.Approved != "" {
+			b.WriteString("  before:\n")
+		}
+		for _, name := range s.Before {
+			b.WriteString(check(s.Name, name, ", for: 1s"))
+		}
+		if s.Approved != "" {
+			fmt.Fprintf(&b, "  - {name: %s, approval: {because: look at it}}\n", s.Approved)
+		}
+		if len(s.After) > 0 {
+			b.WriteString("  after:\n")
+		}
+		for _, name := range s.After {
+			more := ""
+			if s.Name == failsIn && timeout > 0 {
+				more = ", timeout: " + timeout.String()
+			}
+			b.WriteString(check(s.Name, name, more))
+		}
+	}
+	return b.String()
+}
+
+const cargoTemplate = `apiVersion: v1
+kind: ConfigMap
+metadata: {name: manifest, annotations: {` + oracle.VersionNote + `: "v{{ .Chart.Version }}"}}
+data: {version: "v{{ .Chart.Version }}"}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: cargo, annotations: {` + oracle.VersionNote + `: "v{{ .Chart.Version }}"}}
+spec:
+  replicas: 1
+  progressDeadlineSeconds: 8
+  selector: {matchLabels: {app: cargo}}
+  template:
+    metadata: {labels: {app: cargo}}
+    spec:
+      containers:
+      - {name: cargo, image: "registry.example.com/cargo:v{{ .Chart.Version }}SUFFIX"}
+`
+
+// publish brings a version into git, and lets every cluster have it.
+func (c *cargo) publish(ctx context.Context, version string, more map[string]string) error {
+	folder, suffix := "components/"+c.name+"/", ""
+	if version == crashing {
+		suffix = "{{ .Values.suffix }}"
+	}
+	files := map[string]string{
+		folder + "component.yaml":              apiVersion + "kind: Component\nnamespace: " + c.name + "\npipeline: " + c.name + "\n",
+		folder + "template/Chart.yaml":         "apiVersion: v2\nname: " + c.name + "\nversion: " + strings.TrimPrefix(version, "v") + "\n",
+		folder + "template/values.yaml":        "suffix: \"\"\n",
+		folder + "template/templates/all.yaml": strings.ReplaceAll(cargoTemplate, "SUFFIX", suffix),
+	}
+	maps.Copy(files, c.wanted(version))
+	maps.Copy(files, more)
+	commit := commitOf(files)
+	commit.Tag = c.name + "/" + version
+	return fleet.Push(ctx, c.repo, commit)
+}
+
+// wanted are the files that say which version clusters are to have, and by which
+// pipeline.
+func (c *cargo) wanted(version string) map[string]string {
+	return map[string]string{
+		"layers/10-" + c.name + ".yaml":         apiVersion + "kind: Layer\nclusterSelector: {}\ncomponents:\n  " + c.name + ":\n    version: " + version + "\n",
+		"layers/20-" + c.name + "-crashes.yaml": apiVersion + "kind: Layer\nclusterSelector: {matchLabels: {stage: " + crashesIn + "}}\ncomponents:\n  " + c.name + ":\n    values: {suffix: -crash}\n",
+		"pipelines/" + c.name + ".yaml":         c.pipeline(0),
+	}
+}
+
+// approve gives the stage that waits for it its approval, by the hash that it has now.
+func (c *cargo) approve(ctx context.Context, r oracle.Rollout) error {
+	i := slices.IndexFunc(c.stages, func(s oracle.WayStage) bool { return s.Name == r.Stage })
+	if i < 0 || c.stages[i].Approved == "" || r.Back || r.Phase != "Progressing" {
+		return nil
+	}
+	s := r.StageNamed(r.Stage)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	given := slices.ContainsFunc(c.approvals, func(a oracle.Approval) bool { return a.Stage == s.Name && a.Hash == s.Evidence })
+	if s.Opened != nil || given || tally(r, func(s oracle.RolloutStage) int { return one(s.Name == r.Stage) * asked(false)(s) }) == 0 {
+		return nil
+	}
+	c.approvals = append(c.approvals, oracle.Approval{Time: time.Now(), Stage: s.Name, Hash: s.Evidence})
+	var b strings.Builder
+	b.WriteString(apiVersion + "kind: Approvals\napprovals:\n")
+	for _, a := range c.approvals {
+		fmt.Fprintf(&b, "- {component: %s, stage: %s, hash: %s, because: looked at}\n", c.name, a.Stage, a.Hash)
+	}
+	return c.push(ctx, c.repo, map[string]string{"approvals/" + c.name + ".yaml": b.String()})
+}
+
+// way is what the changes of this component have to keep to.
+func (c *cargo) way() oracle.Way {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return oracle.Way{Component: c.name, Stages: c.stages, Answers: c.asked.of(c.name), Approvals: slices.Clone(c.approvals)}
+}

@@ -1,0 +1,503 @@
+package oracle
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/keelson-io/keelson/lab/audit"
+	"github.com/keelson-io/keelson/lab/cluster"
+)
+
+// Way is what the changes of one component have to keep to on their way from cluster to
+// cluster, in the words of whoever made the pipeline, and what was outside of Keelson:
+// who said yes to what, and when.
+type Way struct {
+	// Component is its name, and that of its namespace.
+	Component string     `json:"component"`
+	Stages    []WayStage `json:"stages"`
+	// Answers of the server that the checks ask.
+	Answers []Answer `json:"answers,omitempty"`
+	// Approvals that were in git, by stage and hash, with the time from which.
+	Approvals []Approval `json:"approvals,omitempty"`
+}
+
+// WayStage is one stage, with its clusters in their order.
+type WayStage struct {
+	Name          string        `json:"name"`
+	Clusters      []string      `json:"clusters"`
+	MaxConcurrent int           `json:"maxConcurrent"`
+	Silence       time.Duration `json:"silence,omitempty"` // nanoseconds
+	Bake          time.Duration `json:"bake,omitempty"`    // nanoseconds
+	// Before and After name the checks that a server answers.
+	Before []string `json:"before,omitempty"`
+	After  []string `json:"after,omitempty"`
+	// Approved before its first cluster is let go, under this name.
+	Approved string `json:"approved,omitempty"`
+}
+
+// Answer is what a server said to a check, when.
+type Answer struct {
+	Time  time.Time `json:"time"`
+	Stage string    `json:"stage"`
+	Check string    `json:"check"`
+	Yes   bool      `json:"yes"`
+}
+
+// Approval is a line in git.
+type Approval struct {
+	Time  time.Time `json:"time"`
+	Stage string    `json:"stage"`
+	Hash  string    `json:"hash"`
+}
+
+// VersionNote is the annotation by which objects of a component tell their version: its
+// chart sets it.
+const VersionNote = "example.com/version"
+
+// inFlight is how long after a permission is withdrawn a write may come that was on its
+// way.
+const inFlight = 5 * time.Second
+
+// WayVerdict is what the logs show of the changes of one component.
+type WayVerdict struct {
+	// Statuses of the Rollout that were judged; in these Releases of clusters, and
+	// Passes of stages.
+	Statuses, Releases, Passes int
+	// Arrivals are first writes of a version to a cluster that had another one.
+	Arrivals   int
+	Violations []string
+}
+
+func (v WayVerdict) String() string {
+	return fmt.Sprintf("%d statuses: %d clusters let go, %d stages passed; %d arrivals of a version on a cluster; %d violations",
+		v.Statuses, v.Releases, v.Passes, v.Arrivals, len(v.Violations))
+}
+
+// Empty reports whether there was too little to judge.
+func (v WayVerdict) Empty() bool {
+	return v.Statuses == 0 || v.Releases == 0 || v.Passes == 0 || v.Arrivals == 0
+}
+
+// JudgeWay holds the audit logs of the hub and of the clusters, by name, against a way.
+//
+// Of each status that the hub accepted: a cluster is let go when the stages before have
+// passed, the checks before its stage were answered with yes since the evidence is that
+// of this change, and no more are on their way than may; a stage passes when its
+// clusters have settled, have baked, and the checks after it were answered with yes
+// since then. Of each write to a cluster that brings another version: the hub let it go
+// to that version before, and the clusters before it have it. What is taken back by a
+// stage's failure goes to what it had.
+func JudgeWay(w Way, hub []audit.Event, clusters map[string][]audit.Event) WayVerdict {
+	j := &wayJudge{way: w, stage: map[string]int{}, versions: versionsIn(hub, w.Component), evidence: map[string]evidence{}, permits: map[string][]permit{}}
+	for i, s := range w.Stages {
+		for _, c := range s.Clusters {
+			j.stage[c] = i
+		}
+	}
+	j.statuses(hub)
+	j.writes(clusters)
+	return j.WayVerdict
+}
+
+type wayJudge struct {
+	WayVerdict
+	way      Way
+	stage    map[string]int // of a cluster
+	versions map[string]string
+	evidence map[string]evidence // by stage
+	permits  map[string][]permit // by cluster, in their order
+	last     time.Time           // when the status before was sent
+}
+
+// evidence of a stage, and when the last status was written that had another one.
+type evidence struct {
+	hash  string
+	since time.Time
+}
+
+// permit lets a cluster have a version from a time on, until another.
+type permit struct {
+	version     string
+	back        bool // by the failure of its stage
+	from, until time.Time
+}
+
+func (j *wayJudge) violate(format string, args ...any) {
+	j.Violations = append(j.Violations, j.way.Component+": "+fmt.Sprintf(format, args...))
+}
+
+// Rollout is what is read of the status of a Rollout.
+type Rollout struct {
+	Change   string           `json:"change"`
+	Revision string           `json:"revision"`
+	To       string           `json:"to"`
+	Back     bool             `json:"back"`
+	Phase    string           `json:"phase"`
+	Because  string           `json:"because"`
+	Stage    string           `json:"stage"`
+	Stages   []RolloutStage   `json:"stages"`
+	Clusters []RolloutCluster `json:"clusters"`
+}
+
+// RolloutStage is one stage in it.
+type RolloutStage struct {
+	Name     string     `json:"name"`
+	Evidence string     `json:"evidence"`
+	Promoted string     `json:"promoted"`
+	Opened   *time.Time `json:"opened"`
+	Passed   *time.Time `json:"passed"`
+	Checks   []struct {
+		Name   string     `json:"name"`
+		After  bool       `json:"after"`
+		Passed *time.Time `json:"passed"`
+		Failed *time.Time `json:"failed"`
+	} `json:"checks"`
+}
+
+// RolloutCluster is one cluster in it.
+type RolloutCluster struct {
+	Name     string     `json:"name"`
+	Stage    string     `json:"stage"`
+	Want     string     `json:"want"`
+	From     string     `json:"from"`
+	Released *time.Time `json:"released"`
+	Settled  *time.Time `json:"settled"`
+	Back     bool       `json:"back"`
+}
+
+// StageNamed is the stage of a name; the zero value: there is none.
+func (r Rollout) StageNamed(name string) RolloutStage {
+	for _, s := range r.Stages {
+		if s.Name == name {
+			return s
+		}
+	}
+	return RolloutStage{}
+}
+
+// ClusterNamed is the cluster of a name; the zero value: there is none.
+func (r Rollout) ClusterNamed(name string) RolloutCluster {
+	for _, c := range r.Clusters {
+		if c.Name == name {
+			return c
+		}
+	}
+	return RolloutCluster{}
+}
+
+// passed reports whether a check has passed.
+func (s RolloutStage) passed(name string, after bool) bool {
+	for _, c := range s.Checks {
+		if c.Name == name && c.After == after {
+			return c.Passed != nil
+		}
+	}
+	return false
+}
+
+// ReadRollout reads the status in a Rollout.
+func ReadRollout(data []byte) (Rollout, error) {
+	var body struct {
+		Status Rollout `json:"status"`
+	}
+	if err := json.Unmarshal(data, &body); err != nil {
+		return Rollout{}, fmt.Errorf("read a Rollout: %w", err)
+	}
+	return body.Status, nil
+}
+
+// accepted are Keelson's writes that an API server carried out.
+func accepted(e audit.Event) bool {
+	return e.User == cluster.Keelson && e.Write() && !e.DryRun && e.Stage == audit.ResponseComplete && e.Code < 300
+}
+
+// versionsIn are the versions that hashes stand for, as Deliveries tell what git wants.
+func versionsIn(hub []audit.Event, component string) map[string]string {
+	out := map[string]string{}
+	for _, e := range hub {
+		if !accepted(e) || e.Resource.Resource != "deliveries" || !strings.HasSuffix(e.Resource.Name, "."+component) {
+			continue
+		}
+		var body struct {
+			Status struct {
+				Version string `json:"version"`
+				Wanted  struct {
+					TargetHash string `json:"targetHash"`
+				} `json:"wanted"`
+			} `json:"status"`
+		}
+		if json.Unmarshal(e.Response, &body) == nil && body.Status.Wanted.TargetHash != "" {
+			out[body.Status.Wanted.TargetHash] = body.Status.Version
+		}
+	}
+	return out
+}
+
+// statuses judges each status that the hub accepted against the one before.
+func (j *wayJudge) statuses(hub []audit.Event) {
+	type written struct {
+		audit.Event
+		Rollout
+		version uint64
+	}
+	var all []written
+	for _, e := range hub {
+		if !accepted(e) || e.Verb != "update" || e.Resource.Resource != "rollouts" || e.Resource.Subresource != "status" || e.Resource.Name != j.way.Component {
+			continue
+		}
+		var answer struct {
+			Metadata struct {
+				ResourceVersion string `json:"resourceVersion"`
+			} `json:"metadata"`
+		}
+		r, err := ReadRollout(e.Request)
+		if err == nil {
+			err = json.Unmarshal(e.Response, &answer)
+		}
+		version, bad := strconv.ParseUint(answer.Metadata.ResourceVersion, 10, 64)
+		if err != nil || bad != nil {
+			j.violate("a status that can't be read: %s, audit %s", e, e.ID)
+			continue
+		}
+		all = append(all, written{e, r, version})
+	}
+	// The order in which etcd took them.
+	slices.SortFunc(all, func(x, y written) int { return int(x.version) - int(y.version) }) //nolint:gosec // of one store
+	var was Rollout
+	for _, now := range all {
+		j.Statuses++
+		j.status(was, now.Rollout, now.Event)
+		was = now.Rollout
+	}
+}
+
+func (j *wayJudge) status(was, now Rollout, e audit.Event) {
+	violate := func(format string, args ...any) {
+		j.violate("%s: %s, audit %s", fmt.Sprintf(format, args...), e, e.ID)
+	}
+	for i, stage := range j.way.Stages {
+		is, before := now.StageNamed(stage.Name), was.StageNamed(stage.Name)
+		if j.evidence[stage.Name].hash != is.Evidence {
+			j.evidence[stage.Name] = evidence{is.Evidence, j.last}
+		}
+		for _, name := range stage.Clusters {
+			c, had := now.ClusterNamed(name), was.ClusterNamed(name)
+			fresh := c.Released != nil && (had.Released == nil || had.Want != c.Want || !had.Released.Equal(*c.Released))
+			if fresh {
+				j.Releases++
+				for _, why := range j.release(was, now, i, c) {
+					violate("%s let go to %s, and %s", name, j.named(c.Want), why)
+				}
+			}
+			j.permit(c, e)
+		}
+		if moving := onTheirWay(now, stage); len(moving) > stage.MaxConcurrent {
+			violate("%v on their way in stage %s, of at most %d", moving, stage.Name, stage.MaxConcurrent)
+		}
+		if is.Passed != nil && (before.Passed == nil || before.Evidence != is.Evidence) {
+			j.Passes++
+			for _, why := range j.pass(now, i) {
+				violate("stage %s passed, and %s", stage.Name, why)
+			}
+		}
+	}
+	j.last = e.Received
+}
+
+// release is why a cluster of a stage may not be let go yet.
+func (j *wayJudge) release(was, now Rollout, stage int, c RolloutCluster) (why []string) {
+	for _, before := range j.way.Stages[:stage] {
+		if now.StageNamed(before.Name).Passed == nil {
+			why = append(why, fmt.Sprintf("stage %s before it has not passed", before.Name))
+		}
+	}
+	if was.Phase != "" && was.Phase == now.Phase && now.Phase != "Progressing" {
+		why = append(why, "the rollout is "+now.Phase)
+	}
+	s := j.way.Stages[stage]
+	is := now.StageNamed(s.Name)
+	if now.Back || is.Promoted != "" {
+		return why // what is taken back, or hurried by a person, waits for nothing else
+	}
+	why = append(why, j.unasked(is, s.Before, false, j.evidence[s.Name].since)...)
+	if s.Approved != "" && !j.approved(is, *c.Released) {
+		why = append(why, fmt.Sprintf("nobody approved %s of stage %s", is.Evidence, s.Name))
+	}
+	for _, name := range s.Clusters {
+		other := now.ClusterNamed(name)
+		for _, t := range []*time.Time{other.Released, other.Settled} {
+			if name != c.Name && t != nil && !t.After(*c.Released) && c.Released.Sub(*t) < s.Silence {
+				why = append(why, fmt.Sprintf("%s was let go, or settled, %s before, in a silence of %s", name, c.Released.Sub(*t), s.Silence))
+			}
+		}
+	}
+	return why
+}
+
+// pass is why a stage may not have passed yet.
+func (j *wayJudge) pass(now Rollout, stage int) (why []string) {
+	s := j.way.Stages[stage]
+	is := now.StageNamed(s.Name)
+	var last time.Time
+	moved := false
+	for _, name := range s.Clusters {
+		c := now.ClusterNamed(name)
+		switch {
+		case c.Released == nil || c.Back:
+		case c.Settled == nil:
+			why = append(why, name+" has not settled")
+		default:
+			moved = true
+			if c.Settled.After(last) {
+				last = *c.Settled
+			}
+		}
+	}
+	if now.Back || is.Promoted != "" || !moved {
+		return why
+	}
+	// It is written in whole seconds, rounded down.
+	if baked := is.Passed.Add(time.Second).Sub(last); baked < s.Bake {
+		why = append(why, fmt.Sprintf("its last cluster settled %s before, and it bakes for %s", baked, s.Bake))
+	}
+	since := j.evidence[s.Name].since
+	if last.After(since) {
+		since = last
+	}
+	return append(why, j.unasked(is, s.After, true, since)...)
+}
+
+// unasked are the checks that have not passed, or that nobody was asked and said yes to
+// since a time.
+func (j *wayJudge) unasked(is RolloutStage, checks []string, after bool, since time.Time) (why []string) {
+	for _, name := range checks {
+		yes := slices.ContainsFunc(j.way.Answers, func(a Answer) bool {
+			return a.Yes && a.Stage == is.Name && a.Check == name && a.Time.After(since)
+		})
+		switch {
+		case !is.passed(name, after):
+			why = append(why, fmt.Sprintf("check %s has not passed", name))
+		case !yes:
+			why = append(why, fmt.Sprintf("check %s was last answered with yes before %s, when it was about something else", name, since.Format(time.RFC3339Nano)))
+		}
+	}
+	return why
+}
+
+func (j *wayJudge) approved(is RolloutStage, at time.Time) bool {
+	return slices.ContainsFunc(j.way.Approvals, func(a Approval) bool {
+		return a.Stage == is.Name && a.Hash == is.Evidence && !a.Time.After(at)
+	})
+}
+
+// onTheirWay are the clusters of a stage that were let go and have not settled.
+func onTheirWay(r Rollout, stage WayStage) (out []string) {
+	for _, name := range stage.Clusters {
+		if c := r.ClusterNamed(name); c.Released != nil && c.Settled == nil && !c.Back {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// permit notes what a cluster may have from a status on.
+func (j *wayJudge) permit(c RolloutCluster, e audit.Event) {
+	next := permit{from: e.Received}
+	switch {
+	case c.Back:
+		next.version, next.back = j.named(c.From), true
+	case c.Released != nil:
+		next.version = j.named(c.Want)
+	}
+	all := j.permits[c.Name]
+	if n := len(all); n > 0 {
+		if last := &all[n-1]; last.version == next.version && last.back == next.back {
+			return
+		}
+		all[n-1].until = e.Time
+	}
+	j.permits[c.Name] = append(all, next)
+}
+
+// named is the version that a hash stands for.
+func (j *wayJudge) named(hash string) string {
+	if v := j.versions[hash]; v != "" {
+		return v
+	}
+	return "the unknown " + hash
+}
+
+// arrival is a write of a version to a cluster.
+type arrival struct {
+	audit.Event
+	on, version string
+}
+
+// writes judges what the clusters were sent.
+func (j *wayJudge) writes(clusters map[string][]audit.Event) {
+	var all []arrival
+	for name, events := range clusters {
+		for _, e := range events {
+			if v := versionOf(e); accepted(e) && e.Resource.Namespace == j.way.Component && v != "" {
+				all = append(all, arrival{e, name, v})
+			}
+		}
+	}
+	slices.SortFunc(all, func(x, y arrival) int { return x.Time.Compare(y.Time) })
+	has := map[string]string{}
+	for _, a := range all {
+		if has[a.on] == a.version {
+			continue
+		}
+		j.Arrivals++
+		for _, why := range j.arrive(a, has) {
+			j.violate("%s got %s, and %s: %s, audit %s", a.on, a.version, why, a.Event, a.ID)
+		}
+		has[a.on] = a.version
+	}
+}
+
+// versionOf is the version that the object in a write is of; empty: it tells none.
+func versionOf(e audit.Event) string {
+	var body struct {
+		Metadata struct {
+			Annotations map[string]string `json:"annotations"`
+		} `json:"metadata"`
+	}
+	if json.Unmarshal(e.Request, &body) != nil { // a patch of another form
+		return ""
+	}
+	return body.Metadata.Annotations[VersionNote]
+}
+
+// arrive is why a version may not be on a cluster yet, given what clusters have.
+func (j *wayJudge) arrive(a arrival, has map[string]string) (why []string) {
+	var by *permit
+	for i, p := range j.permits[a.on] {
+		if p.version == a.version && !a.Received.Before(p.from) && (p.until.IsZero() || a.Received.Before(p.until.Add(inFlight))) {
+			by = &j.permits[a.on][i]
+		}
+	}
+	if by == nil {
+		return []string{"no status in the hub let it go to that"}
+	}
+	if by.back {
+		return nil
+	}
+	at := j.stage[a.on]
+	for i, stage := range j.way.Stages[:at+1] {
+		for _, name := range stage.Clusters {
+			if i == at && (stage.MaxConcurrent > 1 || name == a.on) {
+				break
+			}
+			if has[name] != a.version {
+				why = append(why, fmt.Sprintf("%s before it has %q", name, has[name]))
+			}
+		}
+	}
+	return why
+}

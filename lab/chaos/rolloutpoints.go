@@ -1,0 +1,189 @@
+package main
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	"github.com/keelson-io/keelson/lab/chaos/oracle"
+	"github.com/keelson-io/keelson/lab/chaos/proxy"
+)
+
+// turningPoint is a transition of a rollout at which the controller is killed: the
+// request that makes it.
+type turningPoint struct {
+	name string
+	// chances is how often the transition happens at least in the voyages of a seed, so
+	// that chance can choose one of them.
+	chances int
+	// is tells the request by what it is about to change.
+	is func(change) bool
+}
+
+// change is a write on its way, and what was there before.
+type change struct {
+	proxy.Request
+	on        string // the cluster
+	component string
+	was, next oracle.Rollout // of a status of the Rollout
+	// delivered: the last write to this cluster was to an object of the component.
+	delivered bool
+}
+
+// turningPoints are all of them: those of the Rollout in the hub, and those of a
+// cluster's own loop between what it reads there and what it tells.
+func turningPoints() []turningPoint {
+	rollout := func(name string, chances int, is func(was, next oracle.Rollout) bool) turningPoint {
+		return turningPoint{name, chances, func(c change) bool { return c.status() && is(c.was, c.next) }}
+	}
+	return []turningPoint{
+		{"the Rollout is made", 1, func(c change) bool { return c.hub("create", "rollouts") }},
+		rollout("the first change begins", 1, func(was, _ oracle.Rollout) bool { return was.Change == "" }),
+		rollout("a later change begins", 3, func(was, next oracle.Rollout) bool {
+			return was.Revision != next.Revision && was.Phase == "Complete"
+		}),
+		rollout("it is extended by a cluster that tells late", 3, func(was, next oracle.Rollout) bool {
+			return was.Change != "" && was.Revision == next.Revision && was.Change != next.Change
+		}),
+		rollout("it is superseded", 1, func(was, next oracle.Rollout) bool {
+			return was.Change != "" && was.Revision != next.Revision && was.Phase == "Progressing" && !next.Back
+		}),
+		rollout("it is taken back", 1, func(was, next oracle.Rollout) bool { return next.Back && !was.Back }),
+		rollout("a check before a stage is asked", 3, func(was, next oracle.Rollout) bool { return tally(next, asked(false)) > tally(was, asked(false)) }),
+		rollout("a check before a stage passes", 3, func(was, next oracle.Rollout) bool { return tally(next, yes(false)) > tally(was, yes(false)) }),
+		rollout("an approval passes", 1, func(was, next oracle.Rollout) bool { return tally(next, approved) > tally(was, approved) }),
+		rollout("a stage opens", 4, func(was, next oracle.Rollout) bool { return tally(next, opened) > tally(was, opened) }),
+		rollout("a cluster is let go", 8, func(was, next oracle.Rollout) bool {
+			return slices.ContainsFunc(next.Clusters, func(c oracle.RolloutCluster) bool {
+				return c.Released != nil && was.ClusterNamed(c.Name).Released == nil
+			})
+		}),
+		rollout("a cluster settles", 6, func(was, next oracle.Rollout) bool {
+			return slices.ContainsFunc(next.Clusters, func(c oracle.RolloutCluster) bool {
+				return c.Settled != nil && was.ClusterNamed(c.Name).Settled == nil
+			})
+		}),
+		rollout("the last of a stage settles, and the bake begins", 3, func(was, next oracle.Rollout) bool {
+			return len(settled(next)) > len(settled(was))
+		}),
+		rollout("a check after a stage is asked", 2, func(was, next oracle.Rollout) bool { return tally(next, asked(true)) > tally(was, asked(true)) }),
+		rollout("a check after a stage passes", 2, func(was, next oracle.Rollout) bool { return tally(next, yes(true)) > tally(was, yes(true)) }),
+		rollout("a stage passes, and the bake ends", 4, func(was, next oracle.Rollout) bool {
+			return tally(next, passed) > tally(was, passed)
+		}),
+		rollout("it is complete", 2, func(was, next oracle.Rollout) bool { return next.Phase == "Complete" && was.Phase != "Complete" }),
+		rollout("a check fails, and it pauses", 1, func(was, next oracle.Rollout) bool { return next.Phase == "Paused" && was.Phase != "Paused" }),
+		rollout("a cluster fails, and its stage rolls back", 1, func(was, next oracle.Rollout) bool {
+			return next.Phase == "RollingBack" && was.Phase != "RollingBack"
+		}),
+		rollout("it is rolled back", 1, func(was, next oracle.Rollout) bool { return next.Phase == "RolledBack" && was.Phase != "RolledBack" }),
+
+		{"a cluster tells what git wants of it", 8, func(c change) bool { return c.tells(`"wanted"`) }},
+		{"a cluster that was let go records what it is about to do", 6, func(c change) bool { return c.record() && !c.delivered }},
+		{"its first object is applied", 6, func(c change) bool { return c.object("configmaps") }},
+		{"its workload is applied", 6, func(c change) bool { return c.object("deployments") }},
+		{"it records what it has done", 6, func(c change) bool { return c.record() && c.delivered }},
+		{"it tells that it has the version", 6, func(c change) bool { return c.tells(`"appliedVersion"`) }},
+	}
+}
+
+// hub reports a write of Keelson's own kinds.
+func (c change) hub(verb, resource string) bool {
+	return c.on == target && c.Verb == verb && c.Group == "keelson.io" && c.Resource == resource
+}
+
+// status reports a write of the component's Rollout.
+func (c change) status() bool {
+	return c.hub("update", "rollouts") && c.Subresource == "status" && c.Name == c.component
+}
+
+// tells reports a write of a Delivery that changes a field of its status.
+func (c change) tells(field string) bool {
+	return c.hub("patch", "deliveries") && strings.HasSuffix(c.Name, "."+c.component) && bytes.Contains(c.Body, []byte(field))
+}
+
+// record reports a write of the component's record.
+func (c change) record() bool {
+	return c.on != target && c.Resource == "secrets" && c.Namespace == systemNS &&
+		(c.Verb == "update" && c.Name == "record-"+c.component || c.Verb == "create" && bytes.Contains(c.Body, []byte("record-"+c.component)))
+}
+
+// object reports an apply of an object of the component's.
+func (c change) object(resource string) bool {
+	return c.on != target && c.Verb == "patch" && !c.DryRun && c.FieldManager == "keelson" && c.Namespace == c.component && c.Resource == resource
+}
+
+// tally is how many stages, or checks of theirs, are so.
+func tally(r oracle.Rollout, in func(oracle.RolloutStage) int) (n int) {
+	for _, s := range r.Stages {
+		n += in(s)
+	}
+	return n
+}
+
+func opened(s oracle.RolloutStage) int { return one(s.Opened != nil) }
+
+func passed(s oracle.RolloutStage) int { return one(s.Passed != nil) }
+
+func asked(after bool) func(oracle.RolloutStage) int {
+	return func(s oracle.RolloutStage) (n int) {
+		for _, c := range s.Checks {
+			n += one(c.After == after)
+		}
+		return n
+	}
+}
+
+func yes(after bool) func(oracle.RolloutStage) int {
+	return func(s oracle.RolloutStage) (n int) {
+		for _, c := range s.Checks {
+			n += one(c.After == after && c.Passed != nil)
+		}
+		return n
+	}
+}
+
+func approved(s oracle.RolloutStage) (n int) {
+	for _, c := range s.Checks {
+		n += one(c.Name == approvalCheck && c.Passed != nil)
+	}
+	return n
+}
+
+func one(is bool) int {
+	if is {
+		return 1
+	}
+	return 0
+}
+
+// settled are the stages of which some cluster was let go, and all of those have settled.
+func settled(r oracle.Rollout) (out []string) {
+	moving, there := map[string]bool{}, map[string]bool{}
+	for _, c := range r.Clusters {
+		if c.Released != nil && !c.Back {
+			there[c.Stage] = true
+			moving[c.Stage] = moving[c.Stage] || c.Settled == nil
+		}
+	}
+	for name := range there {
+		if s := r.StageNamed(name); !moving[name] && s.Passed == nil {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// readChange makes out what a write is about to change.
+func readChange(on, component string, r proxy.Request, was func() oracle.Rollout) change {
+	c := change{Request: r, on: on, component: component}
+	if !c.status() {
+		return c
+	}
+	next, err := oracle.ReadRollout(r.Body)
+	if err != nil {
+		return c // no transition that has a name
+	}
+	c.was, c.next = was(), next
+	return c
+}

@@ -1,0 +1,608 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"text/tabwriter"
+	"time"
+
+	"github.com/keelson-io/keelson/lab/chaos/oracle"
+	"github.com/keelson-io/keelson/lab/chaos/proxy"
+)
+
+// The versions of a component's voyages. The last one crashes in one stage.
+const (
+	firstVersion = "v1.0.0"
+	hasty        = "v1.1.0" // superseded on its way
+	steadyOne    = "v1.2.0"
+	doubtful     = "v1.3.0" // fails a check, and is reverted
+	crashing     = "v1.4.0"
+)
+
+// voyagePatience is how long one voyage may take, with all its kills.
+const voyagePatience = 3 * time.Minute
+
+// runRollouts kills the controller at every transition of rollouts.
+func runRollouts(ctx context.Context, w *world) (r result, err error) {
+	points := turningPoints()
+	r = result{did: fmt.Sprintf("SIGKILL of keelson controller at %d transitions of rollouts, on 8 clusters", len(points)), must: len(points) * w.Rollouts}
+	c, err := w.newConvoy(ctx)
+	defer func() { err = errors.Join(err, c.disband(context.WithoutCancel(ctx))) }()
+	if err != nil {
+		return r, err
+	}
+	for _, name := range c.clusters() {
+		say("%s: %s is up", w.name, name)
+	}
+	all := &sailing{convoy: c, result: &r, kills: map[string]map[int]when{}}
+	calm, err := all.sail(ctx, -1, nil)
+	if err != nil {
+		return r, fmt.Errorf("the run without a kill: %w", err)
+	}
+	for seed := range w.Rollouts {
+		started, killed := time.Now(), r.number
+		ends, err := all.sail(ctx, seed, points)
+		if err != nil {
+			return r, fmt.Errorf("seed %d: %w", seed, err)
+		}
+		known := len(r.violations)
+		for i, end := range ends {
+			for _, line := range end.differences(calm[i]) {
+				r.violate("seed %d, after %s: %s, and without a kill it is otherwise", seed, voyages[i].name, line)
+			}
+		}
+		if len(r.violations) == known {
+			r.survived += r.number - killed
+		}
+		say("%s: seed %d of %d in %s, %d kills, %d violations until now", w.name, seed+1, w.Rollouts, time.Since(started).Round(100*time.Millisecond), r.number, len(r.violations))
+	}
+	all.table(points)
+	return r, errors.Join(all.judge(), all.complete(points))
+}
+
+// sailing is all that happens in a run.
+type sailing struct {
+	*convoy
+	result *result
+	cargos []*cargo
+	kills  map[string]map[int]when // by point and seed
+}
+
+// voyage is what git says, and how that ends.
+type voyage struct {
+	name string
+	// goes says it, and returns when it has come to its end.
+	goes func(ctx context.Context, p *passage) error
+}
+
+// passage is one component on its voyages.
+type passage struct {
+	*cargo
+	keeper *keeper
+	// late is the stage during which a newer commit supersedes, and doubt the check that
+	// says no once.
+	late  string
+	doubt [2]string
+}
+
+// voyages go through each transition of a rollout.
+var voyages = []voyage{ //nolint:gochecknoglobals // a table
+	{"the first version", func(ctx context.Context, p *passage) error {
+		if err := p.publish(ctx, firstVersion, nil); err != nil {
+			return err
+		}
+		return p.until(ctx, "Complete", firstVersion)
+	}},
+	{"a version that is superseded", func(ctx context.Context, p *passage) error {
+		p.asked.refuse(p.name, p.doubt[0], p.doubt[1], 1)
+		if err := p.publish(ctx, hasty, nil); err != nil {
+			return err
+		}
+		if err := p.reaches(ctx, p.late, hasty); err != nil {
+			return err
+		}
+		if err := p.publish(ctx, steadyOne, nil); err != nil {
+			return err
+		}
+		return p.until(ctx, "Complete", steadyOne)
+	}},
+	{"a version that fails a check, and is reverted", func(ctx context.Context, p *passage) error {
+		p.asked.refuse(p.name, failsIn, "good", -1)
+		defer p.asked.refuse(p.name, failsIn, "good", 0)
+		if err := p.publish(ctx, doubtful, map[string]string{"pipelines/" + p.name + ".yaml": p.pipeline(3 * time.Second)}); err != nil {
+			return err
+		}
+		if err := p.until(ctx, "Paused", ""); err != nil {
+			return err
+		}
+		if err := p.push(ctx, p.repo, p.wanted(steadyOne)); err != nil {
+			return err
+		}
+		return p.until(ctx, "Complete", steadyOne)
+	}},
+	{"a version that crashes in " + crashesIn, func(ctx context.Context, p *passage) error {
+		if err := p.publish(ctx, crashing, nil); err != nil {
+			return err
+		}
+		return p.until(ctx, "RolledBack", "")
+	}},
+}
+
+// revisions are what the Deployment controller counts.
+var revisions = regexp.MustCompile(`"deployment.kubernetes.io/revision":"\d+",?`) //nolint:gochecknoglobals // a constant
+
+// sail takes one component through all voyages, with a kill at each point; nil: with
+// none. It returns how it stands after each of them.
+func (s *sailing) sail(ctx context.Context, seed int, points []turningPoint) (ends []state, err error) {
+	c := &cargo{convoy: s.convoy, name: fmt.Sprintf("cargo-%02d", seed+1)}
+	s.cargos = append(s.cargos, c)
+	s.ledger.OwnNamespace(c.name)
+	k := &keeper{convoy: s.convoy, component: c.name}
+	for i, p := range points {
+		k.pending = append(k.pending, &turn{turningPoint: p, when: []when{before, after, late}[(i+seed)%3], left: 1 + s.rand.IntN(p.chances)})
+	}
+	all := slices.Clone(k.pending)
+	if err := k.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, k.end()) }()
+	p := &passage{cargo: c, keeper: k, late: []string{"canary", "smallflow"}[s.rand.IntN(2)]}
+	doubts := [][2]string{{"testing", "ready"}, {"canary", "ready"}, {"canary", "good"}, {"smallflow", "good"}, {"production", "ready"}}
+	p.doubt = doubts[s.rand.IntN(len(doubts))]
+	for _, v := range voyages {
+		began := time.Now()
+		if err := v.goes(ctx, p); err != nil {
+			return ends, fmt.Errorf("%s: %s: %w", c.name, v.name, err)
+		}
+		if err := k.letThrough(ctx); err != nil {
+			return ends, fmt.Errorf("%s: %s: %w", c.name, v.name, err)
+		}
+		end, err := p.rests(ctx)
+		if err != nil {
+			return ends, fmt.Errorf("%s: %s: %w", c.name, v.name, err)
+		}
+		ends = append(ends, end)
+		say("%s: %s: %s, in %s", s.name, c.name, v.name, time.Since(began).Round(100*time.Millisecond))
+		if points == nil {
+			if err := p.show(ctx); err != nil {
+				return ends, err
+			}
+		}
+	}
+	for _, t := range all {
+		if t.hit {
+			if s.kills[t.name] == nil {
+				s.kills[t.name] = map[int]when{}
+			}
+			s.kills[t.name][seed] = t.when
+			s.result.number++
+		}
+	}
+	return ends, nil
+}
+
+// until waits until the rollout is in a phase, and with a version until every cluster
+// has it.
+func (p *passage) until(ctx context.Context, phase, version string) error {
+	return p.watch(ctx, func(ctx context.Context, r oracle.Rollout) error {
+		if r.Phase != phase {
+			return fmt.Errorf("the rollout to %s is %s in stage %q (%s), and not %s", r.To, r.Phase, r.Stage, r.Because, phase)
+		}
+		if version == "" {
+			return nil
+		}
+		told, err := p.told(ctx, p.name)
+		if err != nil {
+			return err
+		}
+		for _, name := range p.clusters() {
+			if d := told[name]; d["appliedVersion"] != version || d["version"] != version || d["sync"] != "Synced" || d["health"] != "Healthy" {
+				return fmt.Errorf("%s: %v, and not %s", name, d, version)
+			}
+		}
+		return nil
+	})
+}
+
+// reaches waits until a version is let go in a stage.
+func (p *passage) reaches(ctx context.Context, stage, version string) error {
+	return p.watch(ctx, func(_ context.Context, r oracle.Rollout) error {
+		for _, c := range r.Clusters {
+			if c.Stage == stage && c.Released != nil && r.To == version {
+				return nil
+			}
+		}
+		return fmt.Errorf("the rollout to %s is %s in stage %q (%s)", r.To, r.Phase, r.Stage, r.Because)
+	})
+}
+
+// watch waits for a condition of the Rollout, and gives approvals meanwhile.
+func (p *passage) watch(ctx context.Context, is func(context.Context, oracle.Rollout) error) error {
+	return until(ctx, voyagePatience, func(ctx context.Context) error {
+		if err := p.keeper.failure(); err != nil {
+			return err
+		}
+		r, err := p.rollout(ctx, p.name)
+		if err != nil {
+			return err
+		}
+		if err := p.approve(ctx, r); err != nil {
+			return err
+		}
+		return is(ctx, r)
+	})
+}
+
+// rests waits until nothing of a component changes any more, and returns how it stands:
+// the objects of each cluster, and what the hub shows, without what two runs need not
+// share.
+func (p *passage) rests(ctx context.Context) (last state, err error) {
+	var since time.Time
+	err = until(ctx, time.Minute, func(ctx context.Context) error {
+		now, err := p.stands(ctx)
+		if err != nil {
+			return err
+		}
+		if len(last) == 0 || len(now.differences(last)) > 0 {
+			last, since = now, time.Now()
+		}
+		if rest := time.Since(since); rest < 2*time.Second {
+			return fmt.Errorf("it stands so for %s", rest)
+		}
+		return nil
+	})
+	return last, err
+}
+
+func (p *passage) stands(ctx context.Context) (state, error) {
+	out := state{}
+	for _, name := range p.clusters() {
+		states, err := statesIn(ctx, p.clients[name], p.name)
+		if err != nil {
+			return nil, err
+		}
+		for key, content := range states[p.name] {
+			// The Deployment controller counts the versions that a cluster has seen, and which
+			// a superseded one got to, chance decides.
+			out[name+": "+key] = revisions.ReplaceAllString(content, "")
+		}
+	}
+	told, err := p.told(ctx, p.name)
+	if err != nil {
+		return nil, err
+	}
+	r, err := p.rollout(ctx, p.name)
+	if err != nil {
+		return nil, err
+	}
+	for name, d := range told {
+		has := r.ClusterNamed(name)
+		out[name+": Delivery"] = fmt.Sprintf("%s %s, %s of %s; let go to it: %t, back: %t, at what git wants: %t",
+			d["sync"], d["health"], d["appliedVersion"], d["version"], has.Released != nil, has.Back, has.Want == d["targetHash"])
+	}
+	var through []string
+	for _, s := range r.Stages {
+		if s.Passed != nil {
+			through = append(through, s.Name)
+		}
+	}
+	out["Rollout"] = fmt.Sprintf("%s to %s, back: %t, passed: %v", r.Phase, r.To, r.Back, through)
+	return out, nil
+}
+
+// show prints the timeline, as a person sees it.
+func (p *passage) show(ctx context.Context) error {
+	code, out, err := p.run(ctx, launch{name: "show", repo: p.repo, kubeconfig: p.straight}, "rollout", "show", p.name, "--context", target)
+	if err != nil || code != 0 {
+		return fmt.Errorf("keelson rollout show: exit code %d, %w", code, err)
+	}
+	fmt.Printf("\n$ keelson rollout show %s\n%s\n", p.name, out)
+	return nil
+}
+
+// table prints at which points the controller was killed, by seed.
+func (s *sailing) table(points []turningPoint) {
+	w := tabwriter.NewWriter(os.Stdout, 2, 2, 2, ' ', 0)
+	fmt.Fprint(w, "\nKILLED AT")
+	for seed := range s.Rollouts {
+		fmt.Fprintf(w, "\t%d", seed+1)
+	}
+	fmt.Fprintln(w, "\t")
+	for _, p := range points {
+		fmt.Fprint(w, p.name)
+		for seed := range s.Rollouts {
+			text := "-"
+			if at, hit := s.kills[p.name][seed]; hit {
+				text = at.String()
+			}
+			fmt.Fprint(w, "\t"+text)
+		}
+		fmt.Fprintln(w, "\t")
+	}
+	_ = w.Flush() // to stdout
+}
+
+// complete holds that every point was hit on every seed.
+func (s *sailing) complete(points []turningPoint) error {
+	var missed []string
+	for _, p := range points {
+		if n := len(s.kills[p.name]); n < s.Rollouts {
+			missed = append(missed, fmt.Sprintf("%s (%d of %d)", p.name, n, s.Rollouts))
+		}
+	}
+	if len(missed) > 0 {
+		return fmt.Errorf("transitions that were not hit: %s", strings.Join(missed, "; "))
+	}
+	return nil
+}
+
+// judge has the oracle read the audit logs of the clusters, and all of them for the way
+// that each component took. That of the hub is judged with the world.
+func (s *sailing) judge() error {
+	hub, clusters, err := s.events()
+	if err != nil {
+		return err
+	}
+	for name, events := range clusters {
+		v := oracle.Judge(events, s.ledger)
+		for _, violation := range v.Violations {
+			s.result.violate("%s: %s", name, violation)
+		}
+		if v.Writes == 0 {
+			s.result.violate("%s: its audit log shows no write: nothing was tested", name)
+		}
+	}
+	var total oracle.WayVerdict
+	for _, c := range s.cargos {
+		way := c.way()
+		if err := saveWay(s.path("way-"+c.name+".json"), way); err != nil {
+			return err
+		}
+		v := oracle.JudgeWay(way, hub, clusters)
+		s.result.violations = append(s.result.violations, v.Violations...)
+		if v.Empty() {
+			s.result.violate("the logs show too little of %s: %s", c.name, v)
+		}
+		total.Statuses, total.Releases, total.Passes = total.Statuses+v.Statuses, total.Releases+v.Releases, total.Passes+v.Passes
+		total.Arrivals, total.Violations = total.Arrivals+v.Arrivals, append(total.Violations, v.Violations...)
+	}
+	s.result.notes = append(s.result.notes, "judged by the audit logs of the hub and 8 clusters: "+total.String())
+	if !s.keep {
+		return nil
+	}
+	for name := range clusters { // a cluster that ends takes its log along
+		log, err := s.lab.AuditLog(name)
+		if err == nil {
+			err = os.Rename(log, s.path("audit-"+name+".log"))
+		}
+		if err != nil {
+			return fmt.Errorf("keep the audit log of %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func saveWay(path string, way oracle.Way) error {
+	data, err := json.MarshalIndent(way, "", "  ")
+	if err == nil {
+		err = os.WriteFile(path, data, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("save what a component's way is: %w", err)
+	}
+	return nil
+}
+
+// keeper keeps a controller running that is killed at one point after the other, and
+// starts the next one at once.
+type keeper struct {
+	*convoy
+	component string
+
+	mu        sync.Mutex
+	pending   []*turn // that were not hit yet
+	delivered map[string]bool
+	process   *keelson
+	struck    bool // the process is being killed
+	launched  int
+	held      []*delayed
+	ending    bool
+	err       error
+
+	gone chan struct{} // closed when no process will be started any more
+}
+
+// turn is a point of one seed.
+type turn struct {
+	turningPoint
+	when when
+	left int // transitions until it is its turn
+	hit  bool
+}
+
+// delayed is a request of a killed process that comes late: after one of its successor
+// to the same object.
+type delayed struct {
+	held
+	on, object string
+	once       sync.Once
+}
+
+func (d *delayed) letGo() { d.once.Do(func() { close(d.let) }) }
+
+// lateBy is how long after its successor's request a delayed one comes.
+const lateBy = 300 * time.Millisecond
+
+func objectOf(r proxy.Request) string {
+	return r.Resource + "/" + r.Subresource + " " + r.Namespace + "/" + r.Name
+}
+
+// begin starts the first process.
+func (k *keeper) begin(ctx context.Context) error {
+	k.delivered, k.gone = map[string]bool{}, make(chan struct{})
+	k.use(func(on string, r proxy.Request) proxy.Verdict { return k.decide(ctx, on, r) })
+	if err := k.launch(); err != nil {
+		return err
+	}
+	go k.keep(ctx)
+	return nil
+}
+
+func (k *keeper) launch() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.launched++
+	p, err := k.start(launch{name: k.component, repo: k.repo, kubeconfig: k.kubeconfig}, controllerArgs("", "--cache-dir", k.path("cache"))...)
+	if err != nil {
+		return err
+	}
+	k.process, k.struck = p, false
+	return nil
+}
+
+// keep starts another process for each that was killed.
+func (k *keeper) keep(ctx context.Context) {
+	defer close(k.gone)
+	for {
+		k.mu.Lock()
+		p := k.process
+		k.mu.Unlock()
+		select {
+		case <-p.done:
+		case <-ctx.Done():
+			return
+		}
+		k.mu.Lock()
+		ending, struck := k.ending, k.struck
+		k.mu.Unlock()
+		err := error(nil)
+		switch {
+		case ending:
+			return
+		case !struck:
+			err = fmt.Errorf("keelson controller ended by itself (its log: %s)", p.log)
+		default:
+			err = k.launch()
+		}
+		if err != nil {
+			k.mu.Lock()
+			k.err = err
+			k.mu.Unlock()
+			return
+		}
+	}
+}
+
+func (k *keeper) failure() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.err
+}
+
+// end ends the process that runs.
+func (k *keeper) end() error {
+	k.mu.Lock()
+	k.ending = true
+	p := k.process
+	k.mu.Unlock()
+	err := p.kill()
+	<-k.gone
+	k.use(nil)
+	return errors.Join(err, k.failure())
+}
+
+// letThrough lets the requests through that are still on their way.
+func (k *keeper) letThrough(ctx context.Context) error {
+	k.mu.Lock()
+	held := k.held
+	k.held = nil
+	k.mu.Unlock()
+	for _, d := range held {
+		d.letGo()
+		select {
+		case <-d.done:
+		case <-time.After(20 * time.Second):
+			return fmt.Errorf("a request to %s of %s that was let through late was not answered", d.object, d.on)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// decide kills the process at the transition whose turn it is.
+func (k *keeper) decide(ctx context.Context, on string, r proxy.Request) proxy.Verdict {
+	if !r.Write() {
+		return proxy.Verdict{}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.struck {
+		return proxy.Verdict{Fault: proxy.Hang} // until the process is gone, in a moment
+	}
+	for _, d := range k.held {
+		if d.on == on && d.object == objectOf(r) {
+			time.AfterFunc(lateBy, d.letGo)
+		}
+	}
+	c := readChange(on, k.component, r, func() oracle.Rollout {
+		is, _ := k.rollout(ctx, k.component) // none: it was not there
+		return is
+	})
+	c.delivered = k.delivered[on]
+	if c.record() {
+		k.delivered[on] = false
+	}
+	if c.object("configmaps") || c.object("deployments") {
+		k.delivered[on] = true
+	}
+	t := k.turnOf(c)
+	if t == nil {
+		return proxy.Verdict{}
+	}
+	t.hit, k.struck = true, true
+	strike := k.process.strikeDead
+	say("%s: %s: killed when %s (%s)", k.name, k.component, t.name, t.when)
+	switch t.when {
+	case before:
+		if err := strike(); err != nil {
+			k.err = err
+		}
+		return proxy.Verdict{Fault: proxy.Hang}
+	case late:
+		d := &delayed{held: held{let: make(chan struct{}), done: make(chan struct{})}, on: on, object: objectOf(r)}
+		k.held = append(k.held, d)
+		return proxy.Verdict{Fault: proxy.DropAnswer, Before: func() { k.strike(strike); <-d.let }, Answered: func() { close(d.done) }}
+	default:
+		return proxy.Verdict{Fault: proxy.DropAnswer, Answered: func() { k.strike(strike) }}
+	}
+}
+
+func (k *keeper) strike(dead func() error) {
+	if err := dead(); err != nil {
+		k.mu.Lock()
+		k.err = err
+		k.mu.Unlock()
+	}
+}
+
+// turnOf is the point whose turn it is; nil: it is none's.
+func (k *keeper) turnOf(c change) (now *turn) {
+	for _, t := range k.pending {
+		if !t.is(c) {
+			continue
+		}
+		if t.left--; t.left <= 0 && now == nil {
+			now = t
+		}
+	}
+	k.pending = slices.DeleteFunc(k.pending, func(t *turn) bool { return t == now })
+	return now
+}
