@@ -127,6 +127,9 @@ func (j *joined) supersede(now time.Time) {
 	s.Back = j.takesBack()
 	fresh := j.was.Change == "" || j.was.Phase == v1alpha1.RolloutComplete || j.was.Revision != j.in.revision
 	j.reopen(fresh)
+	if s.Back {
+		j.unwant()
+	}
 	s.From, s.To = j.versions()
 	if s.Back && s.To == "" { // of those that got it, none has told yet
 		s.From, s.To = j.was.To, j.was.From
@@ -184,6 +187,17 @@ func (j *joined) reopen(fresh bool) {
 	}
 }
 
+// unwant forgets what git wanted before of clusters that had not got it, and have not told
+// what it wants now. Should they want it still, nothing is taken back there: it is brought.
+func (j *joined) unwant() {
+	for i := range j.clusters {
+		c := &j.clusters[i]
+		if k := j.in.clusters[c.Name]; k.want == "" && c.Released == nil && k.fact.Hash != c.Want {
+			c.Want = ""
+		}
+	}
+}
+
 // forget makes clusters ones that were not let go.
 func (j *joined) forget(which func(v1alpha1.RolloutCluster) bool) {
 	for i := range j.clusters {
@@ -206,7 +220,8 @@ func (j *joined) takesBack() bool {
 	changed := map[string]bool{}
 	for _, name := range j.changed {
 		k, c := j.in.clusters[name], had[name]
-		if !k.at() && c.From != k.want {
+		got := c.Released != nil || k.fact.Hash == c.Want // or is about to
+		if !k.at() && (!got || c.From != k.want) {
 			return false
 		}
 		changed[name] = true

@@ -362,6 +362,25 @@ func TestGoesBackToWhatItHad(t *testing.T) {
 	})
 }
 
+// TestRevertIsReverted: who wants what was to be taken back, and has not got it, gets it as
+// any other change: by the check before its stage.
+func TestRevertIsReverted(t *testing.T) {
+	t.Parallel()
+	w := newWay(t)
+	w.in.stages[0].Before = []string{"up"}
+	w.in.asks["testing"] = &v1alpha1.Stage{Name: "testing", Before: []v1alpha1.Check{{Name: "up", HTTP: &v1alpha1.HTTPCheck{}}}}
+	w.commit("2222", "v2", w.all()...)
+	w.looks(2)
+	w.is(v1alpha1.RolloutProgressing, "") // nobody has answered
+	w.pushed("3333")
+	w.commit("3333", "v1", "canary")
+	w.looks(2)
+	w.pushed("4444")
+	w.commit("4444", "v2", "test")
+	w.looks(2)
+	w.is(v1alpha1.RolloutProgressing, "")
+}
+
 // TestPausedByAPerson: until that person says otherwise, whatever git wants meanwhile.
 func TestPausedByAPerson(t *testing.T) {
 	t.Parallel()
