@@ -109,24 +109,16 @@ func (w *world) newConvoy(ctx context.Context) (*convoy, error) {
 func (c *convoy) connect(ctx context.Context) error {
 	through, past := clientcmdapi.NewConfig(), clientcmdapi.NewConfig()
 	for _, name := range append(c.clusters(), target) {
-		path, err := c.lab.Kubeconfig(name, cluster.Admin)
+		admin, _, err := c.settings(name, cluster.Admin)
 		if err != nil {
-			return fmt.Errorf("kubeconfig of %s: %w", name, err)
+			return err
 		}
-		admin, err := clientcmd.BuildConfigFromFlags("", path)
-		if err != nil {
-			return fmt.Errorf("kubeconfig of %s: %w", name, err)
-		}
-		admin.QPS, admin.WarningHandlerWithContext = -1, rest.NoWarnings{}
 		if c.clients[name], err = dynamic.NewForConfig(admin); err != nil {
 			return fmt.Errorf("client of %s: %w", name, err)
 		}
-		if path, err = c.lab.Kubeconfig(name, cluster.Keelson); err != nil {
-			return fmt.Errorf("kubeconfig of %s: %w", name, err)
-		}
-		config, err := clientcmd.BuildConfigFromFlags("", path)
+		config, straight, err := c.settings(name, cluster.Keelson)
 		if err != nil {
-			return fmt.Errorf("kubeconfig of %s: %w", name, err)
+			return err
 		}
 		p, err := proxy.New(ctx, proxy.Options{Upstream: map[string]*rest.Config{cluster.Keelson: config}, Bodies: true})
 		if err != nil {
@@ -141,10 +133,6 @@ func (c *convoy) connect(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("kubeconfig of %s: %w", name, err)
 		}
-		straight, err := clientcmd.LoadFromFile(path)
-		if err != nil {
-			return fmt.Errorf("kubeconfig of %s: %w", name, err)
-		}
 		add(through, name, one)
 		add(past, name, straight)
 	}
@@ -155,6 +143,24 @@ func (c *convoy) connect(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// settings are those of a user's client of a cluster, and the file that they are from.
+func (c *convoy) settings(name, user string) (*rest.Config, *clientcmdapi.Config, error) {
+	path, err := c.lab.Kubeconfig(name, user)
+	if err != nil {
+		return nil, nil, fmt.Errorf("kubeconfig of %s: %w", name, err)
+	}
+	file, err := clientcmd.LoadFromFile(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("kubeconfig of %s: %w", name, err)
+	}
+	config, err := clientcmd.NewDefaultClientConfig(*file, nil).ClientConfig()
+	if err != nil {
+		return nil, nil, fmt.Errorf("kubeconfig of %s: %w", name, err)
+	}
+	config.QPS, config.WarningHandlerWithContext = -1, rest.NoWarnings{}
+	return config, file, nil
 }
 
 // add adds a cluster's kubeconfig as a context of its name.

@@ -72,13 +72,9 @@ something did, or if there is too little to judge.`,
 			}
 			wrong := 0
 			for _, path := range ways {
-				data, err := os.ReadFile(path)
-				var way oracle.Way
-				if err == nil {
-					err = json.Unmarshal(data, &way)
-				}
+				way, err := readWay(path)
 				if err != nil {
-					return fmt.Errorf("read %s: %w", path, err)
+					return err
 				}
 				verdict := oracle.JudgeWay(way, hub, clusters)
 				for _, v := range verdict.Violations {
@@ -95,6 +91,17 @@ something did, or if there is too little to judge.`,
 			return nil
 		},
 	}
+}
+
+func readWay(path string) (way oracle.Way, err error) {
+	data, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(data, &way)
+	}
+	if err != nil {
+		return way, fmt.Errorf("read %s: %w", path, err)
+	}
+	return way, nil
 }
 
 // readLogs reads the audit logs of a folder: of the hub, and of clusters by name.

@@ -136,7 +136,7 @@ var voyages = []voyage{ //nolint:gochecknoglobals // a table
 }
 
 // revisions are what the Deployment controller counts.
-var revisions = regexp.MustCompile(`"deployment.kubernetes.io/revision":"\d+",?`) //nolint:gochecknoglobals // a constant
+var revisions = regexp.MustCompile(`"deployment.kubernetes.io/revision":"\d+",?`)
 
 // sail takes one component through all voyages, with a kill at each point; nil: with
 // none. It returns how it stands after each of them.

@@ -285,13 +285,9 @@ func (j *wayJudge) status(was, now Rollout, e audit.Event) {
 			j.evidence[stage.Name] = evidence{is.Evidence, j.last}
 		}
 		for _, name := range stage.Clusters {
-			c, had := now.ClusterNamed(name), was.ClusterNamed(name)
-			fresh := c.Released != nil && (had.Released == nil || had.Want != c.Want || !had.Released.Equal(*c.Released))
-			if fresh {
-				j.Releases++
-				for _, why := range j.release(was, now, i, c) {
-					violate("%s let go to %s, and %s", name, j.named(c.Want), why)
-				}
+			c := now.ClusterNamed(name)
+			for _, why := range j.released(was, now, i, c) {
+				violate("%s let go to %s, and %s", name, j.named(c.Want), why)
 			}
 			j.permit(c, e)
 		}
@@ -306,6 +302,16 @@ func (j *wayJudge) status(was, now Rollout, e audit.Event) {
 		}
 	}
 	j.last = e.Received
+}
+
+// released is why a cluster of a stage may not have been let go in a status.
+func (j *wayJudge) released(was, now Rollout, stage int, c RolloutCluster) []string {
+	had := was.ClusterNamed(c.Name)
+	if c.Released == nil || had.Released != nil && had.Want == c.Want && had.Released.Equal(*c.Released) {
+		return nil
+	}
+	j.Releases++
+	return j.release(was, now, stage, c)
 }
 
 // release is why a cluster of a stage may not be let go yet.
