@@ -24,6 +24,8 @@ type Fleet struct {
 	Pipelines []*Pipeline
 	Freezes   []*Freeze
 	Probes    []*Probe
+	// Notifications in name order, also broken ones.
+	Notifications []*Notification
 	// Problems are all mistakes of the repository at this revision, in file
 	// order, also those listed again at the cluster or delivery they block.
 	Problems Problems

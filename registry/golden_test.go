@@ -211,6 +211,8 @@ func (g *golden) want(what string) string {
 		return showRollouts(g.t, g.fleet, words[1:])
 	case "promotions":
 		return showPromotions(g.fleet, words[1:])
+	case "notifications":
+		return showNotifications(g.fleet)
 	case "values":
 		out, err := yaml.Marshal(g.delivery(words[1:]).Values.Map())
 		if err != nil {
@@ -357,6 +359,31 @@ func showProbes(f *registry.Fleet) string {
 			}
 			b.WriteString("\n")
 		}
+	}
+	return b.String()
+}
+
+func showNotifications(f *registry.Fleet) string {
+	var b strings.Builder
+	for _, n := range f.Notifications {
+		fmt.Fprintf(&b, "%s", n.Name)
+		if len(n.Problems) > 0 {
+			fmt.Fprintln(&b, " is broken")
+			continue
+		}
+		fmt.Fprintf(&b, " every %s, of", n.Interval())
+		for _, c := range f.Clusters {
+			for _, d := range c.Deliveries {
+				pipeline := ""
+				if p := f.PipelineOf(d.Component); p != nil {
+					pipeline = p.Name
+				}
+				if n.Selects(d.Component, pipeline, c.Spec.Labels) {
+					fmt.Fprintf(&b, " %s/%s", c.Name, d.Component)
+				}
+			}
+		}
+		fmt.Fprintln(&b)
 	}
 	return b.String()
 }

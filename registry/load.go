@@ -239,7 +239,7 @@ func (l *loader) load(ctx context.Context) error {
 		return err
 	}
 	for _, step := range []func(context.Context) error{
-		l.readProbes, l.readPipelines, l.readComponents, l.readFreezes, l.readLayers, l.readApprovals, l.readClusters,
+		l.readProbes, l.readPipelines, l.readComponents, l.readFreezes, l.readNotifications, l.readLayers, l.readApprovals, l.readClusters,
 	} {
 		if err := step(ctx); err != nil {
 			return err

@@ -17,6 +17,8 @@ const (
 	KindPipeline    = "Pipeline"    // pipelines/NAME.yaml
 	KindFreeze      = "Freeze"      // freezes/NAME.yaml
 	KindProbe       = "Probe"       // probes/NAME.yaml
+
+	KindNotification = "Notification" // notifications/NAME.yaml
 )
 
 // VersionHead is the version that follows the branch instead of a tag, for
