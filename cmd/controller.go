@@ -20,6 +20,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/controllers/delivery"
 	"github.com/keelson-io/keelson/controllers/forge"
+	"github.com/keelson-io/keelson/controllers/notify"
 	"github.com/keelson-io/keelson/controllers/promotion"
 	"github.com/keelson-io/keelson/renderer"
 )
@@ -60,6 +61,9 @@ signed or was rewound, leaves every cluster as it is. An interrupt
 
 A change of a component with a pipeline goes from cluster to cluster, as the
 pipeline says; Rollouts in the hub show how far it is (keelson rollout list).
+
+What the files under notifications/ say is told to other servers, by one of the
+processes that share a fleet; see keelson notify.
 
 With --share several of these processes, replicas, share the clusters. Each has
 a Lease keelson-system/keelson-controller-… in the hub, which lists the clusters
@@ -190,6 +194,7 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 	c, err = delivery.New(delivery.Options{
 		Repo: repo, Revision: a.revision, Interval: o.interval, Hub: share.guard(hub), Connect: share.connect(connect), Follow: follow,
 		Identity: share.identity, Shard: share.member, Only: o.cluster, Renderer: renderer.NewCache(renders, o.renderCache), Redactor: a.env.Redactor, Log: log, Now: a.env.Now, Registry: metrics, Tracer: tracer, Previews: pulls, Promotions: promotions,
+		Sender: notify.NewSender(notify.Sender{Secrets: source.Secrets, Hide: a.env.Redactor.Hide, Now: a.env.Now}, share.wrap()),
 	})
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/keelson-io/keelson/controllers/delivery"
 	"github.com/keelson-io/keelson/controllers/forge"
+	"github.com/keelson-io/keelson/controllers/notify"
 	"github.com/keelson-io/keelson/controllers/promotion"
 	"github.com/keelson-io/keelson/controllers/receiver"
 	"github.com/keelson-io/keelson/controllers/shard"
@@ -23,7 +24,7 @@ func Described() ([]*prometheus.Desc, error) {
 	r := &describing{}
 	renders := newTimed(nil, nil)
 	(&app{}).ownMetrics(r, renders, &share{member: &shard.Member{}})
-	_, err := delivery.New(delivery.Options{Hub: &rest.Config{}, Renderer: renderer.NewCache(renders, 0), Registry: r})
+	_, err := delivery.New(delivery.Options{Hub: &rest.Config{}, Renderer: renderer.NewCache(renders, 0), Registry: r, Sender: &notify.Sender{}})
 	r.MustRegister(receiver.New(receiver.Options{}))
 	if err != nil {
 		return nil, err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -51,14 +50,10 @@ func (a *app) pulls(ctx context.Context, o controllerOptions, share *share, l fo
 	if o.forge.kind == "" {
 		return nil, nil //nolint:nilnil // nothing was asked for
 	}
-	var wrap func(http.RoundTripper) http.RoundTripper
-	if share.member != nil {
-		wrap = share.member.Gate().Wrap
-	}
 	var err error
 	l.Forge, err = forge.Open(forge.Options{
 		Kind: o.forge.kind, URL: o.forge.url, Repository: o.forge.repository, TokenFile: o.forge.tokenFile,
-		Hide: a.env.Redactor.Hide, Wrap: wrap, Now: a.env.Now, Registry: l.Registry,
+		Hide: a.env.Redactor.Hide, Wrap: share.wrap(), Now: a.env.Now, Registry: l.Registry,
 	})
 	if err != nil {
 		return nil, usagef("--forge: %w", err)

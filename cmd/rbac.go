@@ -138,7 +138,9 @@ func (a *app) hubRights(ctx context.Context, o rbacOptions, to rbacv1.Subject) e
 	if name == "keelson" {
 		name = "keelson-hub" // one cluster may be both
 	}
-	return a.showRights(rights.ForHub(connections, crds), name, to)
+	granted := rights.ForHub(connections, crds)
+	granted.AddNotifications(notificationNeeds(f))
+	return a.showRights(granted, name, to)
 }
 
 func (a *app) clusterRights(ctx context.Context, o rbacOptions, to rbacv1.Subject, cluster string) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -69,6 +70,14 @@ func (s *share) guard(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Wrap(s.member.Gate().Wrap)
 	return config
+}
+
+// wrap has requests end when the Lease is lost; nil: there is none.
+func (s *share) wrap() func(http.RoundTripper) http.RoundTripper {
+	if s.member == nil {
+		return nil
+	}
+	return s.member.Gate().Wrap
 }
 
 type connectFunc func(context.Context, v1alpha1.Connection) (*rest.Config, error)

@@ -32,6 +32,14 @@ type Notification struct {
 // At is its file.
 func (n *Notification) At() Position { return Position{File: n.file} }
 
+// Server is where messages go, and kind what understands them: webhook or slack.
+func (n *Notification) Server() (server v1alpha1.NotificationServer, kind string) {
+	if n.Spec.Slack != nil {
+		return *n.Spec.Slack, "slack"
+	}
+	return *n.Spec.Webhook, "webhook"
+}
+
 // Selects says whether a notification is about a component that goes by a pipeline ("":
 // by none) on a cluster with the given labels.
 func (n *Notification) Selects(component, pipeline string, set map[string]string) bool {

@@ -377,6 +377,19 @@ func (r *Rights) Allow(p Probe, served Served) error {
 	return nil
 }
 
+// AddNotifications adds what notifications need in the hub: to read their Secrets, and to
+// remember what was told in ConfigMaps, each by its name alone.
+func (r *Rights) AddNotifications(secrets, configMaps []string) {
+	const own = v1alpha1.Namespace
+	if len(secrets) > 0 {
+		r.add(own, "", "secrets", secrets, "get")
+	}
+	if len(configMaps) > 0 {
+		r.add(own, "", "configmaps", nil, "create")
+		r.add(own, "", "configmaps", configMaps, "delete", "get", "update")
+	}
+}
+
 func wild(texts ...[]string) bool {
 	return slices.ContainsFunc(slices.Concat(texts...), func(s string) bool { return strings.Contains(s, "*") })
 }

@@ -62,7 +62,7 @@ func (c *Controller) ours() (_ *registry.Fleet, _ []*registry.Cluster, duties ma
 	fleet := c.current()
 	switch {
 	case c.shard == nil:
-		return fleet, c.clusters(fleet), map[string]bool{shard.Rollouts: true, shard.Previews: true}
+		return fleet, c.clusters(fleet), map[string]bool{shard.Rollouts: true, shard.Previews: true, shard.Notifications: true}
 	case fleet == nil:
 		return nil, nil, nil
 	}

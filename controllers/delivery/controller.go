@@ -21,6 +21,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/controllers/lease"
+	"github.com/keelson-io/keelson/controllers/notify"
 	"github.com/keelson-io/keelson/controllers/pace"
 	"github.com/keelson-io/keelson/controllers/shard"
 	"github.com/keelson-io/keelson/registry"
@@ -29,7 +30,7 @@ import (
 )
 
 // Options are the settings of a [Controller]; all are required but Revision, Follow,
-// Shard, Only, Tracer, Previews and Promotions.
+// Shard, Only, Tracer, Previews, Promotions and Sender.
 type Options struct {
 	Repo *registry.Repo
 	// Revision to follow: a branch, tag or commit; empty: the default branch.
@@ -65,6 +66,8 @@ type Options struct {
 	Previews Previews
 	// Promotions is what the process that decides about rollouts does to git; nil: nothing.
 	Promotions Promotions
+	// Sender sends notifications; nil: nobody is notified.
+	Sender *notify.Sender
 }
 
 // Controller delivers a fleet.
@@ -92,6 +95,9 @@ type Controller struct {
 	writer   *writer
 	rollouts rollouts
 	probes   probes
+	// notify tells others what becomes of rollouts and deliveries; nil: nobody is told.
+	notify    *notify.Loop
+	notifying duty
 	// previews is what one process of the fleet does on its pull requests; nil: nothing.
 	previews   Previews
 	previewing duty
@@ -141,6 +147,9 @@ func New(o Options) (*Controller, error) {
 		return nil, err
 	}
 	if err := c.newRollouts(o); err != nil {
+		return nil, err
+	}
+	if err := c.newNotify(o); err != nil {
 		return nil, err
 	}
 	return c, nil
@@ -316,6 +325,7 @@ func (c *Controller) learn(ctx context.Context) (bool, error) {
 	if c.promotions != nil {
 		c.promotions.Fleet(fleet)
 	}
+	c.tellNotify(fleet)
 	c.share(fleet)
 	return true, nil
 }
@@ -341,6 +351,9 @@ func (c *Controller) share(fleet *registry.Fleet) {
 	}
 	if c.previews != nil {
 		names = append(names, shard.Previews)
+	}
+	if c.notify != nil && len(fleet.Notifications) > 0 {
+		names = append(names, shard.Notifications)
 	}
 	c.shard.Share(names)
 }

@@ -66,6 +66,9 @@ func (c *Controller) attendAll(ctx context.Context, fleet *registry.Fleet, grant
 	if c.previews != nil {
 		c.attend(ctx, &c.previewing, granted[shard.Previews], c.previews.Run)
 	}
+	if err := c.attendNotify(ctx, fleet, granted[shard.Notifications]); err != nil || ctx.Err() != nil {
+		return err
+	}
 	if c.rollouts.loop == nil {
 		return nil
 	}
@@ -101,6 +104,9 @@ func (c *Controller) rolls(before, now *v1alpha1.Rollout) {
 	c.rollouts.loop.Look(name)
 	if c.promotions != nil {
 		c.promotions.Look()
+	}
+	if c.notify != nil {
+		c.notify.Look()
 	}
 	if name == "" { // all are known now
 		for _, r := range agents {

@@ -51,6 +51,8 @@ type feed[T client.Object] struct {
 	// are.
 	one func(o T, gone bool)
 	all func([]T)
+	// slim takes out of an object what nobody looks at; nil: nothing.
+	slim func(T)
 }
 
 // Add implements [cache.ReflectorStore].
@@ -93,6 +95,9 @@ func (f feed[T]) Transformer() cache.TransformFunc {
 	return func(o any) (any, error) {
 		if is, ok := o.(client.Object); ok {
 			is.SetManagedFields(nil)
+		}
+		if is, ok := o.(T); ok && f.slim != nil {
+			f.slim(is)
 		}
 		return o, nil
 	}

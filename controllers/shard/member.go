@@ -41,12 +41,13 @@ const (
 // Duties are shared as if they were clusters: what one member does for all of them. No
 // cluster can be called so.
 const (
-	Rollouts = "(rollouts)"
-	Previews = "(previews)"
+	Rollouts      = "(rollouts)"
+	Previews      = "(previews)"
+	Notifications = "(notifications)"
 )
 
 // Duties are all of them.
-func Duties() []string { return []string{Rollouts, Previews} }
+func Duties() []string { return []string{Rollouts, Previews, Notifications} }
 
 // stage is how far a cluster is with this replica.
 type stage uint8

@@ -1,0 +1,311 @@
+package cmd
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keelson-io/keelson/controllers/connect"
+	"github.com/keelson-io/keelson/controllers/notify"
+	"github.com/keelson-io/keelson/registry"
+)
+
+func newNotify(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "notify",
+		GroupID: groupCluster,
+		Short:   "List notifications, and try one out",
+		Long: `Files under notifications/ in the fleet repository say what is told to other
+servers: what becomes of rollouts and deliveries, to a chat or to a webhook.
+'keelson controller' sends it.`,
+		Example: `  keelson notify list
+  keelson notify test oncall
+  keelson notify test oncall --dry-run -o json | jq .body`,
+		Args: args("list or test", 0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newNotifyList(a), newNotifyTest(a))
+	return cmd
+}
+
+func newNotifyList(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the notifications that git has",
+		Long: `List prints each notification, where it goes, and what it is about. It asks nobody
+but the repository.
+
+Exit codes: 0 printed, 1 printed, and one of them is broken, 2 the repository can't be
+read.`,
+		Example: `  keelson notify list
+  keelson notify list -o json | jq -r '.[] | select(.broken) | .name'`,
+		Args: args("", 0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.listNotifications(cmd.Context()) },
+	}
+}
+
+// notification is one as it is listed.
+type notification struct {
+	Name string `json:"name"`
+	// Kind is webhook or slack, and To a URL or a Secret.
+	Kind     string   `json:"kind,omitempty"`
+	To       string   `json:"to,omitempty"`
+	Interval string   `json:"interval,omitempty"`
+	Severity string   `json:"severity,omitempty"`
+	Events   []string `json:"events,omitempty"` // all, where there are none
+	// Deliveries is how many it is about.
+	Deliveries int      `json:"deliveries"`
+	Broken     []string `json:"broken,omitempty"`
+}
+
+func (a *app) listNotifications(ctx context.Context) error {
+	if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+		return err
+	}
+	f, err := a.loadFleet(ctx, false)
+	if err != nil {
+		return err
+	}
+	out, broken := []notification{}, false
+	for _, n := range f.Notifications {
+		one := notification{Name: n.Name}
+		for _, p := range n.Problems {
+			one.Broken = append(one.Broken, p.Error())
+		}
+		broken = broken || len(one.Broken) > 0
+		if len(one.Broken) == 0 {
+			one = listed(f, n)
+		}
+		out = append(out, one)
+	}
+	if err := a.showNotifications(out); err != nil {
+		return err
+	}
+	if broken {
+		return errFound
+	}
+	return nil
+}
+
+func listed(f *registry.Fleet, n *registry.Notification) notification {
+	server, kind := n.Server()
+	one := notification{Name: n.Name, Kind: kind, Interval: n.Interval().String(), Severity: string(n.Spec.Severity)}
+	if one.To = server.URL; one.To == "" {
+		one.To = "Secret " + server.Secret
+	}
+	for _, event := range n.Spec.Events {
+		one.Events = append(one.Events, string(event))
+	}
+	for _, c := range f.Clusters {
+		for _, d := range c.Deliveries {
+			pipeline := ""
+			if p := f.PipelineOf(d.Component); p != nil {
+				pipeline = p.Name
+			}
+			if n.Selects(d.Component, pipeline, c.Spec.Labels) {
+				one.Deliveries++
+			}
+		}
+	}
+	return one
+}
+
+func (a *app) showNotifications(list []notification) error {
+	switch {
+	case a.output != outputText:
+		return a.encode(list)
+	case len(list) == 0:
+		return a.write([]byte("no notifications\n"))
+	}
+	t := a.tableOf("NAME", "KIND", "TO", "INTERVAL", "SEVERITY", "DELIVERIES", "EVENTS")
+	for _, n := range list {
+		events := strings.Join(n.Events, ", ")
+		if events == "" {
+			events = "all"
+		}
+		if len(n.Broken) > 0 {
+			events = "broken: " + oneLine(n.Broken[0])
+		}
+		t.rows = append(t.rows, row{cells: []cell{
+			{text: oneLine(n.Name)}, {text: n.Kind}, {text: oneLine(n.To)}, {text: n.Interval}, {text: n.Severity}, {text: fmt.Sprint(n.Deliveries)}, {text: events},
+		}})
+	}
+	return a.write([]byte(t.String()))
+}
+
+func newNotifyTest(a *app) *cobra.Command {
+	var dry bool
+	cmd := &cobra.Command{
+		Use:   "test NAME",
+		Short: "Send a sample of a notification, and print what was sent",
+		Long: `Test sends a message of made-up events to where a notification goes, marked as a
+test, and prints what it has sent and what was answered. Where it goes, and what
+it is signed with, is read from its Secret in the hub (--kubeconfig and --context),
+and not printed. With --dry-run nothing is sent, and nobody is asked.
+
+Exit codes: 0 it was taken, or would have been sent, 1 it was not taken, 2 trouble
+before that.`,
+		Example: `  keelson notify test oncall
+  keelson notify test oncall --dry-run
+  keelson notify test oncall --repo . --context hub -o json`,
+		Args:              args("NAME", 1, 1),
+		ValidArgsFunction: a.completeNotifications,
+		RunE:              func(cmd *cobra.Command, args []string) error { return a.testNotification(cmd.Context(), args[0], dry) },
+	}
+	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be sent")
+	return cmd
+}
+
+// tried is what came of a test.
+type tried struct {
+	Notification string          `json:"notification"`
+	Sent         bool            `json:"sent"`
+	To           string          `json:"to"`
+	Signed       bool            `json:"signed"`
+	Token        bool            `json:"token"`
+	Status       int             `json:"status,omitempty"`
+	Error        string          `json:"error,omitempty"`
+	Body         json.RawMessage `json:"body"`
+}
+
+func (a *app) testNotification(ctx context.Context, name string, dry bool) error {
+	if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+		return err
+	}
+	f, err := a.loadFleet(ctx, false)
+	if err != nil {
+		return err
+	}
+	n := f.Notification(name)
+	switch {
+	case n == nil:
+		return fmt.Errorf("the fleet repository has no notification %q: %s", name, a.whichNotifications(f, name))
+	case len(n.Problems) > 0:
+		return fmt.Errorf("notification %s is broken:\n%w", name, n.Problems)
+	}
+	m, err := notify.Sample(f, n, a.env.Now(), a.env.Redactor.Text)
+	if err != nil {
+		return err
+	}
+	out := tried{Notification: name, To: listed(f, n).To}
+	var failed error
+	if dry {
+		if out.Body, err = notify.Body(n, m); err != nil {
+			return err
+		}
+	} else {
+		sender, err := a.sender()
+		if err != nil {
+			return err
+		}
+		sent, err := sender.Send(ctx, n, m)
+		out.Body, out.Status, out.Signed, out.Token, out.Sent, failed = sent.Body, sent.Status, sent.Signed, sent.Token, err == nil, err
+		if failed != nil {
+			out.Error = failed.Error()
+		}
+	}
+	return a.showTried(out, failed, dry)
+}
+
+func (a *app) showTried(out tried, failed error, dry bool) error {
+	if a.output != outputText {
+		if err := a.encode(out); err != nil {
+			return err
+		}
+	} else {
+		how := "unsigned"
+		switch {
+		case dry:
+			how = "not sent"
+		case out.Signed:
+			how = "signed"
+		}
+		if out.Token {
+			how += ", with a token"
+		}
+		body, err := json.MarshalIndent(out.Body, "", "  ")
+		if err != nil {
+			return fmt.Errorf("encode the output: %w", err)
+		}
+		text := fmt.Sprintf("POST to %s, %s:\n%s\n", out.To, how, body)
+		if out.Status != 0 {
+			text += fmt.Sprintf("answer: %d\n", out.Status)
+		}
+		if failed != nil {
+			text += "not taken: " + oneLine(failed.Error()) + "\n"
+		}
+		if err := a.write([]byte(text)); err != nil {
+			return err
+		}
+	}
+	if failed != nil {
+		return errFound
+	}
+	return nil
+}
+
+// sender sends by the Secrets of the hub, which it asks for when one is needed.
+func (a *app) sender() (*notify.Sender, error) {
+	secrets := func(ctx context.Context, namespace, name string) (map[string][]byte, error) {
+		hub, err := a.source().Hub()
+		if err != nil {
+			return nil, err
+		}
+		read, err := connect.SecretsOf(hub)
+		if err != nil {
+			return nil, err
+		}
+		return read(ctx, namespace, name)
+	}
+	return notify.NewSender(notify.Sender{Secrets: secrets, Hide: a.env.Redactor.Hide, Now: a.env.Now}, nil), nil
+}
+
+func (a *app) whichNotifications(f *registry.Fleet, name string) string {
+	var names []string
+	for _, n := range f.Notifications {
+		names = append(names, n.Name)
+	}
+	switch meant := registry.Suggest(name, names); {
+	case meant != "":
+		return meant
+	case len(names) == 0:
+		return "it has none; write notifications/" + name + ".yaml"
+	}
+	return "it has " + few(names)
+}
+
+// notificationNeeds are the Secrets and ConfigMaps that the notifications of a fleet need.
+func notificationNeeds(f *registry.Fleet) (secrets, configMaps []string) {
+	named := map[string]bool{}
+	for _, n := range f.Notifications {
+		if len(n.Problems) > 0 {
+			continue
+		}
+		configMaps = append(configMaps, notify.ToldName(f.Spec.Name, n.Name))
+		if server, _ := n.Server(); server.Secret != "" {
+			named[server.Secret] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(named)), configMaps
+}
+
+// completeNotifications completes the name of one.
+func (a *app) completeNotifications(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	const nothing = cobra.ShellCompDirectiveNoFileComp
+	f := a.quietFleet(cmd)
+	if f == nil || len(args) > 0 {
+		return nil, nothing
+	}
+	var out []string
+	for _, n := range f.Notifications {
+		if len(n.Problems) == 0 {
+			out = append(out, n.Name)
+		}
+	}
+	return out, nothing
+}

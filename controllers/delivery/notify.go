@@ -1,0 +1,62 @@
+package delivery
+
+import (
+	"context"
+	"fmt"
+
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/keelson-io/keelson/controllers/notify"
+	"github.com/keelson-io/keelson/controllers/shard"
+	"github.com/keelson-io/keelson/registry"
+)
+
+// newNotify prepares what tells others; nil: nobody is told, since this process knows of
+// one cluster alone, say.
+func (c *Controller) newNotify(o Options) error {
+	if o.Sender == nil || c.rollouts.board == nil {
+		return nil
+	}
+	core, err := typedcorev1.NewForConfig(o.Hub)
+	if err != nil {
+		return fmt.Errorf("hub: %w", err)
+	}
+	metrics := notify.NewMetrics()
+	for _, m := range metrics.Collectors() {
+		if err := o.Registry.Register(m); err != nil {
+			return err //nolint:wrapcheck // it says which
+		}
+	}
+	c.notifying = duty{name: shard.Notifications, taken: "notifications are sent from here", left: "notifications go to another replica"}
+	c.notify = notify.NewLoop(notify.Options{
+		Board: c.rollouts.board, Hub: core, Sender: o.Sender, Log: o.Log, Now: o.Now, Redactor: o.Redactor, Metrics: metrics, Announce: c.writer.tell,
+	})
+	return nil
+}
+
+// tellNotify has notifications go by a revision.
+func (c *Controller) tellNotify(fleet *registry.Fleet) {
+	switch {
+	case c.notify != nil:
+		c.notify.Fleet(fleet)
+	case len(fleet.Notifications) > 0 && c.only != "":
+		c.log.Warn("no notification is sent from here: this process knows of one cluster alone", "notifications", len(fleet.Notifications))
+	}
+}
+
+// attendNotify begins to tell others, or leaves that to another process. What was begun
+// goes on when the last notification leaves git, and forgets it. The error is that of the
+// hub, which is opened for it.
+func (c *Controller) attendNotify(ctx context.Context, fleet *registry.Fleet, granted bool) error {
+	if c.notify == nil {
+		return nil
+	}
+	due := granted && fleet != nil && (len(fleet.Notifications) > 0 || c.notifying.stop != nil)
+	if due {
+		if err := c.open(ctx); err != nil || ctx.Err() != nil {
+			return err
+		}
+	}
+	c.attend(ctx, &c.notifying, due, c.notify.Run)
+	return nil
+}

@@ -1,0 +1,416 @@
+package notify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"sync"
+	"time"
+	"unique"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/controllers/rollout"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer/redact"
+)
+
+const (
+	// collect is how long something new waits for what follows it: a cluster that dies
+	// takes all its deliveries along, one after the other.
+	collect = 5 * time.Second
+	// firstRetry is the wait after a failure; each next one is twice as long, up to the
+	// last, give or take a quarter.
+	firstRetry, lastRetry = time.Second, 10 * time.Minute
+	// callTimeout bounds a call of the hub.
+	callTimeout = 30 * time.Second
+)
+
+// Options are the settings of a [Loop]; all are required.
+type Options struct {
+	Board  *rollout.Board
+	Hub    typedcorev1.ConfigMapsGetter
+	Sender *Sender
+	Log    *slog.Logger
+	Now    func() time.Time
+	// Redactor stands before everything that is sent.
+	Redactor *redact.Redactor
+	Metrics  *Metrics
+	// Announce makes an event of what people should see.
+	Announce func(kind, reason, text string)
+}
+
+// Loop tells what becomes of rollouts and deliveries. One process of a fleet runs it;
+// two that did would both tell.
+type Loop struct {
+	Options
+
+	mu     sync.Mutex
+	fleet  *registry.Fleet // nil: nothing was read yet
+	listed bool            // the Deliveries were
+	// deliveries and troubles are those of the hub, whosever they are.
+	deliveries map[place]state
+	troubles   map[place]trouble
+	tellers    map[string]*teller // by notification, while it runs
+	soon       chan struct{}      // another fleet
+}
+
+// NewLoop prepares a loop; it makes no call.
+func NewLoop(o Options) *Loop { return &Loop{Options: o, soon: make(chan struct{}, 1)} }
+
+// Fleet says what git wants now.
+func (l *Loop) Fleet(f *registry.Fleet) {
+	l.mu.Lock()
+	l.fleet = f
+	l.mu.Unlock()
+	poke(l.soon)
+	l.Look()
+}
+
+// Look has everything looked at: a Rollout is another than before. It returns at once.
+func (l *Loop) Look() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lookLocked()
+}
+
+func (l *Loop) lookLocked() {
+	for _, t := range l.tellers {
+		poke(t.soon)
+	}
+}
+
+func poke(soon chan struct{}) {
+	select {
+	case soon <- struct{}{}:
+	default:
+	}
+}
+
+// Run works until the context ends. What was not taken by then, who runs it next sends.
+func (l *Loop) Run(ctx context.Context) {
+	var working sync.WaitGroup
+	defer working.Wait()
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	l.mu.Lock()
+	l.deliveries, l.troubles, l.listed, l.tellers = nil, nil, false, map[string]*teller{}
+	l.mu.Unlock()
+	working.Go(func() { l.Board.Deliveries(ctx, l.replace, l.take) })
+	for {
+		l.assign(ctx, &working)
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.soon:
+		}
+	}
+}
+
+// assign begins with the notifications that git has, and ends those that it has not.
+func (l *Loop) assign(ctx context.Context, working *sync.WaitGroup) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.fleet == nil {
+		return
+	}
+	gone := maps.Clone(l.tellers)
+	for _, n := range l.fleet.Notifications {
+		delete(gone, n.Name)
+		if l.tellers[n.Name] != nil || len(n.Problems) > 0 {
+			continue // what is broken keeps what it has told, for when it is mended
+		}
+		t := &teller{
+			loop: l, name: n.Name, soon: make(chan struct{}, 1), done: make(chan struct{}),
+			memory: memory{configMaps: l.Hub.ConfigMaps(v1alpha1.Namespace), fleet: l.fleet.Spec.Name, name: n.Name},
+		}
+		var telling context.Context
+		telling, t.stop = context.WithCancel(ctx)
+		l.tellers[n.Name] = t
+		working.Go(func() {
+			defer close(t.done)
+			t.run(telling)
+		})
+	}
+	for name, t := range gone {
+		delete(l.tellers, name)
+		t.stop()
+		working.Go(func() {
+			<-t.done
+			l.forget(context.WithoutCancel(ctx), t)
+		})
+	}
+}
+
+// forget ends a notification that git does not have any more.
+func (l *Loop) forget(ctx context.Context, t *teller) {
+	l.Metrics.gone(t.name)
+	l.mu.Lock()
+	again := l.tellers[t.name] != nil
+	l.mu.Unlock()
+	if again {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	if err := t.memory.remove(ctx); err != nil {
+		l.Log.Warn("a notification has left git, and what it has told stays in the hub", "notification", t.name, "error", err)
+	}
+}
+
+// replace takes in what was listed.
+func (l *Loop) replace(list []*v1alpha1.Delivery) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.deliveries, l.troubles, l.listed = make(map[place]state, len(list)), map[place]trouble{}, true
+	for _, d := range list {
+		l.setLocked(d)
+	}
+	l.lookLocked()
+}
+
+// take takes in one Delivery.
+func (l *Loop) take(d *v1alpha1.Delivery, gone bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := placeOf(d)
+	before := l.deliveries[at]
+	if gone {
+		delete(l.deliveries, at)
+		delete(l.troubles, at)
+	} else {
+		l.setLocked(d)
+	}
+	if l.deliveries[at] != before {
+		l.lookLocked()
+	}
+}
+
+func (l *Loop) setLocked(d *v1alpha1.Delivery) {
+	at, is := placeOf(d), troubleOf(&d.Status)
+	delete(l.troubles, at)
+	if l.fleet != nil && d.Annotations[v1alpha1.AnnotationFleet] != l.fleet.Spec.Name {
+		delete(l.deliveries, at) // another fleet's
+		return
+	}
+	l.deliveries[at] = is.state
+	if is.state != fine && is.state != between {
+		l.troubles[at] = is
+	}
+}
+
+// placeOf is where a Delivery is; names are held once.
+func placeOf(d *v1alpha1.Delivery) place {
+	once := func(text string) string { return unique.Make(text).Value() }
+	return place{once(d.Labels[v1alpha1.LabelCluster]), once(d.Labels[v1alpha1.LabelComponent])}
+}
+
+// errUnknown says that the hub was not read yet: nothing is told.
+var errUnknown = errors.New("the Deliveries of the hub are not known yet")
+
+// compare looks at the world for a notification. What the hub has is not known at first.
+func (l *Loop) compare(was told, name string) (n *registry.Notification, events []v1alpha1.MessageEvent, next told, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.listed || l.fleet == nil {
+		return nil, nil, told{}, errUnknown
+	}
+	w := world{fleet: l.fleet, deliveries: l.deliveries, troubles: l.troubles}
+	if w.rollouts, err = l.Board.Rollouts(l.fleet); err != nil && len(l.fleet.Pipelines) > 0 {
+		return nil, nil, told{}, err //nolint:wrapcheck // of our own
+	}
+	n = l.fleet.Notification(name)
+	if n == nil || len(n.Problems) > 0 {
+		return nil, nil, was, nil
+	}
+	events, next = compare(was, w, n, l.Now())
+	return n, events, next, nil
+}
+
+// teller is one notification.
+type teller struct {
+	loop   *Loop
+	name   string
+	memory memory
+	soon   chan struct{} // something may be new
+	stop   context.CancelFunc
+	done   chan struct{}
+
+	told     told
+	known    bool // what was told
+	saved    bool // told is in the hub
+	failures int  // in a row
+	// complaint is what was logged last.
+	complaint string
+	next      time.Time // not before
+}
+
+// run tells until the context ends.
+func (t *teller) run(ctx context.Context) {
+	t.loop.Metrics.begins(t.name)
+	for {
+		waits := t.step(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if !waits { // nothing is to be done before something new
+			select {
+			case <-ctx.Done():
+				return
+			case <-t.soon:
+			}
+			t.next = later(t.next, t.loop.Now().Add(collect))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(t.next.Sub(t.loop.Now())):
+		}
+	}
+}
+
+func later(x, y time.Time) time.Time {
+	if x.After(y) {
+		return x
+	}
+	return y
+}
+
+// step does what is to be done now, and says whether more is at next, whatever is new
+// by then.
+func (t *teller) step(ctx context.Context) (waits bool) {
+	if !t.known {
+		if err := t.begin(ctx); errors.Is(err, errUnknown) || errors.Is(err, rollout.ErrUnknown) {
+			return false // who knows calls
+		} else if err != nil {
+			return t.failed(ctx, "what a notification has told can't be read: nothing is sent", err, 0)
+		}
+		t.works()
+	}
+	n, events, next, err := t.loop.compare(t.told, t.name)
+	if err != nil || n == nil {
+		return false
+	}
+	if len(events) > 0 {
+		next.Serial++
+		if !t.send(ctx, n, events) {
+			return true
+		}
+		t.next = t.loop.Now().Add(n.Interval())
+	}
+	if !next.same(t.told) {
+		t.saved = false
+	}
+	t.told = next
+	if waits = t.save(ctx); !waits {
+		t.works()
+	}
+	return waits
+}
+
+// begin reads what was told. The first time of all, what is so now counts as told.
+func (t *teller) begin(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	was, there, err := t.memory.read(ctx)
+	if err != nil {
+		return err
+	}
+	if there {
+		t.told, t.known, t.saved = was, true, true
+		return nil
+	}
+	_, _, next, err := t.loop.compare(told{At: metav1.NewTime(t.loop.Now())}, t.name)
+	if err != nil {
+		return err
+	}
+	t.told, t.known = next, true
+	t.loop.Log.Info("a notification begins: what is so already is not told", "notification", t.name, "already", next.summary())
+	return nil
+}
+
+// send sends a message of events, and says whether they are done with.
+func (t *teller) send(ctx context.Context, n *registry.Notification, events []v1alpha1.MessageEvent) bool {
+	l := t.loop
+	m, err := message(t.memory.fleet, n, events, t.told.Serial, l.Now(), l.Redactor.Text)
+	if err == nil {
+		_, err = l.Sender.Send(ctx, n, m)
+	}
+	if ctx.Err() != nil {
+		return false // who comes next sends it
+	}
+	refusal, answered := errors.AsType[*SendError](err)
+	switch {
+	case err == nil:
+		l.Metrics.messages.WithLabelValues(t.name, resultSent).Inc()
+		l.Log.Info("notified", "notification", t.name, "events", len(events), "id", m.ID)
+		return true
+	case answered && refusal.refused():
+		l.Metrics.messages.WithLabelValues(t.name, resultDropped).Inc()
+		l.Log.Error("a notification was refused, and is not sent again", "notification", t.name, "events", len(events), "id", m.ID, "error", err)
+		l.Announce(corev1.EventTypeWarning, "NotificationRefused", fmt.Sprintf("notification %s: a message of %d events was refused, and is not sent again: %v", t.name, len(events), err))
+		return true
+	}
+	l.Metrics.messages.WithLabelValues(t.name, resultFailed).Inc()
+	after := time.Duration(0)
+	if answered {
+		after = refusal.After
+	}
+	t.failed(ctx, "a notification can't be sent; trying again", err, after)
+	return false
+}
+
+// failed notes a failure that may pass: next is when it is tried again.
+func (t *teller) failed(ctx context.Context, what string, err error, after time.Duration) (waits bool) {
+	if ctx.Err() != nil {
+		return true
+	}
+	l := t.loop
+	wait := min(firstRetry<<min(t.failures, 20), lastRetry)
+	wait += time.Duration((rand.Float64() - 0.5) / 2 * float64(wait)) //nolint:gosec // no secret
+	t.failures++
+	t.next = l.Now().Add(max(wait, after))
+	l.Metrics.failures.WithLabelValues(t.name).Set(float64(t.failures))
+	if text := l.Redactor.Text(err.Error()); text != t.complaint {
+		t.complaint = text
+		l.Log.Warn(what, "notification", t.name, "error", text)
+		l.Announce(corev1.EventTypeWarning, "NotificationFailing", fmt.Sprintf("notification %s: %s", t.name, text))
+	}
+	return true
+}
+
+// works notes that nothing is left that failed.
+func (t *teller) works() {
+	if t.complaint != "" {
+		t.loop.Log.Info("a notification works again", "notification", t.name)
+		t.loop.Announce(corev1.EventTypeNormal, "NotificationWorks", "notification "+t.name+" works again")
+	}
+	t.failures, t.complaint = 0, ""
+	t.loop.Metrics.failures.WithLabelValues(t.name).Set(0)
+}
+
+// save has the hub remember what was told.
+func (t *teller) save(ctx context.Context) (waits bool) {
+	if t.saved {
+		return false
+	}
+	bounded, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	err := t.memory.write(bounded, t.told)
+	if err == nil {
+		t.saved = true
+		return false
+	}
+	// Somebody else has written, or the answer was lost: it is read anew, and then
+	// compared with what is so. In between this process knows best.
+	if _, _, rerr := t.memory.read(bounded); rerr != nil {
+		err = errors.Join(err, rerr)
+	}
+	return t.failed(ctx, "what a notification has told can't be written: a restart would tell it again", err, 0)
+}

@@ -1,0 +1,165 @@
+package notify
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry"
+)
+
+// defaultText of each thing that is told.
+const defaultText = "[$(fleet)] $(message)"
+
+// message is what a notification says of events at a time; serial is how many messages
+// it has sent before.
+func message(fleet string, n *registry.Notification, events []v1alpha1.MessageEvent, serial int64, now time.Time, hide func(string) string) (v1alpha1.Message, error) {
+	m := v1alpha1.Message{
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: "Message", Time: metav1.NewTime(now.UTC().Truncate(time.Second)),
+		Fleet: fleet, Notification: n.Name, Severity: v1alpha1.SeverityInfo,
+	}
+	m.Events, m.More = grouped(events)
+	for i := range m.Events {
+		m.Events[i] = said(m.Events[i], hide)
+	}
+	if len(m.Events) > 0 {
+		m.Severity = m.Events[0].Severity
+	}
+	id, err := json.Marshal(struct {
+		Fleet, Notification string
+		Serial              int64
+		Events              []v1alpha1.MessageEvent
+		More                int
+	}{fleet, n.Name, serial, m.Events, m.More})
+	if err != nil {
+		return m, fmt.Errorf("encode a message: %w", err)
+	}
+	sum := sha256.Sum256(id)
+	m.ID = hex.EncodeToString(sum[:16])
+	m.Text = text(n, m, func(s string) string { return s })
+	return m, nil
+}
+
+// text is a line for each event of a message. What stands for something in a line is
+// escaped; the rest is git's own.
+func text(n *registry.Notification, m v1alpha1.Message, escape func(string) string) string {
+	template := n.Spec.Text
+	if template == "" {
+		template = defaultText
+	}
+	var lines []string
+	if m.Test {
+		lines = append(lines, escape("This is a test of notification "+n.Name+": nothing of this has happened."))
+	}
+	for _, e := range m.Events {
+		values := map[string]string{
+			"fleet": m.Fleet, "event": string(e.Event), "severity": string(e.Severity), "component": subjectName(e), "cluster": clusterNames(e),
+			"count": "", "pipeline": e.Pipeline, "stage": e.Stage, "from": e.From, "version": e.Version, "revision": e.Revision,
+			"hash": e.Hash, "reason": e.Reason, "message": e.Message,
+		}
+		if e.Count > 0 {
+			values["count"] = strconv.Itoa(e.Count)
+		}
+		for name, value := range values {
+			values[name] = escape(plain(value))
+		}
+		lines = append(lines, registry.ExpandText(template, values))
+	}
+	if m.More > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", m.More))
+	}
+	return strings.Join(lines, "\n")
+}
+
+func subjectName(e v1alpha1.MessageEvent) string {
+	if e.Component != "" {
+		return e.Component
+	}
+	return listed(e.Components, e.Count)
+}
+
+func clusterNames(e v1alpha1.MessageEvent) string {
+	if len(e.Clusters) == 0 {
+		return ""
+	}
+	return where(e)
+}
+
+// slackMessage is the body of a POST to an incoming webhook of Slack. Links in it are not
+// looked at: what stands at their end is nobody's of ours.
+type slackMessage struct {
+	Text        string `json:"text"`
+	UnfurlLinks bool   `json:"unfurl_links"`
+	UnfurlMedia bool   `json:"unfurl_media"`
+}
+
+// mass are the words by which whole channels are called, in Slack, Mattermost and
+// Rocket.Chat.
+var mass = regexp.MustCompile(`(?i)@(channel|here|everyone|all)`)
+
+// slackEscape makes a text one that means nothing in Slack: no link, no mention of a
+// person, and none of a channel. See docs.slack.dev/messaging/formatting-message-text.
+func slackEscape(text string) string {
+	text = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text)
+	return mass.ReplaceAllString(text, "@\u200b$1")
+}
+
+// Body is what is sent of a message.
+func Body(n *registry.Notification, m v1alpha1.Message) ([]byte, error) {
+	var what any = m
+	if n.Spec.Slack != nil {
+		what = slackMessage{Text: text(n, m, slackEscape)}
+	}
+	data, err := json.Marshal(what)
+	if err != nil {
+		return nil, fmt.Errorf("encode a message: %w", err)
+	}
+	return data, nil
+}
+
+// Sample is a message that tries a notification out: of a made-up event of each kind
+// that it is about, at most three.
+func Sample(f *registry.Fleet, n *registry.Notification, now time.Time, hide func(string) string) (v1alpha1.Message, error) {
+	at := place{"example-cluster", "example"}
+	for _, c := range f.Clusters { // what it is about, if there is anything
+		for _, d := range c.Deliveries {
+			if is := (place{c.Name, d.Component}); at.cluster == "example-cluster" && n.Selects(d.Component, pipelineOf(f, d.Component), c.Spec.Labels) {
+				at = is
+			}
+		}
+	}
+	var events []v1alpha1.MessageEvent
+	for _, e := range []v1alpha1.MessageEvent{
+		{Event: v1alpha1.DeliveryFailing, Clusters: []string{at.cluster}, Count: 1, Version: "v1.1.0", Reason: "Deployment example/example: 0 of 2 replicas are ready"},
+		{Event: v1alpha1.DeliveryRecovered, Clusters: []string{at.cluster}, Count: 1, Version: "v1.1.0"},
+		{Event: v1alpha1.RolloutFailed, Stage: "canary", From: "v1.0.0", Version: "v1.1.0", Reason: "stage canary: " + at.cluster + " did not get there in 1h0m0s"},
+		{Event: v1alpha1.RolloutStagePassed, Stage: "canary", From: "v1.0.0", Version: "v1.1.0"},
+		{Event: v1alpha1.RolloutApprovalNeeded, Stage: "production", From: "v1.0.0", Version: "v1.1.0", Hash: strings.Repeat("0", 32)},
+		{Event: v1alpha1.RolloutFinished, From: "v1.0.0", Version: "v1.1.0", Reason: "8/8"},
+	} {
+		e.Component, e.Pipeline, e.Revision = at.component, pipelineOf(f, at.component), f.Revision
+		events = append(events, e)
+	}
+	for event := range v1alpha1.NotificationEvents() { // one that is about none of these
+		if slices.Contains(n.Spec.Events, event) {
+			events = append(events, v1alpha1.MessageEvent{
+				Event: event, Component: at.component, Clusters: []string{at.cluster}, Count: 1, Pipeline: pipelineOf(f, at.component), Stage: "canary",
+				From: "v1.0.0", Version: "v1.1.0", Revision: f.Revision, Reason: "a reason",
+			})
+		}
+	}
+	events = slices.DeleteFunc(severe(events), func(e v1alpha1.MessageEvent) bool { return !wanted(n, e) })
+	m, err := message(f.Spec.Name, n, events[:min(3, len(events))], now.Unix(), now, hide)
+	m.Test = true
+	m.Text = text(n, m, func(s string) string { return s })
+	return m, err
+}

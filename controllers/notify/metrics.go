@@ -1,0 +1,46 @@
+package notify
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// The values of the label result.
+const (
+	resultSent    = "sent"
+	resultFailed  = "failed"  // tried again
+	resultDropped = "dropped" // the server does not want it, so it is not
+)
+
+// Metrics of notifications, which docs/metrics.md lists. There are at most 50 of them.
+type Metrics struct {
+	messages *prometheus.CounterVec
+	failures *prometheus.GaugeVec
+}
+
+// NewMetrics makes them.
+func NewMetrics() *Metrics {
+	return &Metrics{
+		messages: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "keelson_notifications_total", Help: "Messages of notifications that were sent, that failed and are tried again, or were dropped since the server refuses them.",
+		}, []string{"notification", "result"}),
+		failures: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "keelson_notification_failures", Help: "Failures in a row to send what a notification has to tell; 0: there is none.",
+		}, []string{"notification"}),
+	}
+}
+
+// Collectors are what is to be registered.
+func (m *Metrics) Collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.messages, m.failures}
+}
+
+// begins shows a notification before anything is sent.
+func (m *Metrics) begins(name string) {
+	for _, result := range []string{resultSent, resultFailed, resultDropped} {
+		m.messages.WithLabelValues(name, result)
+	}
+	m.failures.WithLabelValues(name)
+}
+
+func (m *Metrics) gone(name string) {
+	m.messages.DeletePartialMatch(prometheus.Labels{"notification": name})
+	m.failures.DeleteLabelValues(name)
+}

@@ -1,0 +1,351 @@
+// Package notify tells other servers what becomes of rollouts and deliveries, as the
+// files under notifications/ in the fleet repository say.
+//
+// What is told is a difference: between what a destination was told last, and what the
+// hub shows now. So a destination that does not answer has no queue behind it that
+// could run full, hundreds of clusters that fail at once are one message, and what
+// failed and recovered before it could be told is not told at all. What was told is
+// written into the hub after each message that was taken: a process that is killed in
+// between sends the same message again, under the same ID.
+//
+// A [Loop] does it, in one process of a fleet. Nothing waits for it.
+package notify
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry"
+)
+
+// place is a component on a cluster.
+type place struct{ cluster, component string }
+
+// state is how a delivery stands, as far as that is told of.
+type state uint8
+
+// The values of [state].
+const (
+	// between is on its way to one of the others: what was told before still holds.
+	between state = iota
+	fine
+	failing
+	held
+	blocked
+)
+
+// event is what is told of a delivery that comes to be in a state.
+func (s state) event() v1alpha1.NotificationEvent {
+	return map[state]v1alpha1.NotificationEvent{
+		fine: v1alpha1.DeliveryRecovered, failing: v1alpha1.DeliveryFailing, held: v1alpha1.DeliveryHeld, blocked: v1alpha1.DeliveryBlocked,
+	}[s]
+}
+
+// stateOf is how a delivery stands.
+func stateOf(s *v1alpha1.DeliveryStatus) state {
+	switch s.Sync {
+	case v1alpha1.SyncHeld:
+		return held
+	case v1alpha1.SyncBlocked, v1alpha1.SyncDenied:
+		return blocked
+	case v1alpha1.SyncFailed, v1alpha1.SyncUnreachable:
+		return failing
+	case v1alpha1.SyncPaused, v1alpha1.SyncOrphaned: // nobody works on it
+		return between
+	case v1alpha1.SyncAbsent:
+		return fine
+	case v1alpha1.SyncSynced, v1alpha1.SyncProgressing, v1alpha1.SyncWaiting:
+	}
+	switch {
+	case s.Health == v1alpha1.HealthDegraded:
+		return failing
+	case s.Health == v1alpha1.HealthHealthy && s.Sync != v1alpha1.SyncProgressing && s.Sync != "":
+		return fine
+	}
+	return between
+}
+
+// trouble is what there is to tell of a delivery that is not fine.
+type trouble struct {
+	state                           state
+	version, revision, reason, hash string
+}
+
+func troubleOf(s *v1alpha1.DeliveryStatus) trouble {
+	t := trouble{state: stateOf(s), version: s.Version, revision: s.Revision, reason: s.Message}
+	for _, h := range s.Held {
+		t.hash = cmp.Or(t.hash, h.Hash)
+	}
+	return t
+}
+
+// world is what the hub shows of a fleet.
+type world struct {
+	fleet *registry.Fleet
+	// rollouts by component; nil: they are not known, and what was told of them stays.
+	rollouts map[string]*v1alpha1.Rollout
+	// deliveries are all that there are, and troubles those that are not fine or between.
+	deliveries map[place]state
+	troubles   map[place]trouble
+}
+
+// compare is what a notification has to tell of the world after what it has told, and
+// what it has told when that was taken. Arguments are not modified.
+func compare(was told, w world, n *registry.Notification, now time.Time) (events []v1alpha1.MessageEvent, next told) {
+	next = told{At: metav1.NewTime(now.Truncate(time.Second)), Serial: was.Serial, Rollouts: map[string]mark{}, Deliveries: map[place]state{}}
+	events = append(rolloutEvents(was, w, n, next), deliveryEvents(was, w, n, next)...)
+	return slices.DeleteFunc(events, func(e v1alpha1.MessageEvent) bool { return !wanted(n, e) }), next
+}
+
+// wanted says whether a notification is about such an event.
+func wanted(n *registry.Notification, e v1alpha1.MessageEvent) bool {
+	least := slices.Index(v1alpha1.Severities(), n.Spec.Severity) // -1: none is named
+	return (len(n.Spec.Events) == 0 || slices.Contains(n.Spec.Events, e.Event)) && slices.Index(v1alpha1.Severities(), e.Severity) >= least
+}
+
+// deliveryEvents are what became of deliveries; next gets how they stand.
+func deliveryEvents(was told, w world, n *registry.Notification, next told) []v1alpha1.MessageEvent {
+	var events []v1alpha1.MessageEvent
+	tell := func(at place, t trouble) {
+		events = append(events, v1alpha1.MessageEvent{
+			Event: t.state.event(), Component: at.component, Clusters: []string{at.cluster}, Count: 1, Pipeline: pipelineOf(w.fleet, at.component),
+			Version: t.version, Revision: t.revision, Hash: t.hash, Reason: t.reason,
+		})
+	}
+	for at, t := range w.troubles {
+		before := was.Deliveries[at]
+		switch selected, known := selects(n, w.fleet, at); {
+		case !known && before != between:
+			next.Deliveries[at] = before
+		case selected && known:
+			next.Deliveries[at] = t.state
+			if t.state != before {
+				tell(at, t)
+			}
+		}
+	}
+	for at, before := range was.Deliveries {
+		is, there := w.deliveries[at]
+		_, troubled := w.troubles[at]
+		if !there || troubled { // gone, as git wanted, or told of already
+			continue
+		}
+		switch selected, known := selects(n, w.fleet, at); {
+		case !known || selected && is == between:
+			next.Deliveries[at] = before
+		case selected:
+			tell(at, trouble{state: fine})
+		}
+	}
+	slices.SortFunc(events, func(x, y v1alpha1.MessageEvent) int {
+		return cmp.Or(cmp.Compare(x.Event, y.Event), cmp.Compare(x.Component, y.Component), slices.Compare(x.Clusters, y.Clusters))
+	})
+	return severe(events)
+}
+
+// severe gives events their severity.
+func severe(events []v1alpha1.MessageEvent) []v1alpha1.MessageEvent {
+	of := v1alpha1.NotificationEvents()
+	for i := range events {
+		events[i].Severity = of[events[i].Event]
+	}
+	return events
+}
+
+// selects says whether a notification is about a delivery; not known: its files can't be
+// read, so that what was told of it stays.
+func selects(n *registry.Notification, f *registry.Fleet, at place) (selected, known bool) {
+	c, p := f.Cluster(at.cluster), f.PipelineOf(at.component)
+	switch {
+	case c == nil:
+		return false, true
+	case c.Unread || p != nil && p.Name == "":
+		return false, false
+	}
+	return n.Selects(at.component, pipelineOf(f, at.component), c.Spec.Labels), true
+}
+
+func pipelineOf(f *registry.Fleet, component string) string {
+	if p := f.PipelineOf(component); p != nil {
+		return p.Name
+	}
+	return ""
+}
+
+// mark is what was told of a rollout.
+type mark struct {
+	// Change by its revision and beginning.
+	Change string                `json:"change"`
+	Phase  v1alpha1.RolloutPhase `json:"phase"`
+	// Failed says why it has, Paused who paused it.
+	Failed string `json:"failed,omitempty"`
+	Paused string `json:"paused,omitempty"`
+	// Stages by name, and what happened to each: when, by whom, of which evidence.
+	Opened    map[string]string `json:"opened,omitempty"`
+	Passed    map[string]string `json:"passed,omitempty"`
+	Promoted  map[string]string `json:"promoted,omitempty"`
+	Approvals map[string]string `json:"approvals,omitempty"`
+}
+
+// approval is one that a stage waits for.
+type approval struct{ hash, reason string }
+
+// approvals are those that a rollout waits for, by stage.
+func approvals(f *registry.Fleet, s *v1alpha1.RolloutStatus) map[string]approval {
+	out := map[string]approval{}
+	p := f.PipelineOf(s.Component)
+	if p == nil || s.Phase != v1alpha1.RolloutProgressing {
+		return out
+	}
+	for _, stage := range s.Stages {
+		i := slices.IndexFunc(p.Stages, func(is *registry.Stage) bool { return is.Spec.Name == stage.Name })
+		if i < 0 {
+			continue
+		}
+		for _, c := range stage.Checks {
+			of := p.Stages[i].Spec.Before
+			if c.After {
+				of = p.Stages[i].Spec.After
+			}
+			asks := slices.ContainsFunc(of, func(is v1alpha1.Check) bool { return is.Name == c.Name && is.Approval != nil })
+			if asks && c.Passed == nil && c.Failed == nil {
+				out[stage.Name] = approval{hash: stage.Evidence, reason: c.Message}
+			}
+		}
+	}
+	return out
+}
+
+func markOf(f *registry.Fleet, s *v1alpha1.RolloutStatus) mark {
+	m := mark{
+		Change: s.Revision + "@" + stamp(s.Begun), Phase: s.Phase, Paused: s.Paused,
+		Opened: map[string]string{}, Passed: map[string]string{}, Promoted: map[string]string{}, Approvals: map[string]string{},
+	}
+	if s.Phase == v1alpha1.RolloutRollingBack || s.Phase == v1alpha1.RolloutPaused && s.Because != s.Paused {
+		m.Failed = s.Because
+	}
+	for _, stage := range s.Stages {
+		for to, text := range map[*map[string]string]string{&m.Opened: stamp(stage.Opened), &m.Passed: stamp(stage.Passed), &m.Promoted: stage.Promoted} {
+			if text != "" {
+				(*to)[stage.Name] = text
+			}
+		}
+	}
+	for stage, a := range approvals(f, s) {
+		m.Approvals[stage] = a.hash
+	}
+	return m
+}
+
+func stamp(t *metav1.Time) string {
+	if t == nil {
+		return ""
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// rolloutEvents are what became of rollouts; next gets how they stand.
+func rolloutEvents(was told, w world, n *registry.Notification, next told) []v1alpha1.MessageEvent {
+	if w.rollouts == nil {
+		for component, m := range was.Rollouts {
+			next.Rollouts[component] = m
+		}
+		return nil
+	}
+	var events []v1alpha1.MessageEvent
+	for component, r := range w.rollouts {
+		before, had := was.Rollouts[component]
+		stages, known := concerned(n, w.fleet, &r.Status)
+		switch {
+		case had && (!known || r.Status.Change == ""):
+			next.Rollouts[component] = before
+			continue
+		case len(stages) == 0 || r.Status.Change == "":
+			continue
+		}
+		now := markOf(w.fleet, &r.Status)
+		next.Rollouts[component] = now
+		if begun := r.Status.Begun; !had && begun != nil && begun.Add(lag).Before(was.At.Time) {
+			continue // it was there, and none of this notification's
+		}
+		events = append(events, steps(before, now, &r.Status, w.fleet, stages)...)
+	}
+	slices.SortStableFunc(events, func(x, y v1alpha1.MessageEvent) int { return cmp.Compare(x.Component, y.Component) })
+	return severe(events)
+}
+
+// lag is how long the hub's watch may take to tell of a rollout that has begun.
+const lag = 5 * time.Minute
+
+// concerned are the stages of a rollout that a notification is about.
+func concerned(n *registry.Notification, f *registry.Fleet, s *v1alpha1.RolloutStatus) (stages map[string]bool, known bool) {
+	stages, known = map[string]bool{}, true
+	for _, c := range s.Clusters {
+		selected, readable := selects(n, f, place{c.Name, s.Component})
+		if selected {
+			stages[c.Stage] = true
+		}
+		known = known && readable
+	}
+	return stages, known || len(stages) > 0
+}
+
+// steps are what became of one rollout, in their order.
+func steps(before, now mark, s *v1alpha1.RolloutStatus, f *registry.Fleet, stages map[string]bool) []v1alpha1.MessageEvent {
+	var out []v1alpha1.MessageEvent
+	tell := func(event v1alpha1.NotificationEvent, e v1alpha1.MessageEvent) {
+		e.Event, e.Component, e.Pipeline, e.From, e.Version, e.Revision = event, s.Component, s.Pipeline, s.From, s.To, s.Revision
+		out = append(out, e)
+	}
+	fresh := before.Change != now.Change
+	stopped := before.Paused != "" || before.Failed != "" || before.Phase == v1alpha1.RolloutRolledBack
+	goesOn := now.Phase == v1alpha1.RolloutProgressing || now.Phase == v1alpha1.RolloutComplete
+	switch {
+	case fresh && before.Change != "" && before.Phase != v1alpha1.RolloutComplete && !s.Back:
+		tell(v1alpha1.RolloutSuperseded, v1alpha1.MessageEvent{})
+	case fresh && s.Back:
+		tell(v1alpha1.RolloutStarted, v1alpha1.MessageEvent{Reason: "it takes back what came before"})
+	case fresh:
+		tell(v1alpha1.RolloutStarted, v1alpha1.MessageEvent{})
+	case stopped && goesOn && now.Paused == "":
+		tell(v1alpha1.RolloutResumed, v1alpha1.MessageEvent{})
+	}
+	waits := approvals(f, s)
+	for _, stage := range s.Stages {
+		is := func(before, now map[string]string) bool {
+			return stages[stage.Name] && now[stage.Name] != "" && before[stage.Name] != now[stage.Name]
+		}
+		if is(before.Approvals, now.Approvals) {
+			tell(v1alpha1.RolloutApprovalNeeded, v1alpha1.MessageEvent{Stage: stage.Name, Hash: waits[stage.Name].hash, Reason: waits[stage.Name].reason})
+		}
+		if is(before.Promoted, now.Promoted) {
+			tell(v1alpha1.RolloutStagePromoted, v1alpha1.MessageEvent{Stage: stage.Name, Reason: stage.Promoted})
+		}
+		if is(before.Opened, now.Opened) {
+			tell(v1alpha1.RolloutStageOpened, v1alpha1.MessageEvent{Stage: stage.Name})
+		}
+		if is(before.Passed, now.Passed) {
+			tell(v1alpha1.RolloutStagePassed, v1alpha1.MessageEvent{Stage: stage.Name})
+		}
+	}
+	if now.Paused != "" && (fresh || now.Paused != before.Paused) {
+		tell(v1alpha1.RolloutWasPaused, v1alpha1.MessageEvent{Stage: s.Stage, Reason: s.Paused})
+	}
+	if now.Failed != "" && (fresh || now.Failed != before.Failed) {
+		tell(v1alpha1.RolloutFailed, v1alpha1.MessageEvent{Stage: s.Stage, Reason: s.Because})
+	}
+	if ends := fresh || before.Phase != now.Phase; ends && now.Phase == v1alpha1.RolloutRolledBack {
+		tell(v1alpha1.RolloutWasRolledBack, v1alpha1.MessageEvent{Stage: s.Stage, Reason: s.Because})
+	} else if ends && now.Phase == v1alpha1.RolloutComplete {
+		tell(v1alpha1.RolloutFinished, v1alpha1.MessageEvent{Reason: s.Progress})
+	}
+	return out
+}
+
+// join is names with commas between them.
+func join(names []string) string { return strings.Join(names, ", ") }

@@ -1,0 +1,251 @@
+package notify
+
+import (
+	"bytes"
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry"
+)
+
+const (
+	// sendTimeout bounds a message with its answer, and dialTimeout what is before it.
+	sendTimeout, dialTimeout = 15 * time.Second, 5 * time.Second
+	// answerSize is what is read of an answer, in bytes.
+	answerSize = 4 << 10
+	// longestWait is how long a server is believed that wants to be left alone.
+	longestWait = time.Hour
+)
+
+// SendError says that a message was not taken. It names no URL, and nothing of a Secret
+// or an answer.
+type SendError struct {
+	Problem string
+	// Status of the answer; 0: there was none.
+	Status int
+	// After is how long the server wants to be left alone; 0: it did not say.
+	After time.Duration
+}
+
+// Error implements error.
+func (e *SendError) Error() string { return e.Problem }
+
+// refused says whether the message itself is what the server does not want: the same
+// would be refused again.
+func (e *SendError) refused() bool {
+	return e.Status == http.StatusBadRequest || e.Status == http.StatusRequestEntityTooLarge || e.Status == http.StatusUnprocessableEntity
+}
+
+// Sent is what was sent.
+type Sent struct {
+	// URL is the address, where git names it; else where it is.
+	URL string `json:"url"`
+	// Signed with an HMAC; Token: with a bearer token.
+	Signed bool   `json:"signed"`
+	Token  bool   `json:"token"`
+	Body   []byte `json:"-"`
+	// Status of the answer; 0: there was none.
+	Status int `json:"status"`
+}
+
+// Sender sends messages. All fields are required but Wrap.
+type Sender struct {
+	// Secrets reads one of the hub.
+	Secrets func(ctx context.Context, namespace, name string) (map[string][]byte, error)
+	// Hide is told of what must not be seen.
+	Hide func(owner string, secrets ...string)
+	Now  func() time.Time
+
+	client *http.Client
+}
+
+// NewSender returns one whose requests pass through wrap; nil: none.
+func NewSender(s Sender, wrap func(http.RoundTripper) http.RoundTripper) *Sender {
+	var t http.RoundTripper = &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            (&net.Dialer{Timeout: dialTimeout}).DialContext,
+		TLSHandshakeTimeout:    dialTimeout,
+		MaxResponseHeaderBytes: 64 << 10,
+		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
+		IdleConnTimeout:        time.Minute,
+		ForceAttemptHTTP2:      true,
+	}
+	if wrap != nil {
+		t = wrap(t)
+	}
+	s.client = &http.Client{Transport: t, Timeout: sendTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	return &s
+}
+
+// target is where a message goes, and by which secrets.
+type target struct {
+	address     *url.URL
+	shown       string
+	key, bearer string
+}
+
+// target reads the Secret of a notification, now: one that was changed counts at once.
+func (s *Sender) target(ctx context.Context, n *registry.Notification) (target, error) {
+	server, kind := n.Server()
+	t, address := target{shown: server.URL}, server.URL
+	if server.Secret != "" {
+		name := fmt.Sprintf("Secret %s/%s in the hub", v1alpha1.Namespace, server.Secret)
+		data, err := s.Secrets(ctx, v1alpha1.Namespace, server.Secret)
+		if err != nil {
+			return t, fmt.Errorf("read %s: %w", name, err)
+		}
+		value := func(key string) string { return strings.TrimSpace(string(data[key])) }
+		if address == "" {
+			address, t.shown = value(v1alpha1.NotificationURL), fmt.Sprintf("the key %s of %s", v1alpha1.NotificationURL, name)
+		}
+		if kind == "webhook" {
+			t.key, t.bearer = value(v1alpha1.NotificationHMAC), value(v1alpha1.NotificationToken)
+		}
+		s.Hide("notification "+n.Name, hidden(value(v1alpha1.NotificationURL), t.key, t.bearer)...)
+		if address == "" {
+			return t, fmt.Errorf("%s has no key %q", name, v1alpha1.NotificationURL)
+		}
+		if t.bearer != "" && server.URL != "" {
+			return t, fmt.Errorf("%s has a key %q, and it goes only where the same Secret says: move the url of %s into it", name, v1alpha1.NotificationToken, n.At().File)
+		}
+	}
+	u, err := url.Parse(address)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+		return t, fmt.Errorf("%s is not an http or https URL", t.shown)
+	}
+	if u.Scheme == "http" && (server.URL == "" || t.bearer != "") && !loopback(u.Hostname()) {
+		return t, fmt.Errorf("%s would be sent without encryption: use https", t.shown)
+	}
+	if strings.ContainsFunc(t.bearer, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return t, fmt.Errorf("the token for %s must be on one line, in ASCII", t.shown)
+	}
+	t.address = u
+	return t, nil
+}
+
+// hidden are the secrets, and those parts of a URL that make it one. A path that is a
+// word of every day is none: texts would be full of stars.
+func hidden(address string, secrets ...string) []string {
+	const least = 16
+	out := append([]string{address}, secrets...)
+	u, err := url.Parse(address)
+	if err != nil {
+		return out
+	}
+	for _, part := range []string{strings.Trim(u.EscapedPath(), "/"), u.RawQuery} {
+		if len(part) >= least {
+			out = append(out, part)
+		}
+	}
+	if password, set := u.User.Password(); set {
+		out = append(out, password)
+	}
+	return out
+}
+
+// Send sends a message, once. The error is a [*SendError], or says why there was none to
+// be sent to: what it names is no secret.
+func (s *Sender) Send(ctx context.Context, n *registry.Notification, m v1alpha1.Message) (Sent, error) {
+	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
+	defer cancel()
+	data, err := Body(n, m)
+	if err != nil {
+		return Sent{}, err
+	}
+	t, err := s.target(ctx, n)
+	sent := Sent{URL: t.shown, Body: data, Signed: t.key != "", Token: t.bearer != ""}
+	if err != nil {
+		return sent, err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, t.address.String(), bytes.NewReader(data))
+	if err != nil {
+		return sent, &SendError{Problem: t.shown + " can't be used as a URL"}
+	}
+	request.Header.Set("Content-Type", "application/json; charset=utf-8")
+	request.Header.Set("User-Agent", "keelson")
+	if t.key != "" {
+		mac := hmac.New(sha256.New, []byte(t.key))
+		mac.Write(data)
+		request.Header.Set("X-Signature", "sha256="+hex.EncodeToString(mac.Sum(nil)))
+	}
+	if t.bearer != "" {
+		request.Header.Set("Authorization", "Bearer "+t.bearer)
+	}
+	answer, err := s.client.Do(request)
+	if err != nil {
+		return sent, &SendError{Problem: "no answer from " + t.shown + ": " + failure(err)}
+	}
+	defer func() { _ = answer.Body.Close() }()
+	_, _ = io.CopyN(io.Discard, answer.Body, answerSize) // so that the connection can be used again
+	sent.Status = answer.StatusCode
+	switch {
+	case answer.StatusCode/100 == 2:
+		return sent, nil
+	case answer.StatusCode/100 == 3:
+		return sent, &SendError{Problem: fmt.Sprintf("%s answers %d, which leads elsewhere: nothing is sent there; give the url that it is at", t.shown, answer.StatusCode), Status: answer.StatusCode}
+	}
+	return sent, &SendError{
+		Problem: strings.TrimSpace(fmt.Sprintf("%s answers %d %s", t.shown, answer.StatusCode, http.StatusText(answer.StatusCode))),
+		Status:  answer.StatusCode, After: s.after(answer.Header.Get("Retry-After")),
+	}
+}
+
+// after reads a Retry-After: seconds, or a time.
+func (s *Sender) after(text string) time.Duration {
+	wait := time.Duration(0)
+	if seconds, err := strconv.ParseInt(text, 10, 32); err == nil {
+		wait = time.Duration(seconds) * time.Second
+	} else if at, err := http.ParseTime(text); err == nil {
+		wait = at.Sub(s.Now())
+	}
+	return min(max(wait, 0), longestWait)
+}
+
+// failure says why there was no answer, without the address that errors of the network
+// have in them.
+func failure(err error) string {
+	var (
+		dns       *net.DNSError
+		unknown   x509.UnknownAuthorityError
+		hostname  x509.HostnameError
+		invalid   x509.CertificateInvalidError
+		verifying *tls.CertificateVerificationError
+		number    syscall.Errno
+		timeout   interface{ Timeout() bool }
+	)
+	switch {
+	case errors.As(err, &dns):
+		return "its name can't be resolved"
+	case errors.As(err, &hostname), errors.As(err, &unknown), errors.As(err, &invalid), errors.As(err, &verifying):
+		return "its certificate can't be trusted"
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
+		return fmt.Sprintf("it takes longer than %s", sendTimeout)
+	case errors.Is(err, context.Canceled):
+		return "this process ends"
+	case errors.As(err, &number):
+		return number.Error()
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return "it closed the connection"
+	}
+	return "the connection failed"
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}

@@ -1,0 +1,187 @@
+package notify
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// told is what a notification has told of. What is not in it, nobody was told of.
+type told struct {
+	// At is when the world was looked at last.
+	At metav1.Time
+	// Serial is how many messages were taken.
+	Serial   int64
+	Rollouts map[string]mark // by component
+	// Deliveries that are failing, held or blocked.
+	Deliveries map[place]state
+}
+
+// same says whether nothing is told by one that is not by the other.
+func (t told) same(o told) bool {
+	return t.Serial == o.Serial && maps.Equal(t.Deliveries, o.Deliveries) && equality.Semantic.DeepEqual(t.Rollouts, o.Rollouts)
+}
+
+// ToldName is the name of the ConfigMap, in the hub, that remembers what a notification
+// of a fleet has told. Several fleets may share a hub.
+func ToldName(fleet, notification string) string {
+	sum := sha256.Sum256([]byte(fleet))
+	return "keelson-told-" + hex.EncodeToString(sum[:4]) + "-" + notification
+}
+
+const (
+	// toldKey is that of the ConfigMap.
+	toldKey = "told.json.gz"
+	// maxTold bounds what is read, in bytes: 60,000 deliveries that fail are 2 MB.
+	maxTold = 64 << 20
+)
+
+// written is what is told, as it is written: names that come often stand once.
+type written struct {
+	At       metav1.Time     `json:"at"`
+	Serial   int64           `json:"serial"`
+	Rollouts map[string]mark `json:"rollouts,omitempty"`
+	// Deliveries are the clusters by event and component.
+	Deliveries map[v1alpha1.NotificationEvent]map[string][]string `json:"deliveries,omitempty"`
+}
+
+func encodeTold(t told) ([]byte, error) {
+	w := written{At: t.At, Serial: t.Serial, Rollouts: t.Rollouts, Deliveries: map[v1alpha1.NotificationEvent]map[string][]string{}}
+	for at, is := range t.Deliveries {
+		event := is.event()
+		if w.Deliveries[event] == nil {
+			w.Deliveries[event] = map[string][]string{}
+		}
+		w.Deliveries[event][at.component] = append(w.Deliveries[event][at.component], at.cluster)
+	}
+	for _, components := range w.Deliveries {
+		for _, clusters := range components {
+			slices.Sort(clusters)
+		}
+	}
+	var b bytes.Buffer
+	packed := gzip.NewWriter(&b)
+	if err := json.NewEncoder(packed).Encode(w); err != nil {
+		return nil, fmt.Errorf("encode what was told: %w", err)
+	}
+	if err := packed.Close(); err != nil {
+		return nil, fmt.Errorf("encode what was told: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+func decodeTold(data []byte) (told, error) {
+	packed, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return told{}, fmt.Errorf("read what was told: %w", err)
+	}
+	var w written
+	if err := json.NewDecoder(io.LimitReader(packed, maxTold)).Decode(&w); err != nil {
+		return told{}, fmt.Errorf("read what was told: %w", err)
+	}
+	t := told{At: w.At, Serial: w.Serial, Rollouts: w.Rollouts, Deliveries: map[place]state{}}
+	for _, is := range []state{failing, held, blocked} {
+		for component, clusters := range w.Deliveries[is.event()] {
+			for _, cluster := range clusters {
+				t.Deliveries[place{cluster, component}] = is
+			}
+		}
+	}
+	return t, nil
+}
+
+// memory is where what was told is written: a ConfigMap of the hub.
+type memory struct {
+	configMaps typedcorev1.ConfigMapInterface
+	fleet      string
+	name       string // of the notification
+	object     *corev1.ConfigMap
+}
+
+// read returns what was told; not there: nothing ever was.
+func (m *memory) read(ctx context.Context) (t told, there bool, err error) {
+	c, err := m.configMaps.Get(ctx, ToldName(m.fleet, m.name), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		m.object = nil
+		return told{}, false, nil
+	}
+	if err != nil {
+		return told{}, false, fmt.Errorf("read ConfigMap %s: %w", ToldName(m.fleet, m.name), err)
+	}
+	m.object = c
+	t, err = decodeTold(c.BinaryData[toldKey])
+	if err != nil {
+		return told{}, false, fmt.Errorf("ConfigMap %s: %w", c.Name, err)
+	}
+	return t, true, nil
+}
+
+// write writes what was told, if nobody else has meanwhile.
+func (m *memory) write(ctx context.Context, t told) error {
+	data, err := encodeTold(t)
+	if err != nil {
+		return err
+	}
+	next := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+		Name: ToldName(m.fleet, m.name), Namespace: v1alpha1.Namespace,
+		Annotations: map[string]string{v1alpha1.AnnotationFleet: m.fleet},
+	}}
+	write := func() (*corev1.ConfigMap, error) {
+		return m.configMaps.Create(ctx, next, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+	}
+	if m.object != nil {
+		next = m.object.DeepCopy()
+		write = func() (*corev1.ConfigMap, error) {
+			return m.configMaps.Update(ctx, next, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
+		}
+	}
+	next.BinaryData = map[string][]byte{toldKey: data}
+	is, err := write()
+	if err != nil {
+		return fmt.Errorf("write ConfigMap %s: %w", next.Name, err)
+	}
+	m.object = is
+	return nil
+}
+
+// remove forgets what was told: git does not have the notification any more.
+func (m *memory) remove(ctx context.Context) error {
+	err := m.configMaps.Delete(ctx, ToldName(m.fleet, m.name), metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete ConfigMap %s: %w", ToldName(m.fleet, m.name), err)
+	}
+	return nil
+}
+
+// summary counts what a notification does not tell, since it was so when it began.
+func (t told) summary() string {
+	var parts []string
+	for _, is := range []state{failing, held, blocked} {
+		n := 0
+		for _, s := range t.Deliveries {
+			if s == is {
+				n++
+			}
+		}
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%s: %d", is.event(), n))
+		}
+	}
+	return strings.Join(append(parts, fmt.Sprintf("rollouts: %d", len(t.Rollouts))), ", ")
+}
