@@ -3,6 +3,7 @@ package cmd
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -199,11 +200,10 @@ func (a *app) testNotification(ctx context.Context, name string, dry bool) error
 			return err
 		}
 	} else {
-		sender, err := a.sender()
-		if err != nil {
+		sent, err := a.sender().Send(ctx, n, m)
+		if _, answered := errors.AsType[*notify.SendError](err); err != nil && !answered {
 			return err
 		}
-		sent, err := sender.Send(ctx, n, m)
 		out.Body, out.Status, out.Signed, out.Token, out.Sent, failed = sent.Body, sent.Status, sent.Signed, sent.Token, err == nil, err
 		if failed != nil {
 			out.Error = failed.Error()
@@ -250,7 +250,7 @@ func (a *app) showTried(out tried, failed error, dry bool) error {
 }
 
 // sender sends by the Secrets of the hub, which it asks for when one is needed.
-func (a *app) sender() (*notify.Sender, error) {
+func (a *app) sender() *notify.Sender {
 	secrets := func(ctx context.Context, namespace, name string) (map[string][]byte, error) {
 		hub, err := a.source().Hub()
 		if err != nil {
@@ -262,7 +262,7 @@ func (a *app) sender() (*notify.Sender, error) {
 		}
 		return read(ctx, namespace, name)
 	}
-	return notify.NewSender(notify.Sender{Secrets: secrets, Hide: a.env.Redactor.Hide, Now: a.env.Now}, nil), nil
+	return notify.NewSender(notify.Sender{Secrets: secrets, Hide: a.env.Redactor.Hide, Now: a.env.Now}, nil)
 }
 
 func (a *app) whichNotifications(f *registry.Fleet, name string) string {

@@ -22,7 +22,7 @@ func DecodeAny(data []byte) Problems {
 		"fleet.yaml": decodeFleet(data).mistakes, "cluster.yaml": decodeCluster(data).mistakes, "layer.yaml": decodeLayer(data).mistakes,
 		"component.yaml": decodeComponent(data).mistakes, "images.yaml": decodeImages(data).mistakes, "meta.yaml": decodeMeta(data).mistakes,
 		"approvals.yaml": decodeApprovals(data).mistakes, "pipeline.yaml": decodePipeline(data).mistakes,
-		"freeze.yaml": decodeFreeze(data).mistakes, "job.yaml": decodeTemplate(data).mistakes,
+		"freeze.yaml": decodeFreeze(data).mistakes, "notification.yaml": decodeNotification(data).mistakes, "job.yaml": decodeTemplate(data).mistakes,
 	} {
 		out = append(out, inFile(file, mistakes)...)
 	}

@@ -182,6 +182,9 @@ func (c checker) notification(n v1alpha1.Notification) labels.Selector {
 		}
 	}
 	c.oneOf([]string{"severity"}, string(n.Severity), severities...)
+	if !c.doc.wrong("severity") && !c.doc.wrong("events") && len(n.Events) > 0 && !slices.ContainsFunc(n.Events, n.AsSevere) {
+		c.value([]string{"severity"}, fmt.Sprintf("severity %s leaves nothing: each of the events is less severe", n.Severity), "")
+	}
 	c.some("events", len(n.Events))
 	for key, names := range map[string][]string{"components": n.Components, "pipelines": n.Pipelines} {
 		c.some(key, len(names))

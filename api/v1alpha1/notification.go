@@ -1,6 +1,10 @@
 package v1alpha1
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
 
 // Notification is notifications/NAME.yaml: what becomes of rollouts and deliveries is
 // told to a server, as JSON that it can check, or as a message in a chat. Exactly one
@@ -35,6 +39,12 @@ type Notification struct {
 	// Slack is an incoming webhook of Slack, or of what understands its messages, as
 	// Mattermost and Rocket.Chat do.
 	Slack *NotificationServer `json:"slack,omitempty"`
+}
+
+// AsSevere says whether an event is as severe as what is told of.
+func (n *Notification) AsSevere(event NotificationEvent) bool {
+	least := slices.Index(Severities(), n.Severity) // -1: all are
+	return slices.Index(Severities(), NotificationEvents()[event]) >= least
 }
 
 // NotificationServer is where messages go.

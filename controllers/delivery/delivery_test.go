@@ -31,6 +31,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier/apiservertest"
 	"github.com/keelson-io/keelson/controllers/delivery"
+	"github.com/keelson-io/keelson/controllers/notify"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/sops"
 	"github.com/keelson-io/keelson/renderer"
@@ -65,6 +66,7 @@ type fleet struct {
 	only       string        // cluster to work on
 	follow     func(ctx context.Context, of v1alpha1.Connection, changed func())
 	previews   delivery.Previews    // of each replica; nil: none
+	sender     *notify.Sender       // nil: nobody is notified
 	hubConfig  *rest.Config         // of the controller; nil: as the server's
 	now        func() time.Time     // nil: the clock's
 	controller *delivery.Controller // that was started last
@@ -190,7 +192,7 @@ func (f *fleet) start(connect func(context.Context, v1alpha1.Connection) (*rest.
 		Repo:     repo, Interval: 200 * time.Millisecond, Hub: cmp.Or(f.hubConfig, server), Connect: connect, Follow: f.follow,
 		Renderer: renderer.NewCache(renderer.NewUnsealing(renderer.New(), sops.Keys{File: ageKey}), f.renders),
 		Log:      slog.New(slog.NewTextHandler(hidden.Writer(io.MultiWriter(f.t.Output(), &f.log)), nil)),
-		Now:      f.clock(), Registry: f.metrics, Identity: "test", Only: f.only,
+		Now:      f.clock(), Registry: f.metrics, Identity: "test", Only: f.only, Sender: f.sender,
 	})
 	if err != nil {
 		f.t.Fatal(err)

@@ -223,7 +223,7 @@ func (l *Loop) compare(was told, name string) (n *registry.Notification, events 
 	}
 	w := world{fleet: l.fleet, deliveries: l.deliveries, troubles: l.troubles}
 	if w.rollouts, err = l.Board.Rollouts(l.fleet); err != nil && len(l.fleet.Pipelines) > 0 {
-		return nil, nil, told{}, err //nolint:wrapcheck // of our own
+		return nil, nil, told{}, err
 	}
 	n = l.fleet.Notification(name)
 	if n == nil || len(n.Problems) > 0 {
@@ -265,7 +265,9 @@ func (t *teller) run(ctx context.Context) {
 				return
 			case <-t.soon:
 			}
-			t.next = later(t.next, t.loop.Now().Add(collect))
+			if t.known {
+				t.next = later(t.next, t.loop.Now().Add(collect))
+			}
 		}
 		select {
 		case <-ctx.Done():
@@ -338,7 +340,7 @@ func (t *teller) begin(ctx context.Context) error {
 // send sends a message of events, and says whether they are done with.
 func (t *teller) send(ctx context.Context, n *registry.Notification, events []v1alpha1.MessageEvent) bool {
 	l := t.loop
-	m, err := message(t.memory.fleet, n, events, t.told.Serial, l.Now(), l.Redactor.Text)
+	m, err := envelope{t.memory.fleet, n, t.told.Serial, l.Now(), l.Redactor.Text}.message(events)
 	if err == nil {
 		_, err = l.Sender.Send(ctx, n, m)
 	}

@@ -20,16 +20,24 @@ import (
 // defaultText of each thing that is told.
 const defaultText = "[$(fleet)] $(message)"
 
-// message is what a notification says of events at a time; serial is how many messages
-// it has sent before.
-func message(fleet string, n *registry.Notification, events []v1alpha1.MessageEvent, serial int64, now time.Time, hide func(string) string) (v1alpha1.Message, error) {
+// envelope is what a message is made with besides events.
+type envelope struct {
+	fleet  string
+	n      *registry.Notification
+	serial int64 // how many messages were taken before
+	now    time.Time
+	hide   func(string) string // takes out what must not be seen
+}
+
+// message is what a notification says of events.
+func (e envelope) message(events []v1alpha1.MessageEvent) (v1alpha1.Message, error) {
 	m := v1alpha1.Message{
-		APIVersion: v1alpha1.GroupVersion.String(), Kind: "Message", Time: metav1.NewTime(now.UTC().Truncate(time.Second)),
-		Fleet: fleet, Notification: n.Name, Severity: v1alpha1.SeverityInfo,
+		APIVersion: v1alpha1.GroupVersion.String(), Kind: "Message", Time: metav1.NewTime(e.now.UTC().Truncate(time.Second)),
+		Fleet: e.fleet, Notification: e.n.Name, Severity: v1alpha1.SeverityInfo,
 	}
 	m.Events, m.More = grouped(events)
 	for i := range m.Events {
-		m.Events[i] = said(m.Events[i], hide)
+		m.Events[i] = said(m.Events[i], e.hide)
 	}
 	if len(m.Events) > 0 {
 		m.Severity = m.Events[0].Severity
@@ -39,13 +47,13 @@ func message(fleet string, n *registry.Notification, events []v1alpha1.MessageEv
 		Serial              int64
 		Events              []v1alpha1.MessageEvent
 		More                int
-	}{fleet, n.Name, serial, m.Events, m.More})
+	}{e.fleet, e.n.Name, e.serial, m.Events, m.More})
 	if err != nil {
 		return m, fmt.Errorf("encode a message: %w", err)
 	}
 	sum := sha256.Sum256(id)
 	m.ID = hex.EncodeToString(sum[:16])
-	m.Text = text(n, m, func(s string) string { return s })
+	m.Text = text(e.n, m, func(s string) string { return s })
 	return m, nil
 }
 
@@ -158,7 +166,7 @@ func Sample(f *registry.Fleet, n *registry.Notification, now time.Time, hide fun
 		}
 	}
 	events = slices.DeleteFunc(severe(events), func(e v1alpha1.MessageEvent) bool { return !wanted(n, e) })
-	m, err := message(f.Spec.Name, n, events[:min(3, len(events))], now.Unix(), now, hide)
+	m, err := envelope{f.Spec.Name, n, now.Unix(), now, hide}.message(events[:min(3, len(events))])
 	m.Test = true
 	m.Text = text(n, m, func(s string) string { return s })
 	return m, err

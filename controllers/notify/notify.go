@@ -13,6 +13,7 @@ package notify
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -104,8 +105,7 @@ func compare(was told, w world, n *registry.Notification, now time.Time) (events
 
 // wanted says whether a notification is about such an event.
 func wanted(n *registry.Notification, e v1alpha1.MessageEvent) bool {
-	least := slices.Index(v1alpha1.Severities(), n.Spec.Severity) // -1: none is named
-	return (len(n.Spec.Events) == 0 || slices.Contains(n.Spec.Events, e.Event)) && slices.Index(v1alpha1.Severities(), e.Severity) >= least
+	return (len(n.Spec.Events) == 0 || slices.Contains(n.Spec.Events, e.Event)) && n.Spec.AsSevere(e.Event)
 }
 
 // deliveryEvents are what became of deliveries; next gets how they stand.
@@ -131,12 +131,12 @@ func deliveryEvents(was told, w world, n *registry.Notification, next told) []v1
 	}
 	for at, before := range was.Deliveries {
 		is, there := w.deliveries[at]
-		_, troubled := w.troubles[at]
-		if !there || troubled { // gone, as git wanted, or told of already
+		if _, troubled := w.troubles[at]; troubled {
 			continue
 		}
 		switch selected, known := selects(n, w.fleet, at); {
-		case !known || selected && is == between:
+		case !there && known && !inGit(w.fleet, at): // there is nothing left to tell of
+		case !known || selected && (is == between || !there):
 			next.Deliveries[at] = before
 		case selected:
 			tell(at, trouble{state: fine})
@@ -146,6 +146,12 @@ func deliveryEvents(was told, w world, n *registry.Notification, next told) []v1
 		return cmp.Or(cmp.Compare(x.Event, y.Event), cmp.Compare(x.Component, y.Component), slices.Compare(x.Clusters, y.Clusters))
 	})
 	return severe(events)
+}
+
+// inGit says whether git has a component on a cluster.
+func inGit(f *registry.Fleet, at place) bool {
+	c := f.Cluster(at.cluster)
+	return c != nil && c.Delivery(at.component) != nil
 }
 
 // severe gives events their severity.
@@ -252,9 +258,7 @@ func stamp(t *metav1.Time) string {
 // rolloutEvents are what became of rollouts; next gets how they stand.
 func rolloutEvents(was told, w world, n *registry.Notification, next told) []v1alpha1.MessageEvent {
 	if w.rollouts == nil {
-		for component, m := range was.Rollouts {
-			next.Rollouts[component] = m
-		}
+		maps.Copy(next.Rollouts, was.Rollouts)
 		return nil
 	}
 	var events []v1alpha1.MessageEvent
@@ -302,19 +306,10 @@ func steps(before, now mark, s *v1alpha1.RolloutStatus, f *registry.Fleet, stage
 		e.Event, e.Component, e.Pipeline, e.From, e.Version, e.Revision = event, s.Component, s.Pipeline, s.From, s.To, s.Revision
 		out = append(out, e)
 	}
-	fresh := before.Change != now.Change
-	stopped := before.Paused != "" || before.Failed != "" || before.Phase == v1alpha1.RolloutRolledBack
-	goesOn := now.Phase == v1alpha1.RolloutProgressing || now.Phase == v1alpha1.RolloutComplete
-	switch {
-	case fresh && before.Change != "" && before.Phase != v1alpha1.RolloutComplete && !s.Back:
-		tell(v1alpha1.RolloutSuperseded, v1alpha1.MessageEvent{})
-	case fresh && s.Back:
-		tell(v1alpha1.RolloutStarted, v1alpha1.MessageEvent{Reason: "it takes back what came before"})
-	case fresh:
-		tell(v1alpha1.RolloutStarted, v1alpha1.MessageEvent{})
-	case stopped && goesOn && now.Paused == "":
-		tell(v1alpha1.RolloutResumed, v1alpha1.MessageEvent{})
+	if event, reason := moves(before, now, s.Back); event != "" {
+		tell(event, v1alpha1.MessageEvent{Reason: reason})
 	}
+	fresh := before.Change != now.Change
 	waits := approvals(f, s)
 	for _, stage := range s.Stages {
 		is := func(before, now map[string]string) bool {
@@ -345,6 +340,24 @@ func steps(before, now mark, s *v1alpha1.RolloutStatus, f *registry.Fleet, stage
 		tell(v1alpha1.RolloutFinished, v1alpha1.MessageEvent{Reason: s.Progress})
 	}
 	return out
+}
+
+// moves is what sets a rollout going: another change, or one that had stopped and goes on.
+func moves(before, now mark, back bool) (event v1alpha1.NotificationEvent, reason string) {
+	fresh := before.Change != now.Change
+	stopped := before.Paused != "" || before.Failed != "" || before.Phase == v1alpha1.RolloutRolledBack
+	goesOn := now.Phase == v1alpha1.RolloutProgressing || now.Phase == v1alpha1.RolloutComplete
+	switch {
+	case fresh && back:
+		return v1alpha1.RolloutStarted, "it takes back what came before"
+	case fresh && before.Change != "" && before.Phase != v1alpha1.RolloutComplete:
+		return v1alpha1.RolloutSuperseded, ""
+	case fresh:
+		return v1alpha1.RolloutStarted, ""
+	case stopped && goesOn && now.Paused == "":
+		return v1alpha1.RolloutResumed, ""
+	}
+	return "", ""
 }
 
 // join is names with commas between them.

@@ -22,7 +22,7 @@ import (
 const head = "apiVersion: keelson.io/v1alpha1\nkind: "
 
 // newFleet is a fleet of the clusters test, prod-1 and prod-2, each with dns and web, of
-// which dns goes by a pipeline. Files are added, or take the place of its own.
+// which dns goes by a pipeline. Files are added, or take the place of its own; empty ones are left out.
 func newFleet(t testing.TB, files map[string]string) *registry.Fleet {
 	t.Helper()
 	root := t.TempDir()
@@ -41,6 +41,7 @@ func newFleet(t testing.TB, files map[string]string) *registry.Fleet {
 		all["clusters/"+cluster+"/web.yaml"] = head + "MetaConfig\nversion: HEAD\n"
 	}
 	maps.Copy(all, files)
+	maps.DeleteFunc(all, func(_, text string) bool { return text == "" })
 	for name, text := range all {
 		file := filepath.Join(root, name)
 		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
@@ -66,9 +67,9 @@ func newFleet(t testing.TB, files map[string]string) *registry.Fleet {
 	return f
 }
 
-// file is a notification that sends to a webhook; more is what it says besides.
-func file(name, more string) map[string]string {
-	return map[string]string{"notifications/" + name + ".yaml": head + "Notification\n" + more + "webhook: {url: \"https://hook.example\"}\n"}
+// file is a notification called a, that sends to a webhook; more is what it says besides.
+func file(more string) map[string]string {
+	return map[string]string{"notifications/a.yaml": head + "Notification\n" + more + "webhook: {url: \"https://hook.example\"}\n"}
 }
 
 // sees is a world with these deliveries.
@@ -141,7 +142,7 @@ func TestCompareDeliveries(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFleet(t, file("a", c.file))
+			f := newFleet(t, file(c.file))
 			n := f.Notification("a")
 			var was told
 			var got []string
@@ -162,13 +163,13 @@ func TestCompareDeliveries(t *testing.T) {
 // is told; of what can't be read, what was told stays.
 func TestCompareUnknown(t *testing.T) {
 	t.Parallel()
-	before := newFleet(t, file("a", "clusterSelector: {matchLabels: {stage: production}}\n"))
+	before := newFleet(t, file("clusterSelector: {matchLabels: {stage: production}}\n"))
 	bad := map[place]v1alpha1.DeliveryStatus{
 		{"prod-1", "web"}: status(v1alpha1.SyncFailed, v1alpha1.HealthHealthy, "no"), {"prod-2", "web"}: status(v1alpha1.SyncFailed, v1alpha1.HealthHealthy, "no"),
 	}
 	_, was := compare(told{}, sees(before, bad), before.Notification("a"), time.Unix(0, 0))
 	unread := newFleet(t, maps.Collect(func(yield func(string, string) bool) {
-		for name, text := range file("a", "clusterSelector: {matchLabels: {stage: production}}\n") {
+		for name, text := range file("clusterSelector: {matchLabels: {stage: production}}\n") {
 			yield(name, text)
 		}
 		yield("clusters/prod-1/cluster.yaml", "{")
@@ -178,8 +179,14 @@ func TestCompareUnknown(t *testing.T) {
 		t.Errorf("a cluster whose file can't be read: %v, %v", says(events), next.Deliveries)
 	}
 	delete(bad, place{"prod-2", "web"})
-	if events, next = compare(next, sees(before, bad), before.Notification("a"), time.Unix(2, 0)); len(events) > 0 || len(next.Deliveries) != 1 {
-		t.Errorf("a Delivery that is gone: %v, %v", says(events), next.Deliveries)
+	if events, next = compare(next, sees(before, bad), before.Notification("a"), time.Unix(2, 0)); len(events) > 0 || len(next.Deliveries) != 2 {
+		t.Errorf("a Delivery that somebody deleted: %v, %v", says(events), next.Deliveries)
+	}
+	without := newFleet(t, map[string]string{
+		"notifications/a.yaml": file("clusterSelector: {matchLabels: {stage: production}}\n")["notifications/a.yaml"], "clusters/prod-2/web.yaml": "",
+	})
+	if events, next = compare(next, sees(without, bad), without.Notification("a"), time.Unix(2, 0)); len(events) > 0 || len(next.Deliveries) != 1 {
+		t.Errorf("a Delivery that git does not have any more: %v, %v", says(events), next.Deliveries)
 	}
 	w := sees(before, bad)
 	w.rollouts = nil
@@ -281,7 +288,7 @@ func TestCompareRollouts(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := newFleet(t, file("a", c.file))
+			f := newFleet(t, file(c.file))
 			n := f.Notification("a")
 			w := sees(f, nil)
 			if c.was != nil {
@@ -306,7 +313,7 @@ func TestCompareRollouts(t *testing.T) {
 // that were over before.
 func TestCompareWidened(t *testing.T) {
 	t.Parallel()
-	narrow, wide := newFleet(t, file("a", "components: [web]\n")), newFleet(t, file("a", ""))
+	narrow, wide := newFleet(t, file("components: [web]\n")), newFleet(t, file(""))
 	w := sees(narrow, nil)
 	w.rollouts["dns"] = rolling(func(s *v1alpha1.RolloutStatus) { s.Phase = v1alpha1.RolloutComplete })
 	_, was := compare(told{}, w, narrow.Notification("a"), time.Unix(1000, 0))
@@ -322,7 +329,7 @@ func TestCompareWidened(t *testing.T) {
 // being written and read.
 func TestReceiverKnows(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t, file("a", ""))
+	f := newFleet(t, file(""))
 	n := f.Notification("a")
 	places := []place{{"test", "dns"}, {"test", "web"}, {"prod-1", "dns"}, {"prod-1", "web"}, {"prod-2", "web"}}
 	statuses := []v1alpha1.DeliveryStatus{
@@ -472,7 +479,7 @@ func TestSlackEscape(t *testing.T) {
 	n := f.Notification("a")
 	rapid.Check(t, func(t *rapid.T) {
 		reason := breakers().Draw(t, "reason")
-		m, err := message("earth", n, []v1alpha1.MessageEvent{{Event: v1alpha1.DeliveryFailing, Component: "dns", Clusters: []string{"k"}, Count: 1, Reason: reason}}, 0, time.Unix(0, 0), func(s string) string { return s })
+		m, err := envelope{"earth", n, 0, time.Unix(0, 0), func(s string) string { return s }}.message([]v1alpha1.MessageEvent{{Event: v1alpha1.DeliveryFailing, Component: "dns", Clusters: []string{"k"}, Count: 1, Reason: reason}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -125,17 +125,24 @@ func (s *Sender) target(ctx context.Context, n *registry.Notification) (target, 
 		}
 	}
 	u, err := url.Parse(address)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return t, fmt.Errorf("%s is not an http or https URL", t.shown)
-	}
-	if u.Scheme == "http" && (server.URL == "" || t.bearer != "") && !loopback(u.Hostname()) {
-		return t, fmt.Errorf("%s would be sent without encryption: use https", t.shown)
-	}
-	if strings.ContainsFunc(t.bearer, func(r rune) bool { return r <= ' ' || r > '~' }) {
-		return t, fmt.Errorf("the token for %s must be on one line, in ASCII", t.shown)
+	if err != nil {
+		return t, fmt.Errorf("%s is not an http or https URL", t.shown) // the error has it in it
 	}
 	t.address = u
-	return t, nil
+	return t, t.check(server.URL == "")
+}
+
+// check says why nothing may be sent there; the address is a secret, or stands in git.
+func (t target) check(secret bool) error {
+	switch u := t.address; {
+	case u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+		return fmt.Errorf("%s is not an http or https URL", t.shown)
+	case u.Scheme == "http" && (secret || t.bearer != "") && !loopback(u.Hostname()):
+		return fmt.Errorf("%s would be sent without encryption: use https", t.shown)
+	case strings.ContainsFunc(t.bearer, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return fmt.Errorf("the token for %s must be on one line, in ASCII", t.shown)
+	}
+	return nil
 }
 
 // hidden are the secrets, and those parts of a URL that make it one. A path that is a
@@ -193,10 +200,10 @@ func (s *Sender) Send(ctx context.Context, n *registry.Notification, m v1alpha1.
 	defer func() { _ = answer.Body.Close() }()
 	_, _ = io.CopyN(io.Discard, answer.Body, answerSize) // so that the connection can be used again
 	sent.Status = answer.StatusCode
-	switch {
-	case answer.StatusCode/100 == 2:
+	switch answer.StatusCode / 100 {
+	case 2:
 		return sent, nil
-	case answer.StatusCode/100 == 3:
+	case 3:
 		return sent, &SendError{Problem: fmt.Sprintf("%s answers %d, which leads elsewhere: nothing is sent there; give the url that it is at", t.shown, answer.StatusCode), Status: answer.StatusCode}
 	}
 	return sent, &SendError{
