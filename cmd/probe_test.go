@@ -35,7 +35,7 @@ func TestValidateProbes(t *testing.T) {
 	f.keelson("validate").want(t, 0).says(t, "no problems")
 	f.edit("probes/workloads.yaml", `object.status.phase == "Done"`, `object.status.phase = "Done"`)
 	f.commit()
-	f.keelson("validate").want(t, 1).says(t, "probes/workloads.yaml:8:70: ready: ", "Syntax error")
+	f.keelson("validate").want(t, 1).says(t, "probes/workloads.yaml:8:67: ready: ", "Syntax error")
 }
 
 // TestProbe: what came of probes, and since when; the exit code says whether one passes.
