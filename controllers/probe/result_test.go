@@ -9,8 +9,8 @@ import (
 	"github.com/keelson-io/keelson/controllers/probe"
 )
 
-func failed(subject, step, message string) probe.Failure {
-	return probe.Failure{Subject: subject, Step: step, Message: message}
+func failed(step, message string) probe.Failure {
+	return probe.Failure{Subject: "web", Step: step, Message: message}
 }
 
 // TestRecorded: since when it is so, when it passed last, the last ten runs of one probe.
@@ -25,7 +25,7 @@ func TestRecorded(t *testing.T) {
 		t.Errorf("passed 12 times: %+v", s)
 	}
 	before := s
-	s = probe.Recorded(s, "one", at(60), at(62), failed("web", "upgrade", "no pod "+strings.Repeat("x", 5000)))
+	s = probe.Recorded(s, "one", at(60), at(62), failed("upgrade", "no pod "+strings.Repeat("x", 5000)))
 	if s.Outcome != v1alpha1.ProbeFailed || !s.Since.Time.Equal(at(60)) || !s.Passed.Time.Equal(at(56)) || len(s.Message) > 4100 || !strings.HasPrefix(s.Message, "web/upgrade: no pod") || s.Runs[9].Failed[0] != "web/upgrade" {
 		t.Errorf("failed: %+v", s)
 	}
@@ -43,9 +43,9 @@ func TestTells(t *testing.T) {
 	t.Parallel()
 	passed := probe.Recorded(v1alpha1.ProbeResultStatus{}, "one", noon(), noon())
 	again := probe.Recorded(passed, "one", noon().Add(time.Minute), noon().Add(time.Minute))
-	fails := probe.Recorded(passed, "one", noon(), noon(), failed("web", "upgrade", "no pod"))
-	louder := probe.Recorded(fails, "one", noon(), noon(), failed("web", "upgrade", "no pod, 2 times"))
-	other := probe.Recorded(fails, "one", noon(), noon(), failed("web", "delete", "it stays"))
+	fails := probe.Recorded(passed, "one", noon(), noon(), failed("upgrade", "no pod"))
+	louder := probe.Recorded(fails, "one", noon(), noon(), failed("upgrade", "no pod, 2 times"))
+	other := probe.Recorded(fails, "one", noon(), noon(), failed("delete", "it stays"))
 	left := again
 	left.Objects = []v1alpha1.ProbeObject{{Name: "a"}}
 	cases := map[string]struct {

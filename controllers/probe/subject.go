@@ -192,7 +192,8 @@ func (m maker) scaled(word, kind, name string, r *v1alpha1.ProbeReplicas) Subjec
 		return Step{Name: step, Patch: map[string]any{"spec": map[string]any{"replicas": to}}}
 	}
 	s.Steps = []Step{
-		{Name: stepCreate, Create: m.object(&s, spec)}, m.upgrade(name, &r.ProbePod),
+		{Name: stepCreate, Create: m.object(&s, spec)},
+		m.upgrade(name, &r.ProbePod),
 		scale(stepScaleUp, replicas+1), scale(stepScaleDown, replicas),
 	}
 	return s
