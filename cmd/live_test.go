@@ -262,7 +262,7 @@ func TestConnectionBySecret(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ensureNamespace(t, c, v1alpha1.Namespace)
+	ensureNamespace(t, c)
 	if _, err := c.CoreV1().Secrets(v1alpha1.Namespace).Create(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "test"}, Data: map[string][]byte{"kubeconfig": content},
 	}, metav1.CreateOptions{}); err != nil {
@@ -316,9 +316,10 @@ func newExample(t *testing.T) *fleet {
 	return f
 }
 
-func ensureNamespace(t *testing.T, c kubernetes.Interface, name string) {
+// ensureNamespace has the hub have Keelson's own.
+func ensureNamespace(t *testing.T, c kubernetes.Interface) {
 	t.Helper()
-	_, err := c.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	_, err := c.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.Namespace}}, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		t.Fatal(err)
 	}

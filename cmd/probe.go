@@ -181,8 +181,10 @@ func (a *app) probeText(s *v1alpha1.ProbeResultStatus) string {
 	t := a.tableOf("BEGUN", "TOOK", "OUTCOME", "FAILED")
 	for _, run := range s.Runs {
 		t.rows = append(t.rows, row{cells: []cell{
-			{text: stamp(&metav1.Time{Time: run.Begun.Time})}, {text: run.Ended.Sub(run.Begun.Time).Round(time.Second).String()},
-			outcome(run.Outcome), {text: oneLine(strings.Join(run.Failed, ", "))},
+			{text: stamp(&metav1.Time{Time: run.Begun.Time})},
+			{text: run.Ended.Sub(run.Begun.Time).Round(time.Second).String()},
+			outcome(run.Outcome),
+			{text: oneLine(strings.Join(run.Failed, ", "))},
 		}})
 	}
 	b.WriteString(t.String())

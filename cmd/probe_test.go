@@ -42,7 +42,7 @@ func TestValidateProbes(t *testing.T) {
 func TestProbe(t *testing.T) {
 	c := live(t)
 	hub := hubClient(t)
-	ensureNamespace(t, c, v1alpha1.Namespace)
+	ensureNamespace(t, c)
 	w := world{now: statusTime()}
 	run := func(args ...string) result {
 		t.Helper()

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -109,10 +108,7 @@ func createEvidence(t *testing.T, f *fleet, hub client.Client) {
 func TestPromote(t *testing.T) {
 	c := live(t)
 	hub := hubClient(t)
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.Namespace}}
-	if _, err := c.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); client.IgnoreAlreadyExists(err) != nil {
-		t.Fatal(err)
-	}
+	ensureNamespace(t, c)
 	f := promotedFleet(t)
 	f.keelson("validate").want(t, 0)
 	f.keelson("promote", "--dry-run").want(t, 0).says(t,

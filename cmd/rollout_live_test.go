@@ -50,7 +50,7 @@ func createRollout(t *testing.T, hub client.Client, component string) {
 func TestRollout(t *testing.T) {
 	c := live(t)
 	hub := hubClient(t)
-	ensureNamespace(t, c, v1alpha1.Namespace)
+	ensureNamespace(t, c)
 	w := world{now: statusTime()}
 	run := func(args ...string) result {
 		t.Helper()

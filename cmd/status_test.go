@@ -42,7 +42,7 @@ func deliveries() []v1alpha1.DeliveryStatus {
 func TestStatus(t *testing.T) {
 	c := live(t)
 	hub := hubClient(t)
-	ensureNamespace(t, c, v1alpha1.Namespace)
+	ensureNamespace(t, c)
 	w := world{now: statusTime()}
 	status := func(w world, args ...string) result {
 		t.Helper()

@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"k8s.io/client-go/dynamic"
@@ -86,18 +87,22 @@ func (a *agent) askedRuns(f *registry.Fleet, c *registry.Cluster, name string) (
 		if err != nil || r == nil {
 			continue // who asks is known as soon as the hub has told
 		}
-		for _, is := range r.Status.Stages {
-			if is.Name != stage.Spec.Name {
-				continue
-			}
-			for _, check := range is.Checks {
-				if check.Passed == nil && check.Failed == nil && check.Asked.After(asked) && asksProbe(stage, check, name) {
-					asked = check.Asked.Time
-				}
+		for _, check := range checksOf(r, stage.Spec.Name) {
+			if check.Passed == nil && check.Failed == nil && check.Asked.After(asked) && asksProbe(stage, check, name) {
+				asked = check.Asked.Time
 			}
 		}
 	}
 	return asked
+}
+
+// checksOf are those of a stage that were asked.
+func checksOf(r *v1alpha1.Rollout, stage string) []v1alpha1.RolloutCheck {
+	i := slices.IndexFunc(r.Status.Stages, func(s v1alpha1.RolloutStage) bool { return s.Name == stage })
+	if i < 0 {
+		return nil
+	}
+	return r.Status.Stages[i].Checks
 }
 
 // asksProbe says whether a check that was asked is of a probe.

@@ -312,20 +312,19 @@ func steps(before, now mark, s *v1alpha1.RolloutStatus, f *registry.Fleet, stage
 	fresh := before.Change != now.Change
 	waits := approvals(f, s)
 	for _, stage := range s.Stages {
-		is := func(before, now map[string]string) bool {
-			return stages[stage.Name] && now[stage.Name] != "" && before[stage.Name] != now[stage.Name]
-		}
-		if is(before.Approvals, now.Approvals) {
-			tell(v1alpha1.RolloutApprovalNeeded, v1alpha1.MessageEvent{Stage: stage.Name, Hash: waits[stage.Name].hash, Reason: waits[stage.Name].reason})
-		}
-		if is(before.Promoted, now.Promoted) {
-			tell(v1alpha1.RolloutStagePromoted, v1alpha1.MessageEvent{Stage: stage.Name, Reason: stage.Promoted})
-		}
-		if is(before.Opened, now.Opened) {
-			tell(v1alpha1.RolloutStageOpened, v1alpha1.MessageEvent{Stage: stage.Name})
-		}
-		if is(before.Passed, now.Passed) {
-			tell(v1alpha1.RolloutStagePassed, v1alpha1.MessageEvent{Stage: stage.Name})
+		for _, is := range []struct {
+			before, now map[string]string
+			event       v1alpha1.NotificationEvent
+			hash, why   string
+		}{
+			{before.Approvals, now.Approvals, v1alpha1.RolloutApprovalNeeded, waits[stage.Name].hash, waits[stage.Name].reason},
+			{before.Promoted, now.Promoted, v1alpha1.RolloutStagePromoted, "", stage.Promoted},
+			{before.Opened, now.Opened, v1alpha1.RolloutStageOpened, "", ""},
+			{before.Passed, now.Passed, v1alpha1.RolloutStagePassed, "", ""},
+		} {
+			if stages[stage.Name] && is.now[stage.Name] != "" && is.before[stage.Name] != is.now[stage.Name] {
+				tell(is.event, v1alpha1.MessageEvent{Stage: stage.Name, Hash: is.hash, Reason: is.why})
+			}
 		}
 	}
 	if now.Paused != "" && (fresh || now.Paused != before.Paused) {
