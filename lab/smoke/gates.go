@@ -20,6 +20,8 @@ type gate struct {
 	name string
 	// stage is what the pipeline's stage for production says besides.
 	stage string
+	// shut makes what the stage needs to be closed; nil: nothing.
+	shut func() error
 	// says is what keelson rollout explain has to say of production.
 	says *regexp.Regexp
 	// lift opens it; of the sentence it gets what says has found, in parentheses.
@@ -28,7 +30,7 @@ type gate struct {
 
 // checkGates closes production in one way after the other, each time for a version.
 func (s *smoke) checkGates(ctx context.Context) (_ string, err error) {
-	gates := []gate{s.window(), s.approval()}
+	gates := []gate{s.window(), s.approval(), s.job()}
 	skipped := "; no Prometheus is installed, which would be asked, too"
 	if s.prometheus != "" {
 		asks, stop, startErr := s.watchErrors(ctx)
@@ -57,6 +59,11 @@ func (s *smoke) passGate(ctx context.Context, g gate, version string) (string, e
 	marks, err := s.scene.marks()
 	if err != nil {
 		return "", err
+	}
+	if g.shut != nil {
+		if err := g.shut(); err != nil {
+			return "", err
+		}
 	}
 	if err := s.writePipeline(g.stage); err != nil {
 		return "", err
@@ -123,6 +130,49 @@ func (s *smoke) approval() gate {
 				return err
 			}
 			return s.repo.push(ctx, "production may have it")
+		},
+	}
+}
+
+// job is one of a Job that fails on production's cluster, until its file is mended.
+func (s *smoke) job() gate {
+	const file = "checks/trial.yaml"
+	write := func(tag string) error {
+		return s.repo.write(file, `apiVersion: batch/v1
+kind: Job
+spec:
+  backoffLimit: 0
+  template:
+    spec:
+      restartPolicy: Never
+      containers: [{name: trial, image: "registry.example.com/trial:`+tag+`", args: [$(component), $(cluster)]}]
+`)
+	}
+	return gate{
+		name: "job", stage: "  before: [{name: trial, job: {template: " + file + "}}]\n",
+		shut: func() error { return write("crash") },
+		says: regexp.MustCompile(`check trial failed: ` + production + `: Job ferry/\S+`),
+		lift: func(ctx context.Context, _ string) error {
+			if err := write("v1"); err != nil {
+				return err
+			}
+			if err := s.repo.push(ctx, "mend the trial"); err != nil {
+				return err
+			}
+			return until(ctx, patience, func(ctx context.Context) error {
+				// A person's word; before the file was read, the Job fails once more.
+				if _, _, err := s.keelson(ctx, "rollout", "resume", ferry, "--reason", "the trial is mended"); err != nil {
+					return err
+				}
+				all, err := s.scene.deliveries(ctx)
+				if err != nil {
+					return err
+				}
+				if is, want := all[production+"."+ferry], all[canary+"."+ferry].applied; is.applied != want {
+					return fmt.Errorf("%s, applied %s, not %s", is, is.applied, want)
+				}
+				return nil
+			})
 		},
 	}
 }
