@@ -27,6 +27,7 @@ func allChecks() []check {
 		{name: "rollout-stops", run: (*smoke).checkRolloutStops},
 		{name: "freeze", run: (*smoke).checkFreeze},
 		{name: "gates", run: (*smoke).checkGates},
+		{name: "probe", run: (*smoke).checkProbe},
 		{name: "drift", run: (*smoke).checkDrift},
 		{name: "autoscaler", run: (*smoke).checkAutoscaler},
 		{name: "selector", run: (*smoke).checkSelector},
