@@ -59,7 +59,12 @@ func TestShippedComponent(t *testing.T) {
 	f.commit()
 	f.keelson("validate").want(t, 0)
 	f.keelson("render", "prod", "keelson").want(t, 0).says(t, "--forge=gitea", "--forge-url=https://git.example",
-		"--forge-repository=platform/fleet", "--forge-token-file=/etc/keelson/forge/token", "secretName: robot")
+		"--forge-repository=platform/fleet", "--forge-token-file=/etc/keelson/forge/token", "secretName: robot").saysNot(t, "--promote")
+	f.edit("clusters/prod/keelson.yaml", "repo:", "promotion: {secret: writer, author: 'Robot <robot@example.com>'}, repo:")
+	f.commit()
+	f.keelson("validate").want(t, 0)
+	f.keelson("render", "prod", "keelson").want(t, 0).says(t, "--promote\n", "--push-credentials=/etc/keelson/push/logins.yaml",
+		"--push-author=Robot <robot@example.com>", "secretName: writer")
 	f.edit("clusters/prod/keelson.yaml", "repo: https://git.example/fleet.git, ", "")
 	f.commit()
 	f.keelson("validate").want(t, 1).says(t, "repo")

@@ -3,6 +3,7 @@ package probe
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -152,7 +153,7 @@ func (s *Store) Write(ctx context.Context, f *registry.Fleet, is v1alpha1.ProbeR
 func cut(text string) string {
 	const most = 900
 	if len(text) > most {
-		return text[:most] + "…"
+		return strings.ToValidUTF8(text[:most], "") + "…"
 	}
 	return text
 }
