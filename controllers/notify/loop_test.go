@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -279,15 +280,16 @@ func TestLoopKilled(t *testing.T) {
 	files := notifications(nil)
 	maps.Copy(files, map[string]string{"notifications/a.yaml": head + "Notification\nwebhook: {url: \"https://a.example\"}\n"})
 	atDesk(t, files, func(d *desk) {
-		lost := true
+		var lost atomic.Bool
+		lost.Store(true)
 		d.hub.PrependReactor("update", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return lost, nil, apierrors.NewTimeoutError("no answer", 1)
+			return lost.Load(), nil, apierrors.NewTimeoutError("no answer", 1)
 		})
 		l, stop := d.run()
 		d.show(l, "test/web Failed")
 		d.passes(6 * time.Second)
 		stop()
-		lost = false
+		lost.Store(false)
 		l, stop = d.run()
 		defer stop()
 		d.show(l, "test/web Failed")
@@ -303,15 +305,16 @@ func TestLoopKilled(t *testing.T) {
 func TestLoopForgets(t *testing.T) {
 	t.Parallel()
 	atDesk(t, notifications(map[string]string{"a": "interval: 1s\n"}), func(d *desk) {
-		unread := true
+		var unread atomic.Bool
+		unread.Store(true)
 		d.hub.PrependReactor("get", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
-			return unread, nil, errors.New("the hub is not well")
+			return unread.Load(), nil, errors.New("the hub is not well")
 		})
 		l, stop := d.run()
 		defer stop()
 		d.show(l, "test/web Failed")
 		d.passes(time.Minute)
-		unread = false
+		unread.Store(false)
 		d.passes(time.Hour)
 		d.show(l, "test/dns Failed")
 		d.passes(time.Minute)
