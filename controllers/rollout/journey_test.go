@@ -240,7 +240,8 @@ func (j *journey) judge(next v1alpha1.RolloutStatus) {
 			brings = brings || c.Released != nil
 			there = there && (k.fact.Exempt != "" || k.at() && k.fact.Healthy)
 			if old := was[name]; c.Released != nil && (old.Released == nil || old.Want != c.Want) {
-				fresh, news = append(fresh, name), news || k.fact.Hash != c.Want
+				// Who has it already, or goes back to where it came from, needs no check.
+				fresh, news = append(fresh, name), news || k.fact.Hash != c.Want && old.From != c.Want
 				switch {
 				case k.want == "" || k.want != c.Want:
 					j.t.Fatalf("%s was let go to %q, and is known to want %q", name, c.Want, k.want)
@@ -266,7 +267,7 @@ func (j *journey) judge(next v1alpha1.RolloutStatus) {
 				j.t.Fatalf("%v let go while a person has paused it", fresh)
 			case next.Change == j.status.Change && slices.Contains(stopped, j.status.Phase):
 				j.t.Fatalf("%v let go while it was %s", fresh, j.status.Phase)
-			case news && !j.opened[[2]string{stage.Name, s.Evidence}]: // who has it already may have it again
+			case news && !j.opened[[2]string{stage.Name, s.Evidence}]:
 				j.t.Fatalf("%v let go, and the check before %s never said yes to %s", fresh, stage.Name, s.Evidence)
 			case moving > stage.MaxConcurrent:
 				j.t.Fatalf("%d on their way of at most %d", moving, stage.MaxConcurrent)
