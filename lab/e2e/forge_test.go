@@ -14,6 +14,9 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -113,7 +116,8 @@ func TestForge(t *testing.T) {
 	r.shows(number, r.push("topic"), "success", "+four")
 	r.have("one") // a pull request that is open changes nothing
 	r.merge(number)
-	r.inTurn("four", bake)
+	r.inTurn("four")
+	r.through() // or the revert would take back what still bakes, which waits for no bake
 
 	merged := r.merged("main")
 	if before == merged {
@@ -125,7 +129,7 @@ func TestForge(t *testing.T) {
 	undo := r.open("undo")
 	r.shows(undo, r.git("rev-parse", "HEAD"), "success", "+one")
 	r.merge(undo)
-	r.inTurn("one", 0) // what takes back a change that still bakes waits for no bake
+	r.inTurn("one")
 }
 
 // clusters starts the hub and those of the stages, and writes a kubeconfig for all.
@@ -213,9 +217,37 @@ func (r *review) have(text string) {
 	}
 }
 
+// through waits until the rollout has ended.
+func (r *review) through() {
+	r.t.Helper()
+	path, err := r.lab.Kubeconfig(name, cluster.Admin)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	rollouts := client.Resource(schema.GroupVersionResource{Group: "keelson.io", Version: "v1alpha1", Resource: "rollouts"}).Namespace("keelson-system")
+	r.until("the rollout does not end", startTime, func(ctx context.Context) error {
+		is, err := rollouts.Get(ctx, "web", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if phase, _, _ := unstructured.NestedString(is.Object, "status", "phase"); phase != "Complete" {
+			return fmt.Errorf("it is %q", phase)
+		}
+		return nil
+	})
+}
+
 // inTurn waits until a merge has reached both clusters, and looks at when it did: one
-// write each, production's at least some time after staging's.
-func (r *review) inTurn(text string, least time.Duration) {
+// write each, production's when staging's had baked.
+func (r *review) inTurn(text string) {
 	r.t.Helper()
 	r.have(text)
 	var at []time.Time
@@ -236,7 +268,7 @@ func (r *review) inTurn(text string, least time.Duration) {
 		}
 		at = append(at, events[0].Received)
 	}
-	if at[1].Sub(at[0]) < least {
+	if at[1].Sub(at[0]) < bake {
 		r.t.Errorf("production had it %s after staging", at[1].Sub(at[0]))
 	}
 	since := func(t time.Time) time.Duration { return t.Sub(r.startedAt).Round(10 * time.Millisecond) }
