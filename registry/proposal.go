@@ -85,7 +85,7 @@ func (o *objects) mergeBase(ctx context.Context, a, b plumbing.Hash) (plumbing.H
 		return plumbing.ZeroHash, err
 	}
 	var found []plumbing.Hash
-	for w.ahead > 0 {
+	for w.undecided(len(found)) {
 		if err := ctx.Err(); err != nil {
 			return plumbing.ZeroHash, err
 		}
@@ -105,7 +105,6 @@ func (o *objects) mergeBase(ctx context.Context, a, b plumbing.Hash) (plumbing.H
 			}
 		}
 	}
-	// Dates may lie, and one that was found be behind another.
 	for _, h := range found {
 		if w.marks[h]&behind == 0 {
 			return h, nil
@@ -121,6 +120,13 @@ type walk struct {
 	queue   youngest
 	queued  map[plumbing.Hash]bool
 	ahead   int // in the queue, and not behind
+}
+
+// undecided says whether a commit may be yet to be found, or to be ruled out:
+// dates may lie, and of several that were found one be behind another by a way that
+// was left because nothing on it was ahead.
+func (w *walk) undecided(found int) bool {
+	return w.ahead > 0 || found > 1 && w.queue.Len() > 0
 }
 
 // mark adds to what is known of a commit, and queues it if that is new.
