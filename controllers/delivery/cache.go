@@ -36,8 +36,9 @@ const (
 // digest: some 100 bytes. The objects of other components it has in memory, and
 // those of a component that was disturbed it reads when they are asked for.
 type liveCache struct {
-	dynamic dynamic.Interface
-	now     func() time.Time
+	dynamic  dynamic.Interface
+	streamer streamer
+	now      func() time.Time
 	// changed is called with the component of an object that changed; "" when
 	// every component may be concerned.
 	changed func(component string)
@@ -91,9 +92,9 @@ type written struct {
 	at     time.Time
 }
 
-func newLiveCache(ctx context.Context, d dynamic.Interface, now func() time.Time) *liveCache {
+func newLiveCache(ctx context.Context, d dynamic.Interface, s streamer, now func() time.Time) *liveCache {
 	return &liveCache{
-		dynamic: d, now: now, ctx: ctx, gate: newGate(),
+		dynamic: d, streamer: s, now: now, ctx: ctx, gate: newGate(),
 		changed: func(string) {}, schemaChanged: func(string) {}, later: func(string, time.Duration) {}, doubt: func() {},
 		kinds: map[schema.GroupVersionResource]*watched{}, groups: map[unique.Handle[string]]*group{},
 		written: map[differ.ID]written{}, full: map[differ.ID]map[string]any{},
@@ -203,7 +204,7 @@ func (l *liveCache) Get(ctx context.Context, m *meta.RESTMapping, id differ.ID) 
 	if err != nil || live == nil {
 		return nil, err
 	}
-	content, _ := l.digests.of(live)
+	content := l.digests.of(live)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	was, had := w.objects[at.key]

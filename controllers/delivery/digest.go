@@ -21,8 +21,8 @@ type digester struct {
 // digesters hands out digesters.
 type digesters struct{ pool sync.Pool }
 
-// of returns the digest of an object, and about how many bytes it has.
-func (d *digesters) of(object map[string]any) (digest, int) {
+// of returns the digest of an object.
+func (d *digesters) of(object map[string]any) digest {
 	e, _ := d.pool.Get().(*digester)
 	if e == nil {
 		e = &digester{}
@@ -31,7 +31,7 @@ func (d *digesters) of(object map[string]any) (digest, int) {
 	e.text = e.text[:0]
 	e.object(object)
 	sum := sha256.Sum256(e.text)
-	return digest(sum[:16]), len(e.text)
+	return digest(sum[:16])
 }
 
 // object leaves out what no plan is made from: the status, and in the metadata

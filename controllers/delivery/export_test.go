@@ -3,12 +3,14 @@ package delivery
 import (
 	"context"
 	"errors"
+	"io"
 	"maps"
 	"strconv"
 	"time"
 	"unique"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
@@ -84,29 +86,18 @@ func Deliveries(ctx context.Context, hub *rest.Config, cluster string, page int6
 
 // Digest is what is kept of an object's content.
 func Digest(object map[string]any) [16]byte {
-	is, _ := new(digesters).of(object)
-	return is
+	return new(digesters).of(object)
 }
 
-// Shrinks reports whether a watch that was begun with all objects is ended once they
-// were taken in.
-func Shrinks(large, synced, current bool) bool {
-	f := &feed{synced: make(chan struct{})}
-	f.large.Store(large)
-	f.watches.Store(1)
-	events := watch.NewFake()
-	f.shrink(1, events)
-	if !current {
-		f.watches.Add(1)
-	}
-	if synced {
-		close(f.synced)
-	}
-	<-time.After(2 * shrinkAfter)
-	ended := events.IsStopped()
-	f.watches.Add(1)
-	<-time.After(shrinkAfter)
-	return ended
+// Events reads the events of a watch, and says how many buffers it has used.
+func Events(body io.ReadCloser) (next func() (watch.EventType, runtime.Object, error), buffers func() int) {
+	e := newEvents(body)
+	used := map[any]bool{e.decoder: true}
+	return func() (watch.EventType, runtime.Object, error) {
+		kind, object, err := e.Decode()
+		used[e.decoder] = true
+		return kind, object, err
+	}, func() int { return len(used) }
 }
 
 // Kept is what a controller has in memory of the objects in its clusters.

@@ -73,7 +73,11 @@ func (a *agent) dial(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("connection: %w", err)
 	}
-	live := newLiveCache(ctx, dyn, a.now)
+	events, err := newStreamer(config)
+	if err != nil {
+		return fmt.Errorf("connection: %w", err)
+	}
+	live := newLiveCache(ctx, dyn, events, a.now)
 	probe, err := newProbe(config)
 	if err != nil {
 		return err

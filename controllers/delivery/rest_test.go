@@ -9,14 +9,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
-	"github.com/keelson-io/keelson/controllers/delivery"
 )
 
 // line is a connection that tells what was asked about one fleet, but watches, and
@@ -219,28 +217,4 @@ func TestHungCluster(t *testing.T) {
 	f.ready("2", "")
 	f.rests(1)
 	f.eventually("it is told that the three do not answer", func() bool { return f.deliveries(v1alpha1.SyncUnreachable, v1alpha1.HealthUnknown) == 3 })
-}
-
-// A watch whose buffer has grown to a large object is begun anew, once.
-func TestShrink(t *testing.T) {
-	t.Parallel()
-	cases := map[string]struct {
-		why                          string
-		large, synced, current, ends bool
-	}{
-		"Large":    {"Its buffer would stay.", true, true, true, true},
-		"Small":    {"There is nothing to gain.", false, true, true, false},
-		"Unsynced": {"What it has brought would have to come again.", true, false, true, false},
-		"Replaced": {"Another one has begun since.", true, true, false, false},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			synctest.Test(t, func(t *testing.T) {
-				if ended := delivery.Shrinks(c.large, c.synced, c.current); ended != c.ends {
-					t.Errorf("%s It was ended: %v", c.why, ended)
-				}
-			})
-		})
-	}
 }

@@ -26,14 +26,6 @@ import (
 // twice as long. A connection that has died is found by its pings, much sooner.
 const watchFor = 30 * time.Minute
 
-const (
-	// largeObject is the size in bytes from which on the buffer counts that an object
-	// leaves behind: a CRD may have half a megabyte.
-	largeObject = 64 << 10
-	// shrinkAfter is longer than the shortest watch that a Reflector takes for one.
-	shrinkAfter = 5 * time.Second
-)
-
 // objectKey names an object of a kind. The clusters of a fleet share their names.
 type objectKey struct{ namespace, name unique.Handle[string] }
 
@@ -72,8 +64,6 @@ type feed struct {
 	failed chan struct{} // closed after the first failure
 	// trouble is why the last list or watch failed; nil: it did not.
 	trouble atomic.Pointer[error]
-	large   atomic.Bool // some object is
-	watches atomic.Int64
 }
 
 // place is an object of a cluster.
@@ -130,33 +120,11 @@ func (f *feed) listWatch() cache.ListerWatcher {
 			if err := f.cache.gate.wait(ctx); err != nil {
 				return nil, err
 			}
-			events, err := objects.Watch(ctx, o)
+			events, err := f.cache.streamer.watch(ctx, f.gvr, o)
 			f.note(err)
-			if n := f.watches.Add(1); err == nil && o.SendInitialEvents != nil {
-				f.shrink(n, events)
-			}
-			return events, err //nolint:wrapcheck // as above
+			return events, err
 		},
 	}, f.cache.dynamic)
-}
-
-// shrink ends a watch that began with all objects, once they were taken in, if some
-// are large: its buffer has grown to the largest, and would stay so. The Reflector
-// goes on from there with another one.
-func (f *feed) shrink(n int64, events watch.Interface) {
-	time.AfterFunc(shrinkAfter, func() {
-		if f.watches.Load() != n {
-			return // it has ended
-		}
-		select {
-		case <-f.synced:
-			if f.large.Load() {
-				events.Stop()
-			}
-		default:
-			f.shrink(n, events)
-		}
-	})
 }
 
 // note keeps why a list or watch failed, for who waits for it.
@@ -199,7 +167,7 @@ func (f *feed) Update(o any) error {
 	if !ok {
 		return fmt.Errorf("watch %s: a %T", f.gvr.GroupResource(), o)
 	}
-	content, _ := f.cache.digests.of(u.Object)
+	content := f.cache.digests.of(u.Object)
 	f.locked(func(n *news) { f.set(n, u, content, false) })
 	return nil
 }
@@ -223,9 +191,7 @@ func (f *feed) Replace(list []any, _ string) error {
 		if !ok {
 			return fmt.Errorf("list %s: a %T", f.gvr.GroupResource(), o)
 		}
-		var size int
-		contents[i], size = f.cache.digests.of(u.Object)
-		f.large.Store(f.large.Load() || size > largeObject)
+		contents[i] = f.cache.digests.of(u.Object)
 		there[keyOf(u)] = true
 	}
 	f.locked(func(n *news) {
