@@ -2,10 +2,11 @@ package main
 
 import (
 	"context"
-	"errors"
+	"crypto/rand"
+	"encoding/base64"
 	"fmt"
-	"sync"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,35 +14,67 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+
+	"github.com/keelson-io/keelson/lab/bench/addons"
 )
 
 // bare applies objects in a loop with some workers: no order, no guard, no
 // record, no look at what is there. It is as fast as the API server is.
 func (m *measurement) bare(ctx context.Context, config *rest.Config, objects []unstructured.Unstructured) error {
+	return m.loop(ctx, config, len(objects), func(ctx context.Context, client dynamic.Interface, i int) error {
+		return apply(ctx, client, &objects[i])
+	})
+}
+
+// recorded is the bare loop over components, which writes a Secret before and after
+// each: as fast as who says in the cluster what is begun and what is done can be.
+func (m *measurement) recorded(ctx context.Context, config *rest.Config, objects []unstructured.Unstructured) error {
+	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	return m.loop(ctx, config, m.components, func(ctx context.Context, client dynamic.Interface, i int) error {
+		records := client.Resource(secrets).Namespace(namespace)
+		record, err := records.Create(ctx, secret(m.names[i]), metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("record of %s: %w", m.names[i], err)
+		}
+		for j := range addons.ObjectsOfSmall {
+			o := objects[i*addons.ObjectsOfSmall+j].DeepCopy()
+			o.SetNamespace(namespace)
+			if err := apply(ctx, client, o); err != nil {
+				return err
+			}
+		}
+		record.Object["data"] = secret("").Object["data"]
+		if _, err := records.Update(ctx, record, metav1.UpdateOptions{}); err != nil {
+			return fmt.Errorf("record of %s: %w", m.names[i], err)
+		}
+		return nil
+	})
+}
+
+// secret is about as large as what Keelson records of four objects.
+func secret(name string) *unstructured.Unstructured {
+	data := make([]byte, 600)
+	_, _ = rand.Read(data) // it never fails
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "record-" + name},
+		"data": map[string]any{"record": base64.StdEncoding.EncodeToString(data)},
+	}}
+}
+
+// loop has some workers do something n times.
+func (m *measurement) loop(ctx context.Context, config *rest.Config, n int, do func(context.Context, dynamic.Interface, int) error) error {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("bare loop: %w", err)
 	}
-	next := make(chan *unstructured.Unstructured)
-	errs := make([]error, m.workers)
-	var wg sync.WaitGroup
-	for i := range m.workers {
-		wg.Go(func() {
-			for o := range next {
-				if err := apply(ctx, client, o); err != nil {
-					errs[i] = err
-				}
-			}
-		})
+	work, ctx := errgroup.WithContext(ctx)
+	work.SetLimit(m.workers)
+	for i := range n {
+		work.Go(func() error { return do(ctx, client, i) })
 	}
-	for i := range objects {
-		next <- &objects[i]
-	}
-	close(next)
-	wg.Wait()
-	return errors.Join(errs...)
+	return work.Wait() //nolint:wrapcheck // it is do's
 }
 
 func apply(ctx context.Context, client dynamic.Interface, o *unstructured.Unstructured) error {

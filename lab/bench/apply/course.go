@@ -65,7 +65,7 @@ type result struct {
 }
 
 // pushes has Keelson, and whoever else is measured, follow a git server.
-func (m *measurement) pushes(ctx context.Context, objects []unstructured.Unstructured, limit [2]phase) (err error) {
+func (m *measurement) pushes(ctx context.Context, objects []unstructured.Unstructured, limit limits) (err error) {
 	server, err := gitserver.Start(ctx, filepath.Join(m.dir, "git"), "")
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ func (m *measurement) pushes(ctx context.Context, objects []unstructured.Unstruc
 }
 
 // through takes one contestant through its course.
-func (m *measurement) through(ctx context.Context, who contestant, limit [2]phase) (_ result, err error) {
+func (m *measurement) through(ctx context.Context, who contestant, limit limits) (_ result, err error) {
 	c := &course{measurement: m, contestant: who, level: slices.Repeat([]string{"1"}, m.components), result: result{name: who.name}}
 	fmt.Fprintf(m.out, "\n%s, by git push over HTTP\n", c.contestant.name)
 	for _, line := range c.settings {
@@ -130,8 +130,9 @@ func (m *measurement) through(ctx context.Context, who contestant, limit [2]phas
 	}); err != nil {
 		return c.result, err
 	}
-	m.table("cold", c.cold, limit[0])
-	if err := c.follow(ctx, limit[1]); err != nil {
+	m.table("cold", c.cold, limit.cold)
+	m.withRecords(c.cold, limit)
+	if err := c.follow(ctx, limit.field); err != nil {
 		return c.result, err
 	}
 	return c.result, m.levelsAre(ctx, admin, c.level)

@@ -31,10 +31,12 @@ const (
 // patience is how long a phase may take, whoever's: ten times what Keelson's takes.
 const patience = 10 * time.Minute
 
-// The clusters of the lab: one for Keelson, one for the bare loop.
+// The clusters of the lab: one for Keelson, one for the bare loop, one for the loop
+// that records.
 const (
-	ours   = "keelson"
-	theirs = "bare"
+	ours     = "keelson"
+	theirs   = "bare"
+	recorded = "recorded"
 )
 
 // byKeelson is who delivers, unless it is a peer.
@@ -129,36 +131,57 @@ func (m *measurement) client(name, user string) (*rest.Config, error) {
 }
 
 func (m *measurement) down(ctx context.Context) error {
-	return errors.Join(m.lab.Down(ctx, ours), m.lab.Down(ctx, theirs))
+	return errors.Join(m.lab.Down(ctx, ours), m.lab.Down(ctx, theirs), m.lab.Down(ctx, recorded))
 }
 
-// limits are what the API server can take: all objects, then the changed ones.
-func (m *measurement) limits(ctx context.Context, all, changed []unstructured.Unstructured) ([2]phase, error) {
-	var out [2]phase
+// limits are what the API server can take.
+type limits struct {
+	cold     phase // all objects
+	field    phase // those that changed
+	recorded phase // all objects, with a record of each component
+}
+
+// limits takes them on clusters of their own.
+func (m *measurement) limits(ctx context.Context, all, changed []unstructured.Unstructured) (l limits, err error) {
 	config, err := m.up(ctx, theirs)
 	if err != nil {
-		return out, err
+		return l, err
 	}
-	for i, objects := range [][]unstructured.Unstructured{all, changed} {
-		before, err := ownCPU()
-		if err != nil {
-			return out, err
-		}
-		after := before
-		out[i], err = m.timed(ctx, theirs, func() error {
-			if err := m.bare(ctx, config, objects); err != nil {
-				return err
-			}
-			var err error
-			after, err = ownCPU()
+	if l.cold, err = m.limit(ctx, theirs, func() error { return m.bare(ctx, config, all) }); err != nil {
+		return l, err
+	}
+	if l.field, err = m.limit(ctx, theirs, func() error { return m.bare(ctx, config, changed) }); err != nil {
+		return l, err
+	}
+	if err := m.lab.Down(ctx, theirs); err != nil {
+		return l, err
+	}
+	if config, err = m.up(ctx, recorded); err != nil {
+		return l, err
+	}
+	if l.recorded, err = m.limit(ctx, recorded, func() error { return m.recorded(ctx, config, all) }); err != nil {
+		return l, err
+	}
+	return l, m.lab.Down(ctx, recorded)
+}
+
+// limit is what a loop takes, and costs.
+func (m *measurement) limit(ctx context.Context, name string, loop func() error) (phase, error) {
+	before, err := ownCPU()
+	if err != nil {
+		return phase{}, err
+	}
+	after := before
+	p, err := m.timed(ctx, name, func() error {
+		if err := loop(); err != nil {
 			return err
-		})
-		if err != nil {
-			return out, err
 		}
-		out[i].process = after - before
-	}
-	return out, m.lab.Down(ctx, theirs)
+		var err error
+		after, err = ownCPU()
+		return err
+	})
+	p.process = after - before
+	return p, err
 }
 
 // timed does something and says what it cost the cluster.
@@ -250,7 +273,7 @@ func (m *measurement) cpu(ctx context.Context, name string) (server, etcd time.D
 }
 
 // deliver lets Keelson do the same, and then nothing.
-func (m *measurement) deliver(ctx context.Context, limit [2]phase) (err error) {
+func (m *measurement) deliver(ctx context.Context, limit limits) (err error) {
 	if _, err := m.up(ctx, ours); err != nil {
 		return err
 	}
@@ -279,7 +302,8 @@ func (m *measurement) deliver(ctx context.Context, limit [2]phase) (err error) {
 		return err
 	}
 	cold.process, cold.by = used.CPU, byKeelson
-	m.table("cold", cold, limit[0])
+	m.table("cold", cold, limit.cold)
+	m.withRecords(cold, limit)
 	if err := m.memory(ctx, c, used.Peak); err != nil {
 		return err
 	}
@@ -290,7 +314,7 @@ func (m *measurement) deliver(ctx context.Context, limit [2]phase) (err error) {
 	if err != nil {
 		return err
 	}
-	m.table("one field of each", change, limit[1])
+	m.table("one field of each", change, limit.field)
 	if err := m.statuses(ctx); err != nil {
 		return err
 	}
