@@ -19,38 +19,19 @@ type approval struct {
 // readApprovals reads approvals/. What is wrong there approves nothing, and
 // blocks nothing either: a change that is held stays held.
 func (l *loader) readApprovals(ctx context.Context) error {
-	files, wrong, err := l.topFiles(ctx, "approvals")
+	files, unread, err := topFolder[approvalsFile]{name: "approvals", kind: v1alpha1.KindApprovals, decode: decodeApprovals}.read(ctx, l)
 	if err != nil {
 		return err
 	}
-	if wrong != nil {
-		l.report(*wrong)
-	}
+	l.report(unread...)
 	for _, f := range files {
-		switch {
-		case f.odd != nil:
-			l.report(*f.odd)
-		case isYAML(f.name):
-			if err := l.readApprovalsFile(ctx, f.entry); err != nil {
-				return err
-			}
+		l.report(f.problems...)
+		if f.content == nil {
+			continue
 		}
-	}
-	return nil
-}
-
-func (l *loader) readApprovalsFile(ctx context.Context, e entry) error {
-	f, problem, err := readEntry(ctx, l, e, v1alpha1.KindApprovals, decodeApprovals)
-	if err != nil {
-		return err
-	}
-	if f == nil {
-		l.report(problem)
-		return nil
-	}
-	l.report(inFile(e.path, f.mistakes)...)
-	for i := range f.approvals {
-		l.approvals = append(l.approvals, approval{&f.approvals[i], e.path})
+		for i := range f.content.approvals {
+			l.approvals = append(l.approvals, approval{&f.content.approvals[i], f.path})
+		}
 	}
 	return nil
 }

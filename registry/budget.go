@@ -64,41 +64,6 @@ func (b *budget) cluster(components int) error {
 	return nil
 }
 
-// topFile is what stands right below one of the folders at the top.
-type topFile struct {
-	entry
-	// odd is why nobody reads it, though it may have been meant; nil: it is a file.
-	odd *Problem
-}
-
-// topFiles lists a folder without its notes. Where that is too much, there is a problem
-// instead.
-func (l *loader) topFiles(ctx context.Context, folder string) ([]topFile, *Problem, error) {
-	entries, err := l.tree.list(ctx, folder)
-	if err != nil {
-		return nil, nil, err
-	}
-	if wrong, err := l.tooMuch(ctx, folder, entries); wrong != "" || err != nil {
-		return nil, &Problem{At: Position{File: folder}, Message: wrong}, err
-	}
-	var out []topFile
-	for _, e := range entries {
-		f := topFile{entry: e}
-		switch {
-		case isYAML(e.name): // what is no file is told of where it is read
-		case isNote(e):
-			continue
-		case isYML(e.name):
-			problem := renameYML(e)
-			f.odd = &problem
-		case e.kind != entryFile:
-			f.odd = &Problem{At: Position{File: e.path}, Message: fmt.Sprintf("this is %s; %s are files right below %s/", e.kind, folder, folder)}
-		}
-		out = append(out, f)
-	}
-	return out, nil, nil
-}
-
 // tooMuch says what is too much in a folder at the top; "" is nothing.
 func (l *loader) tooMuch(ctx context.Context, folder string, entries []entry) (string, error) {
 	var holds holding

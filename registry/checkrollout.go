@@ -203,19 +203,23 @@ func (c checker) span(f v1alpha1.Freeze) {
 	}
 }
 
-// frozen returns where the names of components stand.
-func (c checker) frozen(components []string) []point {
-	c.most([]string{"components"}, len(components), maxFrozen)
-	if _, set := c.doc.lookup("components"); set != nil && len(components) == 0 && !c.doc.wrong("components") {
-		c.key([]string{"components"}, "components names none", "leave it out for all")
-	}
-	var at []point
-	for i, name := range components {
-		path := []string{"components", strconv.Itoa(i)}
+// names checks a list of names, and returns where they stand.
+func (c checker) names(key string, names []string) (at []point) {
+	c.some(key, len(names))
+	for i, name := range names {
+		path := []string{key, strconv.Itoa(i)}
 		if wrong := checkName(name); wrong != "" && !c.doc.wrong(path...) {
 			c.value(path, wrong, "")
 		}
 		at = append(at, c.doc.valuePoint(path...))
 	}
 	return at
+}
+
+// some reports a list that is there and empty, or too long.
+func (c checker) some(key string, n int) {
+	if _, set := c.doc.lookup(key); set != nil && n == 0 && !c.doc.wrong(key) {
+		c.key([]string{key}, key+" names none", "leave it out for all")
+	}
+	c.most([]string{key}, n, maxFrozen)
 }

@@ -276,7 +276,7 @@ func (r *clusterReader) readSpec(ctx context.Context, e entry) error {
 			return nil
 		}
 	}
-	r.block(inFile(e.path, f.mistakes)...)
+	r.block(f.in(e.path)...)
 	r.cluster.Spec = f.spec
 	if !f.broken {
 		r.now.spec, r.now.specHash = f, e.hash
@@ -307,7 +307,7 @@ func (r *clusterReader) readOwn(ctx context.Context, e entry) error {
 		r.report(problem)
 		return nil
 	}
-	own.problems = inFile(e.path, f.mistakes)
+	own.problems = f.in(e.path)
 	r.report(own.problems...)
 	if f.broken {
 		return nil

@@ -57,7 +57,7 @@ func parseCredentials(file string, data []byte) (credentials, error) {
 	// a mistake is without the value that it found.
 	doc := parseDocument(data)
 	if doc.broken || len(doc.mistakes) > 0 {
-		return nil, inFile(file, doc.mistakes).Err()
+		return nil, doc.in(file).Err()
 	}
 	raw := map[string]login{}
 	if err := yaml.UnmarshalStrict(data, &raw); err != nil {

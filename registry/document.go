@@ -39,13 +39,25 @@ func (m mistake) in(file, revision string) Problem {
 	return Problem{At: m.point.in(file, revision), Message: m.message, Hint: m.hint}
 }
 
+// mistakes are all of a file.
+type mistakes []mistake
+
+// in makes them Problems of the file at a path.
+func (ms mistakes) in(file string) Problems {
+	var out Problems
+	for _, m := range ms {
+		out = append(out, m.in(file, ""))
+	}
+	return out
+}
+
 // document is one YAML file: nodes for the positions, and the value exactly as
 // Helm and Kubernetes read it. The two are read by different parsers (YAML 1.2
 // and 1.1), so wherever they disagree the value counts.
 type document struct {
-	root     *yaml.Node
-	value    any
-	mistakes []mistake
+	root  *yaml.Node
+	value any
+	mistakes
 	// broken: nothing of the file can be known.
 	broken bool
 	// sealed is the file itself, if values of it are encrypted.

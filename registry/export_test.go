@@ -12,19 +12,19 @@ import (
 // DecodeMeta decodes a meta-config file as Load does.
 func DecodeMeta(data []byte) (values map[string]any, problems Problems) {
 	f := decodeMeta(data)
-	return f.spec.Values, inFile("x.yaml", f.mistakes)
+	return f.spec.Values, f.in("x.yaml")
 }
 
 // DecodeAny decodes a file as every kind that there is.
 func DecodeAny(data []byte) Problems {
 	var out Problems
-	for file, mistakes := range map[string][]mistake{
+	for file, found := range map[string]mistakes{
 		"fleet.yaml": decodeFleet(data).mistakes, "cluster.yaml": decodeCluster(data).mistakes, "layer.yaml": decodeLayer(data).mistakes,
 		"component.yaml": decodeComponent(data).mistakes, "images.yaml": decodeImages(data).mistakes, "meta.yaml": decodeMeta(data).mistakes,
 		"approvals.yaml": decodeApprovals(data).mistakes, "pipeline.yaml": decodePipeline(data).mistakes,
 		"freeze.yaml": decodeFreeze(data).mistakes, "notification.yaml": decodeNotification(data).mistakes, "job.yaml": decodeTemplate(data).mistakes,
 	} {
-		out = append(out, inFile(file, mistakes)...)
+		out = append(out, found.in(file)...)
 	}
 	return out
 }

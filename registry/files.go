@@ -17,8 +17,8 @@ import (
 type fleetFile struct {
 	spec       v1alpha1.Fleet
 	pipelineAt point
-	mistakes   []mistake
-	broken     bool
+	mistakes
+	broken bool
 }
 
 func decodeFleet(data []byte) *fleetFile {
@@ -37,9 +37,9 @@ func decodeFleet(data []byte) *fleetFile {
 }
 
 type clusterFile struct {
-	spec     v1alpha1.Cluster
-	mistakes []mistake
-	broken   bool
+	spec v1alpha1.Cluster
+	mistakes
+	broken bool
 }
 
 func decodeCluster(data []byte) *clusterFile {
@@ -61,8 +61,8 @@ type metaFile struct {
 	absentAt  point
 	places    *places
 	sealed    *sealed
-	mistakes  []mistake
-	broken    bool
+	mistakes
+	broken bool
 }
 
 func decodeMeta(data []byte) *metaFile {
@@ -86,7 +86,7 @@ type layerFile struct {
 	selector labels.Selector
 	entries  map[string]layerEntry
 	sealed   *sealed
-	mistakes []mistake
+	mistakes
 	// broken: it can't be known what the layer says at all.
 	broken bool
 	// vague: it can't be known which components the layer is for.
@@ -157,7 +157,7 @@ func valuePlaces(doc *document, path ...string) *places {
 // approvalsFile is approvals/NAME.yaml.
 type approvalsFile struct {
 	approvals []approvalEntry
-	mistakes  []mistake
+	mistakes
 }
 
 // approvalEntry is one approval without mistakes.
@@ -200,7 +200,7 @@ type componentFile struct {
 	// healthAt are the places of the conditions of health rules.
 	healthAt   []map[string]point
 	pipelineAt point
-	mistakes   []mistake
+	mistakes
 	// vague: it can't be known which pipeline it names, if any.
 	vague bool
 }
@@ -240,9 +240,9 @@ func decodeComponent(data []byte) *componentFile {
 
 // imagesFile is images.yaml.
 type imagesFile struct {
-	spec     v1alpha1.Images
-	places   *places // of the images by name
-	mistakes []mistake
+	spec   v1alpha1.Images
+	places *places // of the images by name
+	mistakes
 }
 
 func decodeImages(data []byte) *imagesFile {
@@ -261,8 +261,8 @@ func decodeImages(data []byte) *imagesFile {
 
 // chartSourceFile is chart.yaml.
 type chartSourceFile struct {
-	spec     v1alpha1.ChartSource
-	mistakes []mistake
+	spec v1alpha1.ChartSource
+	mistakes
 }
 
 func decodeChartSource(data []byte) *chartSourceFile {
@@ -282,7 +282,7 @@ type pipelineFile struct {
 	// templates are the files that it names, and probes the probes.
 	templates []templateRef
 	probes    []probeRef
-	mistakes  []mistake
+	mistakes
 }
 
 type templateRef struct {
@@ -308,7 +308,7 @@ type freezeFile struct {
 	selector labels.Selector // nil: it can't be known for which clusters
 	// componentsAt are the places of their names.
 	componentsAt []point
-	mistakes     []mistake
+	mistakes
 	// vague: it can't be known for which components it is.
 	vague bool
 }
@@ -324,7 +324,7 @@ func decodeFreeze(data []byte) *freezeFile {
 		}
 		f.windows = c.windows([]string{"windows"}, f.spec.Windows)
 		c.span(f.spec)
-		f.componentsAt = c.frozen(f.spec.Components)
+		f.componentsAt = c.names("components", f.spec.Components)
 	}
 	f.mistakes = doc.mistakes
 	f.vague = doc.broken || slices.ContainsFunc(doc.mistakes, func(m mistake) bool {

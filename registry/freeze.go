@@ -94,24 +94,15 @@ func (z *Freeze) mayMatch(c *Cluster, component string) bool {
 
 // readFreezes reads freezes/.
 func (l *loader) readFreezes(ctx context.Context) error {
-	files, wrong, err := l.topFiles(ctx, "freezes")
+	files, unread, err := topFolder[freezeFile]{name: "freezes", kind: v1alpha1.KindFreeze, decode: decodeFreeze, strict: true}.read(ctx, l)
 	if err != nil {
 		return err
 	}
-	if wrong != nil {
-		l.block(*wrong)
-	}
+	l.block(unread...)
 	for _, f := range files {
-		z := &Freeze{Name: stem(f.name), file: f.path}
-		switch {
-		case f.odd != nil:
-			z.Problems = Problems{*f.odd}
-		case isYAML(f.name):
-			if z, err = l.readFreeze(ctx, f.entry, z.Name); err != nil {
-				return err
-			}
-		default: // whoever wrote it believes that it holds
-			z.Problems = Problems{{At: Position{File: f.path}, Message: "a freeze is a .yaml file", Hint: "notes are .md files"}}
+		z, err := l.newFreeze(f)
+		if err != nil {
+			return err
 		}
 		l.report(z.Problems...)
 		l.fleet.Freezes = append(l.fleet.Freezes, z)
@@ -119,32 +110,25 @@ func (l *loader) readFreezes(ctx context.Context) error {
 	return nil
 }
 
-func (l *loader) readFreeze(ctx context.Context, e entry, name string) (*Freeze, error) {
-	f, problem, err := readEntry(ctx, l, e, v1alpha1.KindFreeze, decodeFreeze)
-	if err != nil {
-		return nil, err
-	}
-	broken := &Freeze{Name: name, file: e.path}
-	if f == nil {
-		broken.Problems = Problems{problem}
+func (l *loader) newFreeze(f topFile[freezeFile]) (*Freeze, error) {
+	broken := &Freeze{Name: f.stem, file: f.path, Problems: f.problems}
+	if f.content == nil {
 		return broken, nil
 	}
-	vague := f.vague
-	broken.Problems = inFile(e.path, f.mistakes)
-	for i, component := range f.spec.Components {
-		at := f.componentsAt[i].in(e.path, "")
-		if p := l.unpublished(component, v1alpha1.VersionHead, at); p != nil && len(l.refs.versions[component]) == 0 {
+	says, vague := f.content, f.content.vague
+	for i, component := range says.spec.Components {
+		if p := l.nowhere(component, says.componentsAt[i].in(f.path, "")); p != nil {
 			broken.Problems = append(broken.Problems, *p)
 			vague = true // it may be any that was meant
 		}
 	}
 	if len(broken.Problems) == 0 {
-		return cached(l.repo.cache, cacheKey{job: "freeze", hash: e.hash, name: e.path}, func() (*Freeze, error) {
-			return &Freeze{Name: name, Spec: f.spec, Windows: f.windows, selector: f.selector, file: e.path}, nil
+		return cached(l.repo.cache, cacheKey{job: "freeze", hash: f.hash, name: f.path}, func() (*Freeze, error) {
+			return &Freeze{Name: f.stem, Spec: says.spec, Windows: says.windows, selector: says.selector, file: f.path}, nil
 		})
 	}
-	broken.Spec, broken.selector = f.spec, f.selector
-	broken.Spec.Reason = cmp.Or(f.spec.Reason, "it is broken")
+	broken.Spec, broken.selector = says.spec, says.selector
+	broken.Spec.Reason = cmp.Or(says.spec.Reason, "it is broken")
 	if vague {
 		broken.Spec.Components = nil
 	}

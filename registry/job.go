@@ -1,12 +1,10 @@
 package registry
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 
@@ -20,28 +18,10 @@ import (
 // maxTemplate bounds the file of a Job, in bytes. It is far above any real one.
 const maxTemplate = 64 << 10
 
-// readTemplate reads the file of a Job. What is wrong with it stands there, or at the
-// place that names it.
-func (l *loader) readTemplate(ctx context.Context, name string, at Position) (text, hash string, wrong Problems, err error) {
-	entries, err := l.tree.list(ctx, strings.TrimSuffix(path.Dir(name), "."))
-	if err != nil {
-		return "", "", Problems{{At: at, Message: fmt.Sprintf("%s can't be read: %v", name, err)}}, ctx.Err()
-	}
-	i := slices.IndexFunc(entries, func(e entry) bool { return e.path == name })
-	if i < 0 {
-		return "", "", Problems{{At: at, Message: fmt.Sprintf("there is no file %s", name), Hint: "give the path from the root of the repository"}}, nil
-	}
-	f, problem, err := readEntry(ctx, l, entries[i], "job template", decodeTemplate)
-	if err != nil || f == nil {
-		return "", "", Problems{problem}, err
-	}
-	return f.text, entries[i].hash, inFile(name, f.mistakes), nil
-}
-
 // template is the file of a Job.
 type template struct {
-	text     string
-	mistakes []mistake
+	text string
+	mistakes
 }
 
 func decodeTemplate(data []byte) *template {

@@ -43,49 +43,26 @@ type layerUse struct {
 
 // readLayers reads layers/, in file-name order.
 func (l *loader) readLayers(ctx context.Context) error {
-	files, wrong, err := l.topFiles(ctx, "layers")
+	files, unread, err := topFolder[layerFile]{name: "layers", kind: v1alpha1.KindLayer, decode: decodeLayer}.read(ctx, l)
 	if err != nil {
 		return err
 	}
-	if wrong != nil {
-		l.block(*wrong)
-	}
+	l.block(unread...)
 	for _, f := range files {
-		switch {
-		case f.odd != nil: // it may have been meant as layers, for every cluster
-			l.block(*f.odd)
-		case isYAML(f.name):
-			if err := l.readLayer(ctx, f.entry); err != nil {
-				return err
-			}
+		if f.content == nil || f.content.broken { // it may be meant for every cluster
+			l.block(f.problems...)
+			continue
 		}
+		layer, err := cached(l.repo.cache, cacheKey{job: "layer", hash: f.hash, name: f.path}, func() (*layer, error) {
+			return l.repo.newLayer(f.path, f.content, f.problems), nil
+		})
+		if err != nil {
+			return err
+		}
+		l.report(layer.problems...)
+		l.layers = append(l.layers, layer)
+		l.checkLayerNames(layer)
 	}
-	return nil
-}
-
-func (l *loader) readLayer(ctx context.Context, e entry) error {
-	f, problem, err := readEntry(ctx, l, e, v1alpha1.KindLayer, decodeLayer)
-	if err != nil {
-		return err
-	}
-	if f == nil {
-		l.block(problem)
-		return nil
-	}
-	problems := inFile(e.path, f.mistakes)
-	if f.broken {
-		l.block(problems...)
-		return nil
-	}
-	layer, err := cached(l.repo.cache, cacheKey{job: "layer", hash: e.hash, name: e.path}, func() (*layer, error) {
-		return l.repo.newLayer(e.path, f, problems), nil
-	})
-	if err != nil {
-		return err
-	}
-	l.report(layer.problems...)
-	l.layers = append(l.layers, layer)
-	l.checkLayerNames(layer)
 	return nil
 }
 
@@ -124,7 +101,7 @@ func (r *Repo) newLayer(path string, f *layerFile, problems Problems) *layer {
 // are reported where the version is missed.
 func (l *loader) checkLayerNames(layer *layer) {
 	for _, c := range layer.named {
-		if p := l.unpublished(c.name, v1alpha1.VersionHead, c.at); p != nil && len(l.refs.versions[c.name]) == 0 {
+		if p := l.nowhere(c.name, c.at); p != nil {
 			l.report(*p)
 		}
 	}

@@ -280,7 +280,7 @@ func (l *loader) readFleet(ctx context.Context) error {
 	if f == nil {
 		return problem
 	}
-	problems := inFile(name, f.mistakes)
+	problems := f.in(name)
 	if f.broken {
 		return problems.Err()
 	}
@@ -318,15 +318,6 @@ func readEntry[T any](ctx context.Context, l *loader, e entry, kind string, deco
 		problem.Message = "can't be read: " + err.Error()
 	}
 	return nil, problem, ctx.Err()
-}
-
-// inFile makes the mistakes of a file Problems.
-func inFile(file string, mistakes []mistake) Problems {
-	var out Problems
-	for _, m := range mistakes {
-		out = append(out, m.in(file, ""))
-	}
-	return out
 }
 
 // isNote says whether a file is for people and not for Keelson.
@@ -479,20 +470,26 @@ func (l *loader) noVersion(ctx context.Context, r *versionReader, err error) (*v
 	return &versionResult{problems: r.problems}, nil
 }
 
+// nowhere reports a component that is at no revision; nil: it is.
+func (l *loader) nowhere(component string, at Position) *Problem {
+	if _, atHead := slices.BinarySearch(l.components, component); atHead || len(l.refs.versions[component]) > 0 {
+		return nil
+	}
+	return &Problem{
+		At: at,
+		Message: fmt.Sprintf("component %q exists nowhere: there is neither a folder components/%s nor a tag %s/vX.Y.Z",
+			component, component, component),
+		Hint: Suggest(component, l.components),
+	}
+}
+
 // unpublished says why a version is not there to be read.
 func (l *loader) unpublished(component, version string, at Position) *Problem {
-	_, atHead := slices.BinarySearch(l.components, component)
-	published := l.refs.versions[component]
-	if !atHead && len(published) == 0 {
-		return &Problem{
-			At: at,
-			Message: fmt.Sprintf("component %q exists nowhere: there is neither a folder components/%s nor a tag %s/vX.Y.Z",
-				component, component, component),
-			Hint: Suggest(component, l.components),
-		}
+	if problem := l.nowhere(component, at); problem != nil {
+		return problem
 	}
 	if version == v1alpha1.VersionHead {
-		if !atHead {
+		if _, atHead := slices.BinarySearch(l.components, component); !atHead {
 			return &Problem{At: at, Message: fmt.Sprintf("components/%s does not exist at this revision", component)}
 		}
 		return nil

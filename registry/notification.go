@@ -77,24 +77,17 @@ func ExpandText(text string, values map[string]string) string {
 
 // readNotifications reads notifications/.
 func (l *loader) readNotifications(ctx context.Context) error {
-	files, wrong, err := l.topFiles(ctx, "notifications")
+	files, unread, err := topFolder[notificationFile]{
+		name: "notifications", kind: v1alpha1.KindNotification, decode: decodeNotification, strict: true,
+	}.read(ctx, l)
 	if err != nil {
 		return err
 	}
-	if wrong != nil {
-		l.report(*wrong)
-	}
+	l.report(unread...)
 	for _, f := range files {
-		n := &Notification{Name: stem(f.name), file: f.path}
-		switch {
-		case f.odd != nil:
-			n.Problems = Problems{*f.odd}
-		case isYAML(f.name):
-			if n, err = l.readNotification(ctx, f.entry, n.Name); err != nil {
-				return err
-			}
-		default: // whoever wrote it believes that it is read
-			n.Problems = Problems{{At: n.At(), Message: "a notification is a .yaml file", Hint: "notes are .md files"}}
+		n, err := l.newNotification(f)
+		if err != nil {
+			return err
 		}
 		if len(l.fleet.Notifications) >= maxNotifications {
 			n.Problems = append(slices.Clone(n.Problems), Problem{At: n.At(), Message: fmt.Sprintf("a fleet has at most %d notifications", maxNotifications)})
@@ -105,43 +98,28 @@ func (l *loader) readNotifications(ctx context.Context) error {
 	return nil
 }
 
-func (l *loader) readNotification(ctx context.Context, e entry, name string) (*Notification, error) {
-	broken := &Notification{Name: name, file: e.path}
-	f, problem, err := readEntry(ctx, l, e, v1alpha1.KindNotification, decodeNotification)
-	if err != nil {
-		return nil, err
-	}
-	if f == nil {
-		broken.Problems = Problems{problem}
+func (l *loader) newNotification(f topFile[notificationFile]) (*Notification, error) {
+	broken := &Notification{Name: f.stem, file: f.path, Problems: f.problems}
+	if f.content == nil {
 		return broken, nil
 	}
-	broken.Spec, broken.Problems = f.spec, inFile(e.path, f.mistakes)
-	if wrong := checkName(name); wrong != "" {
-		broken.Problems = append(broken.Problems, Problem{At: broken.At(), Message: wrong, Hint: "the file is named after its notification"})
-	}
-	for i, component := range f.spec.Components {
-		at := f.componentsAt[i].in(e.path, "")
-		if p := l.unpublished(component, v1alpha1.VersionHead, at); p != nil && len(l.refs.versions[component]) == 0 && checkName(component) == "" {
+	says := f.content
+	broken.Spec, broken.Problems = says.spec, append(broken.Problems, misnamed(broken.At(), f.stem, "notification")...)
+	for i, component := range says.spec.Components {
+		if p := l.nowhere(component, says.componentsAt[i].in(f.path, "")); p != nil && checkName(component) == "" {
 			broken.Problems = append(broken.Problems, *p)
 		}
 	}
-	for i, pipeline := range f.spec.Pipelines {
+	for i, pipeline := range says.spec.Pipelines {
 		if l.fleet.Pipeline(pipeline) == nil && checkName(pipeline) == "" {
-			var names []string
-			for _, p := range l.fleet.Pipelines {
-				names = append(names, p.Name)
-			}
-			broken.Problems = append(broken.Problems, Problem{
-				At:      f.pipelinesAt[i].in(e.path, ""),
-				Message: fmt.Sprintf("there is no pipeline %q: pipelines/%s.yaml does not exist", pipeline, pipeline), Hint: Suggest(pipeline, names),
-			})
+			broken.Problems = append(broken.Problems, l.noPipeline(says.pipelinesAt[i].in(f.path, ""), pipeline))
 		}
 	}
 	if len(broken.Problems) > 0 {
 		return broken, nil
 	}
-	return cached(l.repo.cache, cacheKey{job: "notification", hash: e.hash, name: e.path}, func() (*Notification, error) {
-		return &Notification{Name: name, Spec: f.spec, selector: f.selector, file: e.path}, nil
+	return cached(l.repo.cache, cacheKey{job: "notification", hash: f.hash, name: f.path}, func() (*Notification, error) {
+		return &Notification{Name: f.stem, Spec: says.spec, selector: says.selector, file: f.path}, nil
 	})
 }
 
@@ -151,23 +129,21 @@ type notificationFile struct {
 	selector labels.Selector
 	// componentsAt and pipelinesAt are the places of their names.
 	componentsAt, pipelinesAt []point
-	mistakes                  []mistake
+	mistakes
 }
 
 func decodeNotification(data []byte) *notificationFile {
 	f := &notificationFile{}
 	doc := decodeFile(data, v1alpha1.KindNotification, &f.spec)
 	if !doc.broken {
-		f.selector = checker{doc}.notification(f.spec)
-		f.componentsAt = itemsAt("components", doc, len(f.spec.Components))
-		f.pipelinesAt = itemsAt("pipelines", doc, len(f.spec.Pipelines))
+		checker{doc}.notification(f)
 	}
 	f.mistakes = doc.mistakes
 	return f
 }
 
-// notification checks one, and returns the clusters that it is about.
-func (c checker) notification(n v1alpha1.Notification) labels.Selector {
+func (c checker) notification(f *notificationFile) {
+	n := f.spec
 	var events, severities []string
 	for event := range v1alpha1.NotificationEvents() {
 		events = append(events, string(event))
@@ -186,30 +162,14 @@ func (c checker) notification(n v1alpha1.Notification) labels.Selector {
 		c.value([]string{"severity"}, fmt.Sprintf("severity %s leaves nothing: each of the events is less severe", n.Severity), "")
 	}
 	c.some("events", len(n.Events))
-	for key, names := range map[string][]string{"components": n.Components, "pipelines": n.Pipelines} {
-		c.some(key, len(names))
-		for i, name := range names {
-			if wrong := checkName(name); wrong != "" && !c.doc.wrong(key, strconv.Itoa(i)) {
-				c.value([]string{key, strconv.Itoa(i)}, wrong, "")
-			}
-		}
-	}
+	f.componentsAt, f.pipelinesAt = c.names("components", n.Components), c.names("pipelines", n.Pipelines)
 	c.wait([]string{"interval"}, n.Interval, time.Second)
 	c.notificationText(n.Text)
 	c.servers(n)
-	selector := labels.Everything()
+	f.selector = labels.Everything()
 	if n.ClusterSelector != nil {
-		selector = c.selector([]string{"clusterSelector"}, *n.ClusterSelector)
+		f.selector = c.selector([]string{"clusterSelector"}, *n.ClusterSelector)
 	}
-	return selector
-}
-
-// some reports a list that is there and empty, or too long.
-func (c checker) some(key string, n int) {
-	if _, set := c.doc.lookup(key); set != nil && n == 0 && !c.doc.wrong(key) {
-		c.key([]string{key}, key+" names none", "leave it out for all")
-	}
-	c.most([]string{key}, n, maxFrozen)
 }
 
 func (c checker) notificationText(text string) {
@@ -259,15 +219,6 @@ func (c checker) servers(n v1alpha1.Notification) {
 			c.key(below(path, "secret"), "a slack that names its url has no use for a secret: messages to it are not signed", "leave one of both out")
 		}
 	}
-}
-
-// itemsAt are the places of the items of a list.
-func itemsAt(key string, doc *document, n int) []point {
-	out := make([]point, n)
-	for i := range out {
-		out[i] = doc.valuePoint(key, strconv.Itoa(i))
-	}
-	return out
 }
 
 // Interval is the least time between two messages of a notification.

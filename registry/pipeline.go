@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"path"
 	"regexp"
 	"slices"
 	"strings"
@@ -121,13 +120,12 @@ func (p *Pipeline) CheckAt(s *Stage, after bool, i int) Position {
 // Pipeline returns the one with the given name, or nil. Of NAME.yaml and NAME.yml it
 // is the second, of which nothing is known.
 func (f *Fleet) Pipeline(name string) *Pipeline {
-	var found *Pipeline
-	for _, p := range f.Pipelines {
+	for _, p := range slices.Backward(f.Pipelines) {
 		if p.Name == name {
-			found = p
+			return p
 		}
 	}
-	return found
+	return nil
 }
 
 // PipelineOf is the way that changes of a component go; nil: to all clusters at once.
@@ -160,24 +158,15 @@ func (w ways) equal(v ways) bool { return w.otherwise == v.otherwise && maps.Equ
 // readPipelines reads pipelines/, and which of them is the fleet's.
 func (l *loader) readPipelines(ctx context.Context) error {
 	l.fleet.ways.of, l.fleet.ways.at = map[string]*Pipeline{}, map[string]Position{}
-	files, wrong, err := l.topFiles(ctx, "pipelines")
+	files, unread, err := topFolder[pipelineFile]{name: "pipelines", kind: v1alpha1.KindPipeline, decode: decodePipeline}.read(ctx, l)
 	if err != nil {
 		return err
 	}
-	if wrong != nil {
-		l.block(*wrong)
-	}
+	l.block(unread...)
 	for _, f := range files {
-		p := &Pipeline{Name: stem(f.name), file: f.path}
-		switch {
-		case f.odd != nil:
-			p.Problems = Problems{*f.odd}
-		case !isYAML(f.name):
-			continue // no component can name it
-		default:
-			if p, err = l.readPipeline(ctx, f.entry, p.Name); err != nil {
-				return err
-			}
+		p, err := l.newPipeline(ctx, f)
+		if err != nil {
+			return err
 		}
 		l.report(p.Problems...)
 		l.fleet.Pipelines = append(l.fleet.Pipelines, p)
@@ -189,23 +178,22 @@ func (l *loader) readPipelines(ctx context.Context) error {
 	return nil
 }
 
-// stem is the name of a file without its ending.
-func stem(name string) string { return strings.TrimSuffix(name, path.Ext(name)) }
-
 // way is the pipeline that a file names. One that is not there is one with a problem.
 func (l *loader) way(name string, at Position) *Pipeline {
 	if p := l.fleet.Pipeline(name); p != nil {
 		return p
 	}
-	names := make([]string, len(l.fleet.Pipelines))
-	for i, p := range l.fleet.Pipelines {
-		names[i] = p.Name
-	}
-	problem := Problem{
-		At: at, Message: fmt.Sprintf("there is no pipeline %q: pipelines/%s.yaml does not exist", name, name), Hint: Suggest(name, names),
-	}
+	problem := l.noPipeline(at, name)
 	l.report(problem)
 	return &Pipeline{Name: name, Problems: Problems{problem}}
+}
+
+func (l *loader) noPipeline(at Position, name string) Problem {
+	var names []string
+	for _, p := range l.fleet.Pipelines {
+		names = append(names, p.Name)
+	}
+	return noFile(at, "pipeline", name, names)
 }
 
 // readWay finds out which pipeline a component goes, as the fleet's revision says.
@@ -228,7 +216,7 @@ func (l *loader) readWay(ctx context.Context, component string) error {
 	case f == nil:
 		return l.unknownWay(ctx, component, problem)
 	case f.vague:
-		return l.unknownWay(ctx, component, inFile(at.File, f.mistakes)...)
+		return l.unknownWay(ctx, component, f.in(at.File)...)
 	case f.spec.Pipeline != "":
 		at = f.pipelineAt.in(at.File, "")
 		l.fleet.ways.of[component], l.fleet.ways.at[component] = l.way(f.spec.Pipeline, at), at
@@ -245,41 +233,29 @@ func (l *loader) unknownWay(ctx context.Context, component string, problems ...P
 	return ctx.Err()
 }
 
-// readPipeline reads one file, with the templates that it names. What is the same as
-// before has the same pointer.
-func (l *loader) readPipeline(ctx context.Context, e entry, name string) (*Pipeline, error) {
-	broken := &Pipeline{Name: name, file: e.path}
-	f, problem, err := readEntry(ctx, l, e, v1alpha1.KindPipeline, decodePipeline)
+// newPipeline reads the templates that the file of one names. What is the same as before
+// has the same pointer.
+func (l *loader) newPipeline(ctx context.Context, f topFile[pipelineFile]) (*Pipeline, error) {
+	broken := &Pipeline{Name: f.stem, file: f.path, Problems: f.problems}
+	if f.content == nil {
+		return broken, nil
+	}
+	says := f.content
+	jobs, key, wrong, err := templates[template]{"job template", decodeTemplate, says.templates}.read(ctx, l, f.path)
 	if err != nil {
 		return nil, err
 	}
-	if f == nil {
-		broken.Problems = Problems{problem}
-		return broken, nil
-	}
-	broken.Spec, broken.Problems = f.spec, append(inFile(e.path, f.mistakes), l.checkProbes(e.path, f.probes)...)
-	if wrong := checkName(name); wrong != "" {
-		broken.Problems = append(broken.Problems, Problem{At: Position{File: e.path}, Message: wrong, Hint: "the file is named after its pipeline"})
-	}
-	jobs, key := map[string]string{}, e.path
-	for _, t := range f.templates {
-		text, hash, problems, err := l.readTemplate(ctx, t.path, t.at.in(e.path, ""))
-		if err != nil {
-			return nil, err
-		}
-		for _, problem := range problems { // two checks may name one file
-			if !slices.Contains(broken.Problems, problem) {
-				broken.Problems = append(broken.Problems, problem)
-			}
-		}
-		jobs[t.path] = text
-		key += "\n" + t.path + " " + hash
-	}
+	broken.Spec = says.spec
+	broken.Problems = slices.Concat(f.problems, l.checkProbes(f.path, says.probes), misnamed(Position{File: f.path}, f.stem, "pipeline"), wrong)
 	if len(broken.Problems) > 0 {
 		return broken, nil
 	}
-	return cached(l.repo.cache, cacheKey{job: "pipeline", hash: e.hash, name: key}, func() (*Pipeline, error) {
-		return &Pipeline{Name: name, Spec: f.spec, Stages: f.stages, Jobs: jobs, file: e.path}, nil
+	return cached(l.repo.cache, cacheKey{job: "pipeline", hash: f.hash, name: key}, func() (*Pipeline, error) {
+		p := &Pipeline{Name: f.stem, Spec: says.spec, Stages: says.stages, Jobs: map[string]string{}, file: f.path}
+		for name, job := range jobs {
+			p.Jobs[name] = job.text
+		}
+		return p, nil
 	})
 }
 

@@ -7,9 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"path"
 	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,13 +59,12 @@ func (p *Probe) ReadyAt(i int) Position { return p.readyAt[i].in(p.file, "") }
 // Probe returns the one with the given name, or nil. Of NAME.yaml and NAME.yml it is
 // the second, of which nothing is known.
 func (f *Fleet) Probe(name string) *Probe {
-	var found *Probe
-	for _, p := range f.Probes {
+	for _, p := range slices.Backward(f.Probes) {
 		if p.Name == name {
-			found = p
+			return p
 		}
 	}
-	return found
+	return nil
 }
 
 // Probed are the probes that run on a cluster. Not known: nothing can be said, so that
@@ -86,25 +83,16 @@ func (f *Fleet) Probed(c *Cluster) (probes []*Probe, known bool) {
 
 // readProbes reads probes/.
 func (l *loader) readProbes(ctx context.Context) error {
-	files, wrong, err := l.topFiles(ctx, "probes")
+	files, unread, err := topFolder[probeFile]{name: "probes", kind: v1alpha1.KindProbe, decode: decodeProbe}.read(ctx, l)
 	if err != nil {
 		return err
 	}
-	if wrong != nil {
-		l.report(*wrong)
-		l.fleet.probesUnread = true
-	}
+	l.report(unread...)
+	l.fleet.probesUnread = unread != nil
 	for _, f := range files {
-		p := &Probe{Name: stem(f.name), file: f.path}
-		switch {
-		case f.odd != nil:
-			p.Problems = Problems{*f.odd}
-		case !isYAML(f.name): // a template may lie beside it
-			continue
-		default:
-			if p, err = l.readProbe(ctx, f.entry, p.Name); err != nil {
-				return err
-			}
+		p, err := l.newProbe(ctx, f)
+		if err != nil {
+			return err
 		}
 		l.report(p.Problems...)
 		l.fleet.Probes = append(l.fleet.Probes, p)
@@ -116,54 +104,43 @@ func (l *loader) readProbes(ctx context.Context) error {
 	return nil
 }
 
-// readProbe reads one file, with the templates that it names. What is the same as before
-// has the same pointer.
-func (l *loader) readProbe(ctx context.Context, e entry, name string) (*Probe, error) {
-	broken := &Probe{Name: name, file: e.path}
-	f, problem, err := readEntry(ctx, l, e, v1alpha1.KindProbe, decodeProbe)
+// newProbe reads the templates that the file of one names. What is the same as before has
+// the same pointer.
+func (l *loader) newProbe(ctx context.Context, f topFile[probeFile]) (*Probe, error) {
+	broken := &Probe{Name: f.stem, file: f.path, Problems: f.problems}
+	if f.content == nil {
+		return broken, nil
+	}
+	says := f.content
+	objects, key, wrong, err := templates[objectFile]{"probe template", decodeObject, says.templates}.read(ctx, l, f.path)
 	if err != nil {
 		return nil, err
 	}
-	if f == nil {
-		broken.Problems = Problems{problem}
-		return broken, nil
-	}
-	broken.Spec, broken.Problems = f.spec, inFile(e.path, f.mistakes)
-	if wrong := checkName(name); wrong != "" {
-		broken.Problems = append(broken.Problems, Problem{At: Position{File: e.path}, Message: wrong, Hint: "the file is named after its probe"})
-	}
-	for i, s := range f.spec.Subjects {
-		if len(name)+len(s.Name) > maxProbeName {
+	broken.Spec, broken.Problems = says.spec, append(broken.Problems, misnamed(broken.At(), f.stem, "probe")...)
+	for i, s := range says.spec.Subjects {
+		if n := len(f.stem) + len(s.Name); n > maxProbeName {
 			broken.Problems = append(broken.Problems, Problem{
-				At:      f.subjectsAt[i].in(e.path, ""),
-				Message: fmt.Sprintf("probe %s and subject %s have %d characters in all; at most %d are allowed, since both name its pods", name, s.Name, len(name)+len(s.Name), maxProbeName),
+				At:      says.subjectsAt[i].in(f.path, ""),
+				Message: fmt.Sprintf("probe %s and subject %s have %d characters in all; at most %d are allowed, since both name its pods", f.stem, s.Name, n, maxProbeName),
 			})
 		}
 	}
-	templates, key := map[string]map[string]any{}, e.path
-	for _, t := range f.templates {
-		object, hash, problem, err := l.readObject(ctx, t.path, t.at.in(e.path, ""))
-		if err != nil {
-			return nil, err
-		}
-		if problem != nil {
-			broken.Problems = append(broken.Problems, *problem)
-		}
-		templates[t.path] = object
-		key += "\n" + t.path + " " + hash
-	}
-	if len(broken.Problems) > 0 {
+	if broken.Problems = append(broken.Problems, wrong...); len(broken.Problems) > 0 {
 		return broken, nil
 	}
-	return cached(l.repo.cache, cacheKey{job: "probe", hash: e.hash, name: key}, func() (*Probe, error) {
-		text, err := json.Marshal([]any{f.spec.Namespace, f.spec.Images, f.spec.Subjects, templates})
+	return cached(l.repo.cache, cacheKey{job: "probe", hash: f.hash, name: key}, func() (*Probe, error) {
+		templates := map[string]map[string]any{}
+		for name, o := range objects {
+			templates[name] = o.object
+		}
+		text, err := json.Marshal([]any{says.spec.Namespace, says.spec.Images, says.spec.Subjects, templates})
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", e.path, err)
+			return nil, fmt.Errorf("%s: %w", f.path, err)
 		}
 		sum := sha256.Sum256(text)
 		return &Probe{
-			Name: name, Spec: f.spec, Interval: orElse(f.spec.Interval, probeInterval), Timeout: orElse(f.spec.Timeout, probeTimeout),
-			Templates: templates, Hash: hex.EncodeToString(sum[:16]), selector: f.selector, readyAt: f.readyAt, file: e.path,
+			Name: f.stem, Spec: says.spec, Interval: orElse(says.spec.Interval, probeInterval), Timeout: orElse(says.spec.Timeout, probeTimeout),
+			Templates: templates, Hash: hex.EncodeToString(sum[:16]), selector: says.selector, readyAt: says.readyAt, file: f.path,
 		}, nil
 	})
 }
@@ -173,28 +150,6 @@ func orElse(d *metav1.Duration, otherwise time.Duration) time.Duration {
 		return otherwise
 	}
 	return d.Duration
-}
-
-// readObject reads the file of a custom subject. What is wrong with it stands there, or
-// at the place that names it.
-func (l *loader) readObject(ctx context.Context, name string, at Position) (object map[string]any, hash string, wrong *Problem, err error) {
-	entries, err := l.tree.list(ctx, strings.TrimSuffix(path.Dir(name), "."))
-	if err != nil {
-		return nil, "", &Problem{At: at, Message: fmt.Sprintf("%s can't be read: %v", name, err)}, ctx.Err()
-	}
-	i := slices.IndexFunc(entries, func(e entry) bool { return e.path == name })
-	if i < 0 {
-		return nil, "", &Problem{At: at, Message: fmt.Sprintf("there is no file %s", name), Hint: "give the path from the root of the repository"}, nil
-	}
-	f, problem, err := readEntry(ctx, l, entries[i], "probe template", decodeObject)
-	if err != nil || f == nil {
-		return nil, "", &problem, err
-	}
-	if len(f.mistakes) > 0 {
-		problem = f.mistakes[0].in(name, "")
-		return nil, "", &problem, nil
-	}
-	return f.object, entries[i].hash, nil, nil
 }
 
 // checkProbes says what is wrong with the probes that a pipeline's checks name.
@@ -210,8 +165,7 @@ func (l *loader) checkProbes(file string, refs []probeRef) Problems {
 			for i, p := range l.fleet.Probes {
 				names[i] = p.Name
 			}
-			problem.Message = fmt.Sprintf("there is no probe %q: probes/%s.yaml does not exist", r.spec.Name, r.spec.Name)
-			problem.Hint = Suggest(r.spec.Name, names)
+			problem = noFile(problem.At, "probe", r.spec.Name, names)
 		case len(p.Problems) > 0:
 			problem.Message = fmt.Sprintf("probe %s is broken: see %s", p.Name, p.Problems[0].At)
 		case r.timeout > 0 && time.Duration(max(0, r.spec.Runs-1))*p.Interval >= r.timeout:
@@ -239,13 +193,13 @@ type probeFile struct {
 	templates  []templateRef
 	subjectsAt []point
 	readyAt    []point
-	mistakes   []mistake
+	mistakes
 }
 
 // objectFile is the file of a custom subject.
 type objectFile struct {
-	object   map[string]any
-	mistakes []mistake
+	object map[string]any
+	mistakes
 }
 
 func decodeObject(data []byte) *objectFile {
@@ -268,6 +222,6 @@ func decodeObject(data []byte) *objectFile {
 	case doc.sealed != nil || object["sops"] != nil:
 		wrong("an object of a probe can't be encrypted")
 	}
-	f.object, f.mistakes = object, doc.mistakes
+	f.object, f.mistakes = object, doc.mistakes[:min(1, len(doc.mistakes))] // the first is enough
 	return f
 }
