@@ -41,7 +41,7 @@ Exit codes: 0 explained, 2 it can't be.`,
 		Args: args("CLUSTER COMPONENT [PATH]", 2, 3),
 		ValidArgsFunction: func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			if len(args) == 2 {
-				return a.completePaths(cmd, args)
+				return a.complete(completePaths)(cmd, args, prefix)
 			}
 			return a.completeNames(1)(cmd, args, prefix)
 		},
@@ -73,10 +73,7 @@ Exit codes: 0 explained, 2 it can't be.`,
 			if !showSecrets {
 				e.mask()
 			}
-			if a.output != outputText {
-				return a.encode(e)
-			}
-			return a.write([]byte(e.text(a.colored(a.env.Out), a.env.Columns(a.env.Out))))
+			return a.show(e, e.text(a.colored(a.env.Out), a.env.Columns(a.env.Out)))
 		},
 	}
 	cmd.Flags().BoolVar(&showSecrets, "show-secrets", false, "print values that may be secret")
@@ -84,24 +81,20 @@ Exit codes: 0 explained, 2 it can't be.`,
 	return cmd
 }
 
-func (a *app) completePaths(cmd *cobra.Command, args []string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	f := a.quietFleet(cmd)
-	if f == nil || f.Cluster(args[0]) == nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+func completePaths(f *registry.Fleet, args []string) []string {
+	c := f.Cluster(args[0])
+	if c == nil || c.Delivery(args[1]) == nil {
+		return nil
 	}
-	d := f.Cluster(args[0]).Delivery(args[1])
-	if d == nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	values, err := d.Explain("")
+	values, err := c.Delivery(args[1]).Explain("")
 	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+		return nil
 	}
 	var out []string
 	for _, v := range values {
 		out = append(out, v.Path)
 	}
-	return out, cobra.ShellCompDirectiveNoFileComp
+	return out
 }
 
 // explanation is the JSON form of explain's answer.

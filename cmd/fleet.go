@@ -135,30 +135,32 @@ func componentNames(c *registry.Cluster) []string {
 // completeNames completes CLUSTER in front, and COMPONENT behind it as often
 // as given; -1 is without end.
 func (a *app) completeNames(components int) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		const nothing = cobra.ShellCompDirectiveNoFileComp
-		f := a.quietFleet(cmd)
-		switch {
-		case f == nil:
-			return nil, nothing
-		case len(args) == 0:
-			return clusterNames(f), nothing
+	return a.complete(func(f *registry.Fleet, args []string) []string {
+		if len(args) == 0 {
+			return clusterNames(f)
 		}
 		c := f.Cluster(args[0])
 		if c == nil || components >= 0 && len(args) > components {
-			return nil, nothing
+			return nil
 		}
-		return without(componentNames(c), args[1:]), nothing
-	}
+		return without(componentNames(c), args[1:])
+	})
 }
 
 // completeClusters completes any number of clusters.
-func (a *app) completeClusters(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	f := a.quietFleet(cmd)
-	if f == nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
+func completeClusters(f *registry.Fleet, args []string) []string {
+	return without(clusterNames(f), args)
+}
+
+// complete completes an argument behind others by what is known of the fleet.
+func (a *app) complete(names func(f *registry.Fleet, args []string) []string) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		f := a.quietFleet(cmd)
+		if f == nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return names(f, args), cobra.ShellCompDirectiveNoFileComp
 	}
-	return without(clusterNames(f), args), cobra.ShellCompDirectiveNoFileComp
 }
 
 func without(names, taken []string) []string {

@@ -117,12 +117,6 @@ func listed(f *registry.Fleet, n *registry.Notification) notification {
 }
 
 func (a *app) showNotifications(list []notification) error {
-	switch {
-	case a.output != outputText:
-		return a.encode(list)
-	case len(list) == 0:
-		return a.write([]byte("no notifications\n"))
-	}
 	t := a.tableOf("NAME", "KIND", "TO", "INTERVAL", "SEVERITY", "DELIVERIES", "EVENTS")
 	for _, n := range list {
 		events := strings.Join(n.Events, ", ")
@@ -136,7 +130,7 @@ func (a *app) showNotifications(list []notification) error {
 			{text: oneLine(n.Name)}, {text: n.Kind}, {text: oneLine(n.To)}, {text: n.Interval}, {text: n.Severity}, {text: fmt.Sprint(n.Deliveries)}, {text: events},
 		}})
 	}
-	return a.write([]byte(t.String()))
+	return a.show(list, t.or("no notifications\n"))
 }
 
 func newNotifyTest(a *app) *cobra.Command {
@@ -155,7 +149,7 @@ before that.`,
   keelson notify test oncall --dry-run
   keelson notify test oncall --repo . --context hub -o json`,
 		Args:              args("NAME", 1, 1),
-		ValidArgsFunction: a.completeNotifications,
+		ValidArgsFunction: a.complete(completeNotifications),
 		RunE:              func(cmd *cobra.Command, args []string) error { return a.testNotification(cmd.Context(), args[0], dry) },
 	}
 	cmd.Flags().BoolVar(&dry, "dry-run", false, "print what would be sent")
@@ -295,17 +289,11 @@ func notificationNeeds(f *registry.Fleet) (secrets, configMaps []string) {
 }
 
 // completeNotifications completes the name of one.
-func (a *app) completeNotifications(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	const nothing = cobra.ShellCompDirectiveNoFileComp
-	f := a.quietFleet(cmd)
-	if f == nil || len(args) > 0 {
-		return nil, nothing
-	}
-	var out []string
+func completeNotifications(f *registry.Fleet, args []string) (out []string) {
 	for _, n := range f.Notifications {
-		if len(n.Problems) == 0 {
+		if len(args) == 0 && len(n.Problems) == 0 {
 			out = append(out, n.Name)
 		}
 	}
-	return out, nothing
+	return out
 }

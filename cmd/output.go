@@ -50,6 +50,14 @@ func (a *app) encode(v any) error {
 	return a.write(data)
 }
 
+// show writes a value to Out: as text, or in another format that -o asks for.
+func (a *app) show(v any, text string) error {
+	if a.output != outputText {
+		return a.encode(v)
+	}
+	return a.write([]byte(text))
+}
+
 // masked returns what v is encoded to, with *** for what is secret.
 func (a *app) masked(v any) (any, error) {
 	if a.env.Redactor.Forms() == 0 {

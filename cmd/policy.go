@@ -57,10 +57,7 @@ Exit codes: 0 printed, 2 the repository can't be read.`,
 			if err != nil {
 				return err
 			}
-			if a.output != outputText {
-				return a.encode(list)
-			}
-			return a.write([]byte(a.rulesTable(list).String()))
+			return a.show(list, a.rulesTable(list).String())
 		},
 	}
 }
@@ -129,13 +126,7 @@ func (a *app) tryRules(ctx context.Context, o offline) error {
 	for i, t := range trials {
 		list[i] = triedRule{Trial: t, Action: actions[place{t.ID, t.Path}]}
 	}
-	if a.output != outputText {
-		return a.encode(list)
-	}
-	if len(list) == 0 {
-		return a.write([]byte("no rule fires, and none comes close\n"))
-	}
-	return a.write([]byte(a.trialsTable(list).String()))
+	return a.show(list, a.trialsTable(list).or("no rule fires, and none comes close\n"))
 }
 
 func (a *app) trialsTable(list []triedRule) *table {

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry"
 )
 
 func newProbe(a *app) *cobra.Command {
@@ -57,34 +58,14 @@ Exit codes: 0 printed, 2 the hub can't be read.`,
 }
 
 func (a *app) listProbes(ctx context.Context, failing bool) error {
-	if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
-		return err
-	}
-	hub, err := a.hubClient()
-	if err != nil {
-		return err
-	}
 	var list v1alpha1.ProbeResultList
-	switch err := hub.List(ctx, &list, client.InNamespace(v1alpha1.Namespace)); {
-	case servesNone(err):
-		return errNoProbeResults
-	case err != nil:
-		return fmt.Errorf("read the results of probes in the hub: %w", err)
+	if err := a.listHub(ctx, &list, "results of probes", errNoProbeResults); err != nil {
+		return err
 	}
 	list.Items = slices.DeleteFunc(list.Items, func(r v1alpha1.ProbeResult) bool { return failing && r.Status.Outcome == v1alpha1.ProbePassed })
 	slices.SortFunc(list.Items, func(x, y v1alpha1.ProbeResult) int {
 		return cmp.Or(cmp.Compare(x.Status.Cluster, y.Status.Cluster), cmp.Compare(x.Status.Probe, y.Status.Probe))
 	})
-	if a.output != outputText {
-		list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ProbeResultList"))
-		for i := range list.Items {
-			bareResult(&list.Items[i])
-		}
-		return a.encode(list)
-	}
-	if len(list.Items) == 0 {
-		return a.write([]byte("no results\n"))
-	}
 	t := a.tableOf("CLUSTER", "PROBE", "OUTCOME", "SINCE", "LAST PASSED", "MESSAGE")
 	for i := range list.Items {
 		s := &list.Items[i].Status
@@ -92,7 +73,7 @@ func (a *app) listProbes(ctx context.Context, failing bool) error {
 			{text: oneLine(s.Cluster)}, {text: oneLine(s.Probe)}, outcome(s.Outcome), {text: a.age(s.Since)}, {text: a.age(s.Passed)}, {text: oneLine(s.Message)},
 		}})
 	}
-	return a.write([]byte(t.String()))
+	return a.show(bareList(&list, list.Items, "ProbeResult"), t.or("no results\n"))
 }
 
 // outcome is a cell that shows one; none: the first run has not ended.
@@ -107,12 +88,6 @@ func outcome(o v1alpha1.ProbeOutcome) cell {
 	return c
 }
 
-// bareResult is a ProbeResult as it is shown.
-func bareResult(r *v1alpha1.ProbeResult) {
-	r.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("ProbeResult"))
-	r.ManagedFields = nil
-}
-
 func newProbeShow(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show PROBE CLUSTER",
@@ -125,7 +100,7 @@ has no such result.`,
 		Example: `  keelson probe show workloads prod-hz-01
   keelson probe show workloads prod-hz-01 -o yaml`,
 		Args:              args("PROBE CLUSTER", 2, 2),
-		ValidArgsFunction: a.completeProbes,
+		ValidArgsFunction: a.complete(completeProbes),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.showProbe(cmd.Context(), args[0], args[1])
 		},
@@ -133,10 +108,7 @@ has no such result.`,
 }
 
 func (a *app) showProbe(ctx context.Context, probe, cluster string) error {
-	if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
-		return err
-	}
-	hub, err := a.hubClient()
+	hub, err := a.openHub()
 	if err != nil {
 		return err
 	}
@@ -150,12 +122,7 @@ func (a *app) showProbe(ctx context.Context, probe, cluster string) error {
 	case err != nil:
 		return fmt.Errorf("read ProbeResult %s.%s: %w", cluster, probe, err)
 	}
-	if a.output != outputText {
-		bareResult(r)
-		err = a.encode(r)
-	} else {
-		err = a.write([]byte(a.probeText(&r.Status)))
-	}
+	err = a.show(bare(r, "ProbeResult"), a.probeText(&r.Status))
 	if err == nil && r.Status.Outcome != v1alpha1.ProbePassed {
 		return errFound
 	}
@@ -192,22 +159,19 @@ func (a *app) probeText(s *v1alpha1.ProbeResultStatus) string {
 }
 
 // completeProbes completes a probe, and then a cluster that it runs on.
-func (a *app) completeProbes(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	var out []string
-	if f := a.quietFleet(cmd); f != nil {
-		switch len(args) {
-		case 0:
-			for _, p := range f.Probes {
-				out = append(out, p.Name)
-			}
-		case 1:
-			p := f.Probe(args[0])
-			for _, c := range f.Clusters {
-				if p != nil && p.Selects(c) {
-					out = append(out, c.Name)
-				}
+func completeProbes(f *registry.Fleet, args []string) (out []string) {
+	switch len(args) {
+	case 0:
+		for _, p := range f.Probes {
+			out = append(out, p.Name)
+		}
+	case 1:
+		p := f.Probe(args[0])
+		for _, c := range f.Clusters {
+			if p != nil && p.Selects(c) {
+				out = append(out, c.Name)
 			}
 		}
 	}
-	return out, cobra.ShellCompDirectiveNoFileComp
+	return out
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/controllers/rollout"
+	"github.com/keelson-io/keelson/registry"
 )
 
 func newRollout(a *app) *cobra.Command {
@@ -79,7 +80,7 @@ func (a *app) newRolloutWord(s saying) *cobra.Command {
 		Long:              s.long + "\n\nExit codes: 0 it is so, 2 it can't be, or makes no sense now.",
 		Example:           s.example,
 		Args:              args("COMPONENT", 1, 1),
-		ValidArgsFunction: a.completeRollouts,
+		ValidArgsFunction: a.completeRollouts(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.sayRollout(cmd.Context(), args[0], reason, s)
 		},
@@ -105,7 +106,7 @@ Exit codes: 0 it is so, 2 it can't be, or makes no sense now.`,
 		Example: `  keelson rollout promote coredns --now --reason CVE-2026-1234
   keelson rollout promote coredns --stage production --now --reason CVE-2026-1234`,
 		Args:              args("COMPONENT", 1, 1),
-		ValidArgsFunction: a.completeRollouts,
+		ValidArgsFunction: a.completeRollouts(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !now {
 				return usagef("give --now: promote waits for no window, silence, bake or check")
@@ -153,7 +154,7 @@ func (a *app) sayRollout(ctx context.Context, component, reason string, s saying
 			fmt.Fprintf(a.env.Out, "the rollout of %s to %s is %s\n", component, oneLine(r.Status.To), s.done)
 			return nil
 		case err == nil:
-			return a.encode(bare(r))
+			return a.encode(bare(r, "Rollout"))
 		case !apierrors.IsConflict(err):
 			return fmt.Errorf("write Rollout %s: %w", component, err)
 		}
@@ -188,11 +189,23 @@ func servesNone(err error) bool {
 	return apierrors.IsNotFound(err) && errors.As(err, &status) && (status.Status().Details == nil || status.Status().Details.Name == "")
 }
 
-// bare is a Rollout as it is shown.
-func bare(r *v1alpha1.Rollout) *v1alpha1.Rollout {
-	r.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Rollout"))
-	r.ManagedFields = nil
-	return r
+// bare is an object of the hub as it is shown.
+func bare(o client.Object, kind string) client.Object {
+	o.GetObjectKind().SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
+	o.SetManagedFields(nil)
+	return o
+}
+
+// bareList is a list of objects of the hub as it is shown, with the items that it has.
+func bareList[T any, P interface {
+	*T
+	client.Object
+}](list client.ObjectList, items []T, kind string) client.ObjectList {
+	list.GetObjectKind().SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind + "List"))
+	for i := range items {
+		bare(P(&items[i]), kind)
+	}
+	return list
 }
 
 func newRolloutList(a *app) *cobra.Command {
@@ -214,34 +227,14 @@ Exit codes: 0 printed, 2 the hub can't be read.`,
 }
 
 func (a *app) listRollouts(ctx context.Context, moving bool) error {
-	if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
-		return err
-	}
-	hub, err := a.hubClient()
-	if err != nil {
-		return err
-	}
 	var list v1alpha1.RolloutList
-	switch err := hub.List(ctx, &list, client.InNamespace(v1alpha1.Namespace)); {
-	case servesNone(err):
-		return errNoRollouts
-	case err != nil:
-		return fmt.Errorf("read the rollouts in the hub: %w", err)
+	if err := a.listHub(ctx, &list, "rollouts", errNoRollouts); err != nil {
+		return err
 	}
 	list.Items = slices.DeleteFunc(list.Items, func(r v1alpha1.Rollout) bool {
 		return r.Status.Change == "" || moving && r.Status.Phase == v1alpha1.RolloutComplete
 	})
 	slices.SortFunc(list.Items, func(x, y v1alpha1.Rollout) int { return cmp.Compare(x.Name, y.Name) })
-	if a.output != outputText {
-		list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("RolloutList"))
-		for i := range list.Items {
-			bare(&list.Items[i])
-		}
-		return a.encode(list)
-	}
-	if len(list.Items) == 0 {
-		return a.write([]byte("no rollouts\n"))
-	}
 	t := a.tableOf("COMPONENT", "PIPELINE", "FROM", "TO", "PHASE", "STAGE", "CLUSTERS", "AGE", "BECAUSE")
 	for i := range list.Items {
 		s := &list.Items[i].Status
@@ -257,20 +250,7 @@ func (a *app) listRollouts(ctx context.Context, moving bool) error {
 			{text: oneLine(s.Because)},
 		}})
 	}
-	return a.write([]byte(t.String()))
-}
-
-// tableOf has columns of which the last one shrinks.
-func (a *app) tableOf(titles ...string) *table {
-	t := &table{paint: a.colored(a.env.Out), width: a.env.Columns(a.env.Out)}
-	for i, title := range titles {
-		c := column{title: title}
-		if i == len(titles)-1 {
-			c.least = 16
-		}
-		t.columns = append(t.columns, c)
-	}
-	return t
+	return a.show(bareList(&list, list.Items, "Rollout"), t.or("no rollouts\n"))
 }
 
 func (a *app) age(t *metav1.Time) string {
@@ -307,13 +287,10 @@ Exit codes: 0 printed, 2 the hub can't be read, or has no such rollout.`,
 		Example: `  keelson rollout show coredns
   keelson rollout show coredns --all -o yaml`,
 		Args:              args("COMPONENT", 1, 1),
-		ValidArgsFunction: a.completeRollouts,
+		ValidArgsFunction: a.completeRollouts(0),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withRollout(cmd.Context(), args[0], func(r *v1alpha1.Rollout) error {
-				if a.output != outputText {
-					return a.encode(bare(r))
-				}
-				return a.write([]byte(a.rolloutText(&r.Status, all)))
+				return a.show(bare(r, "Rollout"), a.rolloutText(&r.Status, all))
 			})
 		},
 	}
@@ -323,10 +300,7 @@ Exit codes: 0 printed, 2 the hub can't be read, or has no such rollout.`,
 
 // withRollout calls show with one.
 func (a *app) withRollout(ctx context.Context, component string, show func(*v1alpha1.Rollout) error) error {
-	if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
-		return err
-	}
-	hub, err := a.hubClient()
+	hub, err := a.openHub()
 	if err != nil {
 		return err
 	}
@@ -441,7 +415,7 @@ Exit codes: 0 told, 2 the hub can't be read, or has no such rollout or cluster.`
 		Example: `  keelson rollout explain coredns prod-hz-01
   keelson rollout explain coredns -o json`,
 		Args:              args("COMPONENT [CLUSTER]", 1, 2),
-		ValidArgsFunction: a.completeRollouts,
+		ValidArgsFunction: a.completeRollouts(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.withRollout(cmd.Context(), args[0], func(r *v1alpha1.Rollout) error { return a.explainRollout(&r.Status, args[1:]) })
 		},
@@ -460,42 +434,36 @@ func (a *app) explainRollout(s *v1alpha1.RolloutStatus, only []string) error {
 		return fmt.Errorf("the rollout of %s has no cluster %q: no stage of pipeline %s selects it, or git does not have the component there",
 			s.Component, only[0], s.Pipeline)
 	}
-	if a.output != outputText {
-		return a.encode(out)
-	}
+	var b strings.Builder
 	for _, one := range out {
-		text := fmt.Sprintf("%s has %s.\n", one.Cluster, oneLine(s.To))
-		if !one.Has {
-			text = fmt.Sprintf("%s (stage %s) waits: %s.\n", oneLine(one.Cluster), oneLine(one.Stage), one.Because)
-		}
-		if err := a.write([]byte(text)); err != nil {
-			return err
+		if one.Has {
+			fmt.Fprintf(&b, "%s has %s.\n", one.Cluster, oneLine(s.To))
+		} else {
+			fmt.Fprintf(&b, "%s (stage %s) waits: %s.\n", oneLine(one.Cluster), oneLine(one.Stage), one.Because)
 		}
 	}
-	if len(out) == 0 {
-		return a.write([]byte("no cluster waits\n"))
-	}
-	return nil
+	return a.show(out, cmp.Or(b.String(), "no cluster waits\n"))
 }
 
-// completeRollouts completes a component with a pipeline, and then a cluster that has it.
-func (a *app) completeRollouts(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	const nothing = cobra.ShellCompDirectiveNoFileComp
-	f := a.quietFleet(cmd)
-	if f == nil || len(args) > 1 || len(args) == 1 && !strings.HasPrefix(cmd.Use, "explain") {
-		return nil, nothing
-	}
-	var out []string
-	for _, c := range f.Clusters {
-		for _, d := range c.Deliveries {
-			switch {
-			case len(args) == 1 && d.Component == args[0]:
-				out = append(out, c.Name)
-			case len(args) == 0 && f.PipelineOf(d.Component) != nil:
-				out = append(out, d.Component)
+// completeRollouts completes a component with a pipeline, and then as many clusters that
+// have it.
+func (a *app) completeRollouts(clusters int) cobra.CompletionFunc {
+	return a.complete(func(f *registry.Fleet, args []string) []string {
+		if len(args) > clusters {
+			return nil
+		}
+		var out []string
+		for _, c := range f.Clusters {
+			for _, d := range c.Deliveries {
+				switch {
+				case len(args) == 1 && d.Component == args[0]:
+					out = append(out, c.Name)
+				case len(args) == 0 && f.PipelineOf(d.Component) != nil:
+					out = append(out, d.Component)
+				}
 			}
 		}
-	}
-	slices.Sort(out)
-	return slices.Compact(out), nothing
+		slices.Sort(out)
+		return slices.Compact(out)
+	})
 }

@@ -61,7 +61,7 @@ can't be read.`,
   keelson status --problems
   keelson status --fail -o json > status.json`,
 		Args:              args("[CLUSTER...]", 0, -1),
-		ValidArgsFunction: a.completeClusters,
+		ValidArgsFunction: a.complete(completeClusters),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
 				return err
@@ -101,6 +101,30 @@ func (a *app) newStatusView(clusters []string, o statusOptions) (*statusView, er
 		return nil, err
 	}
 	return &statusView{app: a, options: o, clusters: clusters, client: c}, nil
+}
+
+// openHub begins what shows objects of the hub.
+func (a *app) openHub() (client.Client, error) {
+	if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+		return nil, err
+	}
+	return a.hubClient()
+}
+
+// listHub reads all objects of a kind in the hub; none is the error of a hub that does not
+// serve them.
+func (a *app) listHub(ctx context.Context, list client.ObjectList, what string, none error) error {
+	hub, err := a.openHub()
+	if err != nil {
+		return err
+	}
+	switch err := hub.List(ctx, list, client.InNamespace(v1alpha1.Namespace)); {
+	case servesNone(err):
+		return none
+	case err != nil:
+		return fmt.Errorf("read the %s in the hub: %w", what, err)
+	}
+	return nil
 }
 
 // hubClient reads and writes Keelson's own objects in the hub.
@@ -168,12 +192,7 @@ func (s *statusView) once(ctx context.Context) error {
 	all := sorted(found)
 	if s.output != outputText {
 		list := v1alpha1.DeliveryList{Items: s.shown(all)}
-		list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("DeliveryList"))
-		for i := range list.Items {
-			list.Items[i].SetGroupVersionKind(v1alpha1.GroupVersion.WithKind("Delivery"))
-			list.Items[i].ManagedFields = nil
-		}
-		err = s.encode(list)
+		err = s.encode(bareList(&list, list.Items, "Delivery"))
 	} else {
 		err = s.write([]byte(s.text(all)))
 	}

@@ -43,6 +43,24 @@ const (
 	more = "…"
 )
 
+// tableOf has columns of which the last one shrinks.
+func (a *app) tableOf(titles ...string) *table {
+	t := &table{paint: a.colored(a.env.Out), width: a.env.Columns(a.env.Out)}
+	for _, title := range titles {
+		t.columns = append(t.columns, column{title: title})
+	}
+	t.columns[len(titles)-1].least = 16
+	return t
+}
+
+// or is the table, or what is said where it has no rows.
+func (t *table) or(none string) string {
+	if len(t.rows) == 0 {
+		return none
+	}
+	return t.String()
+}
+
 // String is the table with a line break at its end.
 func (t *table) String() string {
 	var b strings.Builder

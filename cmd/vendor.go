@@ -364,11 +364,7 @@ func (a *app) showVendored(list []*vendored) error {
 	if failed == 1 && len(list) == 1 && a.output == outputText {
 		return fmt.Errorf("component %s: %w", list[0].Component, list[0].err)
 	}
-	if a.output != outputText {
-		if err := a.encode(list); err != nil {
-			return err
-		}
-	} else if err := a.write([]byte(a.vendoredText(list))); err != nil {
+	if err := a.show(list, a.vendoredText(list)); err != nil {
 		return err
 	}
 	switch {
@@ -381,9 +377,6 @@ func (a *app) showVendored(list []*vendored) error {
 }
 
 func (a *app) vendoredText(list []*vendored) string {
-	if len(list) == 0 {
-		return "no component has a chart.yaml: bring a chart with --chart\n"
-	}
 	t := &table{
 		columns: []column{{title: "COMPONENT"}, {title: "CHART"}, {title: "VERSION"}, {title: "STATE"}, {title: "FROM", least: 24, tail: true}},
 		paint:   a.colored(a.env.Out), width: a.env.Columns(a.env.Out),
@@ -408,7 +401,7 @@ func (a *app) vendoredText(list []*vendored) string {
 		}
 		t.rows = append(t.rows, r)
 	}
-	return t.String()
+	return t.or("no component has a chart.yaml: bring a chart with --chart\n")
 }
 
 // completeVendored completes the components with a chart.yaml; with --chart, all.

@@ -23,10 +23,8 @@ platform that it was built for.`,
 				return err
 			}
 			version, platform := cmp.Or(a.env.Version, "dev"), runtime.GOOS+"/"+runtime.GOARCH
-			if a.output == outputText {
-				return a.write(fmt.Appendf(nil, "keelson %s (%s, %s)\n", version, runtime.Version(), platform))
-			}
-			return a.encode(map[string]string{"version": version, "go": runtime.Version(), "platform": platform})
+			return a.show(map[string]string{"version": version, "go": runtime.Version(), "platform": platform},
+				fmt.Sprintf("keelson %s (%s, %s)\n", version, runtime.Version(), platform))
 		},
 	}
 }
