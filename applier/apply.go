@@ -366,7 +366,7 @@ func (a *applying) delete(ctx context.Context, m *meta.RESTMapping, c *differ.Ch
 func (a *applying) health() []ObjectHealth {
 	var out []ObjectHealth
 	for _, o := range a.want.Target.Objects {
-		id, _ := identify(o.Content)
+		id, _ := differ.Identify(o.Content)
 		if live := a.live[id]; live != nil {
 			out = append(out, a.want.Health.Of(id, live))
 		}

@@ -70,13 +70,13 @@ func (c *Claims) addBoth(w Want, now *renderer.Target, meanwhile claim, then str
 	has, gets := idsOf(w.Target), idsOf(now)
 	for _, o := range w.Target.Objects {
 		one := claim{component: w.Component}
-		if id, _ := identify(o.Content); !gets[id] {
+		if id, _ := differ.Identify(o.Content); !gets[id] {
 			one.when, one.moves = meanwhile.when, meanwhile.moves
 		}
 		c.add(o, one)
 	}
 	for _, o := range now.Objects {
-		if id, _ := identify(o.Content); !has[id] {
+		if id, _ := differ.Identify(o.Content); !has[id] {
 			c.add(o, claim{component: w.Component, when: then})
 		}
 	}
@@ -85,14 +85,14 @@ func (c *Claims) addBoth(w Want, now *renderer.Target, meanwhile claim, then str
 func idsOf(t *renderer.Target) map[differ.ID]bool {
 	out := make(map[differ.ID]bool, len(t.Objects))
 	for _, o := range t.Objects {
-		id, _ := identify(o.Content)
+		id, _ := differ.Identify(o.Content)
 		out[id] = true
 	}
 	return out
 }
 
 func (c *Claims) add(o *renderer.Object, one claim) {
-	id, _ := identify(o.Content)
+	id, _ := differ.Identify(o.Content)
 	one.source = o.Source.String()
 	if !slices.Contains(c.wanted[id], one) {
 		c.wanted[id] = append(c.wanted[id], one)

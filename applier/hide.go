@@ -55,7 +55,7 @@ func (c *Cluster) hideLive(w Want, states []differ.State) {
 
 // checkSecret refuses data that no API server takes.
 func checkSecret(o *renderer.Object) error {
-	id, _ := identify(o.Content)
+	id, _ := differ.Identify(o.Content)
 	if id.Group != "" || id.Kind != "Secret" {
 		return nil
 	}

@@ -269,7 +269,7 @@ func (a *applying) judgeHook(ctx context.Context, h hook) (map[string]any, error
 
 // judge asks the danger rules about the creation of an object that is beside a plan.
 func (c *Cluster) judge(ctx context.Context, o *renderer.Object, policy differ.Policy) (*differ.Change, error) {
-	id, gvk := identify(o.Content)
+	id, gvk := differ.Identify(o.Content)
 	schemas, err := c.schemas(ctx, map[differ.ID]schema.GroupVersionKind{id: gvk})
 	if err != nil {
 		return nil, err

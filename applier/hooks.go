@@ -125,7 +125,7 @@ func hooksOf(t *renderer.Target, event string) []hook {
 	for i, o := range t.Hooks {
 		u := unstructured.Unstructured{Object: o.Content}
 		annotations := u.GetAnnotations()
-		id, gvk := identify(o.Content)
+		id, gvk := differ.Identify(o.Content)
 		if _, ok := kinds[id.Kind]; !ok {
 			kinds[id.Kind] = i
 		}

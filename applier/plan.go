@@ -252,7 +252,7 @@ func statesOf(recorded []RecordedObject, target *renderer.Target) ([]differ.Stat
 		byID[recorded[i].ID] = &recorded[i]
 	}
 	for _, o := range target.Objects {
-		id, gvk := identify(o.Content)
+		id, gvk := differ.Identify(o.Content)
 		s := differ.State{ID: id, Target: o}
 		// Whether an intended object was created is for its owners to tell.
 		if r := byID[id]; r != nil && r.Intent != IntentCreate && r.Intent != IntentReplace {
@@ -268,16 +268,6 @@ func statesOf(recorded []RecordedObject, target *renderer.Target) ([]differ.Stat
 		}
 	}
 	return states, versions
-}
-
-func identify(content map[string]any) (differ.ID, schema.GroupVersionKind) {
-	apiVersion, _ := content["apiVersion"].(string)
-	kind, _ := content["kind"].(string)
-	metadata, _ := content["metadata"].(map[string]any)
-	name, _ := metadata["name"].(string)
-	namespace, _ := metadata["namespace"].(string)
-	gvk := schema.FromAPIVersionAndKind(apiVersion, kind)
-	return differ.ID{Group: gvk.Group, Kind: kind, Namespace: namespace, Name: name}, gvk
 }
 
 // mappings finds each object's resource. A target's kind may be missing when

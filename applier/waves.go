@@ -50,7 +50,7 @@ func (a *applying) needed(before int) []*differ.Change {
 func (a *applying) wanted() []*differ.Change {
 	wanted := make(map[differ.ID]bool, len(a.want.Target.Objects))
 	for _, o := range a.want.Target.Objects {
-		id, _ := identify(o.Content)
+		id, _ := differ.Identify(o.Content)
 		wanted[id] = true
 	}
 	var out []*differ.Change

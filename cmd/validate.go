@@ -12,7 +12,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
@@ -97,8 +96,12 @@ func newFinding(p registry.Problem, clusters []string) finding {
 	return finding{At: p.At, Message: p.Message, Hint: p.Hint, Clusters: slices.Sorted(slices.Values(clusters))}
 }
 
+func (f finding) problem() registry.Problem {
+	return registry.Problem{At: f.At, Message: f.Message, Hint: f.Hint}
+}
+
 func (f finding) String() string {
-	p := registry.Problem{At: f.At, Message: f.Message, Hint: f.Hint}
+	p := f.problem()
 	if len(f.Clusters) > 0 {
 		p.Message += " (on " + few(f.Clusters) + ")"
 	}
@@ -166,16 +169,7 @@ func (v *validation) run(ctx context.Context) error {
 		}
 		v.problems = append(v.problems, newFinding(p, clusters))
 	}
-	slices.SortFunc(v.problems, func(x, y finding) int {
-		return cmp.Or(
-			cmp.Compare(x.At.File, y.At.File),
-			cmp.Compare(x.At.Revision, y.At.Revision),
-			cmp.Compare(x.At.Line, y.At.Line),
-			cmp.Compare(x.At.Column, y.At.Column),
-			cmp.Compare(x.Message, y.Message),
-			cmp.Compare(x.Hint, y.Hint),
-		)
-	})
+	slices.SortFunc(v.problems, func(x, y finding) int { return x.problem().Compare(y.problem()) })
 	return nil
 }
 
@@ -233,8 +227,7 @@ type wish struct {
 
 func (w wishes) add(component string, t *renderer.Target) {
 	for _, o := range t.Objects {
-		u := unstructured.Unstructured{Object: o.Content}
-		id := differ.ID{Group: u.GroupVersionKind().Group, Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName()}
+		id, _ := differ.Identify(o.Content)
 		w[id] = append(w[id], wish{component, o.Source})
 	}
 }

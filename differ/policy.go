@@ -308,6 +308,17 @@ type ID struct {
 	Name      string `json:"name"`
 }
 
+// Identify reads which object it is, and in which version.
+func Identify(object map[string]any) (ID, schema.GroupVersionKind) {
+	apiVersion, _ := object["apiVersion"].(string)
+	kind, _ := object["kind"].(string)
+	metadata, _ := object["metadata"].(map[string]any)
+	name, _ := metadata["name"].(string)
+	namespace, _ := metadata["namespace"].(string)
+	gvk := schema.FromAPIVersionAndKind(apiVersion, kind)
+	return ID{Group: gvk.Group, Kind: kind, Namespace: namespace, Name: name}, gvk
+}
+
 // String is KIND.GROUP NAMESPACE/NAME.
 func (id ID) String() string {
 	return schema.GroupKind{Group: id.Group, Kind: id.Kind}.String() + " " + id.NamespacedName()

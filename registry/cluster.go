@@ -350,7 +350,7 @@ func (r *clusterReader) deliver(ctx context.Context, layers []*layered) error {
 	r.scratch = made
 	r.checkDependencies(made)
 	r.keep(made)
-	slices.SortFunc(r.cluster.Problems, compareProblems)
+	slices.SortFunc(r.cluster.Problems, Problem.Compare)
 	r.cluster.Problems = slices.Compact(r.cluster.Problems)
 	return nil
 }
@@ -424,7 +424,7 @@ func (r *clusterReader) delivery(ctx context.Context, base *layered, own *ownFil
 	if own != nil && own.source != nil {
 		r.checkOverrides(&d, []*source{own.source})
 	}
-	slices.SortFunc(d.Problems, compareProblems)
+	slices.SortFunc(d.Problems, Problem.Compare)
 	d.Problems = slices.Compact(d.Problems)
 	return d, nil
 }

@@ -137,13 +137,7 @@ func (l *loader) newFreeze(f topFile[freezeFile]) (*Freeze, error) {
 
 // brokenFreezes are those that block what they may be for.
 func (l *loader) brokenFreezes() []*Freeze {
-	var out []*Freeze
-	for _, z := range l.fleet.Freezes {
-		if len(z.Problems) > 0 {
-			out = append(out, z)
-		}
-	}
-	return out
+	return slices.DeleteFunc(slices.Clone(l.fleet.Freezes), func(z *Freeze) bool { return len(z.Problems) == 0 })
 }
 
 // checkFreezes blocks a delivery that a broken freeze may be for.

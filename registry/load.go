@@ -564,7 +564,7 @@ func (l *loader) finish() {
 		problem.Message += onClusters(clusters)
 		l.report(problem)
 	}
-	slices.SortFunc(l.fleet.Problems, compareProblems)
+	slices.SortFunc(l.fleet.Problems, Problem.Compare)
 	l.fleet.Problems = slices.Compact(l.fleet.Problems)
 }
 
@@ -579,15 +579,4 @@ func onClusters(clusters []string) string {
 	default:
 		return fmt.Sprintf(" clusters %s and %d more", strings.Join(clusters[:few], ", "), len(clusters)-few)
 	}
-}
-
-func compareProblems(a, b Problem) int {
-	return cmp.Or(
-		cmp.Compare(a.At.File, b.At.File),
-		cmp.Compare(a.At.Revision, b.At.Revision),
-		cmp.Compare(a.At.Line, b.At.Line),
-		cmp.Compare(a.At.Column, b.At.Column),
-		cmp.Compare(a.Message, b.Message),
-		cmp.Compare(a.Hint, b.Hint),
-	)
 }

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -50,6 +51,18 @@ func (p Problem) Error() string {
 		s += " (" + p.Hint + ")"
 	}
 	return s
+}
+
+// Compare orders problems by where they stand.
+func (p Problem) Compare(q Problem) int {
+	return cmp.Or(
+		cmp.Compare(p.At.File, q.At.File),
+		cmp.Compare(p.At.Revision, q.At.Revision),
+		cmp.Compare(p.At.Line, q.At.Line),
+		cmp.Compare(p.At.Column, q.At.Column),
+		cmp.Compare(p.Message, q.Message),
+		cmp.Compare(p.Hint, q.Hint),
+	)
 }
 
 // Problems is a list of mistakes; it is an error when it is not empty.

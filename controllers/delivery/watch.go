@@ -247,7 +247,8 @@ func (f *feed) locked(do func(*news)) {
 // set takes in an object as it is. Listed objects are what there is, however old:
 // a store may have been set back.
 func (w *watched) set(n *news, u *unstructured.Unstructured, content digest, listed bool) {
-	l, key, id := w.cache, keyOf(u), idOf(u)
+	l, key := w.cache, keyOf(u)
+	id, _ := differ.Identify(u.Object)
 	w.kind = schema.GroupKind{Group: id.Group, Kind: id.Kind}
 	n.all = w.scale(key, u) && w.begun || n.all
 	was, had := w.objects[key]
@@ -349,13 +350,6 @@ func groupOf(crd objectKey) string {
 
 func keyOf(u *unstructured.Unstructured) objectKey {
 	return objectKey{namespace: unique.Make(u.GetNamespace()), name: unique.Make(u.GetName())}
-}
-
-func idOf(u *unstructured.Unstructured) differ.ID {
-	return differ.ID{
-		Group: u.GroupVersionKind().Group, Kind: u.GetKind(),
-		Namespace: u.GetNamespace(), Name: u.GetName(),
-	}
 }
 
 // versionOf is the resourceVersion of an object, which API servers count up; 0 of

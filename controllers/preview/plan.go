@@ -80,9 +80,7 @@ func states(before, after *renderer.Target) []differ.State {
 		{after.Objects, func(s *differ.State, o *renderer.Object) { s.Target = o }},
 	} {
 		for _, o := range side.objects {
-			u := unstructured.Unstructured{Object: o.Content}
-			gvk := u.GroupVersionKind()
-			id := differ.ID{Group: gvk.Group, Kind: gvk.Kind, Namespace: u.GetNamespace(), Name: u.GetName()}
+			id, _ := differ.Identify(o.Content)
 			if byID[id] == nil {
 				byID[id] = &differ.State{ID: id}
 				order = append(order, id)
