@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/object"
 )
 
 // Refuses says why a version can't be had, though it may have a tag: that was moved, say,
@@ -18,6 +19,48 @@ func (r *Repo) Refuses(component, version string) (*Problem, error) {
 	}
 	l := &loader{repo: r, refs: now, trust: trust, published: map[string][]string{}}
 	return l.unpublished(component, version, Position{}), nil
+}
+
+// Made is a commit, as who made it says.
+type Made struct {
+	Parents []string // full hashes
+	// Author and Committer, as NAME <EMAIL>.
+	Author, Committer string
+	Message           string
+}
+
+// Commit reads a commit, of which the full hash is given.
+func (r *Repo) Commit(hash string) (Made, error) {
+	h := plumbing.NewHash(hash)
+	raw, err := r.current().objects.readTyped(plumbing.CommitObject, h, maxCommitBytes)
+	if err != nil {
+		return Made{}, fmt.Errorf("read commit %.12s: %w", hash, err)
+	}
+	var data plumbing.MemoryObject
+	data.SetType(plumbing.CommitObject)
+	_, _ = data.Write(raw) // into memory
+	var c object.Commit
+	if err := c.Decode(&data); err != nil {
+		return Made{}, fmt.Errorf("commit %.12s is malformed: %w", hash, err)
+	}
+	by := func(s object.Signature) string { return fmt.Sprintf("%s <%s>", s.Name, s.Email) }
+	out := Made{Author: by(c.Author), Committer: by(c.Committer), Message: c.Message}
+	for _, p := range c.ParentHashes {
+		out.Parents = append(out.Parents, p.String())
+	}
+	return out, nil
+}
+
+// Branches are the commits, full hashes, of the branches whose names begin with a
+// prefix, by their names, as of the last [Repo.Fetch].
+func (r *Repo) Branches(prefix string) map[string]string {
+	out := map[string]string{}
+	for name, at := range r.current().branches {
+		if strings.HasPrefix(name, prefix) {
+			out[name] = at.String()
+		}
+	}
+	return out
 }
 
 // Stood returns a commit at which a file, a layer or one of a cluster's, named a version

@@ -42,7 +42,7 @@ func (c checker) promotion(path []string, p *v1alpha1.Promotion) (map[string]*se
 			ranges[name] = c.versions(path, own)
 		}
 	}
-	c.oneOf(below(path[:len(path)-1], "by"), string(p.By), string(v1alpha1.ByPush))
+	c.oneOf(below(path[:len(path)-1], "by"), string(p.By), string(v1alpha1.ByPush), string(v1alpha1.ByPullRequest))
 	return ranges, at
 }
 

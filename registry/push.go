@@ -107,19 +107,7 @@ func (r *Repo) push(ctx context.Context, p Push) ([]string, error) {
 	if err := r.trusts(b.last, p); err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, r.limits.Time, fmt.Errorf("it takes longer than %s", r.limits.Time))
-	defer cancel()
-	ctx, dog, stop := watch(ctx, r.limits.Silence)
-	defer stop()
-	tip := commits[len(commits)-1]
-	asked, err := r.send(ctx, dog, p, b, tip)
-	if err != nil && asked {
-		err = r.reconsider(ctx, dog, p, tip, err)
-	}
-	if err != nil {
-		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-			err = fmt.Errorf("%w (%w)", cause, err)
-		}
+	if err := r.change(ctx, p, b.storage, commits[len(commits)-1]); err != nil {
 		return nil, err
 	}
 	out := make([]string, len(commits))
@@ -129,8 +117,49 @@ func (r *Repo) push(ctx context.Context, p Push) ([]string, error) {
 	return out, nil
 }
 
+// DeleteBranch has the server delete the branch of a push, with its Credentials. The
+// error wraps [ErrMoved] when it is not at Expect; one that is gone is no error.
+func (r *Repo) DeleteBranch(ctx context.Context, p Push) error {
+	err := r.deleteBranch(ctx, p)
+	if err != nil {
+		return fmt.Errorf("delete %s of %s: %w", p.Branch, r.location.shown(), err)
+	}
+	return nil
+}
+
+func (r *Repo) deleteBranch(ctx context.Context, p Push) error {
+	switch wrong := checkRef(p.Branch); {
+	case r.location.path != "":
+		return errors.New("it is a folder on this machine")
+	case wrong != "":
+		return errors.New(wrong)
+	case p.Expect == "":
+		return errors.New("it is not said where it is")
+	}
+	return r.change(ctx, p, nil, plumbing.ZeroHash)
+}
+
+// change has a branch go to another commit, whose new objects are given; zero: it is
+// deleted.
+func (r *Repo) change(ctx context.Context, p Push, objects *memory.Storage, tip plumbing.Hash) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, r.limits.Time, fmt.Errorf("it takes longer than %s", r.limits.Time))
+	defer cancel()
+	ctx, dog, stop := watch(ctx, r.limits.Silence)
+	defer stop()
+	asked, err := r.send(ctx, dog, p, objects, tip)
+	if err != nil && asked {
+		err = r.reconsider(ctx, dog, p, tip, err)
+	}
+	if err != nil {
+		if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+			err = fmt.Errorf("%w (%w)", cause, err)
+		}
+	}
+	return err
+}
+
 // send has the server take a commit as the branch; asked: it may have, also with an error.
-func (r *Repo) send(ctx context.Context, dog *watchdog, p Push, b *builder, tip plumbing.Hash) (asked bool, err error) {
+func (r *Repo) send(ctx context.Context, dog *watchdog, p Push, objects *memory.Storage, tip plumbing.Hash) (asked bool, err error) {
 	server, offered, err := r.offered(ctx, dog, p)
 	if err != nil {
 		return false, err
@@ -142,19 +171,27 @@ func (r *Repo) send(ctx context.Context, dog *watchdog, p Push, b *builder, tip 
 	}()
 	name := plumbing.NewBranchReferenceName(p.Branch)
 	is, expect := offered.References[name.String()], plumbing.NewHash(p.Expect)
-	if is != expect {
+	switch {
+	case is.IsZero() && tip.IsZero():
+		return false, nil // somebody else deleted it
+	case is != expect:
 		return false, moved(is, expect)
 	}
-	if !offered.Capabilities.Supports(capability.ReportStatus) {
+	switch can := offered.Capabilities; {
+	case !can.Supports(capability.ReportStatus):
 		return false, errors.New("the server would not say whether it has taken a commit")
+	case tip.IsZero() && !can.Supports(capability.DeleteRefs):
+		return false, errors.New("the server deletes no branches")
 	}
 	req := packp.NewReferenceUpdateRequestFromCapabilities(offered.Capabilities)
 	req.Commands = []*packp.Command{{Name: name, Old: expect, New: tip}}
-	var pack bytes.Buffer
-	if _, err := packfile.NewEncoder(&pack, b.storage, false).Encode(slices.Collect(maps.Keys(b.storage.Objects)), 0); err != nil {
-		return false, fmt.Errorf("make a pack: %w", err)
+	if objects != nil {
+		var pack bytes.Buffer
+		if _, err := packfile.NewEncoder(&pack, objects, false).Encode(slices.Collect(maps.Keys(objects.Objects)), 0); err != nil {
+			return false, fmt.Errorf("make a pack: %w", err)
+		}
+		req.Packfile = io.NopCloser(&pack)
 	}
-	req.Packfile = io.NopCloser(&pack)
 	report, err := server.update(ctx, req)
 	switch {
 	case report == nil && err == nil:

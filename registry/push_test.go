@@ -220,6 +220,62 @@ func TestPushSSH(t *testing.T) {
 	}
 }
 
+// A branch of the writer's own goes where it is sent, and away, as long as nobody else has
+// written to it; that it needs no trusted signature is since nobody delivers it.
+func TestPushProposal(t *testing.T) {
+	t.Parallel()
+	g := newGitRepo(t)
+	g.writeFleet()
+	for transport, serve := range map[string]func() (url, credentials string){
+		"HTTP": func() (string, string) { s, credentials := servePushes(t, g); return s.url(), credentials },
+		"SSH":  func() (string, string) { s := serveSSH(t, g); return s.url(), s.login(t, s.privateKey(t), s.hostKey) },
+	} {
+		url, credentials := serve()
+		_, private := newKey(t)
+		signer, err := ssh.NewSignerFromKey(private)
+		fatal(t, err)
+		r, err := registry.Open(t.Context(), registry.Options{URL: url, CacheDir: t.TempDir(), Credentials: credentials, TrustedKeys: []string{keysFile(t, allowed(signer, ""))}})
+		fatal(t, err)
+		p := pushOf(r, t, credentials, registry.Commit{Files: map[string][]byte{"fleet.yaml": []byte(transport)}, Message: "first of " + transport + "\n\nwhy\n"})
+		branch := "keelson/" + strings.ToLower(transport)
+		p.Branch, p.Expect, p.Proposal = branch, "", true
+		first, err := r.Push(t.Context(), p)
+		fatal(t, err)
+		p.Commits[0].Message, p.Expect, p.Force = "second", first[0], true
+		second, err := r.Push(t.Context(), p)
+		if err != nil || g.git("rev-parse", branch) != second[0] || g.git("rev-parse", branch+"^") != p.Parent {
+			t.Fatalf("%s: the second is not on top of main: %v", transport, err)
+		}
+		if _, err := r.Push(t.Context(), p); !errors.Is(err, registry.ErrMoved) {
+			t.Errorf("%s: it is overwritten where it was not said to be: %v", transport, err)
+		}
+		fatal(t, r.Fetch(t.Context()))
+		if got := r.Branches("keelson/"); got[branch] != second[0] || got["main"] != "" {
+			t.Errorf("%s: the branches are %v", transport, got)
+		}
+		want := registry.Made{Parents: []string{p.Parent}, Author: "keelson <keelson@example.com>", Committer: "keelson <keelson@example.com>", Message: "second"}
+		made, err := r.Commit(second[0])
+		if diff := cmp.Diff(want, made); err != nil || diff != "" {
+			t.Errorf("%s: the commit (-want +got) %v\n%s", transport, err, diff)
+		}
+		if err := r.DeleteBranch(t.Context(), p); !errors.Is(err, registry.ErrMoved) {
+			t.Errorf("%s: it is deleted where it was not said to be: %v", transport, err)
+		}
+		p.Expect = second[0]
+		fatal(t, r.DeleteBranch(t.Context(), p))
+		if out := g.git("branch", "--list", branch); out != "" {
+			t.Errorf("%s: it is still there", transport)
+		}
+		if err := r.DeleteBranch(t.Context(), p); err != nil {
+			t.Errorf("%s: it is gone, which is what was wanted: %v", transport, err)
+		}
+		p.Expect = ""
+		if err := r.DeleteBranch(t.Context(), p); err == nil {
+			t.Errorf("%s: whatever is there is deleted", transport)
+		}
+	}
+}
+
 // A signed repository takes signed commits alone, so others are not pushed: they would
 // stop it for everybody.
 func TestPushSigned(t *testing.T) {

@@ -80,7 +80,8 @@ type PromotionBy string
 
 // The values of [PromotionBy].
 const (
-	ByPush PromotionBy = "push" // as a commit on it
+	ByPush        PromotionBy = "push"        // as a commit on it
+	ByPullRequest PromotionBy = "pullRequest" // as a pull request into it, which people merge
 )
 
 // OnFailure says what a failure does to a rollout.
