@@ -1,5 +1,6 @@
 // Package forge puts previews on pull requests: one comment, which is kept up to
-// date, and a commit status.
+// date, and a commit status. For those who have pull requests of Keelson's own it is the
+// way to a forge ([Proposer]).
 //
 // A pull request comes from anybody. What is in it is rendered in the sandbox of all
 // charts and without keys; what is said of it stands in code spans and blocks; and
@@ -8,6 +9,7 @@
 package forge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,10 +100,42 @@ type Writer interface {
 	DeleteComment(ctx context.Context, number, id int64) error
 }
 
+// Request is a pull request from one branch of the repository to another.
+type Request struct {
+	Number      int64
+	URL         string // for people
+	State       RequestState
+	Head, Base  string // branches
+	Title, Body string
+}
+
+// RequestState says what became of a pull request.
+type RequestState string
+
+// The states.
+const (
+	RequestOpen   RequestState = "open"
+	RequestMerged RequestState = "merged"
+	RequestClosed RequestState = "closed" // and not merged
+)
+
+// Proposer has pull requests of Keelson's own. An error means that nothing is known.
+type Proposer interface {
+	// Requests are those from some branches of the repository into another, in any state,
+	// the newest first. Gitea has no filter for that, so of those that are not open any
+	// more only the thousand that changed last are looked through.
+	Requests(ctx context.Context, base string, heads ...string) ([]Request, error)
+	// OpenRequest opens one by Head, Base, Title and Body, and returns it.
+	OpenRequest(ctx context.Context, r Request) (Request, error)
+	// EditRequest writes Title and Body, and closes one whose State is [RequestClosed].
+	EditRequest(ctx context.Context, r Request) error
+}
+
 // Forge is where one repository's pull requests are.
 type Forge interface {
 	Reader
 	Writer
+	Proposer
 }
 
 // Options say where a repository's pull requests are; all are required but URL and
@@ -207,6 +241,12 @@ func whole[T any](what string, page func(n int) (items []T, more bool, err error
 		}
 	}
 	return nil, fmt.Errorf("read %s: there are more than %d", what, pages*pageSize)
+}
+
+// newestFirst sorts requests.
+func newestFirst(all []Request) []Request {
+	slices.SortStableFunc(all, func(a, b Request) int { return cmp.Compare(b.Number, a.Number) })
+	return all
 }
 
 // latest keeps of each person's reviews, the oldest first, the last.

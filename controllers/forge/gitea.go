@@ -169,3 +169,75 @@ func (f *giteaForge) DeleteComment(ctx context.Context, _, id int64) error {
 	}
 	return nil
 }
+
+// Requests implements [Proposer].
+func (f *giteaForge) Requests(ctx context.Context, base string, heads ...string) ([]Request, error) {
+	c, err := f.with(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := func(state gitea.StateType) func(int) ([]*gitea.PullRequest, bool, error) {
+		return func(n int) ([]*gitea.PullRequest, bool, error) {
+			page, answer, err := c.ListRepoPullRequests(f.owner, f.name, gitea.ListPullRequestsOptions{ListOptions: giteaPage(n), State: state, Sort: "recentupdate"})
+			return page, !last(answer) && (state == gitea.StateOpen || n < pages), err //nolint:wrapcheck // whole does
+		}
+	}
+	open, err := whole("the open pull requests", list(gitea.StateOpen))
+	if err != nil {
+		return nil, err
+	}
+	closed, err := whole("the closed pull requests", list(gitea.StateClosed))
+	if err != nil {
+		return nil, err
+	}
+	var out []Request
+	for _, p := range slices.Concat(open, closed) {
+		// Its Ref is not the branch once that is deleted.
+		if p.Base == nil || p.Head == nil || p.Base.RepoID != p.Head.RepoID || p.Base.Name != base || !slices.Contains(heads, p.Head.Name) {
+			continue
+		}
+		out = append(out, giteaRequest(p))
+	}
+	return newestFirst(out), nil
+}
+
+func giteaRequest(p *gitea.PullRequest) Request {
+	r := Request{Number: p.Index, URL: p.HTMLURL, State: RequestOpen, Head: p.Head.Name, Base: p.Base.Name, Title: p.Title, Body: p.Body}
+	switch {
+	case p.HasMerged:
+		r.State = RequestMerged
+	case p.State != gitea.StateOpen:
+		r.State = RequestClosed
+	}
+	return r
+}
+
+// OpenRequest implements [Proposer].
+func (f *giteaForge) OpenRequest(ctx context.Context, r Request) (Request, error) {
+	c, err := f.with(ctx)
+	if err != nil {
+		return r, err
+	}
+	made, _, err := c.CreatePullRequest(f.owner, f.name, gitea.CreatePullRequestOption{Head: r.Head, Base: r.Base, Title: r.Title, Body: r.Body})
+	if err != nil {
+		return r, fmt.Errorf("open a pull request: %w", err)
+	}
+	r.Number, r.URL, r.State = made.Index, made.HTMLURL, RequestOpen
+	return r, nil
+}
+
+// EditRequest implements [Proposer].
+func (f *giteaForge) EditRequest(ctx context.Context, r Request) error {
+	c, err := f.with(ctx)
+	if err != nil {
+		return err
+	}
+	edit := gitea.EditPullRequestOption{Title: r.Title, Body: &r.Body}
+	if r.State == RequestClosed {
+		edit.State = new(gitea.StateClosed)
+	}
+	if _, _, err := c.EditPullRequest(f.owner, f.name, r.Number, edit); err != nil {
+		return fmt.Errorf("change pull request %d: %w", r.Number, err)
+	}
+	return nil
+}

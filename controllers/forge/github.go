@@ -146,3 +146,62 @@ func (f *githubForge) DeleteComment(ctx context.Context, _, id int64) error {
 	}
 	return nil
 }
+
+// Requests implements [Proposer].
+func (f *githubForge) Requests(ctx context.Context, base string, heads ...string) ([]Request, error) {
+	var out []Request
+	for _, head := range heads {
+		all, err := whole("the pull requests from "+head, func(n int) ([]*github.PullRequest, bool, error) {
+			page, answer, err := f.client.PullRequests.List(ctx, f.owner, f.name, &github.PullRequestListOptions{
+				State: "all", Head: f.owner + ":" + head, Base: base, ListOptions: githubPage(n),
+			})
+			return page, err == nil && answer.NextPage != 0, err //nolint:wrapcheck // whole does
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range all {
+			// A fork of the same owner has a repository of its own; one that is gone has none.
+			if p.GetHead().GetRef() != head || p.GetBase().GetRef() != base || p.GetHead().GetRepo().GetID() != p.GetBase().GetRepo().GetID() {
+				continue
+			}
+			out = append(out, githubRequest(p))
+		}
+	}
+	return newestFirst(out), nil
+}
+
+func githubRequest(p *github.PullRequest) Request {
+	r := Request{
+		Number: int64(p.GetNumber()), URL: p.GetHTMLURL(), State: RequestOpen, Head: p.GetHead().GetRef(), Base: p.GetBase().GetRef(), Title: p.GetTitle(), Body: p.GetBody(),
+	}
+	switch {
+	case p.MergedAt != nil:
+		r.State = RequestMerged
+	case p.GetState() != "open":
+		r.State = RequestClosed
+	}
+	return r
+}
+
+// OpenRequest implements [Proposer].
+func (f *githubForge) OpenRequest(ctx context.Context, r Request) (Request, error) {
+	made, _, err := f.client.PullRequests.Create(ctx, f.owner, f.name, github.CreatePullRequest{Head: r.Head, Base: r.Base, Title: &r.Title, Body: &r.Body})
+	if err != nil {
+		return r, fmt.Errorf("open a pull request: %w", err)
+	}
+	r.Number, r.URL, r.State = int64(made.GetNumber()), made.GetHTMLURL(), RequestOpen
+	return r, nil
+}
+
+// EditRequest implements [Proposer].
+func (f *githubForge) EditRequest(ctx context.Context, r Request) error {
+	edit := &github.PullRequest{Title: &r.Title, Body: &r.Body}
+	if r.State == RequestClosed {
+		edit.State = new("closed")
+	}
+	if _, _, err := f.client.PullRequests.Edit(ctx, f.owner, f.name, int(r.Number), edit); err != nil {
+		return fmt.Errorf("change pull request %d: %w", r.Number, err)
+	}
+	return nil
+}

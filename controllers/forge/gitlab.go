@@ -162,3 +162,60 @@ func (f *gitlabForge) DeleteComment(ctx context.Context, number, id int64) error
 	}
 	return nil
 }
+
+// Requests implements [Proposer].
+func (f *gitlabForge) Requests(ctx context.Context, base string, heads ...string) ([]Request, error) {
+	var out []Request
+	for _, head := range heads {
+		all, err := whole("the merge requests from "+head, func(n int) ([]*gitlab.BasicMergeRequest, bool, error) {
+			page, answer, err := f.client.MergeRequests.ListProjectMergeRequests(f.project, &gitlab.ListProjectMergeRequestsOptions{
+				ListOptions: gitlabPage(n), SourceBranch: &head, TargetBranch: &base,
+			}, gitlab.WithContext(ctx))
+			return page, err == nil && answer.NextPage != 0, err //nolint:wrapcheck // whole does
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, m := range all {
+			if m.SourceBranch == head && m.TargetBranch == base && m.SourceProjectID == m.TargetProjectID {
+				out = append(out, gitlabRequest(m))
+			}
+		}
+	}
+	return newestFirst(out), nil
+}
+
+func gitlabRequest(m *gitlab.BasicMergeRequest) Request {
+	r := Request{Number: m.IID, URL: m.WebURL, State: RequestOpen, Head: m.SourceBranch, Base: m.TargetBranch, Title: m.Title, Body: m.Description}
+	switch m.State { // one that is locked is being merged
+	case "merged":
+		r.State = RequestMerged
+	case "closed":
+		r.State = RequestClosed
+	}
+	return r
+}
+
+// OpenRequest implements [Proposer].
+func (f *gitlabForge) OpenRequest(ctx context.Context, r Request) (Request, error) {
+	made, _, err := f.client.MergeRequests.CreateMergeRequest(f.project, &gitlab.CreateMergeRequestOptions{
+		SourceBranch: &r.Head, TargetBranch: &r.Base, Title: &r.Title, Description: &r.Body,
+	}, gitlab.WithContext(ctx))
+	if err != nil {
+		return r, fmt.Errorf("open a merge request: %w", err)
+	}
+	r.Number, r.URL, r.State = made.IID, made.WebURL, RequestOpen
+	return r, nil
+}
+
+// EditRequest implements [Proposer].
+func (f *gitlabForge) EditRequest(ctx context.Context, r Request) error {
+	edit := &gitlab.UpdateMergeRequestOptions{Title: &r.Title, Description: &r.Body}
+	if r.State == RequestClosed {
+		edit.StateEvent = new("close")
+	}
+	if _, _, err := f.client.MergeRequests.UpdateMergeRequest(f.project, r.Number, edit, gitlab.WithContext(ctx)); err != nil {
+		return fmt.Errorf("change merge request %d: %w", r.Number, err)
+	}
+	return nil
+}

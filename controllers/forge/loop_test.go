@@ -27,13 +27,14 @@ import (
 
 // memory is a forge that remembers what was written.
 type memory struct {
-	mu       sync.Mutex
-	pulls    []forge.PullRequest
-	comments map[int64][]forge.Comment
-	statuses map[string][]forge.Status
-	writes   int
-	down     error
-	broken   int64 // the pull request whose comments can't be read
+	forge.Proposer // which this loop asks for nothing
+	mu             sync.Mutex
+	pulls          []forge.PullRequest
+	comments       map[int64][]forge.Comment
+	statuses       map[string][]forge.Status
+	writes         int
+	down           error
+	broken         int64 // the pull request whose comments can't be read
 }
 
 func newMemory() *memory {

@@ -304,6 +304,133 @@ func TestWire(t *testing.T) {
 	}
 }
 
+// The pull requests that Keelson has itself, as above. What others have from branches of
+// the same name, in forks or into other branches, is none of them.
+func TestProposals(t *testing.T) {
+	t.Parallel()
+	const branch, marked = "keelson/promote/main/web/production", "<!-- x -->"
+	cases := map[string]struct {
+		repository string
+		exchanges  []exchange
+		want       []forge.Request // but for Head, Base, Title and Body, which are the same of all
+		made       forge.Request
+	}{
+		forge.GitHub: {
+			repository: "octocat/Hello-World",
+			exchanges: []exchange{
+				{
+					request: "GET /api/v3/repos/octocat/Hello-World/pulls?base=main&head=octocat%3Akeelson%2Fpromote%2Fmain%2Fweb%2Fproduction&page=1&per_page=50&state=all",
+					header:  map[string]string{"Link": `<URL/api/v3/repos/octocat/Hello-World/pulls?page=2>; rel="next"`},
+					answer: `[{"number": 9, "state": "open", "html_url": "https://x/9", "title": "t", "body": "<!-- x -->", "merged_at": null, "head": {"ref": "` + branch + `", "repo": {"id": 1}}, "base": {"ref": "main", "repo": {"id": 1}}},
+						{"number": 8, "state": "open", "head": {"ref": "` + branch + `", "repo": {"id": 2}}, "base": {"ref": "main", "repo": {"id": 1}}},
+						{"number": 7, "state": "open", "head": {"ref": "` + branch + `", "repo": null}, "base": {"ref": "main", "repo": {"id": 1}}}]`,
+				},
+				{
+					request: "GET /api/v3/repos/octocat/Hello-World/pulls?base=main&head=octocat%3Akeelson%2Fpromote%2Fmain%2Fweb%2Fproduction&page=2&per_page=50&state=all",
+					answer: `[{"number": 5, "state": "closed", "html_url": "https://x/5", "title": "t", "body": "<!-- x -->", "merged_at": "2026-01-26T19:01:12Z", "head": {"ref": "` + branch + `", "repo": {"id": 1}}, "base": {"ref": "main", "repo": {"id": 1}}},
+						{"number": 6, "state": "closed", "html_url": "https://x/6", "title": "t", "body": "<!-- x -->", "merged_at": null, "head": {"ref": "` + branch + `", "repo": {"id": 1}}, "base": {"ref": "main", "repo": {"id": 1}}}]`,
+				},
+				{
+					request: "POST /api/v3/repos/octocat/Hello-World/pulls", status: 201,
+					body: `{"title": "t", "body": "<!-- x -->", "head": "` + branch + `", "base": "main"}`, answer: `{"number": 10, "html_url": "https://x/10", "state": "open"}`,
+				},
+				{request: "PATCH /api/v3/repos/octocat/Hello-World/pulls/10", body: `{"title": "t2", "body": "b2"}`, answer: `{"number": 10}`},
+				{request: "PATCH /api/v3/repos/octocat/Hello-World/pulls/10", body: `{"title": "t2", "body": "b3", "state": "closed"}`, answer: `{"number": 10}`},
+			},
+			want: []forge.Request{{Number: 9, URL: "https://x/9", State: forge.RequestOpen}, {Number: 6, URL: "https://x/6", State: forge.RequestClosed}, {Number: 5, URL: "https://x/5", State: forge.RequestMerged}},
+			made: forge.Request{Number: 10, URL: "https://x/10", State: forge.RequestOpen},
+		},
+		forge.GitLab: {
+			repository: "group/sub/fleet",
+			exchanges: []exchange{
+				{
+					request: "GET /api/v4/projects/group%2Fsub%2Ffleet/merge_requests?page=1&per_page=50&source_branch=keelson%2Fpromote%2Fmain%2Fweb%2Fproduction&target_branch=main",
+					header:  map[string]string{"X-Next-Page": "2"},
+					answer: `[{"iid": 5, "state": "merged", "web_url": "https://x/5", "title": "t", "description": "<!-- x -->", "source_branch": "` + branch + `", "target_branch": "main", "source_project_id": 1, "target_project_id": 1},
+						{"iid": 8, "state": "opened", "source_branch": "` + branch + `", "target_branch": "main", "source_project_id": 2, "target_project_id": 1}]`,
+				},
+				{
+					request: "GET /api/v4/projects/group%2Fsub%2Ffleet/merge_requests?page=2&per_page=50&source_branch=keelson%2Fpromote%2Fmain%2Fweb%2Fproduction&target_branch=main",
+					answer: `[{"iid": 9, "state": "locked", "web_url": "https://x/9", "title": "t", "description": "<!-- x -->", "source_branch": "` + branch + `", "target_branch": "main", "source_project_id": 1, "target_project_id": 1},
+						{"iid": 6, "state": "closed", "web_url": "https://x/6", "title": "t", "description": "<!-- x -->", "source_branch": "` + branch + `", "target_branch": "main", "source_project_id": 1, "target_project_id": 1}]`,
+				},
+				{
+					request: "POST /api/v4/projects/group%2Fsub%2Ffleet/merge_requests", status: 201,
+					body: `{"title": "t", "description": "<!-- x -->", "source_branch": "` + branch + `", "target_branch": "main"}`, answer: `{"iid": 10, "web_url": "https://x/10", "state": "opened"}`,
+				},
+				{request: "PUT /api/v4/projects/group%2Fsub%2Ffleet/merge_requests/10", body: `{"title": "t2", "description": "b2"}`, answer: `{"iid": 10}`},
+				{request: "PUT /api/v4/projects/group%2Fsub%2Ffleet/merge_requests/10", body: `{"title": "t2", "description": "b3", "state_event": "close"}`, answer: `{"iid": 10}`},
+			},
+			want: []forge.Request{{Number: 9, URL: "https://x/9", State: forge.RequestOpen}, {Number: 6, URL: "https://x/6", State: forge.RequestClosed}, {Number: 5, URL: "https://x/5", State: forge.RequestMerged}},
+			made: forge.Request{Number: 10, URL: "https://x/10", State: forge.RequestOpen},
+		},
+		forge.Gitea: { // make forge has a real one
+			repository: "platform/fleet",
+			exchanges: []exchange{
+				{
+					request: "GET /api/v1/repos/platform/fleet/pulls?limit=50&page=1&sort=recentupdate&state=open",
+					answer: `[{"number": 9, "state": "open", "html_url": "https://x/9", "title": "t", "body": "<!-- x -->", "merged": false, "head": {"label": "` + branch + `", "ref": "` + branch + `", "repo_id": 1}, "base": {"label": "main", "ref": "main", "repo_id": 1}},
+						{"number": 8, "state": "open", "head": {"label": "` + branch + `", "ref": "` + branch + `", "repo_id": 2}, "base": {"label": "main", "ref": "main", "repo_id": 1}},
+						{"number": 7, "state": "open", "head": {"label": "` + branch + `", "ref": "` + branch + `", "repo_id": 1}, "base": {"label": "next", "ref": "next", "repo_id": 1}},
+						{"number": 4, "state": "open", "head": {"label": "topic", "ref": "topic", "repo_id": 1}, "base": {"label": "main", "ref": "main", "repo_id": 1}}]`,
+				},
+				{
+					request: "GET /api/v1/repos/platform/fleet/pulls?limit=50&page=1&sort=recentupdate&state=closed",
+					header:  map[string]string{"Link": `<URL/api/v1/repos/platform/fleet/pulls?limit=50&page=2>; rel="next",<URL/api/v1/repos/platform/fleet/pulls?limit=50&page=2>; rel="last"`},
+					answer:  `[{"number": 5, "state": "closed", "html_url": "https://x/5", "title": "t", "body": "<!-- x -->", "merged": true, "head": {"label": "` + branch + `", "ref": "refs/pull/5/head", "repo_id": 1}, "base": {"label": "main", "ref": "main", "repo_id": 1}}]`,
+				},
+				{
+					request: "GET /api/v1/repos/platform/fleet/pulls?limit=50&page=2&sort=recentupdate&state=closed",
+					answer:  `[{"number": 6, "state": "closed", "html_url": "https://x/6", "title": "t", "body": "<!-- x -->", "merged": false, "head": {"label": "` + branch + `", "ref": "refs/pull/6/head", "repo_id": 1}, "base": {"label": "main", "ref": "main", "repo_id": 1}}]`,
+				},
+				{
+					request: "POST /api/v1/repos/platform/fleet/pulls", status: 201, answer: `{"number": 10, "html_url": "https://x/10", "state": "open"}`,
+					body: `{"title": "t", "body": "<!-- x -->", "head": "` + branch + `", "base": "main", "assignee": "", "assignees": null, "reviewers": null, "team_reviewers": null, "milestone": 0, "labels": null, "due_date": null}`,
+				},
+				{
+					request: "PATCH /api/v1/repos/platform/fleet/pulls/10", status: 201, answer: `{"number": 10}`,
+					body: `{"title": "t2", "body": "b2", "base": "", "assignee": "", "assignees": null, "milestone": 0, "labels": null, "state": null, "due_date": null, "unset_due_date": null, "allow_maintainer_edit": null}`,
+				},
+				{
+					request: "PATCH /api/v1/repos/platform/fleet/pulls/10", status: 201, answer: `{"number": 10}`,
+					body: `{"title": "t2", "body": "b3", "base": "", "assignee": "", "assignees": null, "milestone": 0, "labels": null, "state": "closed", "due_date": null, "unset_due_date": null, "allow_maintainer_edit": null}`,
+				},
+			},
+			want: []forge.Request{{Number: 9, URL: "https://x/9", State: forge.RequestOpen}, {Number: 6, URL: "https://x/6", State: forge.RequestClosed}, {Number: 5, URL: "https://x/5", State: forge.RequestMerged}},
+			made: forge.Request{Number: 10, URL: "https://x/10", State: forge.RequestOpen},
+		},
+	}
+	for kind, c := range cases {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			f, ctx := expect(t, kind, c.repository, c.exchanges...), t.Context()
+			same := func(r forge.Request) forge.Request {
+				r.Head, r.Base, r.Title, r.Body = branch, "main", "t", marked
+				return r
+			}
+			for i := range c.want {
+				c.want[i] = same(c.want[i])
+			}
+			got, err := f.Requests(ctx, "main", branch)
+			if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
+				t.Errorf("%v; -want +got:\n%s", err, diff)
+			}
+			made, err := f.OpenRequest(ctx, same(forge.Request{}))
+			if diff := cmp.Diff(same(c.made), made); err != nil || diff != "" {
+				t.Errorf("%v; -want +got:\n%s", err, diff)
+			}
+			made.Title, made.Body = "t2", "b2"
+			if err := f.EditRequest(ctx, made); err != nil {
+				t.Error(err)
+			}
+			made.Body, made.State = "b3", forge.RequestClosed
+			if err := f.EditRequest(ctx, made); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // A forge that wants no more requests gets none until the time that it names, and
 // nobody waits for it.
 func TestLimits(t *testing.T) {
