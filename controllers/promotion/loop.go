@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/controllers/pace"
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/registry"
@@ -58,7 +59,7 @@ type Loop struct {
 func NewLoop(o LoopOptions) (*Loop, error) {
 	o.Gap = cmp.Or(o.Gap, pushGap)
 	l := &Loop{LoopOptions: o, pace: pace.New(lookEvery), pushes: prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "keelson_promotions_total", Help: "Commits that move a version on in a stage, and pushes of them that failed.",
+		Name: "keelson_promotions_total", Help: "Commits that move a version on in a stage, pull requests with them, and rounds that failed.",
 	}, []string{"result"})}
 	if err := o.Registry.Register(l.pushes); err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)
@@ -86,6 +87,9 @@ func (l *Loop) Run(ctx context.Context, stand func(f *registry.Fleet, component 
 			return
 		case errors.Is(err, rollout.ErrUnknown):
 			time.AfterFunc(askAgain, l.Look)
+		case errors.Is(err, errSoon):
+			l.Log.Info("a pull request can't be opened yet", "error", err)
+			time.AfterFunc(askAgain, l.Look)
 		case errors.Is(err, registry.ErrMoved):
 			l.Log.Info("somebody else pushed before a promotion; looking again", "error", err)
 			l.Pushed()
@@ -109,7 +113,7 @@ func (l *Loop) tell(err error) {
 	}
 	if err != nil {
 		l.pushes.WithLabelValues("failed").Inc()
-		l.Log.Error("nothing can be promoted; trying again", "error", err)
+		l.Log.Error("promotions fail; trying again", "error", err)
 	} else {
 		l.Log.Info("promotions work again")
 	}
@@ -126,7 +130,7 @@ func (l *Loop) pass(ctx context.Context, stand func(f *registry.Fleet, component
 		return nil // who reads git calls
 	}
 	components := fleet.Promoted()
-	if len(components) == 0 {
+	if len(components) == 0 && !l.Promoter.proposes() {
 		return nil
 	}
 	if wait := l.Gap - l.Promoter.Now().Sub(l.last); wait > 0 && !l.last.IsZero() {
@@ -137,19 +141,37 @@ func (l *Loop) pass(ctx context.Context, stand func(f *registry.Fleet, component
 	if err != nil {
 		return err
 	}
-	if err := l.Promoter.Push(ctx, &plan); err != nil {
-		return err
+	// Requests come first: a push begins what takes their evidence away. A forge that is
+	// down stops no push.
+	err = l.Promoter.Ask(ctx, fleet, &plan)
+	if err == nil {
+		err = l.Promoter.Propose(ctx, &plan)
 	}
+	err = errors.Join(err, l.Promoter.Push(ctx, &plan), l.Promoter.noForge(&plan))
+	l.note(&plan)
+	return err
+}
+
+// note logs and counts what was done, and has git read again.
+func (l *Loop) note(plan *Plan) {
+	did := false
 	for _, s := range plan.Steps {
-		if s.Commit == "" {
+		result, told := "pushed", "promoted"
+		switch {
+		case s.Action != "":
+			result, told = s.Action.Done(), "a pull request was "+s.Action.Done()
+		case s.Commit == "" || s.By != v1alpha1.ByPush:
 			continue
+		default:
+			l.pushed = plan.Revision
 		}
-		l.pushed, l.last = fleet.Revision, l.Promoter.Now()
-		l.pushes.WithLabelValues("pushed").Inc()
-		l.Log.Info("promoted", "component", s.Component, "stage", s.Stage, "from", s.From, "to", s.To, "because", s.Because, "commit", s.Commit, "branch", plan.Branch)
+		did = true
+		l.pushes.WithLabelValues(result).Inc()
+		l.Log.Info(told, "component", s.Component, "stage", s.Stage, "from", s.From, "to", s.To, "because", s.Because, "commit", s.Commit, "branch", plan.Branch, "pullRequest", s.PullRequest)
 	}
-	if l.pushed == fleet.Revision {
+	if did || len(plan.proposals) > 0 {
+		l.last = l.Promoter.Now()
+		time.AfterFunc(l.Gap, l.Look)
 		l.Pushed()
 	}
-	return nil
 }

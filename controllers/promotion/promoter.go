@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/controllers/forge"
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/edit"
@@ -32,7 +33,12 @@ type Options struct {
 	Author, Email string
 	// Sign makes the armored signature of a commit; nil: commits are not signed.
 	Sign func(payload []byte) (string, error)
-	Now  func() time.Time
+	// Requests is the forge that has the pull requests; nil: stages that are promoted by
+	// one are not.
+	Requests forge.Proposer
+	// Redact takes secrets out of what is written to a forge; nil: nothing is.
+	Redact func(string) string
+	Now    func() time.Time
 }
 
 // Promoter makes commits of what is promoted.
@@ -41,6 +47,16 @@ type Promoter struct {
 	// past is what was found out of a revision: it does not change.
 	revision string
 	past     map[pastKey]string
+	// known is what is known of pull requests, and moved which branches of our own were
+	// sent elsewhere since git was read. Who begins anew asks.
+	known map[string]known // by branch
+	moved map[string]move
+}
+
+// move is of a branch that was at a commit; empty: that was not there.
+type move struct {
+	from string
+	at   time.Time
 }
 
 type pastKey struct{ file, component, version string }
@@ -48,7 +64,10 @@ type pastKey struct{ file, component, version string }
 // New prepares a promoter; it makes no call.
 func New(o Options) *Promoter {
 	o.Author, o.Email = cmp.Or(o.Author, "Keelson"), cmp.Or(o.Email, "keelson@localhost")
-	return &Promoter{Options: o}
+	if o.Redact == nil {
+		o.Redact = func(text string) string { return text }
+	}
+	return &Promoter{Options: o, known: map[string]known{}, moved: map[string]move{}}
 }
 
 // Plan is what may be promoted at one revision.
@@ -60,14 +79,17 @@ type Plan struct {
 	Steps []Step `json:"steps"`
 	// contents are those of each step's file, behind that step and those of the same way
 	// before it.
-	contents []string
+	contents  []string
+	facts     map[string]Facts // by component
+	whole     bool             // it is of all components
+	proposals []*proposal      // what is to be done with pull requests
 }
 
 // Plan finds out what may be promoted of some components of a fleet, and what each commit
 // would change. Stand says how far a component has come; its error, as that of the
 // repository, ends it: what is not known promotes nothing.
 func (p *Promoter) Plan(ctx context.Context, f *registry.Fleet, components []string, stand func(component string) (rollout.Stand, error)) (Plan, error) {
-	out := Plan{Branch: p.Repo.Branch(p.Revision), Revision: f.Revision}
+	out := Plan{Branch: p.Repo.Branch(p.Revision), Revision: f.Revision, facts: map[string]Facts{}, whole: len(components) == len(f.Promoted())}
 	if out.Branch == "" {
 		return out, fmt.Errorf("%w, and %q is none", ErrNoBranch, p.Revision)
 	}
@@ -76,10 +98,12 @@ func (p *Promoter) Plan(ctx context.Context, f *registry.Fleet, components []str
 	}
 	pushed := map[string]string{} // contents by file
 	for _, component := range components {
-		steps, err := p.steps(f, component, stand)
+		facts, err := p.gather(f, component, stand)
 		if err != nil {
 			return out, err
 		}
+		steps := Decide(facts)
+		out.facts[component] = facts
 		for i := range steps {
 			content, err := p.complete(ctx, f, &steps[i], pushed)
 			if err != nil {
@@ -91,30 +115,23 @@ func (p *Promoter) Plan(ctx context.Context, f *registry.Fleet, components []str
 	return out, nil
 }
 
-// steps are those of one component. How far it has come is asked where it matters alone:
-// where something would be promoted if all had passed.
-func (p *Promoter) steps(f *registry.Fleet, component string, stand func(component string) (rollout.Stand, error)) ([]Step, error) {
+// gather finds out what is known of one component. How far it has come is asked where it
+// matters alone: where something would be promoted if all had passed.
+func (p *Promoter) gather(f *registry.Fleet, component string, stand func(component string) (rollout.Stand, error)) (Facts, error) {
 	now := p.Now()
 	all := rollout.Stand{Passed: map[string]time.Time{}}
 	for _, s := range f.PipelineOf(component).Stages {
 		all.Passed[s.Spec.Name] = now
 	}
 	facts, err := Gather(f, component, all, now)
-	if err != nil {
-		return nil, err
-	}
-	steps := Decide(facts)
-	if !slices.ContainsFunc(steps, func(s Step) bool { return s.To != "" }) {
-		return steps, nil
+	if err != nil || !slices.ContainsFunc(Decide(facts), func(s Step) bool { return s.To != "" }) {
+		return facts, err
 	}
 	is, err := stand(component)
 	if err != nil {
-		return nil, err
+		return facts, err
 	}
-	if facts, err = Gather(f, component, is, now); err != nil {
-		return nil, err
-	}
-	return Decide(facts), nil
+	return Gather(f, component, is, now)
 }
 
 // complete says of a step what it changes, and returns the new content of its file;
@@ -126,20 +143,16 @@ func (p *Promoter) complete(ctx context.Context, f *registry.Fleet, s *Step, pus
 	if (place.At != registry.Position{}) {
 		s.At = &place.At
 	}
+	s.By = cmp.Or(stage.Spec.Promotion.By, v1alpha1.ByPush)
 	if s.To == "" {
 		return "", nil
 	}
-	s.By = cmp.Or(stage.Spec.Promotion.By, v1alpha1.ByPush)
-	if wrong, err := p.Repo.Refuses(s.Component, s.To); err != nil || wrong != nil {
-		return "", s.stop(err, wrong)
-	}
-	taken, err := p.stood(ctx, f.Revision, s)
-	switch {
-	case err != nil:
-		return "", err
-	case taken != "":
-		s.To, s.Because = "", fmt.Sprintf("%s stood there at %.12s, and somebody took it away: it is not promoted again, but a later tag is", s.To, taken)
+	if s.By == v1alpha1.ByPullRequest && p.Requests == nil {
+		s.hold(fmt.Sprintf("%s waits: %v", s.To, ErrNoForge))
 		return "", nil
+	}
+	if err := p.allowed(ctx, f.Revision, s); err != nil || s.To == "" {
+		return "", err
 	}
 	before, there := pushed[s.At.File]
 	if !there || s.By != v1alpha1.ByPush {
@@ -151,7 +164,7 @@ func (p *Promoter) complete(ctx context.Context, f *registry.Fleet, s *Step, pus
 	}
 	after, line, err := edit.Version([]byte(before), s.Component, s.From, s.To)
 	if err != nil {
-		s.To, s.Because = "", fmt.Sprintf("%s can't be changed: %v", s.At.File, err)
+		s.hold(fmt.Sprintf("%s can't be changed: %v", s.At.File, err))
 		return "", nil
 	}
 	s.Before, s.After = lineOf(before, line), lineOf(string(after), line)
@@ -161,14 +174,20 @@ func (p *Promoter) complete(ctx context.Context, f *registry.Fleet, s *Step, pus
 	return string(after), nil
 }
 
-// stop makes a step one that leads nowhere.
-func (s *Step) stop(err error, wrong *registry.Problem) error {
-	if err != nil {
+// allowed has a step lead nowhere whose version can't be had, or was taken away.
+func (p *Promoter) allowed(ctx context.Context, revision string, s *Step) error {
+	wrong, err := p.Repo.Refuses(s.Component, s.To)
+	if wrong != nil {
+		s.hold(fmt.Sprintf("%s can't be had: %s", s.To, wrong.Message))
+	}
+	if err != nil || wrong != nil {
 		return err
 	}
-	s.Because = fmt.Sprintf("%s can't be had: %s", s.To, wrong.Message)
-	s.To = ""
-	return nil
+	taken, err := p.stood(ctx, revision, s)
+	if err == nil && taken != "" {
+		s.hold(fmt.Sprintf("%s stood there at %.12s, and somebody took it away: it is not promoted again, but a later tag is", s.To, taken))
+	}
+	return err
 }
 
 // stood is [registry.Repo.Stood], asked once at each revision.

@@ -2,6 +2,7 @@ package promotion_test
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/keelson-io/keelson/controllers/forge"
 	"github.com/keelson-io/keelson/controllers/promotion"
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/registry"
@@ -30,6 +32,7 @@ type scene struct {
 	repo             *registry.Repo
 	fleet            *registry.Fleet
 	promoter         *promotion.Promoter
+	forge            forge.Proposer // nil: there is none
 }
 
 // newScene has web at v1.0.0 in testing and production, with v1.1.0 published.
@@ -101,7 +104,11 @@ components:
 
 // begin is a process that begins.
 func (s *scene) begin() {
-	s.promoter = promotion.New(promotion.Options{Repo: s.repo, Credentials: s.logins, Now: func() time.Time { return s.now }})
+	s.promoter = promotion.New(promotion.Options{
+		Repo: s.repo, Credentials: s.logins, Now: func() time.Time { return s.now }, Requests: s.forge, Redact: func(text string) string {
+			return strings.ReplaceAll(text, "hunter22", "***REDACTED***")
+		},
+	})
 }
 
 func (s *scene) git(args ...string) string {
@@ -162,17 +169,29 @@ func (s *scene) plan() promotion.Plan {
 	return plan
 }
 
+// propose does what is to be done with pull requests.
+func (s *scene) propose(plan *promotion.Plan) {
+	s.t.Helper()
+	if err := errors.Join(s.promoter.Ask(s.t.Context(), s.fleet, plan), s.promoter.Propose(s.t.Context(), plan)); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 // promote does all that may be done, and returns where it led to.
 func (s *scene) promote() []string {
 	s.t.Helper()
 	plan := s.plan()
+	s.propose(&plan)
 	if err := s.promoter.Push(s.t.Context(), &plan); err != nil {
 		s.t.Fatal(err)
 	}
 	s.load()
 	var out []string
 	for _, step := range plan.Steps {
-		if step.Commit != "" {
+		switch {
+		case step.Action != "":
+			out = append(out, fmt.Sprintf("%s %s %s %s %s", step.Component, step.Stage, step.To, step.Action, step.PullRequest))
+		case step.Commit != "":
 			out = append(out, step.Component+" "+step.Stage+" "+step.To)
 		}
 	}
@@ -180,14 +199,7 @@ func (s *scene) promote() []string {
 }
 
 // webInTesting is the step of web in testing.
-func webInTesting(plan promotion.Plan) promotion.Step {
-	for _, step := range plan.Steps {
-		if step.Component == "web" && step.Stage == "testing" {
-			return step
-		}
-	}
-	return promotion.Step{}
-}
+func webInTesting(plan promotion.Plan) promotion.Step { return inStage(plan, "testing") }
 
 func (s *scene) wants(what string, got []string, want ...string) {
 	s.t.Helper()

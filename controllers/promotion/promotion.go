@@ -4,11 +4,13 @@
 //
 // Git stays the only word about what runs. What is promoted next is decided by a function
 // of values ([Decide]): the fleet, its tags, and how far it has come. A [Promoter] makes
-// commits of that; a [Loop] does it again and again, in one process of a fleet.
+// commits of that, on the branch or in pull requests of its own; a [Loop] does it again
+// and again, in one process of a fleet.
 package promotion
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
@@ -61,8 +63,9 @@ type Step struct {
 	After  string `json:"after,omitempty"`
 	// Commit that was made, a full hash.
 	Commit string `json:"commit,omitempty"`
-	// PullRequest that it waits in.
+	// PullRequest that it waits in, its URL, and Action what is done to that, or would be.
 	PullRequest string `json:"pullRequest,omitempty"`
+	Action      Action `json:"action,omitempty"`
 }
 
 // Decide says what happens next in each stage that promotes the component, in the order
@@ -121,4 +124,25 @@ func (f *Facts) next(i int) (to, because, waits string) {
 		return before.Version, "", fmt.Sprintf("%s has not passed stage %s: %s", before.Version, before.Name, before.NotPassed)
 	}
 	return before.Version, fmt.Sprintf("it passed stage %s at %s", before.Name, before.Passed.UTC().Format(time.RFC3339)), ""
+}
+
+// Outdated says why a version that was proposed for a stage once is not to be promoted
+// there any more; empty: it may be, if not now. What is not known outdates nothing.
+func (f *Facts) Outdated(stage, version string) string {
+	i := slices.IndexFunc(f.Stages, func(s StageFacts) bool { return s.Name == stage })
+	if i < 0 || f.Stages[i].Takes == nil {
+		return "" // who asks knows that it is promoted, and how
+	}
+	s := f.Stages[i]
+	switch {
+	case s.Version != "" && !registry.Later(version, s.Version):
+		return fmt.Sprintf("the stage has %s", s.Version)
+	case !s.Takes(version):
+		return fmt.Sprintf("%s is not in the range any more", version)
+	case !slices.Contains(f.Published, version):
+		return fmt.Sprintf("%s has no tag any more", version)
+	case i > 0 && registry.Later(version, f.Stages[i-1].Version):
+		return fmt.Sprintf("stage %s went back to %s", f.Stages[i-1].Name, f.Stages[i-1].Version)
+	}
+	return ""
 }

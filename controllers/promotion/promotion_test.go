@@ -122,6 +122,39 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// What was proposed is given up when it can't be promoted there any more, and not since it
+// can't be now, or since something is not known.
+func TestOutdated(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		why, version string
+		change       func(*promotion.Facts)
+		want         string
+	}{
+		"Waits": {"Neither a halt nor evidence that is gone says that it was wrong.", "v1.2.0", func(f *promotion.Facts) {
+			f.Halt, f.Stages[0].NotPassed, f.Stages[1].Stuck = "paused", "t1 is not healthy", "frozen"
+		}, ""},
+		"TestingWentOn": {"A newer one that has not passed yet does not take its place.", "v1.1.0", func(*promotion.Facts) {}, ""},
+		"Unknown":       {"A stage without a place says nothing.", "v1.2.0", func(f *promotion.Facts) { f.Stages[1].Version = "" }, ""},
+		"UnknownBefore": {"Nor does one before it.", "v1.2.0", func(f *promotion.Facts) { f.Stages[0].Version = "" }, ""},
+		"Done":          {"It stands there.", "v1.0.0", func(*promotion.Facts) {}, "the stage has v1.0.0"},
+		"Ahead":         {"A later one stands there.", "v1.0.0", func(f *promotion.Facts) { f.Stages[1].Version = "v1.2.0" }, "the stage has v1.2.0"},
+		"Branch":        {"It follows the branch now.", "v1.2.0", func(f *promotion.Facts) { f.Stages[1].Version = "HEAD" }, "the stage has HEAD"},
+		"Range":         {"The range was made smaller.", "v1.2.0", func(f *promotion.Facts) { f.Stages[1].Takes = in(t, "<1.2") }, "v1.2.0 is not in the range any more"},
+		"Tag":           {"It can't be had.", "v1.1.1", func(*promotion.Facts) {}, "v1.1.1 has no tag any more"},
+		"Back":          {"It was taken back where it had passed.", "v1.2.0", func(f *promotion.Facts) { f.Stages[0].Version = "v1.1.0" }, "stage testing went back to v1.1.0"},
+	}
+	for name, tc := range cases {
+		f := promotion.Facts{Published: []string{"v1.0.0", "v1.1.0", "v1.2.0"}, Stages: []promotion.StageFacts{
+			{Name: "testing", Takes: in(t, "*"), Version: "v1.2.0"}, {Name: "production", Takes: in(t, "*"), Version: "v1.0.0"},
+		}}
+		tc.change(&f)
+		if got := f.Outdated("production", tc.version); got != tc.want {
+			t.Errorf("%s: %s got %q, want %q", name, tc.why, got, tc.want)
+		}
+	}
+}
+
 // Whatever is known, nothing is promoted past a stage that has not passed with it, set
 // back, or promoted twice; and nothing while something is wrong.
 func TestDecideNever(t *testing.T) {
