@@ -92,7 +92,9 @@ does not answer changes nothing.
 
 With --promote the process that decides about rollouts does what keelson promote
 does, whenever something has passed or a tag is new: it pushes the versions that
-stages of pipelines are promoted to, with the login of --push-credentials.
+stages of pipelines are promoted to, with the login of --push-credentials; where a
+stage says by: pullRequest, to a branch keelson/promote/…, with a pull request on
+the --forge, which is kept up to date until somebody merges or closes it.
 
 With --trace-endpoint an
 OpenTelemetry collector gets a trace of each look at a component; one that does
@@ -126,7 +128,7 @@ Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
 	f.Int64Var(&o.renderCache, "render-cache", 256<<20, "`BYTES` of rendered objects to keep in memory")
 	f.StringVar(&o.cluster, "cluster", "", "work on this `CLUSTER` alone: the hub is that cluster")
 	o.webhooks.add(f)
-	o.forge.add(f)
+	o.forge.add(f, "put previews on the pull requests of, and open those of promotions on,\n")
 	f.BoolVar(&o.promote, "promote", false, "push the versions that stages of pipelines are promoted to")
 	o.push.add(f)
 	o.share.add(f)
@@ -181,11 +183,15 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 	renders := newTimed(workers, a.env.Now)
 	a.ownMetrics(metrics, renders, share)
 	var c *delivery.Controller
-	pulls, err := a.pulls(ctx, o, share, forge.LoopOptions{Log: log, Registry: metrics, Told: func(err error) { c.Forge(err) }})
+	requests, err := a.openForge(o.forge, share.wrap(), metrics)
 	if err != nil {
 		return err
 	}
-	promotions, err := a.promotions(o, repo, promotion.LoopOptions{
+	pulls, err := a.pulls(ctx, o, forge.LoopOptions{Forge: requests, Log: log, Registry: metrics, Told: func(err error) { c.Forge(err) }})
+	if err != nil {
+		return err
+	}
+	promotions, err := a.promotions(o, repo, requests, promotion.LoopOptions{
 		Log: log, Registry: metrics, Pushed: func() { c.FetchSoon() }, Told: func(err error) { c.Promotion(err) },
 	})
 	if err != nil {

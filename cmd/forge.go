@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"runtime"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
 
 	"github.com/keelson-io/keelson/controllers/delivery"
@@ -23,11 +25,12 @@ type forgeOptions struct {
 	kind, url, repository, tokenFile string
 }
 
-func (o *forgeOptions) add(f *pflag.FlagSet) {
-	f.StringVar(&o.kind, "forge", "", "put previews on the pull requests of a `FORGE`: gitea (Forgejo, too),\ngithub or gitlab; empty: none")
+// add adds the flags. Of is what they are for, and begins a sentence that names the forge.
+func (o *forgeOptions) add(f *pflag.FlagSet, of string) {
+	f.StringVar(&o.kind, "forge", "", of+" a `FORGE`: gitea (Forgejo, too),\ngithub or gitlab; empty: none")
 	f.StringVar(&o.url, "forge-url", "", "`URL` of the forge (default: github.com or gitlab.com)")
 	f.StringVar(&o.repository, "forge-repository", "", "`OWNER/NAME` of the fleet repository on the forge")
-	f.StringVar(&o.tokenFile, "forge-token-file", "", "`FILE` of a token that may read the repository, write comments and\nset commit statuses; it is read again for each request")
+	f.StringVar(&o.tokenFile, "forge-token-file", "", "`FILE` of a token that may read the repository, write comments and pull\nrequests, and set commit statuses; it is read again for each request")
 }
 
 func (o *forgeOptions) check() error {
@@ -39,25 +42,33 @@ func (o *forgeOptions) check() error {
 	case o.repository == "":
 		return usagef("--forge needs --forge-repository OWNER/NAME")
 	case o.tokenFile == "":
-		return usagef("--forge needs --forge-token-file: there are no comments without a token")
+		return usagef("--forge needs --forge-token-file: a forge takes nothing without a token")
 	}
 	return oneOf("--forge", o.kind, forge.Kinds()...)
 }
 
-// pulls prepares what puts previews on pull requests, with the options that are given;
-// nil: nothing was asked for.
-func (a *app) pulls(ctx context.Context, o controllerOptions, share *share, l forge.LoopOptions) (delivery.Previews, error) {
-	if o.forge.kind == "" {
+// openForge is the way to a forge; nil: none was given.
+func (a *app) openForge(o forgeOptions, wrap func(http.RoundTripper) http.RoundTripper, r prometheus.Registerer) (forge.Forge, error) {
+	if o.kind == "" {
 		return nil, nil //nolint:nilnil // nothing was asked for
 	}
-	var err error
-	l.Forge, err = forge.Open(forge.Options{
-		Kind: o.forge.kind, URL: o.forge.url, Repository: o.forge.repository, TokenFile: o.forge.tokenFile,
-		Hide: a.env.Redactor.Hide, Wrap: share.wrap(), Now: a.env.Now, Registry: l.Registry,
+	f, err := forge.Open(forge.Options{
+		Kind: o.kind, URL: o.url, Repository: o.repository, TokenFile: o.tokenFile,
+		Hide: a.env.Redactor.Hide, Wrap: wrap, Now: a.env.Now, Registry: r,
 	})
 	if err != nil {
 		return nil, usagef("--forge: %w", err)
 	}
+	return f, nil
+}
+
+// pulls prepares what puts previews on pull requests, with the options that are given;
+// nil: nothing was asked for.
+func (a *app) pulls(ctx context.Context, o controllerOptions, l forge.LoopOptions) (delivery.Previews, error) {
+	if l.Forge == nil {
+		return nil, nil //nolint:nilnil // nothing was asked for
+	}
+	var err error
 	if l.Repo, err = a.proposals(ctx, o.cacheDir); err != nil {
 		return nil, err
 	}

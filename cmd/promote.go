@@ -9,13 +9,16 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/controllers/delivery"
+	"github.com/keelson-io/keelson/controllers/forge"
 	"github.com/keelson-io/keelson/controllers/promotion"
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/registry"
@@ -33,13 +36,14 @@ func (o *pushOptions) add(f *pflag.FlagSet) {
 	f.StringVar(&o.author, "push-author", "Keelson <keelson@localhost>", "`NAME <EMAIL>` of the author of the commits")
 }
 
-func (a *app) promoter(repo *registry.Repo, o pushOptions) (*promotion.Promoter, error) {
+func (a *app) promoter(repo *registry.Repo, o pushOptions, requests forge.Proposer) (*promotion.Promoter, error) {
 	by, err := mail.ParseAddress(o.author)
 	if err != nil || strings.ContainsAny(by.Name+by.Address, "<>\n\x00") {
 		return nil, usagef("--push-author takes NAME <EMAIL>, and not %q", o.author)
 	}
 	options := promotion.Options{
 		Repo: repo, Revision: a.revision, Credentials: o.credentials, Author: by.Name, Email: by.Address, Now: a.env.Now,
+		Requests: requests, Redact: a.env.Redactor.Text,
 	}
 	if o.signingKey != "" {
 		options.Sign = registry.SignWith(o.signingKey)
@@ -66,22 +70,25 @@ func (a *app) checkPromote(o controllerOptions) error {
 
 // promotions prepares what moves versions on, with the options that are given; nil:
 // nothing was asked for.
-func (a *app) promotions(o controllerOptions, repo *registry.Repo, l promotion.LoopOptions) (delivery.Promotions, error) {
+func (a *app) promotions(o controllerOptions, repo *registry.Repo, requests forge.Proposer, l promotion.LoopOptions) (delivery.Promotions, error) {
 	if !o.promote {
 		return nil, nil //nolint:nilnil // nothing was asked for
 	}
 	var err error
-	if l.Promoter, err = a.promoter(repo, o.push); err != nil {
+	if l.Promoter, err = a.promoter(repo, o.push, requests); err != nil {
 		return nil, err
 	}
 	return promotion.NewLoop(l)
 }
 
+type promoteOptions struct {
+	dry   bool
+	push  pushOptions
+	forge forgeOptions
+}
+
 func newPromote(a *app) *cobra.Command {
-	var (
-		dry  bool
-		push pushOptions
-	)
+	var o promoteOptions
 	cmd := &cobra.Command{
 		Use:     "promote [COMPONENT…]",
 		GroupID: groupGit,
@@ -102,19 +109,28 @@ Where --repo is a URL, the commits are pushed to its branch, with the login of
 Where it is a folder, the files in its work tree are changed; commit them.
 'keelson controller --promote' does the same all the time.
 
+A stage that says by: pullRequest gets its commit on a branch keelson/promote/…, and
+a pull request on the --forge. The next version updates both; a version whose
+request somebody closes is not proposed again; one that can't be promoted there any
+more is closed. Commits of others on that branch are left alone.
+
 Exit codes: 0 done, or nothing to do; 2 it can't be done, or not be known.`,
 		Example: `  keelson promote --dry-run
   keelson promote coredns --repo https://git.example/fleet.git \
     --push-credentials writer.yaml
+  keelson promote --repo https://git.example/fleet.git --push-credentials writer.yaml \
+    --forge gitea --forge-url https://git.example --forge-repository platform/fleet \
+    --forge-token-file forge-token
   keelson promote -o json && git commit -am "promote versions" && git push`,
 		Args:              args("", 0, -1),
 		ValidArgsFunction: a.completePromoted,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.promote(cmd.Context(), args, dry, push)
+			return a.promote(cmd.Context(), args, o)
 		},
 	}
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "say what would be committed, and change nothing")
-	push.add(cmd.Flags())
+	cmd.Flags().BoolVar(&o.dry, "dry-run", false, "say what would be committed, and change nothing")
+	o.push.add(cmd.Flags())
+	o.forge.add(cmd.Flags(), "open pull requests on")
 	return cmd
 }
 
@@ -122,18 +138,28 @@ Exit codes: 0 done, or nothing to do; 2 it can't be done, or not be known.`,
 // in the way of.
 const promoteTries = 5
 
-func (a *app) promote(ctx context.Context, components []string, dry bool, o pushOptions) error {
-	if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+// promotePause is before each of them.
+const promotePause = time.Second / 2
+
+func (a *app) promote(ctx context.Context, components []string, o promoteOptions) error {
+	if err := errors.Join(oneOf("-o", a.output, outputText, outputJSON, outputYAML), o.forge.check()); err != nil {
 		return err
 	}
-	if a.remote() && !dry && o.credentials == "" {
+	switch {
+	case a.remote() && !o.dry && o.push.credentials == "":
 		return usagef("promote pushes to %s: give --push-credentials FILE with a login that may, or --dry-run", shownURL(a.repo))
+	case !a.remote() && o.forge.kind != "":
+		return usagef("--forge opens pull requests from branches that were pushed, and %s is a folder: give --repo URL", a.repo)
+	}
+	requests, err := a.openForge(o.forge, nil, prometheus.NewRegistry())
+	if err != nil {
+		return err
 	}
 	repo, fleet, err := a.loadRepo(ctx, false)
 	if err != nil {
 		return err
 	}
-	p, err := a.promoter(repo, o)
+	p, err := a.promoter(repo, o.push, requests)
 	if err != nil {
 		return err
 	}
@@ -143,19 +169,21 @@ func (a *app) promote(ctx context.Context, components []string, dry bool, o push
 			return err
 		}
 		switch {
-		case dry:
+		case o.dry:
 			return a.showPromotions(plan, "would be committed")
 		case !a.remote():
 			return a.promoteHere(plan)
 		}
-		err = p.Push(ctx, &plan)
-		if err == nil {
-			return a.showPromotions(plan, "pushed to "+plan.Branch)
+		// Requests come first, as in the controller.
+		err = errors.Join(p.Propose(ctx, &plan), p.Push(ctx, &plan))
+		again := errors.Is(err, registry.ErrMoved) || errors.Is(err, promotion.ErrSoon)
+		if !again || try == promoteTries {
+			return errors.Join(a.showPromotions(plan, "pushed to "+plan.Branch), err)
 		}
-		if !errors.Is(err, registry.ErrMoved) || try == promoteTries {
+		a.log.Debug("somebody else pushed, or the forge has not seen a branch yet; looking again", "error", err)
+		if err := sleep(ctx, promotePause); err != nil {
 			return err
 		}
-		a.log.Debug("somebody else pushed; looking again", "error", err)
 		if err := repo.Fetch(ctx); err != nil {
 			return err
 		}
@@ -187,7 +215,11 @@ func (a *app) planPromotions(ctx context.Context, p *promotion.Promoter, f *regi
 			return promotion.Plan{}, err
 		}
 	}
-	return p.Plan(ctx, f, components, stand)
+	plan, err := p.Plan(ctx, f, components, stand)
+	if err != nil {
+		return plan, err
+	}
+	return plan, p.Ask(ctx, f, &plan)
 }
 
 // standsIn reads from the hub how far components are.
@@ -276,12 +308,20 @@ func (a *app) showPromotions(plan promotion.Plan, done string) error {
 			if s.From != "" {
 				where += " stays at " + oneLine(s.From)
 			}
+			if s.Action != "" {
+				where += ", " + requested(s, done)
+			}
 			fmt.Fprintf(&b, "%s: %s\n", where, because)
 			continue
 		}
 		how := done
-		if s.Commit != "" {
+		switch {
+		case s.By == v1alpha1.ByPullRequest:
+			how = requested(s, done)
+		case s.Commit != "":
 			how = fmt.Sprintf("%s as %.12s", done, s.Commit)
+		case strings.HasPrefix(done, "pushed"):
+			how = "not " + done
 		}
 		count++
 		fmt.Fprintf(&b, "%s: %s → %s, %s: %s\n", paint.paint(bold, where), oneLine(s.From), oneLine(s.To), how, oneLine(s.Because))
@@ -293,6 +333,21 @@ func (a *app) showPromotions(plan promotion.Plan, done string) error {
 		b.WriteString(plural(count, "promotion", "promotions") + "\n")
 	}
 	return a.write([]byte(b.String()))
+}
+
+// requested says what was done to the pull request of a step, or would be.
+func requested(s promotion.Step, done string) string {
+	what := "pull request"
+	if s.PullRequest != "" {
+		what += " " + oneLine(s.PullRequest)
+	}
+	switch {
+	case s.Action == "":
+		return "waits in " + what
+	case strings.HasPrefix(done, "would"):
+		return what + " would be " + s.Action.Done()
+	}
+	return what + " " + s.Action.Done()
 }
 
 // completePromoted completes any number of components that are promoted.

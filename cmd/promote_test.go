@@ -2,6 +2,8 @@ package cmd_test
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
@@ -9,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -149,6 +152,130 @@ func TestPromote(t *testing.T) {
 	if err != nil || !strings.HasSuffix(string(data), f.rename.Replace("\n  web: {version: v1.1.0} # of production\n")) {
 		t.Errorf("the file is %q, %v", data, err)
 	}
+}
+
+// pulls is a Gitea, as far as pull requests of Keelson's own go.
+type pulls struct {
+	*httptest.Server
+	mu   sync.Mutex
+	down bool
+	all  []map[string]any
+}
+
+func servePulls(t *testing.T) (p *pulls, flags []string) {
+	t.Helper()
+	p = &pulls{}
+	mux := http.NewServeMux()
+	answer := func(serve func(r *http.Request) any) http.HandlerFunc {
+		return func(w http.ResponseWriter, r *http.Request) {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			if p.down || r.Header.Get("Authorization") != "token S3cret-of-the-forge" {
+				http.Error(w, `{"message": "out of order"}`, http.StatusBadGateway)
+				return
+			}
+			if err := json.NewEncoder(w).Encode(serve(r)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	read := func(r *http.Request) (out map[string]any) {
+		if err := json.NewDecoder(r.Body).Decode(&out); err != nil {
+			t.Error(err)
+		}
+		return out
+	}
+	mux.HandleFunc("GET /api/v1/repos/platform/fleet/pulls", answer(func(r *http.Request) any {
+		out := []any{}
+		for _, one := range p.all {
+			if one["state"] == r.URL.Query().Get("state") {
+				out = append(out, one)
+			}
+		}
+		return out
+	}))
+	mux.HandleFunc("POST /api/v1/repos/platform/fleet/pulls", answer(func(r *http.Request) any {
+		given, n := read(r), len(p.all)+1
+		branch := func(name any) any { return map[string]any{"label": name, "ref": name, "repo_id": 1} }
+		one := map[string]any{
+			"number": n, "html_url": fmt.Sprintf("https://git.example/%d", n), "state": "open", "title": given["title"], "body": given["body"],
+			"head": branch(given["head"]), "base": branch(given["base"]),
+		}
+		p.all = append(p.all, one)
+		return one
+	}))
+	mux.HandleFunc("PATCH /api/v1/repos/platform/fleet/pulls/1", answer(func(r *http.Request) any {
+		given := read(r)
+		p.all[0]["title"], p.all[0]["body"] = given["title"], given["body"]
+		if given["state"] != nil {
+			p.all[0]["state"] = given["state"]
+		}
+		return p.all[0]
+	}))
+	p.Server = httptest.NewServer(mux)
+	t.Cleanup(p.Close)
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("S3cret-of-the-forge\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return p, []string{"--forge", "gitea", "--forge-url", p.URL, "--forge-repository", "platform/fleet", "--forge-token-file", token}
+}
+
+// TestPromoteByPullRequest: a stage that is promoted by pull request gets one, which says
+// the same the next time, and is closed when a person does what it says.
+func TestPromoteByPullRequest(t *testing.T) {
+	c := live(t)
+	hub := hubClient(t)
+	ensureNamespace(t, c)
+	f := promotedFleet(t)
+	f.edit("pipelines/standard.yaml", "clusterSelector: {}\n  promotion: {", "clusterSelector: {}\n  promotion: {by: pullRequest, ")
+	f.commit()
+	f.keelson("validate").want(t, 0)
+	createEvidence(t, f, hub)
+	f.keelson("promote").want(t, 0).says(t,
+		"web in production stays at v1.0.0: v1.1.0 waits: it is promoted by pull request, and no forge is given (--forge)\n", "0 promotions\n")
+	url, credentials := servePushes(t, f)
+	forge, flags := servePulls(t)
+	run := func(args ...string) result {
+		t.Helper()
+		r := world{}.run(t, append([]string{"promote", "--repo", url, "--kubeconfig", kubeconfig, "--push-credentials", credentials}, args...)...)
+		r.rename = f.rename
+		return r.saysNot(t, "S3cret")
+	}
+	with := func(args ...string) result { t.Helper(); return run(append(args, flags...)...) }
+	f.keelson(append([]string{"promote"}, flags...)...).want(t, 2).says(t, "--forge opens pull requests from branches that were pushed", "give --repo URL")
+	run("--forge", "gitea").want(t, 2).says(t, "--forge needs --forge-repository OWNER/NAME")
+	run().want(t, 0).says(t, "no forge is given (--forge)", "0 promotions\n")
+
+	const line = "  layers/20-production.yaml:5:26\n  -  web: {version: v1.0.0} # of production\n  +  web: {version: v1.1.0} # of production\n1 promotion\n"
+	with("--dry-run").want(t, 0).says(t, "web in production: v1.0.0 → v1.1.0, pull request would be opened: it passed stage testing at 2026-03-01T12:00:00Z\n"+line)
+	forge.down = true
+	with().want(t, 2).says(t, "ask for the pull requests: read the open pull requests: out of order")
+	forge.down = false
+	if len(forge.all) > 0 {
+		t.Fatalf("there are %v", forge.all)
+	}
+	with().want(t, 0).says(t, "web in production: v1.0.0 → v1.1.0, pull request https://git.example/1 opened: it passed stage testing at 2026-03-01T12:00:00Z\n"+line)
+	if got := forge.all[0]["title"]; len(forge.all) != 1 || got != f.rename.Replace("promote web to v1.1.0 in production") {
+		t.Fatalf("there are %v", forge.all)
+	}
+	var plan struct {
+		Steps []struct{ Stage, To, By, Action, PullRequest string }
+	}
+	decode(t, with("-o", "json").want(t, 0).out, &plan)
+	if s := plan.Steps[1]; s.Stage != "production" || s.To != "v1.1.0" || s.By != "pullRequest" || s.Action != "" || s.PullRequest != "https://git.example/1" {
+		t.Errorf("got %+v", plan)
+	}
+
+	f.edit("layers/20-production.yaml", "v1.0.0", "v1.1.0")
+	f.commit()
+	f.git("push", "-q", strings.Replace(url, "://", "://robot:S3cret-of-the-writer@", 1), "main")
+	with("--dry-run").want(t, 0).says(t, "web in production stays at v1.1.0, pull request https://git.example/1 would be closed: the stage has v1.1.0\n", "0 promotions\n")
+	with().want(t, 0).says(t, "web in production stays at v1.1.0, pull request https://git.example/1 closed: the stage has v1.1.0\n")
+	if forge.all[0]["state"] != "closed" {
+		t.Errorf("there are %v", forge.all)
+	}
+	with().want(t, 0).says(t, "web in production stays at v1.1.0: nothing later is there for it\n")
 }
 
 // TestControllerPromotes: a tag is pushed, and nothing else: the controller commits it, and

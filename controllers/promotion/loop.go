@@ -87,7 +87,7 @@ func (l *Loop) Run(ctx context.Context, stand func(f *registry.Fleet, component 
 			return
 		case errors.Is(err, rollout.ErrUnknown):
 			time.AfterFunc(askAgain, l.Look)
-		case errors.Is(err, errSoon):
+		case errors.Is(err, ErrSoon):
 			l.Log.Info("a pull request can't be opened yet", "error", err)
 			time.AfterFunc(askAgain, l.Look)
 		case errors.Is(err, registry.ErrMoved):

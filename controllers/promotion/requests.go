@@ -38,8 +38,8 @@ const (
 var (
 	// ErrNoForge says that a stage is promoted by pull request, and there is no forge.
 	ErrNoForge = errors.New("it is promoted by pull request, and no forge is given (--forge)")
-	// errSoon is wrapped by the error of what is likely to work in a moment.
-	errSoon = errors.New("it is tried again at once")
+	// ErrSoon is wrapped by the error of what is likely to work in a moment.
+	ErrSoon = errors.New("its branch is new")
 )
 
 // Action is what is done to a pull request.
@@ -385,7 +385,7 @@ func (p *Promoter) propose(ctx context.Context, plan *Plan, one *proposal) error
 	case r == nil:
 		opened, err := p.Requests.OpenRequest(ctx, forge.Request{Head: one.branch, Base: plan.Branch, Title: one.title, Body: one.text})
 		if err != nil && pushed { // some forges take a moment to see a branch
-			err = fmt.Errorf("%w (%w)", err, errSoon)
+			err = fmt.Errorf("%w (%w)", err, ErrSoon)
 		}
 		if err != nil {
 			return err
