@@ -148,9 +148,9 @@ test: lab ## run all tests with the race detector, on real API servers where it 
 
 # Not among the phases of .ci/run: to build Gitea takes minutes that it does not have.
 .PHONY: forge
-forge: build lab ## try pull requests, a merge and its revert on a real Gitea, which is built once (4 minutes, a C compiler)
+forge: build lab ## try pull requests, merges, a revert and promotions on a real Gitea, which is built once (4 minutes, a C compiler)
 	bin/lab build --forge
-	(set -x; KEELSON_BINARY='$(CURDIR)/bin/keelson' go test -C lab -count=1 -v -run='^TestForge$$' ./e2e)
+	(set -x; KEELSON_BINARY='$(CURDIR)/bin/keelson' go test -C lab -count=1 -v -run='^TestForge' ./e2e)
 
 .PHONY: test-unit
 test-unit: ## run the tests that need no API server (go test -short): the quick loop

@@ -49,50 +49,26 @@ type review struct {
 	marks     map[string]int64 // where the clusters' audit logs ended
 	forge     *gitea.Server
 	token     string // of the owner
+	robot     string // and of Keelson
+	binary    string
+	folder    string // of everything
 	dir       string // a clone
 	keelson   *process.Child
 	hook      string // where the controller takes webhooks
 	startedAt time.Time
+
+	kubeconfig string
 }
 
 // TestForge pushes branches to a real Gitea, and looks at what a real controller puts
 // on their pull requests.
 func TestForge(t *testing.T) {
-	binary := os.Getenv("KEELSON_BINARY")
-	if binary == "" {
-		t.Skip("needs KEELSON_BINARY and a Gitea, which make forge builds")
-	}
-	set, err := binaries.Find()
-	if err != nil {
-		t.Fatal(err)
-	}
-	folder := t.TempDir()
-	r := &review{
-		t: t, dir: filepath.Join(folder, "fleet"),
-		lab: &cluster.Lab{Dir: filepath.Join(folder, "clusters"), Say: func(line string) { t.Log(line) }},
-	}
-	kubeconfig := r.clusters(folder, set)
-	data := filepath.Join(folder, "gitea")
-	if err := errors.Join(os.Mkdir(data, 0o700), os.Mkdir(r.dir, 0o700)); err != nil {
-		t.Fatal(err)
-	}
-	if r.forge, err = gitea.Start(t.Context(), set, data); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := r.forge.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	if r.token, err = r.forge.User(t.Context(), owner, true); err != nil {
-		t.Fatal(err)
-	}
-	robot, err := r.forge.User(t.Context(), "keelson", false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.publish()
-	r.start(binary, folder, kubeconfig, robot)
+	r := newReview(t)
+	const all = "- {name: %[1]s, clusterSelector: {matchLabels: {stage: %[1]s}}, bake: %[2]s}\n"
+	r.publish(fmt.Sprintf(all, staging, bake)+fmt.Sprintf(all, production, bake), "{{ .Values.text | quote }}")
+	r.write("one")
+	r.push("main")
+	r.start()
 
 	r.git("checkout", "-q", "-b", "topic")
 	r.write("two")
@@ -130,6 +106,44 @@ func TestForge(t *testing.T) {
 	r.shows(undo, r.git("rev-parse", "HEAD"), "success", "+one")
 	r.merge(undo)
 	r.inTurn("one")
+}
+
+// newReview starts the clusters and a Gitea, with its users.
+func newReview(t *testing.T) *review {
+	t.Helper()
+	binary := os.Getenv("KEELSON_BINARY")
+	if binary == "" {
+		t.Skip("needs KEELSON_BINARY and a Gitea, which make forge builds")
+	}
+	set, err := binaries.Find()
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	r := &review{
+		t: t, binary: binary, folder: folder, dir: filepath.Join(folder, "fleet"),
+		lab: &cluster.Lab{Dir: filepath.Join(folder, "clusters"), Say: func(line string) { t.Log(line) }},
+	}
+	r.kubeconfig = r.clusters(folder, set)
+	data := filepath.Join(folder, "gitea")
+	if err := errors.Join(os.Mkdir(data, 0o700), os.Mkdir(r.dir, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	if r.forge, err = gitea.Start(t.Context(), set, data); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := r.forge.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if r.token, err = r.forge.User(t.Context(), owner, true); err != nil {
+		t.Fatal(err)
+	}
+	if r.robot, err = r.forge.User(t.Context(), "keelson", false); err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 // clusters starts the hub and those of the stages, and writes a kubeconfig for all.
@@ -191,10 +205,13 @@ func (r *review) merged(branch string) string {
 	return r.git("rev-parse", "FETCH_HEAD")
 }
 
-// have waits until both clusters have a value.
-func (r *review) have(text string) {
+// have waits until both clusters, or those that are named, have a value.
+func (r *review) have(text string, names ...string) {
 	r.t.Helper()
-	for _, name := range []string{staging, production} {
+	if len(names) == 0 {
+		names = []string{staging, production}
+	}
+	for _, name := range names {
 		path, err := r.lab.Kubeconfig(name, cluster.Admin)
 		if err != nil {
 			r.t.Fatal(err)
@@ -275,16 +292,13 @@ func (r *review) inTurn(text string) {
 	r.t.Logf("the merge reached staging after %s, production after %s", since(at[0]), since(at[1]))
 }
 
-// publish makes the repository, with its first commit, and tells Gitea of the robot.
-func (r *review) publish() {
+// publish makes the repository, with its first files, and tells Gitea of the robot.
+func (r *review) publish(stages, text string) {
 	r.t.Helper()
 	r.call(http.MethodPost, "user/repos", map[string]any{"name": "fleet", "private": true, "default_branch": "main"}, nil)
 	// To set a status, one may have to write; see the README.
 	r.call(http.MethodPut, "repos/"+repo+"/collaborators/keelson", map[string]any{"permission": "write"}, nil)
 	const header = "apiVersion: keelson.io/v1alpha1\nkind: "
-	stage := func(name string) string {
-		return "- {name: " + name + ", clusterSelector: {matchLabels: {stage: " + name + "}}, bake: " + bake.String() + "}\n"
-	}
 	on := func(name string) string {
 		return header + "Cluster\nlabels: {stage: " + name + "}\nconnection: {context: " + name + "}\n"
 	}
@@ -292,20 +306,20 @@ func (r *review) publish() {
 		"clusters/staging/cluster.yaml":               on(staging),
 		"clusters/production/cluster.yaml":            on(production),
 		"fleet.yaml":                                  header + "Fleet\nname: forge\npipeline: staged\n",
-		"pipelines/staged.yaml":                       header + "Pipeline\nstages:\n" + stage(staging) + stage(production),
+		"pipelines/staged.yaml":                       header + "Pipeline\nstages:\n" + stages,
 		"components/web/component.yaml":               header + "Component\nnamespace: web\n",
 		"components/web/template/Chart.yaml":          "apiVersion: v2\nname: web\nversion: 1.0.0\n",
-		"components/web/template/templates/text.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\ndata: {text: {{ .Values.text | quote }}}\n",
+		"components/web/template/templates/text.yaml": "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: web}\ndata: {text: " + text + "}\n",
 	} {
-		path := filepath.Join(r.dir, filepath.FromSlash(name))
-		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o750), os.WriteFile(path, []byte(content), 0o600)); err != nil {
-			r.t.Fatal(err)
-		}
+		r.content(name, content)
 	}
 	r.git("init", "-q", "-b", "main")
 	r.git("remote", "add", "origin", r.forge.Remote(r.token, repo))
-	r.write("one")
-	r.push("main")
+}
+
+// start starts a controller once Gitea has the repository, and tells Gitea of it.
+func (r *review) start(flags ...string) {
+	r.t.Helper()
 	r.until("the repository stays empty", startTime, func(ctx context.Context) error {
 		var is struct{ Empty bool }
 		if err := r.forge.As(r.token).Call(ctx, http.MethodGet, "repos/"+repo, nil, &is); err != nil || is.Empty {
@@ -313,26 +327,16 @@ func (r *review) publish() {
 		}
 		return nil
 	})
-}
-
-func (r *review) start(binary, folder, kubeconfig, robot string) {
-	r.t.Helper()
-	files := map[string]string{"token": robot, "secrets": secret}
-	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(content+"\n"), 0o600); err != nil {
-			r.t.Fatal(err)
-		}
-	}
-	log := filepath.Join(folder, "keelson.log")
+	log := filepath.Join(r.folder, "keelson.log")
 	var err error
 	r.keelson, err = process.StartChild(process.Spec{
-		Path: binary, Log: log,
-		Env: append(os.Environ(), "KEELSON_GIT_USERNAME=keelson", "KEELSON_GIT_PASSWORD="+robot),
-		Args: []string{
-			"controller", "--repo", r.forge.URL + "/" + repo + ".git", "--kubeconfig", kubeconfig, "--interval", "10m", "--listen", "",
-			"--cache-dir", filepath.Join(folder, "cache"), "--webhook-listen", "127.0.0.1:0", "--webhook-secret-file", filepath.Join(folder, "secrets"),
-			"--forge", "gitea", "--forge-url", r.forge.URL, "--forge-repository", repo, "--forge-token-file", filepath.Join(folder, "token"),
-		},
+		Path: r.binary, Log: log,
+		Env: append(os.Environ(), "KEELSON_GIT_USERNAME=keelson", "KEELSON_GIT_PASSWORD="+r.robot),
+		Args: append([]string{
+			"controller", "--repo", r.forge.URL + "/" + repo + ".git", "--kubeconfig", r.kubeconfig, "--interval", "10m", "--listen", "",
+			"--cache-dir", filepath.Join(r.folder, "cache"), "--webhook-listen", "127.0.0.1:0", "--webhook-secret-file", r.file("secrets", secret),
+			"--forge", "gitea", "--forge-url", r.forge.URL, "--forge-repository", repo, "--forge-token-file", r.file("token", r.robot),
+		}, flags...),
 	}, nil)
 	if err != nil {
 		r.t.Fatal(err)
@@ -342,7 +346,7 @@ func (r *review) start(binary, folder, kubeconfig, robot string) {
 			r.t.Error(err)
 		}
 		out, err := os.ReadFile(log)
-		if err != nil || strings.Contains(string(out), robot) {
+		if err != nil || strings.Contains(string(out), r.robot) {
 			r.t.Errorf("the log is not there, or has the token: %v", err)
 		}
 		r.t.Logf("%s", out)
@@ -364,6 +368,16 @@ func (r *review) start(binary, folder, kubeconfig, robot string) {
 		"type": "gitea", "active": true, "events": []string{"push", "pull_request", "pull_request_sync"},
 		"config": map[string]any{"url": "http://" + r.hook + "/hook", "content_type": "json", "secret": secret},
 	}, nil)
+}
+
+// file writes one beside the repository, and returns its path.
+func (r *review) file(name, content string) string {
+	r.t.Helper()
+	path := filepath.Join(r.folder, name)
+	if err := os.WriteFile(path, []byte(content+"\n"), 0o600); err != nil {
+		r.t.Fatal(err)
+	}
+	return path
 }
 
 func (r *review) call(method, path string, body, answer any) {
@@ -389,8 +403,13 @@ func (r *review) git(args ...string) string {
 // write has the layer set the one value.
 func (r *review) write(text string) {
 	r.t.Helper()
-	content := "apiVersion: keelson.io/v1alpha1\nkind: Layer\nclusterSelector: {}\ncomponents:\n  web: {version: HEAD, values: {text: " + text + "}}\n"
-	path := filepath.Join(r.dir, "layers", "10-base.yaml")
+	r.content("layers/10-base.yaml", "apiVersion: keelson.io/v1alpha1\nkind: Layer\nclusterSelector: {}\ncomponents:\n  web: {version: HEAD, values: {text: "+text+"}}\n")
+}
+
+// content is that of a file of the repository.
+func (r *review) content(name, content string) {
+	r.t.Helper()
+	path := filepath.Join(r.dir, filepath.FromSlash(name))
 	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o750), os.WriteFile(path, []byte(content), 0o600)); err != nil {
 		r.t.Fatal(err)
 	}
