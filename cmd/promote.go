@@ -142,14 +142,8 @@ const promoteTries = 5
 const promotePause = time.Second / 2
 
 func (a *app) promote(ctx context.Context, components []string, o promoteOptions) error {
-	if err := errors.Join(oneOf("-o", a.output, outputText, outputJSON, outputYAML), o.forge.check()); err != nil {
+	if err := a.checkPromoteOnce(o); err != nil {
 		return err
-	}
-	switch {
-	case a.remote() && !o.dry && o.push.credentials == "":
-		return usagef("promote pushes to %s: give --push-credentials FILE with a login that may, or --dry-run", shownURL(a.repo))
-	case !a.remote() && o.forge.kind != "":
-		return usagef("--forge opens pull requests from branches that were pushed, and %s is a folder: give --repo URL", a.repo)
 	}
 	requests, err := a.openForge(o.forge, nil, prometheus.NewRegistry())
 	if err != nil {
@@ -191,6 +185,17 @@ func (a *app) promote(ctx context.Context, components []string, o promoteOptions
 			return err
 		}
 	}
+}
+
+// checkPromoteOnce refuses what nothing could be promoted with.
+func (a *app) checkPromoteOnce(o promoteOptions) error {
+	switch {
+	case a.remote() && !o.dry && o.push.credentials == "":
+		return usagef("promote pushes to %s: give --push-credentials FILE with a login that may, or --dry-run", shownURL(a.repo))
+	case !a.remote() && o.forge.kind != "":
+		return usagef("--forge opens pull requests from branches that were pushed, and %s is a folder: give --repo URL", a.repo)
+	}
+	return errors.Join(oneOf("-o", a.output, outputText, outputJSON, outputYAML), o.forge.check())
 }
 
 // planPromotions finds out what may be promoted, of the components that are named or of
