@@ -185,6 +185,7 @@ func servePulls(t *testing.T) (p *pulls, flags []string) {
 		}
 		return out
 	}
+	mux.HandleFunc("GET /api/v1/user", answer(func(*http.Request) any { return map[string]any{"id": 7} }))
 	mux.HandleFunc("GET /api/v1/repos/platform/fleet/pulls", answer(func(r *http.Request) any {
 		out := []any{}
 		for _, one := range p.all {
@@ -198,7 +199,7 @@ func servePulls(t *testing.T) (p *pulls, flags []string) {
 		given, n := read(r), len(p.all)+1
 		branch := func(name any) any { return map[string]any{"label": name, "ref": name, "repo_id": 1} }
 		one := map[string]any{
-			"number": n, "html_url": fmt.Sprintf("https://git.example/%d", n), "state": "open", "title": given["title"], "body": given["body"],
+			"number": n, "html_url": fmt.Sprintf("https://git.example/%d", n), "state": "open", "user": map[string]any{"id": 7}, "title": given["title"], "body": given["body"],
 			"head": branch(given["head"]), "base": branch(given["base"]),
 		}
 		p.all = append(p.all, one)
@@ -250,7 +251,7 @@ func TestPromoteByPullRequest(t *testing.T) {
 	const line = "  layers/20-production.yaml:5:26\n  -  web: {version: v1.0.0} # of production\n  +  web: {version: v1.1.0} # of production\n1 promotion\n"
 	with("--dry-run").want(t, 0).says(t, "web in production: v1.0.0 → v1.1.0, pull request would be opened: it passed stage testing at 2026-03-01T12:00:00Z\n"+line)
 	forge.down = true
-	with().want(t, 2).says(t, "ask for the pull requests: read the open pull requests: out of order")
+	with().want(t, 2).says(t, "ask for the pull requests: ask whose token it is: out of order")
 	forge.down = false
 	if len(forge.all) > 0 {
 		t.Fatalf("there are %v", forge.all)

@@ -75,6 +75,22 @@ func (r *Repo) ReadAt(ctx context.Context, commit, file string) ([]byte, error) 
 	return now.objects.blob(h, maxFleetFile)
 }
 
+// Changes reports whether a commit has what another one has, with the files of a third,
+// which is not made, in their place, and with nothing else changed.
+func (r *Repo) Changes(commit, parent string, as Commit) (bool, error) {
+	b := &builder{objects: r.current().objects, storage: memory.NewStorage()}
+	is, err := b.objects.commitTree(plumbing.NewHash(commit))
+	if err != nil {
+		return false, err
+	}
+	root, err := b.objects.commitTree(plumbing.NewHash(parent))
+	if err != nil {
+		return false, err
+	}
+	want, err := b.files(root, as.Files)
+	return err == nil && is == want, err
+}
+
 // Push makes commits, and has the server take them as a branch; all or none of them. It
 // returns their hashes. The error wraps [ErrMoved] when the branch is elsewhere.
 //
@@ -280,14 +296,8 @@ func (b *builder) build() ([]plumbing.Hash, error) {
 	}
 	var out []plumbing.Hash
 	for _, c := range b.push.Commits {
-		for _, file := range slices.Sorted(maps.Keys(c.Files)) {
-			blob, err := b.store(plumbing.BlobObject, func(o plumbing.EncodedObject) error { return write(o, c.Files[file]) })
-			if err != nil {
-				return nil, err
-			}
-			if root, err = b.replace(root, strings.Split(file, "/"), blob); err != nil {
-				return nil, fmt.Errorf("write %s: %w", file, err)
-			}
+		if root, err = b.files(root, c.Files); err != nil {
+			return nil, err
 		}
 		if parent, err = b.commit(root, parent, c.Message); err != nil {
 			return nil, err
@@ -295,6 +305,20 @@ func (b *builder) build() ([]plumbing.Hash, error) {
 		out = append(out, parent)
 	}
 	return out, nil
+}
+
+// files returns the tree in which some files that are there have other content.
+func (b *builder) files(root plumbing.Hash, content map[string][]byte) (plumbing.Hash, error) {
+	for _, file := range slices.Sorted(maps.Keys(content)) {
+		blob, err := b.store(plumbing.BlobObject, func(o plumbing.EncodedObject) error { return write(o, content[file]) })
+		if err != nil {
+			return plumbing.ZeroHash, err
+		}
+		if root, err = b.replace(root, strings.Split(file, "/"), blob); err != nil {
+			return plumbing.ZeroHash, fmt.Errorf("write %s: %w", file, err)
+		}
+	}
+	return root, nil
 }
 
 func (b *builder) commit(root, parent plumbing.Hash, message string) (plumbing.Hash, error) {

@@ -258,6 +258,12 @@ func TestPushProposal(t *testing.T) {
 		if diff := cmp.Diff(want, made); err != nil || diff != "" {
 			t.Errorf("%s: the commit (-want +got) %v\n%s", transport, err, diff)
 		}
+		other := registry.Commit{Files: map[string][]byte{"fleet.yaml": []byte("other")}}
+		only, err := r.Changes(second[0], p.Parent, p.Commits[0])
+		fatal(t, err)
+		if more, err := r.Changes(second[0], p.Parent, other); err != nil || !only || more {
+			t.Errorf("%s: it changes that file alone: %v, or to something else: %v, %v", transport, only, more, err)
+		}
 		if err := r.DeleteBranch(t.Context(), p); !errors.Is(err, registry.ErrMoved) {
 			t.Errorf("%s: it is deleted where it was not said to be: %v", transport, err)
 		}

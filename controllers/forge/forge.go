@@ -107,6 +107,7 @@ type Request struct {
 	State       RequestState
 	Head, Base  string // branches
 	Title, Body string
+	Own         bool // this account opened it
 }
 
 // RequestState says what became of a pull request.

@@ -57,15 +57,24 @@ func (f *giteaForge) PullRequests(ctx context.Context, branch string) ([]PullReq
 	return out[:min(len(out), most)], nil
 }
 
+// giteaMe is the number of the token's account.
+func giteaMe(c *gitea.Client) (int64, error) {
+	me, _, err := c.GetMyUserInfo()
+	if err != nil {
+		return 0, fmt.Errorf("ask whose token it is: %w", err)
+	}
+	return me.ID, nil
+}
+
 // Comments implements [Reader].
 func (f *giteaForge) Comments(ctx context.Context, number int64) ([]Comment, error) {
 	c, err := f.with(ctx)
 	if err != nil {
 		return nil, err
 	}
-	me, _, err := c.GetMyUserInfo()
+	me, err := giteaMe(c)
 	if err != nil {
-		return nil, fmt.Errorf("ask whose token it is: %w", err)
+		return nil, err
 	}
 	// They come all at once: Gitea has no pages of these.
 	all, _, err := c.ListIssueComments(f.owner, f.name, number, gitea.ListIssueCommentOptions{})
@@ -74,7 +83,7 @@ func (f *giteaForge) Comments(ctx context.Context, number int64) ([]Comment, err
 	}
 	var out []Comment
 	for _, one := range all {
-		if one.Poster != nil && one.Poster.ID == me.ID {
+		if one.Poster != nil && one.Poster.ID == me {
 			out = append(out, Comment{ID: one.ID, Body: one.Body})
 		}
 	}
@@ -176,6 +185,10 @@ func (f *giteaForge) Requests(ctx context.Context, base string, heads ...string)
 	if err != nil {
 		return nil, err
 	}
+	me, err := giteaMe(c)
+	if err != nil {
+		return nil, err
+	}
 	list := func(state gitea.StateType) func(int) ([]*gitea.PullRequest, bool, error) {
 		return func(n int) ([]*gitea.PullRequest, bool, error) {
 			page, answer, err := c.ListRepoPullRequests(f.owner, f.name, gitea.ListPullRequestsOptions{ListOptions: giteaPage(n), State: state, Sort: "recentupdate"})
@@ -196,7 +209,9 @@ func (f *giteaForge) Requests(ctx context.Context, base string, heads ...string)
 		if p.Base == nil || p.Head == nil || p.Base.RepoID != p.Head.RepoID || p.Base.Name != base || !slices.Contains(heads, p.Head.Name) {
 			continue
 		}
-		out = append(out, giteaRequest(p))
+		r := giteaRequest(p)
+		r.Own = p.Poster != nil && p.Poster.ID == me
+		out = append(out, r)
 	}
 	return newestFirst(out), nil
 }
@@ -222,7 +237,7 @@ func (f *giteaForge) OpenRequest(ctx context.Context, r Request) (Request, error
 	if err != nil {
 		return r, fmt.Errorf("open a pull request: %w", err)
 	}
-	r.Number, r.URL, r.State = made.Index, made.HTMLURL, RequestOpen
+	r.Number, r.URL, r.State, r.Own = made.Index, made.HTMLURL, RequestOpen, true
 	return r, nil
 }
 

@@ -50,11 +50,20 @@ func (f *githubForge) PullRequests(ctx context.Context, branch string) ([]PullRe
 	return out[:min(len(out), most)], nil
 }
 
-// Comments implements [Reader].
-func (f *githubForge) Comments(ctx context.Context, number int64) ([]Comment, error) {
+// me is the number of the token's account.
+func (f *githubForge) me(ctx context.Context) (int64, error) {
 	me, _, err := f.client.Users.Get(ctx, "")
 	if err != nil {
-		return nil, fmt.Errorf("ask whose token it is: %w", err)
+		return 0, fmt.Errorf("ask whose token it is: %w", err)
+	}
+	return me.GetID(), nil
+}
+
+// Comments implements [Reader].
+func (f *githubForge) Comments(ctx context.Context, number int64) ([]Comment, error) {
+	me, err := f.me(ctx)
+	if err != nil {
+		return nil, err
 	}
 	all, err := whole("the comments", func(n int) ([]*github.IssueComment, bool, error) {
 		page, answer, err := f.client.Issues.ListComments(ctx, f.owner, f.name, int(number), &github.IssueListCommentsOptions{ListOptions: githubPage(n)})
@@ -65,7 +74,7 @@ func (f *githubForge) Comments(ctx context.Context, number int64) ([]Comment, er
 	}
 	var out []Comment
 	for _, one := range all {
-		if one.GetUser().GetID() == me.GetID() {
+		if one.GetUser().GetID() == me {
 			out = append(out, Comment{ID: one.GetID(), Body: one.GetBody()})
 		}
 	}
@@ -149,6 +158,10 @@ func (f *githubForge) DeleteComment(ctx context.Context, _, id int64) error {
 
 // Requests implements [Proposer].
 func (f *githubForge) Requests(ctx context.Context, base string, heads ...string) ([]Request, error) {
+	me, err := f.me(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var out []Request
 	for _, head := range heads {
 		all, err := whole("the pull requests from "+head, func(n int) ([]*github.PullRequest, bool, error) {
@@ -165,7 +178,9 @@ func (f *githubForge) Requests(ctx context.Context, base string, heads ...string
 			if p.GetHead().GetRef() != head || p.GetBase().GetRef() != base || p.GetHead().GetRepo().GetID() != p.GetBase().GetRepo().GetID() {
 				continue
 			}
-			out = append(out, githubRequest(p))
+			r := githubRequest(p)
+			r.Own = p.GetUser().GetID() == me
+			out = append(out, r)
 		}
 	}
 	return newestFirst(out), nil
@@ -190,7 +205,7 @@ func (f *githubForge) OpenRequest(ctx context.Context, r Request) (Request, erro
 	if err != nil {
 		return r, fmt.Errorf("open a pull request: %w", err)
 	}
-	r.Number, r.URL, r.State = int64(made.GetNumber()), made.GetHTMLURL(), RequestOpen
+	r.Number, r.URL, r.State, r.Own = int64(made.GetNumber()), made.GetHTMLURL(), RequestOpen, true
 	return r, nil
 }
 

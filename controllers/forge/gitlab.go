@@ -58,11 +58,20 @@ func (f *gitlabForge) PullRequests(ctx context.Context, branch string) ([]PullRe
 	return out[:min(len(out), most)], nil
 }
 
-// Comments implements [Reader].
-func (f *gitlabForge) Comments(ctx context.Context, number int64) ([]Comment, error) {
+// me is the number of the token's account.
+func (f *gitlabForge) me(ctx context.Context) (int64, error) {
 	me, _, err := f.client.Users.CurrentUser(gitlab.WithContext(ctx))
 	if err != nil {
-		return nil, fmt.Errorf("ask whose token it is: %w", err)
+		return 0, fmt.Errorf("ask whose token it is: %w", err)
+	}
+	return me.ID, nil
+}
+
+// Comments implements [Reader].
+func (f *gitlabForge) Comments(ctx context.Context, number int64) ([]Comment, error) {
+	me, err := f.me(ctx)
+	if err != nil {
+		return nil, err
 	}
 	all, err := whole("the notes", func(n int) ([]*gitlab.Note, bool, error) {
 		opts := &gitlab.ListMergeRequestNotesOptions{ListOptions: gitlabPage(n)}
@@ -75,7 +84,7 @@ func (f *gitlabForge) Comments(ctx context.Context, number int64) ([]Comment, er
 	}
 	var out []Comment
 	for _, note := range all {
-		if note.Author.ID == me.ID && !note.System {
+		if note.Author.ID == me && !note.System {
 			out = append(out, Comment{ID: note.ID, Body: note.Body})
 		}
 	}
@@ -165,6 +174,10 @@ func (f *gitlabForge) DeleteComment(ctx context.Context, number, id int64) error
 
 // Requests implements [Proposer].
 func (f *gitlabForge) Requests(ctx context.Context, base string, heads ...string) ([]Request, error) {
+	me, err := f.me(ctx)
+	if err != nil {
+		return nil, err
+	}
 	var out []Request
 	for _, head := range heads {
 		all, err := whole("the merge requests from "+head, func(n int) ([]*gitlab.BasicMergeRequest, bool, error) {
@@ -177,9 +190,12 @@ func (f *gitlabForge) Requests(ctx context.Context, base string, heads ...string
 			return nil, err
 		}
 		for _, m := range all {
-			if m.SourceBranch == head && m.TargetBranch == base && m.SourceProjectID == m.TargetProjectID {
-				out = append(out, gitlabRequest(m))
+			if m.SourceBranch != head || m.TargetBranch != base || m.SourceProjectID != m.TargetProjectID {
+				continue
 			}
+			r := gitlabRequest(m)
+			r.Own = m.Author != nil && m.Author.ID == me
+			out = append(out, r)
 		}
 	}
 	return newestFirst(out), nil
@@ -204,7 +220,7 @@ func (f *gitlabForge) OpenRequest(ctx context.Context, r Request) (Request, erro
 	if err != nil {
 		return r, fmt.Errorf("open a merge request: %w", err)
 	}
-	r.Number, r.URL, r.State = made.IID, made.WebURL, RequestOpen
+	r.Number, r.URL, r.State, r.Own = made.IID, made.WebURL, RequestOpen, true
 	return r, nil
 }
 

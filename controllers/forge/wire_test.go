@@ -318,17 +318,18 @@ func TestProposals(t *testing.T) {
 		forge.GitHub: {
 			repository: "octocat/Hello-World",
 			exchanges: []exchange{
+				{request: "GET /api/v3/user", answer: `{"id": 7, "login": "keelson"}`},
 				{
 					request: "GET /api/v3/repos/octocat/Hello-World/pulls?base=main&head=octocat%3Akeelson%2Fpromote%2Fmain%2Fweb%2Fproduction&page=1&per_page=50&state=all",
 					header:  map[string]string{"Link": `<URL/api/v3/repos/octocat/Hello-World/pulls?page=2>; rel="next"`},
-					answer: `[{"number": 9, "state": "open", "html_url": "https://x/9", "title": "t", "body": "<!-- x -->", "merged_at": null, "head": {"ref": "` + branch + `", "repo": {"id": 1}}, "base": {"ref": "main", "repo": {"id": 1}}},
+					answer: `[{"number": 9, "state": "open", "user": {"id": 7}, "html_url": "https://x/9", "title": "t", "body": "<!-- x -->", "merged_at": null, "head": {"ref": "` + branch + `", "repo": {"id": 1}}, "base": {"ref": "main", "repo": {"id": 1}}},
 						{"number": 8, "state": "open", "head": {"ref": "` + branch + `", "repo": {"id": 2}}, "base": {"ref": "main", "repo": {"id": 1}}},
 						{"number": 7, "state": "open", "head": {"ref": "` + branch + `", "repo": null}, "base": {"ref": "main", "repo": {"id": 1}}}]`,
 				},
 				{
 					request: "GET /api/v3/repos/octocat/Hello-World/pulls?base=main&head=octocat%3Akeelson%2Fpromote%2Fmain%2Fweb%2Fproduction&page=2&per_page=50&state=all",
-					answer: `[{"number": 5, "state": "closed", "html_url": "https://x/5", "title": "t", "body": "<!-- x -->", "merged_at": "2026-01-26T19:01:12Z", "head": {"ref": "` + branch + `", "repo": {"id": 1}}, "base": {"ref": "main", "repo": {"id": 1}}},
-						{"number": 6, "state": "closed", "html_url": "https://x/6", "title": "t", "body": "<!-- x -->", "merged_at": null, "head": {"ref": "` + branch + `", "repo": {"id": 1}}, "base": {"ref": "main", "repo": {"id": 1}}}]`,
+					answer: `[{"number": 5, "state": "closed", "user": {"id": 7}, "html_url": "https://x/5", "title": "t", "body": "<!-- x -->", "merged_at": "2026-01-26T19:01:12Z", "head": {"ref": "` + branch + `", "repo": {"id": 1}}, "base": {"ref": "main", "repo": {"id": 1}}},
+						{"number": 6, "state": "closed", "user": {"id": 8}, "html_url": "https://x/6", "title": "t", "body": "<!-- x -->", "merged_at": null, "head": {"ref": "` + branch + `", "repo": {"id": 1}}, "base": {"ref": "main", "repo": {"id": 1}}}]`,
 				},
 				{
 					request: "POST /api/v3/repos/octocat/Hello-World/pulls", status: 201,
@@ -337,22 +338,23 @@ func TestProposals(t *testing.T) {
 				{request: "PATCH /api/v3/repos/octocat/Hello-World/pulls/10", body: `{"title": "t2", "body": "b2"}`, answer: `{"number": 10}`},
 				{request: "PATCH /api/v3/repos/octocat/Hello-World/pulls/10", body: `{"title": "t2", "body": "b3", "state": "closed"}`, answer: `{"number": 10}`},
 			},
-			want: []forge.Request{{Number: 9, URL: "https://x/9", State: forge.RequestOpen}, {Number: 6, URL: "https://x/6", State: forge.RequestClosed}, {Number: 5, URL: "https://x/5", State: forge.RequestMerged}},
-			made: forge.Request{Number: 10, URL: "https://x/10", State: forge.RequestOpen},
+			want: []forge.Request{{Number: 9, URL: "https://x/9", State: forge.RequestOpen, Own: true}, {Number: 6, URL: "https://x/6", State: forge.RequestClosed}, {Number: 5, URL: "https://x/5", State: forge.RequestMerged, Own: true}},
+			made: forge.Request{Number: 10, URL: "https://x/10", State: forge.RequestOpen, Own: true},
 		},
 		forge.GitLab: {
 			repository: "group/sub/fleet",
 			exchanges: []exchange{
+				{request: "GET /api/v4/user", answer: `{"id": 7, "username": "keelson"}`},
 				{
 					request: "GET /api/v4/projects/group%2Fsub%2Ffleet/merge_requests?page=1&per_page=50&source_branch=keelson%2Fpromote%2Fmain%2Fweb%2Fproduction&target_branch=main",
 					header:  map[string]string{"X-Next-Page": "2"},
-					answer: `[{"iid": 5, "state": "merged", "web_url": "https://x/5", "title": "t", "description": "<!-- x -->", "source_branch": "` + branch + `", "target_branch": "main", "source_project_id": 1, "target_project_id": 1},
+					answer: `[{"iid": 5, "state": "merged", "author": {"id": 7}, "web_url": "https://x/5", "title": "t", "description": "<!-- x -->", "source_branch": "` + branch + `", "target_branch": "main", "source_project_id": 1, "target_project_id": 1},
 						{"iid": 8, "state": "opened", "source_branch": "` + branch + `", "target_branch": "main", "source_project_id": 2, "target_project_id": 1}]`,
 				},
 				{
 					request: "GET /api/v4/projects/group%2Fsub%2Ffleet/merge_requests?page=2&per_page=50&source_branch=keelson%2Fpromote%2Fmain%2Fweb%2Fproduction&target_branch=main",
-					answer: `[{"iid": 9, "state": "locked", "web_url": "https://x/9", "title": "t", "description": "<!-- x -->", "source_branch": "` + branch + `", "target_branch": "main", "source_project_id": 1, "target_project_id": 1},
-						{"iid": 6, "state": "closed", "web_url": "https://x/6", "title": "t", "description": "<!-- x -->", "source_branch": "` + branch + `", "target_branch": "main", "source_project_id": 1, "target_project_id": 1}]`,
+					answer: `[{"iid": 9, "state": "locked", "author": {"id": 7}, "web_url": "https://x/9", "title": "t", "description": "<!-- x -->", "source_branch": "` + branch + `", "target_branch": "main", "source_project_id": 1, "target_project_id": 1},
+						{"iid": 6, "state": "closed", "author": {"id": 8}, "web_url": "https://x/6", "title": "t", "description": "<!-- x -->", "source_branch": "` + branch + `", "target_branch": "main", "source_project_id": 1, "target_project_id": 1}]`,
 				},
 				{
 					request: "POST /api/v4/projects/group%2Fsub%2Ffleet/merge_requests", status: 201,
@@ -361,15 +363,16 @@ func TestProposals(t *testing.T) {
 				{request: "PUT /api/v4/projects/group%2Fsub%2Ffleet/merge_requests/10", body: `{"title": "t2", "description": "b2"}`, answer: `{"iid": 10}`},
 				{request: "PUT /api/v4/projects/group%2Fsub%2Ffleet/merge_requests/10", body: `{"title": "t2", "description": "b3", "state_event": "close"}`, answer: `{"iid": 10}`},
 			},
-			want: []forge.Request{{Number: 9, URL: "https://x/9", State: forge.RequestOpen}, {Number: 6, URL: "https://x/6", State: forge.RequestClosed}, {Number: 5, URL: "https://x/5", State: forge.RequestMerged}},
-			made: forge.Request{Number: 10, URL: "https://x/10", State: forge.RequestOpen},
+			want: []forge.Request{{Number: 9, URL: "https://x/9", State: forge.RequestOpen, Own: true}, {Number: 6, URL: "https://x/6", State: forge.RequestClosed}, {Number: 5, URL: "https://x/5", State: forge.RequestMerged, Own: true}},
+			made: forge.Request{Number: 10, URL: "https://x/10", State: forge.RequestOpen, Own: true},
 		},
 		forge.Gitea: { // make forge has a real one
 			repository: "platform/fleet",
 			exchanges: []exchange{
+				{request: "GET /api/v1/user", answer: `{"id": 7, "login": "keelson"}`},
 				{
 					request: "GET /api/v1/repos/platform/fleet/pulls?limit=50&page=1&sort=recentupdate&state=open",
-					answer: `[{"number": 9, "state": "open", "html_url": "https://x/9", "title": "t", "body": "<!-- x -->", "merged": false, "head": {"label": "` + branch + `", "ref": "` + branch + `", "repo_id": 1}, "base": {"label": "main", "ref": "main", "repo_id": 1}},
+					answer: `[{"number": 9, "state": "open", "user": {"id": 7}, "html_url": "https://x/9", "title": "t", "body": "<!-- x -->", "merged": false, "head": {"label": "` + branch + `", "ref": "` + branch + `", "repo_id": 1}, "base": {"label": "main", "ref": "main", "repo_id": 1}},
 						{"number": 8, "state": "open", "head": {"label": "` + branch + `", "ref": "` + branch + `", "repo_id": 2}, "base": {"label": "main", "ref": "main", "repo_id": 1}},
 						{"number": 7, "state": "open", "head": {"label": "` + branch + `", "ref": "` + branch + `", "repo_id": 1}, "base": {"label": "next", "ref": "next", "repo_id": 1}},
 						{"number": 4, "state": "open", "head": {"label": "topic", "ref": "topic", "repo_id": 1}, "base": {"label": "main", "ref": "main", "repo_id": 1}}]`,
@@ -377,11 +380,11 @@ func TestProposals(t *testing.T) {
 				{
 					request: "GET /api/v1/repos/platform/fleet/pulls?limit=50&page=1&sort=recentupdate&state=closed",
 					header:  map[string]string{"Link": `<URL/api/v1/repos/platform/fleet/pulls?limit=50&page=2>; rel="next",<URL/api/v1/repos/platform/fleet/pulls?limit=50&page=2>; rel="last"`},
-					answer:  `[{"number": 5, "state": "closed", "html_url": "https://x/5", "title": "t", "body": "<!-- x -->", "merged": true, "head": {"label": "` + branch + `", "ref": "refs/pull/5/head", "repo_id": 1}, "base": {"label": "main", "ref": "main", "repo_id": 1}}]`,
+					answer:  `[{"number": 5, "state": "closed", "user": {"id": 7}, "html_url": "https://x/5", "title": "t", "body": "<!-- x -->", "merged": true, "head": {"label": "` + branch + `", "ref": "refs/pull/5/head", "repo_id": 1}, "base": {"label": "main", "ref": "main", "repo_id": 1}}]`,
 				},
 				{
 					request: "GET /api/v1/repos/platform/fleet/pulls?limit=50&page=2&sort=recentupdate&state=closed",
-					answer:  `[{"number": 6, "state": "closed", "html_url": "https://x/6", "title": "t", "body": "<!-- x -->", "merged": false, "head": {"label": "` + branch + `", "ref": "refs/pull/6/head", "repo_id": 1}, "base": {"label": "main", "ref": "main", "repo_id": 1}}]`,
+					answer:  `[{"number": 6, "state": "closed", "user": {"id": 8}, "html_url": "https://x/6", "title": "t", "body": "<!-- x -->", "merged": false, "head": {"label": "` + branch + `", "ref": "refs/pull/6/head", "repo_id": 1}, "base": {"label": "main", "ref": "main", "repo_id": 1}}]`,
 				},
 				{
 					request: "POST /api/v1/repos/platform/fleet/pulls", status: 201, answer: `{"number": 10, "html_url": "https://x/10", "state": "open"}`,
@@ -396,8 +399,8 @@ func TestProposals(t *testing.T) {
 					body: `{"title": "t2", "body": "b3", "base": "", "assignee": "", "assignees": null, "milestone": 0, "labels": null, "state": "closed", "due_date": null, "unset_due_date": null, "allow_maintainer_edit": null}`,
 				},
 			},
-			want: []forge.Request{{Number: 9, URL: "https://x/9", State: forge.RequestOpen}, {Number: 6, URL: "https://x/6", State: forge.RequestClosed}, {Number: 5, URL: "https://x/5", State: forge.RequestMerged}},
-			made: forge.Request{Number: 10, URL: "https://x/10", State: forge.RequestOpen},
+			want: []forge.Request{{Number: 9, URL: "https://x/9", State: forge.RequestOpen, Own: true}, {Number: 6, URL: "https://x/6", State: forge.RequestClosed}, {Number: 5, URL: "https://x/5", State: forge.RequestMerged, Own: true}},
+			made: forge.Request{Number: 10, URL: "https://x/10", State: forge.RequestOpen, Own: true},
 		},
 	}
 	for kind, c := range cases {

@@ -89,7 +89,7 @@ func (l *Loop) Run(ctx context.Context, stand func(f *registry.Fleet, component 
 			time.AfterFunc(askAgain, l.Look)
 		case errors.Is(err, ErrSoon):
 			l.Log.Info("a pull request can't be opened yet", "error", err)
-			time.AfterFunc(askAgain, l.Look)
+			l.Pushed()
 		case errors.Is(err, registry.ErrMoved):
 			l.Log.Info("somebody else pushed before a promotion; looking again", "error", err)
 			l.Pushed()
@@ -149,6 +149,9 @@ func (l *Loop) pass(ctx context.Context, stand func(f *registry.Fleet, component
 	}
 	err = errors.Join(err, l.Promoter.Push(ctx, &plan), l.Promoter.noForge(&plan))
 	l.note(&plan)
+	if plan.unread || errors.Is(err, ErrSoon) {
+		time.AfterFunc(askAgain, l.Look)
+	}
 	return err
 }
 
@@ -169,9 +172,9 @@ func (l *Loop) note(plan *Plan) {
 		l.pushes.WithLabelValues(result).Inc()
 		l.Log.Info(told, "component", s.Component, "stage", s.Stage, "from", s.From, "to", s.To, "because", s.Because, "commit", s.Commit, "branch", plan.Branch, "pullRequest", s.PullRequest)
 	}
-	if did || len(plan.proposals) > 0 {
+	if did {
 		l.last = l.Promoter.Now()
-		time.AfterFunc(l.Gap, l.Look)
+		time.AfterFunc(l.Gap, l.Look) // there may be more than one round takes
 		l.Pushed()
 	}
 }

@@ -83,6 +83,7 @@ type Plan struct {
 	facts     map[string]Facts // by component
 	whole     bool             // it is of all components
 	proposals []*proposal      // what is to be done with pull requests
+	unread    bool             // the clone has not seen yet where a branch was sent
 }
 
 // Plan finds out what may be promoted of some components of a fleet, and what each commit

@@ -128,6 +128,9 @@ func (p *Promoter) Ask(ctx context.Context, f *registry.Fleet, plan *Plan) error
 		if p.unknown(one) {
 			asked, heads = append(asked, one), append(heads, one.branch)
 		}
+		if _, sent := p.moved[one.branch]; sent {
+			plan.unread = true
+		}
 	}
 	if len(asked) == 0 {
 		return nil
@@ -214,9 +217,9 @@ func saidIn(message string, s *Step) (version string, ok bool) {
 	return "", false
 }
 
-// fits reports whether a merge of the branch would change the line as the step does, and
-// without a conflict: it is not rebuilt, and its reviews are not lost, whenever something
-// else in the file changes.
+// fits reports whether a merge of the branch would change the line as the step does, that
+// alone, and without a conflict: it is not rebuilt, and its reviews are not lost, whenever
+// something else in the file changes.
 func (p *Promoter) fits(ctx context.Context, one *proposal, parent string) bool {
 	file := one.step.At.File
 	before, err := p.Repo.ReadAt(ctx, parent, file)
@@ -227,8 +230,8 @@ func (p *Promoter) fits(ctx context.Context, one *proposal, parent string) bool 
 	if err != nil {
 		return false
 	}
-	is, err := p.Repo.ReadAt(ctx, one.head, file)
-	return err == nil && string(is) == string(after) && slices.Equal(around(string(is), line), around(one.content, one.step.At.Line))
+	only, err := p.Repo.Changes(one.head, parent, registry.Commit{Files: map[string][]byte{file: after}})
+	return err == nil && only && slices.Equal(around(string(after), line), around(one.content, one.step.At.Line))
 }
 
 // around are the lines near one; "" stands for those before the first and behind the last.
@@ -291,20 +294,22 @@ func (p *Promoter) unknown(one *proposal) bool {
 // hold has a step lead nowhere.
 func (s *Step) hold(because string) { s.To, s.Because = "", because }
 
+// ours are the requests that Keelson has written; others it does not.
+func ours(r *forge.Request) bool { return r.Own && strings.Contains(r.Body, marks) }
+
 // decide says what to do, by the requests that there are from the branch.
 func (p *Promoter) decide(one *proposal, all []forge.Request) {
 	s := one.step
-	says := func(r *forge.Request) bool { return strings.Contains(r.Body, one.mark()) }
+	says := func(r *forge.Request) bool { return r.Own && strings.Contains(r.Body, one.mark()) }
 	for i := range all {
-		if r := &all[i]; r.State == forge.RequestOpen {
+		if r := &all[i]; r.State == forge.RequestOpen && (one.request == nil || r.Own) {
 			one.request, s.PullRequest = r, r.URL
-			break
 		}
 	}
 	open := one.request
 	switch {
 	case one.gone != "":
-		if open != nil && !strings.Contains(open.Body, marks) { // it is somebody else's, who needs the branch
+		if open != nil && !ours(open) { // it is somebody else's, who needs the branch
 			p.known[one.branch] = known{key: one.key(), url: open.URL}
 			return
 		}
@@ -331,7 +336,7 @@ func (p *Promoter) decide(one *proposal, all []forge.Request) {
 	switch {
 	case open == nil:
 		one.action = ActionOpen
-	case !one.fits, strings.Contains(open.Body, marks) && !strings.Contains(open.Body, one.about):
+	case !one.fits, ours(open) && !strings.Contains(open.Body, one.about):
 		one.action = ActionUpdate
 	default:
 		p.known[one.branch] = known{key: one.key(), url: open.URL}
@@ -391,7 +396,7 @@ func (p *Promoter) propose(ctx context.Context, plan *Plan, one *proposal) error
 			return err
 		}
 		s.PullRequest = opened.URL
-	case strings.Contains(r.Body, marks) && !strings.Contains(r.Body, one.about):
+	case ours(r) && !strings.Contains(r.Body, one.about):
 		r.Title, r.Body = one.title, one.text
 		if err := p.Requests.EditRequest(ctx, *r); err != nil {
 			return err

@@ -49,7 +49,7 @@ func (r *requests) OpenRequest(_ context.Context, one forge.Request) (forge.Requ
 		r.refuses--
 		return one, errors.New("there is no such branch")
 	}
-	one.Number, one.State = int64(len(r.all)+1), forge.RequestOpen
+	one.Number, one.State, one.Own = int64(len(r.all)+1), forge.RequestOpen, true
 	one.URL = fmt.Sprintf("https://git.example/%d", one.Number)
 	one.Body = strings.ReplaceAll(one.Body, "\n", "\r\n") // as some forges do
 	r.all = append(r.all, one)
@@ -158,7 +158,7 @@ func TestRequest(t *testing.T) {
 		t.Errorf("it changes %s", got)
 	}
 	one := r.all[0]
-	want := forge.Request{Number: 1, URL: one.URL, State: forge.RequestOpen, Head: inProduction, Base: "main", Title: "promote web to v1.1.0 in production"}
+	want := forge.Request{Number: 1, URL: one.URL, State: forge.RequestOpen, Own: true, Head: inProduction, Base: "main", Title: "promote web to v1.1.0 in production"}
 	body := strings.ReplaceAll(one.Body, "\r\n", "\n")
 	one.Body = ""
 	if diff := cmp.Diff(want, one); diff != "" {
@@ -301,6 +301,39 @@ func TestRequestOfOthers(t *testing.T) {
 		t.Errorf("the branch is at %s", s.server("log", "-1", inProduction))
 	}
 	s.wants("requests", r.shown(), "open: promote web to v1.1.0 in production")
+}
+
+// A commit that says it is Keelson's, and changes more than the version, is made anew; a
+// request that says so, and is somebody else's, is no no, and not written to.
+func TestRequestForged(t *testing.T) {
+	t.Parallel()
+	s, r := reviewed(t)
+	s.wants("it has passed", s.promote(), "web production v1.1.0 open https://git.example/1")
+	s.git("fetch", "-q", "origin", inProduction)
+	s.git("checkout", "-q", "FETCH_HEAD")
+	s.write("fleet.yaml", header+"Fleet\nname: mine\npipeline: standard\n")
+	s.git("-c", "user.name=x", "-c", "user.email=x@x", "commit", "-q", "-a", "--amend", "--no-edit")
+	forged := s.git("cat-file", "commit", "HEAD")
+	at := strings.Index(forged, "committer kim <kim@example.com>")
+	forged = forged[:at] + strings.Replace(forged[at:], "committer kim <kim@example.com>", "committer Keelson <keelson@localhost>", 1) + "\n"
+	s.write("../forged", forged)
+	s.git("push", "-q", "-f", "origin", s.git("hash-object", "-t", "commit", "-w", "../forged")+":refs/heads/"+inProduction)
+	s.git("checkout", "-q", "main")
+	s.load()
+	s.wants("it is made anew", s.promote(), "web production v1.1.0 update https://git.example/1")
+	if got := s.server("diff", "--numstat", "main", inProduction); got != "1\t1\tlayers/production.yaml" {
+		t.Errorf("it changes %s", got)
+	}
+	s.rests(r)
+
+	r.mu.Lock()
+	theirs := r.all[0]
+	r.all = r.all[:0]
+	theirs.Own, theirs.State = false, forge.RequestClosed
+	r.all = append(r.all, theirs)
+	r.mu.Unlock()
+	s.begin()
+	s.wants("a stranger closed his own", s.promote(), "web production v1.1.0 open https://git.example/2")
 }
 
 // What is not to be merged any more is closed, with the reason, and is no person's no.
@@ -482,4 +515,43 @@ func TestLoopRequests(t *testing.T) {
 	if len(c.told) > 0 {
 		t.Errorf("it was told of %v", c.told)
 	}
+}
+
+// Of a stage that needs a forge, and a forge that is down, it is told once; the rest goes
+// on.
+func TestLoopRequestsFail(t *testing.T) {
+	t.Parallel()
+	s, r := reviewed(t)
+	r.down = errors.New("no answer")
+	c := s.start()
+	c.comes(passed("testing"))
+	told := func(n int) func() bool {
+		return func() bool { c.mu.Lock(); defer c.mu.Unlock(); return len(c.told) == n }
+	}
+	c.until("it is told", told(1))
+	s.git("tag", "db/v1.1.0")
+	s.git("push", "-q", "--tags", "origin")
+	c.mu.Lock()
+	c.stands["db"] = rollout.Stand{}
+	c.mu.Unlock()
+	c.news <- struct{}{}
+	c.until("another component goes on", func() bool { return c.subject() == "promote db to v1.1.0 in testing" })
+	r.mu.Lock()
+	r.down = nil
+	r.mu.Unlock()
+	c.Look()
+	c.until("it is back", told(2))
+	c.until("it is opened", func() bool { return len(r.shown()) == 1 })
+	if !strings.Contains(fmt.Sprint(c.told), "[ask for the pull requests: no answer <nil>]") {
+		t.Errorf("it was told of %v", c.told)
+	}
+	s.forge = nil
+	s.begin()
+	other := s.start()
+	other.comes(passed("testing"))
+	other.until("it is told", func() bool {
+		other.mu.Lock()
+		defer other.mu.Unlock()
+		return len(other.told) == 1 && errors.Is(other.told[0], promotion.ErrNoForge)
+	})
 }
