@@ -92,9 +92,9 @@ does not answer changes nothing.
 
 With --promote the process that decides about rollouts does what keelson promote
 does, whenever something has passed or a tag is new: it pushes the versions that
-stages of pipelines are promoted to, with the login of --push-credentials; where a
-stage says by: pullRequest, to a branch keelson/promote/…, with a pull request on
-the --forge, which is kept up to date until somebody merges or closes it.
+stages of pipelines are promoted to, with the login of --push-credentials. Where
+a stage says by: pullRequest it pushes to a branch keelson/promote/…, with a
+pull request on the --forge, which it keeps up to date.
 
 With --trace-endpoint an
 OpenTelemetry collector gets a trace of each look at a component; one that does

@@ -26,9 +26,9 @@ import (
 
 // promotedFleet promotes web, in testing and then in production, each with a layer of its
 // own, and has v1.1.0 published, which testing runs.
-func promotedFleet(t *testing.T) *fleet {
+func promotedFleet(t *testing.T, name string) *fleet {
 	t.Helper()
-	f := newFleet(t, "promoted")
+	f := newFleet(t, name)
 	f.edit("fleet.yaml", "name: test", "name: test\npipeline: standard")
 	f.write("pipelines/standard.yaml", `apiVersion: keelson.io/v1alpha1
 kind: Pipeline
@@ -112,7 +112,7 @@ func TestPromote(t *testing.T) {
 	c := live(t)
 	hub := hubClient(t)
 	ensureNamespace(t, c)
-	f := promotedFleet(t)
+	f := promotedFleet(t, "promoted")
 	f.keelson("validate").want(t, 0)
 	f.keelson("promote", "--dry-run").want(t, 0).says(t,
 		"web in testing stays at v1.1.0: nothing later is there for it\n",
@@ -228,7 +228,7 @@ func TestPromoteByPullRequest(t *testing.T) {
 	c := live(t)
 	hub := hubClient(t)
 	ensureNamespace(t, c)
-	f := promotedFleet(t)
+	f := promotedFleet(t, "reviewed")
 	f.edit("pipelines/standard.yaml", "clusterSelector: {}\n  promotion: {", "clusterSelector: {}\n  promotion: {by: pullRequest, ")
 	f.commit()
 	f.keelson("validate").want(t, 0)

@@ -300,7 +300,6 @@ func ours(r *forge.Request) bool { return r.Own && strings.Contains(r.Body, mark
 // decide says what to do, by the requests that there are from the branch.
 func (p *Promoter) decide(one *proposal, all []forge.Request) {
 	s := one.step
-	says := func(r *forge.Request) bool { return r.Own && strings.Contains(r.Body, one.mark()) }
 	for i := range all {
 		if r := &all[i]; r.State == forge.RequestOpen && (one.request == nil || r.Own) {
 			one.request, s.PullRequest = r, r.URL
@@ -308,29 +307,20 @@ func (p *Promoter) decide(one *proposal, all []forge.Request) {
 	}
 	open := one.request
 	switch {
-	case one.gone != "":
-		if open != nil && !ours(open) { // it is somebody else's, who needs the branch
-			p.known[one.branch] = known{key: one.key(), url: open.URL}
-			return
-		}
+	case one.gone == "":
+	case open != nil && !ours(open): // it is somebody else's, who needs the branch
+		p.known[one.branch] = known{key: one.key(), url: open.URL}
+		return
+	default:
 		one.action = ActionClose
 		if open != nil {
 			s.Because, s.Action = one.gone, ActionClose
 		}
 		return
-	case open != nil && says(open):
-	default:
-		for i := range all {
-			switch r := &all[i]; {
-			case !says(r) || r.State == forge.RequestOpen:
-			case r.State == forge.RequestMerged:
-				s.hold(fmt.Sprintf("%s was merged with %s, and stands there in a moment", s.To, r.URL))
-				return
-			case !strings.Contains(r.Body, closes):
-				s.hold(fmt.Sprintf("%s was refused: somebody closed %s; a later version is proposed again", s.To, r.URL))
-				p.known[one.branch] = known{one.key(), r.URL, s.Because}
-				return
-			}
+	}
+	if open == nil || !one.isOf(open) {
+		if p.ended(one, all); s.To == "" {
+			return
 		}
 	}
 	switch {
@@ -342,6 +332,29 @@ func (p *Promoter) decide(one *proposal, all []forge.Request) {
 		p.known[one.branch] = known{key: one.key(), url: open.URL}
 	}
 	s.Action = one.action
+}
+
+// isOf reports whether a request is Keelson's for this version.
+func (one *proposal) isOf(r *forge.Request) bool {
+	return r.Own && strings.Contains(r.Body, one.mark())
+}
+
+// ended has a step lead nowhere whose version was merged, and is about to be seen, or was
+// refused by a person.
+func (p *Promoter) ended(one *proposal, all []forge.Request) {
+	s := one.step
+	for i := range all {
+		switch r := &all[i]; {
+		case !one.isOf(r) || r.State == forge.RequestOpen:
+		case r.State == forge.RequestMerged:
+			s.hold(fmt.Sprintf("%s was merged with %s, and stands there in a moment", s.To, r.URL))
+			return
+		case !strings.Contains(r.Body, closes):
+			s.hold(fmt.Sprintf("%s was refused: somebody closed %s; a later version is proposed again", s.To, r.URL))
+			p.known[one.branch] = known{one.key(), r.URL, s.Because}
+			return
+		}
+	}
 }
 
 // Propose does what [Promoter.Ask] has found, for ten requests at most, and notes it in the
