@@ -123,7 +123,7 @@ Exit codes: 0 done, or nothing to do; 2 it can't be done, or not be known.`,
     --forge-token-file forge-token
   keelson promote -o json && git commit -am "promote versions" && git push`,
 		Args:              args("", 0, -1),
-		ValidArgsFunction: a.completePromoted,
+		ValidArgsFunction: a.complete(func(f *registry.Fleet, args []string) []string { return without(f.Promoted(), args) }),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.promote(cmd.Context(), args, o)
 		},
@@ -353,13 +353,4 @@ func requested(s promotion.Step, done string) string {
 		return what + " would be " + s.Action.Done()
 	}
 	return what + " " + s.Action.Done()
-}
-
-// completePromoted completes any number of components that are promoted.
-func (a *app) completePromoted(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	f := a.quietFleet(cmd)
-	if f == nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return without(f.Promoted(), args), cobra.ShellCompDirectiveNoFileComp
 }
