@@ -55,6 +55,9 @@ func (j *joined) ask(now time.Time) asked {
 	}
 	if record.Evidence != evidence[stage.Name] {
 		record.Evidence, record.Checks = evidence[stage.Name], nil
+		if len(stage.Before) > 0 && j.bringsNew(stage) {
+			record.Opened = nil
+		}
 	}
 	after := record.Opened != nil
 	checks := spec.Before
@@ -96,6 +99,15 @@ func (j *joined) ask(now time.Time) asked {
 		}
 	}
 	return out
+}
+
+// bringsNew reports whether a stage has something for a cluster that was not let go to it,
+// and has not had it. One that is pinned counts: its pin may end while the stage is open.
+func (j *joined) bringsNew(stage Stage) bool {
+	return slices.ContainsFunc(stage.Clusters, func(name string) bool {
+		c := j.clusters[j.place[name]]
+		return c.Released == nil && c.Want != "" && c.Want != c.From && c.Want != j.in.clusters[name].fact.Hash
+	})
 }
 
 // begun is what is remembered of a check of the stage that is looked at, from now on if

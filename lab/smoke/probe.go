@@ -106,7 +106,7 @@ func (s *smoke) removeProbe(ctx context.Context) error {
 	if err := s.repo.push(ctx, "no probe"); err != nil {
 		return err
 	}
-	return until(ctx, patience, func(ctx context.Context) error {
+	err := until(ctx, patience, func(ctx context.Context) error {
 		if _, _, err := s.keelson(ctx, "rollout", "resume", ferry, "--reason", "the probe is gone"); err != nil {
 			return err
 		}
@@ -115,6 +115,20 @@ func (s *smoke) removeProbe(ctx context.Context) error {
 			err = errors.New(out)
 		}
 		return err
+	})
+	if err != nil {
+		return err
+	}
+	// A run that has begun comes to its end first.
+	return until(ctx, patience, func(ctx context.Context) error {
+		out, code, err := s.keelson(ctx, "probe", "list", "-o", "json")
+		switch {
+		case err != nil:
+			return err
+		case code != 0 || strings.Contains(out, `"workloads"`):
+			return fmt.Errorf("keelson probe list: exit code %d: %s", code, out)
+		}
+		return nil
 	})
 }
 
