@@ -415,6 +415,31 @@ func TestExemptLater(t *testing.T) {
 	w.is(v1alpha1.RolloutComplete, "test canary prod-1") // prod-2 has no part in it
 }
 
+// TestPinnedTellsLate: a stage that was opened for what was known then is opened anew for a
+// cluster that told later what it is to get; that it was pinned meanwhile changes nothing.
+func TestPinnedTellsLate(t *testing.T) {
+	t.Parallel()
+	w := newWay(t)
+	w.checked(2, v1alpha1.Check{Name: "load", HTTP: &v1alpha1.HTTPCheck{}})
+	yes := func() {
+		w.in.checks = map[Check]answer{{Change: w.status.Stages[2].Evidence, Stage: "production", Name: "load"}: {yes: true}}
+	}
+	w.commit("2222", "v2", "test", "canary", "prod-2")
+	w.tells("prod-1", func(k *known) { k.want, k.fact.Exempt = "", "pinned to delivery 3" })
+	w.looks(80)
+	yes()
+	w.look("prod-2")
+	w.is(v1alpha1.RolloutProgressing, "test canary prod-2")
+	w.tells("prod-1", func(k *known) { k.want, k.gets = "v2", "v2" })
+	w.look()
+	w.tells("prod-1", func(k *known) { k.fact.Exempt = "" })
+	w.looks(5)
+	w.is(v1alpha1.RolloutProgressing, "test canary prod-2")
+	yes()
+	w.looks(5)
+	w.is(v1alpha1.RolloutComplete, "test canary prod-1 prod-2")
+}
+
 // TestIdleStages: what a stage has no part in needs none of its checks.
 func TestIdleStages(t *testing.T) {
 	t.Parallel()
