@@ -53,12 +53,7 @@ func (j *joined) ask(now time.Time) asked {
 	if spec == nil || record.Promoted != "" || j.idle(stage) {
 		return out
 	}
-	if record.Evidence != evidence[stage.Name] {
-		record.Evidence, record.Checks = evidence[stage.Name], nil
-		if len(stage.Before) > 0 && j.bringsNew(stage) {
-			record.Opened = nil
-		}
-	}
+	j.renew(record, stage, evidence[stage.Name])
 	after := record.Opened != nil
 	checks := spec.Before
 	if after {
@@ -99,6 +94,18 @@ func (j *joined) ask(now time.Time) asked {
 		}
 	}
 	return out
+}
+
+// renew forgets what the checks of other evidence have come to, and opens a stage anew that
+// gets something new.
+func (j *joined) renew(record *v1alpha1.RolloutStage, stage Stage, evidence string) {
+	if record.Evidence == evidence {
+		return
+	}
+	record.Evidence, record.Checks = evidence, nil
+	if len(stage.Before) > 0 && j.bringsNew(stage) {
+		record.Opened = nil
+	}
 }
 
 // bringsNew reports whether a stage has something for a cluster that was not let go to it,
