@@ -143,7 +143,7 @@ func (c *Cluster) RecordVersion(ctx context.Context, component string) (string, 
 	q := c.quiet[component]
 	c.mu.Unlock()
 	if q != nil {
-		return q.version, nil
+		return q.version.String(), nil
 	}
 	r, err := c.readRecord(ctx, component)
 	if err != nil {
@@ -180,7 +180,7 @@ func (c *Cluster) readRecord(ctx context.Context, component string) (*record, er
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: record of %s: %w", c.name, component, err)
 	}
-	if q == nil || q.version != r.version {
+	if q == nil || q.version != revisionOf(r.version) {
 		c.remember(r)
 	}
 	return r, nil
@@ -207,7 +207,7 @@ func (c *Cluster) RecordSeen(component, version string) bool {
 	if r != nil {
 		known = r.version
 	} else if q := c.quiet[component]; q != nil {
-		known = q.version
+		known = q.version.String()
 	}
 	if known != "" {
 		if order, err := resourceversion.CompareResourceVersion(version, known); version == known || err == nil && order < 0 {

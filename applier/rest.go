@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"strconv"
 	"unique"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -35,14 +36,35 @@ type sum [16]byte
 // quiet is what is kept of a component at rest. Its record is read again when it
 // is needed.
 type quiet struct {
-	of      sum    // what it was found as, see [Cluster.fingerprint]
-	version string // resourceVersion of the record
-	record  sum    // of the record: a store that is set back counts resourceVersions anew
-	applied string
+	of      sum      // what it was found as, see [Cluster.fingerprint]
+	version revision // of the record
+	record  sum      // of the record: a store that is set back counts resourceVersions anew
 	pin     *Pin
 	// delivered is what the record says of it.
 	delivered unique.Handle[Delivered]
 	uids      []uint64 // of the inventory, hashed
+}
+
+// revision is a resourceVersion: the number that it nearly always is, which takes no
+// memory of its own, or else its text.
+type revision struct {
+	number uint64
+	text   string
+}
+
+func revisionOf(version string) revision {
+	n, err := strconv.ParseUint(version, 10, 64)
+	if err != nil || n == 0 || strconv.FormatUint(n, 10) != version {
+		return revision{text: version}
+	}
+	return revision{number: n}
+}
+
+func (r revision) String() string {
+	if r.number == 0 {
+		return r.text
+	}
+	return strconv.FormatUint(r.number, 10)
 }
 
 // atRest returns the plan of a component of which nothing has changed since it was
@@ -54,7 +76,7 @@ func (c *Cluster) atRest(ctx context.Context, w Want) *Prepared {
 	if q == nil || !listed || w.Absent || !c.keeper.AtRest(w.Component) {
 		return nil // it rests as something that is to be there
 	}
-	p := &Prepared{want: w, Applied: q.applied, quiet: true}
+	p := &Prepared{want: w, Applied: q.delivered.Value().Version, quiet: true}
 	states, versions := statesOf(nil, w.Target)
 	var err error
 	// Whoever plans in full hears of an error.
@@ -101,8 +123,8 @@ func (c *Cluster) rest(p *Prepared, mark uint64, versions map[differ.ID]schema.G
 	}
 	states, _ := statesOf(nil, p.want.Target)
 	q := &quiet{
-		of: c.fingerprint(p, states, versions), version: p.record.version, record: p.record.sum,
-		applied: p.Applied, pin: p.record.Pin, delivered: p.record.delivered().once(), uids: hashUIDs(p.record.Objects),
+		of: c.fingerprint(p, states, versions), version: revisionOf(p.record.version), record: p.record.sum,
+		pin: p.record.Pin, delivered: p.record.delivered().once(), uids: hashUIDs(p.record.Objects),
 	}
 	component := p.want.Component
 	if !c.keeper.Rest(component, mark, ids, p.want.Health) {

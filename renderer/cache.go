@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unique"
 	"unsafe"
 
 	"golang.org/x/sync/singleflight"
@@ -286,7 +287,11 @@ func (e *cacheEntry) pack() *cacheEntry {
 		return e
 	}
 	packed, rest := *e, *e.target
-	rest.Objects, rest.Hooks = nil, nil
+	rest.Objects, rest.Hooks, rest.Scopes = nil, nil, slices.Clone(rest.Scopes)
+	for i := range rest.Scopes { // they came with each target, and are a few kinds
+		k := &rest.Scopes[i].Kind
+		k.Group, k.Kind = unique.Make(k.Group).Value(), unique.Make(k.Kind).Value()
+	}
 	packed.target, packed.packed = &rest, slices.Clip(data)
 	packed.bytes = rest.size() + int64(len(data))
 	return &packed

@@ -68,9 +68,9 @@ type agent struct {
 	redactor *redact.Redactor
 	// board shows who is let go; nil: this process knows of one cluster alone.
 	board *rollout.Board
-	// publish hears of every status that changed, and retract of what has none any
-	// more.
-	publish func(*v1alpha1.DeliveryStatus, urgency)
+	// publish hears of every status that changed, and returns the one to hold; retract
+	// hears of what has none any more.
+	publish func(*v1alpha1.DeliveryStatus, urgency) *v1alpha1.DeliveryStatus
 	// release has the statuses of the cluster written that wait for others.
 	release func(cluster string)
 	retract func(cluster, component string)

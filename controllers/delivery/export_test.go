@@ -55,8 +55,9 @@ type Told struct {
 func Tell(states ...v1alpha1.Sync) (told []Told) {
 	a := &agent{
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[string]()),
-		publish: func(s *v1alpha1.DeliveryStatus, u urgency) {
+		publish: func(s *v1alpha1.DeliveryStatus, u urgency) *v1alpha1.DeliveryStatus {
 			told = append(told, Told{Sync: s.Sync, Patient: u == patient})
+			return s
 		},
 	}
 	for i := range states {
@@ -77,7 +78,7 @@ func Deliveries(ctx context.Context, hub *rest.Config, cluster string, page int6
 		return nil, err
 	}
 	w.page = page
-	version, err := w.list(ctx, func(d *v1alpha1.Delivery) { names = append(names, d.Name) }, client.MatchingLabels{v1alpha1.LabelCluster: cluster})
+	version, err := w.list(ctx, func(d *v1alpha1.Delivery, _ *known) { names = append(names, d.Name) }, client.MatchingLabels{v1alpha1.LabelCluster: cluster})
 	if err == nil && version == "" {
 		err = errors.New("no version to watch from")
 	}

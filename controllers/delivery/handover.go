@@ -51,9 +51,9 @@ func (w *writer) read(ctx context.Context, clusters []string) error {
 	for _, cluster := range clusters {
 		mine[cluster] = true
 	}
-	_, err := w.list(ctx, func(d *v1alpha1.Delivery) {
+	_, err := w.list(ctx, func(d *v1alpha1.Delivery, k *known) {
 		if mine[d.Labels[v1alpha1.LabelCluster]] {
-			has[d.Name] = knownOf(d)
+			has[d.Name] = k
 		}
 	}, options...)
 	if err != nil {

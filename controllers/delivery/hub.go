@@ -63,10 +63,10 @@ func (w *writer) prepare(ctx context.Context, all bool) error {
 	}
 	var first []*v1alpha1.Delivery
 	has := map[string]*known{}
-	version, err := w.list(ctx, func(d *v1alpha1.Delivery) {
+	version, err := w.list(ctx, func(d *v1alpha1.Delivery, k *known) {
 		first = append(first, marks(d))
 		if all {
-			has[d.Name] = knownOf(d)
+			has[d.Name] = k
 		}
 	})
 	if err != nil {
@@ -81,7 +81,7 @@ func (w *writer) prepare(ctx context.Context, all bool) error {
 
 // list calls each with the Deliveries that the hub has, page by page: all of them
 // would be some 100 MB, of which little is kept. It returns the version that was read.
-func (w *writer) list(ctx context.Context, each func(*v1alpha1.Delivery), more ...client.ListOption) (version string, err error) {
+func (w *writer) list(ctx context.Context, each func(*v1alpha1.Delivery, *known), more ...client.ListOption) (version string, err error) {
 	options := client.ListOptions{Namespace: v1alpha1.Namespace, Limit: w.page}
 	options.ApplyOptions(more)
 	for {
@@ -89,8 +89,9 @@ func (w *writer) list(ctx context.Context, each func(*v1alpha1.Delivery), more .
 		if err := w.client.List(ctx, &page, &options); err != nil {
 			return "", fmt.Errorf("list Deliveries: %w", err)
 		}
+		known := knownOf(page.Items)
 		for i := range page.Items {
-			each(&page.Items[i])
+			each(&page.Items[i], &known[i])
 		}
 		if options.Continue = page.Continue; options.Continue == "" {
 			return page.ResourceVersion, nil

@@ -145,7 +145,7 @@ func (w *writer) rereadOne(ctx context.Context, name string) error {
 	if err != nil {
 		delete(w.written, name)
 	} else {
-		w.written[name] = knownOf(&d)
+		w.written[name] = &knownOf([]v1alpha1.Delivery{d})[0]
 	}
 	w.mendLocked(name)
 	return nil
@@ -162,7 +162,7 @@ func (w *writer) mendLocked(name string) {
 // be. It returns the version that it has read.
 func (w *writer) reread(ctx context.Context) (string, error) {
 	found := map[string]seen{}
-	version, err := w.list(ctx, func(d *v1alpha1.Delivery) { found[d.Name] = seen{knownOf(d), marks(d)} })
+	version, err := w.list(ctx, func(d *v1alpha1.Delivery, k *known) { found[d.Name] = seen{k, marks(d)} })
 	if err != nil {
 		return "", err
 	}

@@ -79,7 +79,7 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 		a.metrics.applied(o, a.now().Sub(started))
 	}
 	if !result.connecting { // that lasts a second, or a probe will say why not
-		a.tell(before, status)
+		a.hold(status, a.tell(before, status))
 	}
 	if result.planned && status.Health == v1alpha1.HealthProgressing {
 		a.queue.AddAfter(component, result.timeout+time.Second) // nothing else would tell that it takes too long
@@ -94,12 +94,12 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 }
 
 // tell publishes a status: trouble soon, and what goes well, or is on its way, when
-// no component waits for its turn any more. For what a check says, others wait.
-func (a *agent) tell(before v1alpha1.DeliveryStatus, s *v1alpha1.DeliveryStatus) {
+// no component waits for its turn any more. For what a check says, others wait. It
+// returns the one to hold.
+func (a *agent) tell(before v1alpha1.DeliveryStatus, s *v1alpha1.DeliveryStatus) *v1alpha1.DeliveryStatus {
 	u := prompt
 	if !slices.Equal(before.Checks, s.Checks) {
-		a.publish(s, u)
-		return
+		return a.publish(s, u)
 	}
 	switch s.Sync {
 	case v1alpha1.SyncSynced, v1alpha1.SyncProgressing, v1alpha1.SyncWaiting:
@@ -109,7 +109,16 @@ func (a *agent) tell(before v1alpha1.DeliveryStatus, s *v1alpha1.DeliveryStatus)
 	case v1alpha1.SyncHeld, v1alpha1.SyncDenied, v1alpha1.SyncFailed, v1alpha1.SyncBlocked, v1alpha1.SyncUnreachable,
 		v1alpha1.SyncPaused, v1alpha1.SyncOrphaned, v1alpha1.SyncAbsent:
 	}
-	a.publish(s, u)
+	return a.publish(s, u)
+}
+
+// hold replaces a status by another one that says the same.
+func (a *agent) hold(s, same *v1alpha1.DeliveryStatus) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.statuses[s.Component] == s {
+		a.statuses[s.Component] = same
+	}
 }
 
 // again queues a component once more, where that may help and nothing else would.

@@ -27,7 +27,7 @@ func (a *agent) watchRecords(ctx context.Context, config *rest.Config, c *applie
 		return fmt.Errorf("watch records: %w", err)
 	}
 	secrets := client.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).Namespace(v1alpha1.Namespace)
-	store := &recordFeed{names: map[string]string{}, seen: func(component, version string) {
+	store := &recordFeed{components: map[string]bool{}, seen: func(component, version string) {
 		time.AfterFunc(settle, func() { // the answer to a write of our own is there by then
 			if ctx.Err() == nil && c.RecordSeen(component, version) {
 				a.queue.Add(component)
@@ -58,8 +58,8 @@ func (a *agent) watchRecords(ctx context.Context, config *rest.Config, c *applie
 // recordFeed hears of records. It implements [cache.ReflectorStore], whose methods
 // are called one after the other.
 type recordFeed struct {
-	names map[string]string // of components, by the name of the Secret
-	seen  func(component, version string)
+	components map[string]bool // that have one; each name is held once in a fleet
+	seen       func(component, version string)
 }
 
 // Add implements [cache.ReflectorStore].
@@ -67,41 +67,48 @@ func (r *recordFeed) Add(o any) error { return r.Update(o) }
 
 // Update implements [cache.ReflectorStore].
 func (r *recordFeed) Update(o any) error {
-	s, ok := o.(*metav1.PartialObjectMetadata)
-	if !ok {
-		return fmt.Errorf("watch records: a %T", o)
+	component, version, err := recordOf(o)
+	if err == nil {
+		r.components[component] = true
+		r.seen(component, version)
 	}
-	r.names[s.Name] = s.Labels[applier.RecordLabel]
-	r.seen(s.Labels[applier.RecordLabel], s.ResourceVersion)
-	return nil
+	return err
 }
 
 // Delete implements [cache.ReflectorStore].
 func (r *recordFeed) Delete(o any) error {
-	if err := r.Update(o); err != nil {
-		return err
+	component, version, err := recordOf(o)
+	if err == nil {
+		delete(r.components, component)
+		r.seen(component, version)
 	}
-	s, _ := o.(*metav1.PartialObjectMetadata)
-	delete(r.names, s.Name)
-	return nil
+	return err
 }
 
 // Replace implements [cache.ReflectorStore].
 func (r *recordFeed) Replace(list []any, version string) error {
-	gone := r.names
-	r.names = make(map[string]string, len(list))
+	before := r.components
+	r.components = make(map[string]bool, len(list))
 	for _, o := range list {
 		if err := r.Update(o); err != nil {
 			return err
 		}
-		if s, ok := o.(*metav1.PartialObjectMetadata); ok {
-			delete(gone, s.Name)
+	}
+	for component := range before {
+		if !r.components[component] {
+			r.seen(component, version)
 		}
 	}
-	for _, component := range gone {
-		r.seen(component, version)
-	}
 	return nil
+}
+
+// recordOf is the component that a Secret is the record of, and its resourceVersion.
+func recordOf(o any) (component, version string, err error) {
+	s, ok := o.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return "", "", fmt.Errorf("watch records: a %T", o)
+	}
+	return once(s.Labels[applier.RecordLabel]), s.ResourceVersion, nil
 }
 
 // Resync implements [cache.ReflectorStore].

@@ -118,8 +118,9 @@ func newWriter(o Options, m *metrics) (*writer, error) {
 	}, nil
 }
 
-// publish takes a status; it is written if it differs from the hub's.
-func (w *writer) publish(s *v1alpha1.DeliveryStatus, u urgency) {
+// publish takes a status; it is written if it differs from the hub's. It returns the
+// one to hold: where the hub's says the same, that.
+func (w *writer) publish(s *v1alpha1.DeliveryStatus, u urgency) *v1alpha1.DeliveryStatus {
 	s = redacted(w.redactor, s)
 	name := s.Cluster + "." + s.Component
 	w.mu.Lock()
@@ -127,12 +128,12 @@ func (w *writer) publish(s *v1alpha1.DeliveryStatus, u urgency) {
 	w.wanted[name] = s
 	delete(w.retracted, name)
 	if w.currentLocked(name) {
-		w.written[name].status = s // held once
-		return
+		w.wanted[name] = w.written[name].status
+		return w.written[name].status
 	}
 	if u == prompt {
 		w.queue.AddAfter(name, collect)
-		return
+		return s
 	}
 	if w.waiting[s.Cluster] == nil {
 		w.waiting[s.Cluster] = map[string]bool{}
@@ -141,6 +142,7 @@ func (w *writer) publish(s *v1alpha1.DeliveryStatus, u urgency) {
 		w.waiting[s.Cluster][name] = true
 		w.queue.AddAfter(name, patience+rand.N(lastPatience-patience)) //nolint:gosec // no secret
 	}
+	return s
 }
 
 // release has the statuses of a cluster written that wait for others of it.
@@ -323,7 +325,7 @@ func (w *writer) write(ctx context.Context, name string) error {
 		w.forget(name)
 		return fmt.Errorf("patch status of Delivery %s: %w", name, err)
 	}
-	kept := knownOf(next)
+	kept := &knownOf([]v1alpha1.Delivery{*next})[0]
 	kept.status = s // as answered, and held once
 	w.mu.Lock()
 	w.written[name] = kept
@@ -341,12 +343,36 @@ type known struct {
 	status             *v1alpha1.DeliveryStatus
 }
 
-func knownOf(d *v1alpha1.Delivery) *known {
-	status := shared(d.Status)
-	return &known{
-		uid: d.UID, version: d.ResourceVersion, status: &status,
-		cluster: once(d.Labels[v1alpha1.LabelCluster]), component: once(d.Labels[v1alpha1.LabelComponent]),
+// knownOf is what has to be known of Deliveries that were read together. It lies
+// together, too: Go moves nothing, so what stays of each, left among all that a start
+// lets go, would keep a page of memory.
+func knownOf(read []v1alpha1.Delivery) []known {
+	type body struct {
+		status v1alpha1.DeliveryStatus
+		last   v1alpha1.DiffSummary
+		ready  [1]metav1.Condition // of nearly all the only one
 	}
+	out, bodies := make([]known, len(read)), make([]body, len(read))
+	var ids strings.Builder
+	for i := range read {
+		ids.WriteString(string(read[i].UID) + read[i].ResourceVersion)
+	}
+	rest := ids.String()
+	for i := range read {
+		d, b := &read[i], &bodies[i]
+		b.status = shared(d.Status)
+		b.status.Conditions = append(b.ready[:0], b.status.Conditions...)
+		if last := b.status.LastDiff; last != nil {
+			b.last = *last
+			b.status.LastDiff = &b.last
+		}
+		out[i] = known{
+			status: &b.status, cluster: once(d.Labels[v1alpha1.LabelCluster]), component: once(d.Labels[v1alpha1.LabelComponent]),
+		}
+		out[i].uid, rest = types.UID(rest[:len(d.UID)]), rest[len(d.UID):]
+		out[i].version, rest = rest[:len(d.ResourceVersion)], rest[len(d.ResourceVersion):]
+	}
+	return out
 }
 
 // shared is a status whose texts are held once for all: of the thousands that are
