@@ -10,6 +10,9 @@ import (
 // stopped; chance draws fewer.
 const maxStep = 25
 
+// moreAfter is how long after a commit a process has made its writes.
+const moreAfter = 10 * time.Second
+
 // runWriters stops the process that has the cluster in the middle of applies, past
 // its Lease, lets the other one take over, and then lets the first go on.
 func runWriters(ctx context.Context, w *world) (result, error) {
@@ -48,7 +51,7 @@ func (d *duel) round(ctx context.Context, hold bool) (time.Duration, error) {
 	_, took, err := d.deal(ctx, blow{
 		victim: has, clusters: []string{target}, snare: t,
 		struck: func(ctx context.Context) error {
-			err := sprung(ctx, t, has)
+			err := d.sprung(ctx, t, has)
 			if err == nil && hold {
 				d.held++
 			}
@@ -59,15 +62,24 @@ func (d *duel) round(ctx context.Context, hold bool) (time.Duration, error) {
 	return took, err
 }
 
-func sprung(ctx context.Context, t *snare, wr *writer) error {
-	timer := time.NewTimer(recovery)
-	defer timer.Stop()
-	select {
-	case <-t.sprung:
-		return t.err
-	case <-timer.C:
-		return fmt.Errorf("%s made too few writes to be stopped at one (its log: %s)", wr.agent, wr.log)
-	case <-ctx.Done():
-		return ctx.Err()
+// sprung waits until a snare has struck. A commit may change so little that the write
+// for which the snare was set never comes: then there is another commit.
+func (d *duel) sprung(ctx context.Context, t *snare, wr *writer) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, recovery,
+		fmt.Errorf("%s made too few writes to be stopped at one (its log: %s)", wr.agent, wr.log))
+	defer cancel()
+	more := time.NewTicker(moreAfter)
+	defer more.Stop()
+	for {
+		select {
+		case <-t.sprung:
+			return t.err
+		case <-more.C:
+			if err := d.grow(ctx, d.rand, 2*len(d.plots)); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 }
