@@ -1,35 +1,54 @@
 package delivery
 
 import (
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 )
 
-// TestRushOver: a rush ends once, some time after its last look, and a few looks are
-// none.
+// TestRushOver: a rush ends once, some time after its last look. A start is one; after
+// that a few looks are none.
 func TestRushOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var ends []time.Duration
+		type event struct {
+			at   time.Duration
+			what string
+		}
+		var is, want []event
 		began := time.Now()
-		r := newRush(func() { ends = append(ends, time.Since(began)) })
-		for range manyLooks - 1 {
-			r.looked()
+		note := func(into *[]event, at time.Duration, what string) {
+			*into = append(*into, event{at.Round(time.Millisecond), what})
 		}
-		<-time.After(10 * time.Second)
-		synctest.Wait()
-		if len(ends) != 0 {
-			t.Fatalf("a few looks were a rush: %v", ends)
+		r := newRush(
+			func() { note(&is, time.Since(began), "begins") },
+			func(many bool) { note(&is, time.Since(began), map[bool]string{true: "over", false: "was none"}[many]) },
+		)
+		note(&want, 0, "begins")
+		look := func(times int) (last time.Duration) {
+			for range times {
+				r.looked()
+				last = time.Since(began)
+				<-time.After(10 * time.Millisecond)
+			}
+			return last
 		}
-		for range 3 * manyLooks {
-			r.looked()
-			<-time.After(10 * time.Millisecond)
+		pass := func() {
+			<-time.After(time.Minute)
+			synctest.Wait()
 		}
-		last := time.Since(began)
-		<-time.After(time.Minute)
-		synctest.Wait()
-		if len(ends) != 1 || ends[0] != last-10*time.Millisecond+rushOver {
-			t.Errorf("it ended at %v, want once, %s after %s", ends, rushOver, last)
+		pass() // while it learns nothing is over
+		note(&want, look(manyLooks-1)+rushOver, "was none")
+		pass()
+		note(&want, look(1)+rushOver, "was none")
+		pass()
+		first := time.Since(began)
+		last := look(3 * manyLooks)
+		note(&want, first+(manyLooks-1)*10*time.Millisecond, "begins")
+		note(&want, last+rushOver, "over")
+		pass()
+		if !slices.Equal(is, want) {
+			t.Errorf("%v, want %v", is, want)
 		}
 	})
 }
