@@ -180,7 +180,7 @@ func (c *Cluster) readRecord(ctx context.Context, component string) (*record, er
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: record of %s: %w", c.name, component, err)
 	}
-	if q == nil || q.version != revisionOf(r.version) {
+	if q == nil || q.version != recordVersionOf(r.version) {
 		c.remember(r)
 	}
 	return r, nil

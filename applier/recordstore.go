@@ -101,7 +101,7 @@ func (c *Cluster) same(component string, s *corev1.Secret) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	q := c.quiet[component]
-	return q != nil && q.version == revisionOf(s.ResourceVersion) && q.record == sumOf(s)
+	return q != nil && q.version == recordVersionOf(s.ResourceVersion) && q.record == sumOf(s)
 }
 
 // sumOf stands for the record that a Secret begins: the names of further Secrets

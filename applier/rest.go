@@ -36,35 +36,35 @@ type sum [16]byte
 // quiet is what is kept of a component at rest. Its record is read again when it
 // is needed.
 type quiet struct {
-	of      sum      // what it was found as, see [Cluster.fingerprint]
-	version revision // of the record
-	record  sum      // of the record: a store that is set back counts resourceVersions anew
+	of      sum           // what it was found as, see [Cluster.fingerprint]
+	version recordVersion // its record's
+	record  sum           // of the record: a store that is set back counts resourceVersions anew
 	pin     *Pin
 	// delivered is what the record says of it.
 	delivered unique.Handle[Delivered]
 	uids      []uint64 // of the inventory, hashed
 }
 
-// revision is a resourceVersion: the number that it nearly always is, which takes no
+// recordVersion is a resourceVersion: the number that it nearly always is, which takes no
 // memory of its own, or else its text.
-type revision struct {
+type recordVersion struct {
 	number uint64
 	text   string
 }
 
-func revisionOf(version string) revision {
+func recordVersionOf(version string) recordVersion {
 	n, err := strconv.ParseUint(version, 10, 64)
 	if err != nil || n == 0 || strconv.FormatUint(n, 10) != version {
-		return revision{text: version}
+		return recordVersion{text: version}
 	}
-	return revision{number: n}
+	return recordVersion{number: n}
 }
 
-func (r revision) String() string {
-	if r.number == 0 {
-		return r.text
+func (v recordVersion) String() string {
+	if v.number == 0 {
+		return v.text
 	}
-	return strconv.FormatUint(r.number, 10)
+	return strconv.FormatUint(v.number, 10)
 }
 
 // atRest returns the plan of a component of which nothing has changed since it was
@@ -123,7 +123,7 @@ func (c *Cluster) rest(p *Prepared, mark uint64, versions map[differ.ID]schema.G
 	}
 	states, _ := statesOf(nil, p.want.Target)
 	q := &quiet{
-		of: c.fingerprint(p, states, versions), version: revisionOf(p.record.version), record: p.record.sum,
+		of: c.fingerprint(p, states, versions), version: recordVersionOf(p.record.version), record: p.record.sum,
 		pin: p.record.Pin, delivered: p.record.delivered().once(), uids: hashUIDs(p.record.Objects),
 	}
 	component := p.want.Component

@@ -6,9 +6,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestRevision: a resourceVersion is a text that says nothing to anybody but an API
+// TestRecordVersion: a resourceVersion is a text that says nothing to anybody but an API
 // server: what is kept of it gives that text again, and two are the same where their texts are.
-func TestRevision(t *testing.T) {
+func TestRecordVersion(t *testing.T) {
 	text := rapid.OneOf(
 		rapid.String(),
 		rapid.StringMatching(`[+-]?0{0,2}[0-9]{0,22}`), // also more than 64 bits
@@ -16,11 +16,11 @@ func TestRevision(t *testing.T) {
 	)
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := text.Draw(t, "a"), text.Draw(t, "b")
-		if got := revisionOf(a).String(); got != a {
+		if got := recordVersionOf(a).String(); got != a {
 			t.Errorf("%q came back as %q", a, got)
 		}
-		if (revisionOf(a) == revisionOf(b)) != (a == b) {
-			t.Errorf("%q and %q: %v, %v", a, b, revisionOf(a), revisionOf(b))
+		if (recordVersionOf(a) == recordVersionOf(b)) != (a == b) {
+			t.Errorf("%q and %q: %v, %v", a, b, recordVersionOf(a), recordVersionOf(b))
 		}
 	})
 }
