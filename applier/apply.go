@@ -54,6 +54,9 @@ type Outcome struct {
 	Health []ObjectHealth
 }
 
+// Wrote reports whether any object is another one now.
+func (o *Outcome) Wrote() bool { return o.Created+o.Updated+o.Deleted > 0 }
+
 // lookAgain asks for another look. Of several the soonest counts: it finds the
 // others still waiting, and asks for them once more.
 func (o *Outcome) lookAgain(after time.Duration) {

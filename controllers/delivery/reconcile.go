@@ -20,7 +20,6 @@ func (a *agent) work(ctx context.Context) {
 		if leave, err := a.turns.look.take(ctx); err == nil {
 			a.reconcile(ctx, component)
 			leave()
-			a.rush.looked()
 		}
 		a.queue.Done(component)
 		if a.queue.Len() == 0 {
@@ -33,6 +32,7 @@ func (a *agent) work(ctx context.Context) {
 func (a *agent) reconcile(ctx context.Context, component string) {
 	started := a.now()
 	result, err := a.traced(ctx, component)
+	a.rush.looked(result.outcome.Wrote())
 	defer a.seen(component)
 	unattended := a.attendChecks(ctx, component, result)
 	a.mu.Lock()
@@ -73,7 +73,7 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	} else if pruning {
 		a.dependents(component)
 	}
-	if o := result.outcome; o.Created+o.Updated+o.Deleted > 0 {
+	if o := result.outcome; o.Wrote() {
 		a.log.Info("applied", "component", component, "created", o.Created, "updated", o.Updated,
 			"restored", o.Restored, "deleted", o.Deleted, "took", a.now().Sub(started).Round(time.Millisecond))
 		a.metrics.applied(o, a.now().Sub(started))

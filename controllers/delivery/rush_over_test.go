@@ -7,48 +7,66 @@ import (
 	"time"
 )
 
-// TestRushOver: a rush ends once, some time after its last look. A start is one; after
-// that a few looks are none.
+// TestRushOver: what a rush is and when it is over, by what is told of it.
 func TestRushOver(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		type event struct {
-			at   time.Duration
-			what string
-		}
-		var is, want []event
-		began := time.Now()
-		note := func(into *[]event, at time.Duration, what string) {
-			*into = append(*into, event{at.Round(time.Millisecond), what})
-		}
-		r := newRush(
-			func() { note(&is, time.Since(began), "begins") },
-			func(many bool) { note(&is, time.Since(began), map[bool]string{true: "over", false: "was none"}[many]) },
-		)
-		note(&want, 0, "begins")
-		look := func(times int) (last time.Duration) {
-			for range times {
-				r.looked()
-				last = time.Since(began)
-				<-time.After(10 * time.Millisecond)
-			}
-			return last
-		}
-		pass := func() {
-			<-time.After(time.Minute)
-			synctest.Wait()
-		}
-		pass() // while it learns nothing is over
-		note(&want, look(manyLooks-1)+rushOver, "was none")
-		pass()
-		note(&want, look(1)+rushOver, "was none")
-		pass()
-		first := time.Since(began)
-		last := look(3 * manyLooks)
-		note(&want, first+(manyLooks-1)*10*time.Millisecond, "begins")
-		note(&want, last+rushOver, "over")
-		pass()
-		if !slices.Equal(is, want) {
-			t.Errorf("%v, want %v", is, want)
-		}
-	})
+	never := func(int) bool { return false }
+	everyOther := func(i int) bool { return i%2 == 0 } // a component that was written is looked at once more
+	type look struct {
+		times int
+		every time.Duration
+		wrote func(int) bool
+	}
+	const fast = 5 * time.Millisecond // 1,000 in a rushOver
+	for why, c := range map[string]struct {
+		looks []look
+		want  []string
+	}{
+		"a start learns until it is over, and too few looks leave nothing to give back": {
+			[]look{{manyLooks - 1, fast, never}}, []string{"learns 0s", "ends 10s"},
+		},
+		"while nothing is known yet a start is not over": {
+			[]look{{0, time.Minute, nil}, {manyLooks, fast, never}}, []string{"learns 0s", "ends 1m10s", "over 1m10s"},
+		},
+		"a few looks are no rush": {
+			[]look{{1, time.Minute, never}, {manyLooks - 1, fast, never}}, []string{"learns 0s", "ends 5s"},
+		},
+		"many looks are one, although it is no start": {
+			[]look{{1, time.Minute, never}, {manyLooks + someLooks, fast, never}}, []string{"learns 0s", "ends 5s", "learns 1m4.995s", "ends 1m15s", "over 1m15s"},
+		},
+		"a component that is looked at again and again keeps no rush from its end": {
+			[]look{{manyLooks, fast, never}, {300, 200 * time.Millisecond, everyOther}}, []string{"learns 0s", "ends 10s", "over 10s"},
+		},
+		"a rush that writes learns nothing that stays": {
+			[]look{{2 * manyLooks, fast, everyOther}}, []string{"learns 0s", "ends 495ms", "over 15s"},
+		},
+		"nor does it at another time": {
+			[]look{{1, time.Minute, never}, {2 * manyLooks, fast, everyOther}}, []string{"learns 0s", "ends 5s", "over 1m15s"},
+		},
+		"what has been written may be followed by what is learnt": {
+			[]look{{400, fast, everyOther}, {manyLooks, fast, never}}, []string{"learns 0s", "ends 495ms", "learns 4.995s", "ends 15s", "over 15s"},
+		},
+	} {
+		t.Run(why, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				var told []string
+				tell := func(what string) { told = append(told, what+" "+time.Since(began).String()) }
+				r := newRush(func(learning bool) { tell(map[bool]string{true: "learns", false: "ends"}[learning]) }, func() { tell("over") })
+				for _, l := range c.looks {
+					if l.times == 0 {
+						<-time.After(l.every)
+					}
+					for i := range l.times {
+						r.looked(l.wrote(i))
+						<-time.After(l.every)
+					}
+				}
+				<-time.After(time.Minute)
+				synctest.Wait()
+				if !slices.Equal(told, c.want) {
+					t.Errorf("told %q, want %q", told, c.want)
+				}
+			})
+		})
+	}
 }

@@ -106,7 +106,7 @@ func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.Del
 	if a.sync == v1alpha1.SyncUnreachable || s.Health == "" {
 		s.Health = v1alpha1.HealthUnknown
 	}
-	if o := a.outcome; o.Created+o.Updated+o.Deleted > 0 {
+	if o := a.outcome; o.Wrote() {
 		s.LastDiff = &v1alpha1.DiffSummary{
 			Time: metav1.NewTime(now), Created: int32(o.Created), Updated: int32(o.Updated), //nolint:gosec // as above
 			Deleted: int32(o.Deleted), Restored: int32(o.Restored), //nolint:gosec // as above
