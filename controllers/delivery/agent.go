@@ -23,8 +23,6 @@ import (
 )
 
 const (
-	// workers is how many components of one cluster are worked on at once.
-	workers = 4
 	// settle collects the events of one change before it is looked at.
 	settle = 50 * time.Millisecond
 	// retryFirst and retryLast bound the wait after a failure that may pass.
@@ -201,9 +199,7 @@ func (a *agent) run(ctx context.Context) {
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	var wg sync.WaitGroup
-	for range workers {
-		wg.Go(func() { a.work(work) })
-	}
+	wg.Go(func() { a.work(work) })
 	wg.Go(func() { a.follows(ctx) })
 	a.connectUntil(ctx)
 	wg.Go(func() { a.probe(ctx) })

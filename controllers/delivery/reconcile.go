@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
@@ -11,20 +12,33 @@ import (
 	"github.com/keelson-io/keelson/controllers/lease"
 )
 
+// work has all that is queued looked at, until the queue is shut down and empty.
 func (a *agent) work(ctx context.Context) {
-	for {
+	var looks sync.WaitGroup
+	defer looks.Wait()
+	for w := newWindow(); ; {
+		w.wait()
 		component, shutdown := a.queue.Get()
 		if shutdown {
 			return
 		}
-		if leave, err := a.turns.look.take(ctx); err == nil {
-			a.reconcile(ctx, component)
-			leave()
-		}
-		a.queue.Done(component)
-		if a.queue.Len() == 0 {
-			a.release(a.name)
-		}
+		w.begin()
+		looks.Go(func() {
+			defer w.end()
+			a.turn(ctx, component)
+		})
+	}
+}
+
+// turn looks at one component when it is this cluster's turn.
+func (a *agent) turn(ctx context.Context, component string) {
+	if leave, err := a.turns.look.take(ctx); err == nil {
+		a.reconcile(ctx, component)
+		leave()
+	}
+	a.queue.Done(component)
+	if a.queue.Len() == 0 {
+		a.release(a.name)
 	}
 }
 
