@@ -50,7 +50,7 @@ func newMetrics() *metrics {
 			"From the moment that git was seen to want something new of a component until the cluster had it (until=synced), and until it was healthy as well (until=healthy).",
 			0.25, 2, 15), []string{"until"}),
 		waited: prometheus.NewHistogram(histogram("keelson_queue_wait_seconds",
-			"How long components waited for one of their cluster's workers.", 0.001, 4, 10)),
+			"How long components waited for a place at their cluster.", 0.001, 4, 10)),
 		fetches: counter("keelson_repository_reads_total", "Reads of the fleet repository.", "result"),
 		fetch: prometheus.NewHistogram(histogram("keelson_repository_read_duration_seconds",
 			"How long a read of the fleet repository took, the fetch with it.", 0.01, 2, 14)),

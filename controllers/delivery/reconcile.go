@@ -24,7 +24,8 @@ func (a *agent) work(ctx context.Context) {
 		}
 		w.begin()
 		looks.Go(func() {
-			defer w.end()
+			scarce := a.turns.look.scarce()
+			defer func() { w.end(scarce) }()
 			a.turn(ctx, component)
 		})
 	}

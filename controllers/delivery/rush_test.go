@@ -32,7 +32,7 @@ type rush struct {
 
 // cluster lets a few objects pass, so that there is good news, too.
 func (r *rush) cluster(namespace string) func(http.RoundTripper) http.RoundTripper {
-	free := make(chan struct{}, 2*4) // of four workers
+	free := make(chan struct{}, 2*4) // of the first four components
 	return func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(q *http.Request) (*http.Response, error) {
 			if q.Method == http.MethodPatch && strings.Contains(q.URL.Path, "/"+namespace+"/configmaps/") {

@@ -34,7 +34,7 @@ func newSnapshots(c *Controller) *snapshots {
 		deliveries: desc("keelson_deliveries", "Components on clusters by state.", "cluster", "sync", "health"),
 		held:       desc("keelson_held_changes", "Changes that a danger rule holds or denies now, as statuses list them (32 a delivery at most).", "rule"),
 		clusters:   desc("keelson_clusters", "Clusters that this process works on: connected, connecting (for the first time) or unreachable.", "state"),
-		queue:      desc("keelson_queue_length", "Components that wait for one of their cluster's workers.", "cluster"),
+		queue:      desc("keelson_queue_length", "Components that wait for a place at their cluster.", "cluster"),
 		oldest:     desc("keelson_queue_oldest_seconds", "How long the first of them has waited.", "cluster"),
 		statuses:   desc("keelson_status_queue_length", "Deliveries that wait to be written to the hub."),
 

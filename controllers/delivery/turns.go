@@ -64,6 +64,9 @@ func (l lane) take(ctx context.Context) (leave func(), err error) {
 	}, nil
 }
 
+// scarce reports whether somebody has to wait.
+func (l lane) scarce() bool { return len(l.slots) == cap(l.slots) }
+
 // look begins the first look at a cluster, which ends when each component was
 // looked at.
 func (a *agent) look(leave func()) {

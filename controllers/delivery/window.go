@@ -11,8 +11,9 @@ const (
 )
 
 // window bounds what is under way at one cluster, as TCP does on one connection: it
-// opens by one with each look that ends. So a cluster that hangs is given little, of
-// what others are waiting for, too.
+// opens by one with each look that ends, and closes by one where turns were scarce.
+// So a cluster that hangs is given little of what others wait for, too, and of
+// hundreds with much to do each takes as few as it can.
 type window struct {
 	mu         sync.Mutex
 	ended      *sync.Cond
@@ -40,13 +41,17 @@ func (w *window) begin() {
 	w.busy++
 }
 
-func (w *window) end() {
+func (w *window) end(scarce bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.busy--
-	w.open = min(w.open+1, mostLooksAtOnce)
-	if w.busy == 0 {
+	switch {
+	case w.busy == 0:
 		w.open = fewLooksAtOnce
+	case scarce:
+		w.open = max(w.open-1, fewLooksAtOnce)
+	default:
+		w.open = min(w.open+1, mostLooksAtOnce)
 	}
 	w.ended.Signal()
 }

@@ -14,9 +14,9 @@ func TestWindow(t *testing.T) {
 				w.begin()
 			}
 		}()
-		ends := func(times int) {
+		ends := func(times int, scarce bool) {
 			for range times {
-				w.end()
+				w.end(scarce)
 				synctest.Wait() // another one begins
 			}
 		}
@@ -28,15 +28,19 @@ func TestWindow(t *testing.T) {
 			}
 		}
 		under(fewLooksAtOnce, "none has ended, and the cluster may hang")
-		ends(3)
+		ends(3, false)
 		under(fewLooksAtOnce+3, "one more for each that ended")
-		ends(4 * mostLooksAtOnce)
+		ends(4*mostLooksAtOnce, false)
 		under(mostLooksAtOnce, "the API server is not to be flooded")
-		ends(mostLooksAtOnce)
-		under(mostLooksAtOnce, "they went on without a break")
+		ends(5, true)
+		under(mostLooksAtOnce-5, "one less for each that others had to wait for")
+		ends(4*mostLooksAtOnce, true)
+		under(fewLooksAtOnce, "no cluster waits for all others")
+		ends(mostLooksAtOnce, false)
+		under(mostLooksAtOnce, "there are turns again")
 
 		stop = true
-		ends(mostLooksAtOnce)
+		ends(mostLooksAtOnce, false)
 		if w.open != fewLooksAtOnce {
 			t.Errorf("the window stands open for %d after all has ended, want %d: what comes may hang", w.open, fewLooksAtOnce)
 		}
