@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,9 +24,14 @@ import (
 // a CRD may have half a megabyte.
 const largeEvent = 16 << 10
 
+// bookmarkEvery is how often a bookmark is told of. An API server sends one a minute
+// for each watch; they are most of what a fleet at rest costs, and half of that is to
+// pass them on. Whoever begins a watch anew, of all objects of a kind, has seen all
+// that happened since the last one: it may be as old.
+const bookmarkEvery = 5 * time.Minute
+
 // streamer begins watches, as [dynamic.Interface] does, but scans what comes twice
-// and not twelve times. Bookmarks are most of what a fleet at rest costs, and the
-// first events of each watch most of a restart.
+// and not twelve times. The first events of each watch are most of a restart.
 type streamer struct{ client rest.Interface }
 
 func newStreamer(config *rest.Config) (streamer, error) {
@@ -56,14 +62,37 @@ type events struct {
 	body    io.ReadCloser
 	rest    io.Reader // what the decoder reads from
 	decoder json.Decoder
+	told    time.Time // of a bookmark
 }
 
 func newEvents(body io.ReadCloser) *events {
-	return &events{body, body, json.NewDecoderCaseSensitivePreserveInts(body)}
+	return &events{body, body, json.NewDecoderCaseSensitivePreserveInts(body), time.Now()}
 }
 
-// Decode implements [watch.Decoder].
+// Decode implements [watch.Decoder]. It passes over most bookmarks.
 func (e *events) Decode() (watch.EventType, runtime.Object, error) {
+	for {
+		is, object, err := e.next()
+		if err != nil {
+			return "", nil, err
+		}
+		if is != watch.Bookmark || e.tells(object) {
+			return is, object, nil
+		}
+	}
+}
+
+// tells reports whether a bookmark is one to tell of: that which ends the first
+// events of a watch always is.
+func (e *events) tells(bookmark *unstructured.Unstructured) bool {
+	if bookmark.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "" && time.Since(e.told) < bookmarkEvery {
+		return false
+	}
+	e.told = time.Now()
+	return true
+}
+
+func (e *events) next() (watch.EventType, *unstructured.Unstructured, error) {
 	var event struct {
 		Type   watch.EventType `json:"type"`
 		Object map[string]any  `json:"object"`

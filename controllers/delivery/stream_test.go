@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"io"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -29,21 +33,31 @@ func TestEvents(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		var stream strings.Builder
 		sent := rapid.IntRange(0, 6).Draw(rt, "events")
-		wants, kinds := make([]runtime.Object, sent), make([]watch.EventType, sent)
-		for i := range sent {
+		var wants []runtime.Object
+		var kinds []watch.EventType
+		for range sent {
 			object := map[string]any{"apiVersion": "v1", "kind": "Some", "data": rapid.MapOfN(rapid.String(), value, 0, 5).Draw(rt, "data")}
 			if rapid.Bool().Draw(rt, "large") {
 				object["text"] = strings.Repeat("x", rapid.IntRange(15<<10, 40<<10).Draw(rt, "size"))
+			}
+			ends := rapid.Bool().Draw(rt, "ends the first events")
+			if ends {
+				object["metadata"] = map[string]any{"annotations": map[string]any{metav1.InitialEventsAnnotationKey: "true"}}
 			}
 			text, err := json.Marshal(object)
 			if err != nil {
 				rt.Fatal(err)
 			}
-			kinds[i] = rapid.SampledFrom(types).Draw(rt, "type")
-			fmt.Fprintf(&stream, `{"type":%q,"object":%s}`+"\n", kinds[i], text)
-			if wants[i], _, err = unstructured.UnstructuredJSONScheme.Decode(text, nil, nil); err != nil {
+			kind := rapid.SampledFrom(types).Draw(rt, "type")
+			fmt.Fprintf(&stream, `{"type":%q,"object":%s}`+"\n", kind, text)
+			if kind == watch.Bookmark && !ends {
+				continue // too soon to tell of it
+			}
+			want, _, err := unstructured.UnstructuredJSONScheme.Decode(text, nil, nil)
+			if err != nil {
 				rt.Fatal(err)
 			}
+			wants, kinds = append(wants, want), append(kinds, kind)
 		}
 		next, _ := delivery.Events(io.NopCloser(strings.NewReader(stream.String())))
 		for i, want := range wants {
@@ -54,6 +68,41 @@ func TestEvents(t *testing.T) {
 		}
 		if _, _, err := next(); !errors.Is(err, io.EOF) {
 			rt.Errorf("after the last one: %v", err)
+		}
+	})
+}
+
+// A watch of a kind to which nothing happens is told now and then how far it is, and
+// at once that it knows all.
+func TestEventsBookmarks(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		stream, server := io.Pipe()
+		go func() {
+			bookmark := `{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"ConfigMap","metadata":{"resourceVersion":"%d"%s}}}` + "\n"
+			_, err := fmt.Fprintf(server, bookmark, 0, `,"annotations":{"`+metav1.InitialEventsAnnotationKey+`":"true"}`)
+			for minute := 1; minute <= 16 && err == nil; minute++ {
+				<-time.After(time.Minute)
+				_, err = fmt.Fprintf(server, bookmark, minute, "")
+			}
+			_ = server.CloseWithError(err)
+		}()
+		next, _ := delivery.Events(stream)
+		var told []string
+		for {
+			_, object, err := next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			o, _ := object.(*unstructured.Unstructured)
+			told = append(told, o.GetResourceVersion()+" after "+time.Since(began).String())
+		}
+		if want := []string{"0 after 0s", "5 after 5m0s", "10 after 10m0s", "15 after 15m0s"}; !slices.Equal(told, want) {
+			t.Errorf("told of %q, want %q", told, want)
 		}
 	})
 }
