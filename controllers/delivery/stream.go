@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,11 +23,11 @@ import (
 // a CRD may have half a megabyte.
 const largeEvent = 16 << 10
 
-// bookmarkEvery is how often a bookmark is told of. An API server sends one a minute
-// for each watch; they are most of what a fleet at rest costs, and half of that is to
-// pass them on. Whoever begins a watch anew, of all objects of a kind, has seen all
-// that happened since the last one: it may be as old.
-const bookmarkEvery = 5 * time.Minute
+// tellEvery is which of the bookmarks in row is told of: the fifth. An API server
+// sends one a minute for each watch; they are most of what a fleet at rest costs.
+// Whoever begins a watch of all objects of a kind anew has seen all that happened
+// since the last one, so it may be as old.
+const tellEvery = 5
 
 // streamer begins watches, as [dynamic.Interface] does, but scans what comes twice
 // and not twelve times. The first events of each watch are most of a restart.
@@ -62,11 +61,11 @@ type events struct {
 	body    io.ReadCloser
 	rest    io.Reader // what the decoder reads from
 	decoder json.Decoder
-	told    time.Time // of a bookmark
+	untold  int // bookmarks
 }
 
 func newEvents(body io.ReadCloser) *events {
-	return &events{body, body, json.NewDecoderCaseSensitivePreserveInts(body), time.Now()}
+	return &events{body, body, json.NewDecoderCaseSensitivePreserveInts(body), 0}
 }
 
 // Decode implements [watch.Decoder]. It passes over most bookmarks.
@@ -85,10 +84,11 @@ func (e *events) Decode() (watch.EventType, runtime.Object, error) {
 // tells reports whether a bookmark is one to tell of: that which ends the first
 // events of a watch always is.
 func (e *events) tells(bookmark *unstructured.Unstructured) bool {
-	if bookmark.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "" && time.Since(e.told) < bookmarkEvery {
+	e.untold++
+	if bookmark.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "" && e.untold < tellEvery {
 		return false
 	}
-	e.told = time.Now()
+	e.untold = 0
 	return true
 }
 
