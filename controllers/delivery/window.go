@@ -3,14 +3,14 @@ package delivery
 import "sync"
 
 const (
-	// fewLooksAtOnce are how many components of one cluster are worked on at once when
-	// it has had nothing to do, and mostLooksAtOnce while looks come to their end. More
-	// at once make an API server and its etcd work in larger batches.
-	fewLooksAtOnce  = 4
-	mostLooksAtOnce = 32
+	// fewPlaces are how many components of one cluster are worked on at once when it
+	// has had nothing to do, and mostPlaces while looks come to their end. More at once
+	// make an API server and its etcd work in larger batches.
+	fewPlaces  = 4
+	mostPlaces = 32
 )
 
-// window bounds what is under way at one cluster, as TCP does on one connection: it
+// window gives out the places at one cluster, as TCP does on one connection: it
 // opens by one with each look that ends, and closes by one where turns were scarce.
 // So a cluster that hangs is given little of what others wait for, too, and of
 // hundreds with much to do each takes as few as it can.
@@ -21,7 +21,7 @@ type window struct {
 }
 
 func newWindow() *window {
-	w := &window{open: fewLooksAtOnce}
+	w := &window{open: fewPlaces}
 	w.ended = sync.NewCond(&w.mu)
 	return w
 }
@@ -47,11 +47,11 @@ func (w *window) end(scarce bool) {
 	w.busy--
 	switch {
 	case w.busy == 0:
-		w.open = fewLooksAtOnce
+		w.open = fewPlaces
 	case scarce:
-		w.open = max(w.open-1, fewLooksAtOnce)
+		w.open = max(w.open-1, fewPlaces)
 	default:
-		w.open = min(w.open+1, mostLooksAtOnce)
+		w.open = min(w.open+1, mostPlaces)
 	}
 	w.ended.Signal()
 }

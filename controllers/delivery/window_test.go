@@ -27,22 +27,22 @@ func TestWindow(t *testing.T) {
 				t.Errorf("%d looks are under way, want %d: %s", w.busy, want, why)
 			}
 		}
-		under(fewLooksAtOnce, "none has ended, and the cluster may hang")
+		under(fewPlaces, "none has ended, and the cluster may hang")
 		ends(3, false)
-		under(fewLooksAtOnce+3, "one more for each that ended")
-		ends(4*mostLooksAtOnce, false)
-		under(mostLooksAtOnce, "the API server is not to be flooded")
+		under(fewPlaces+3, "one more for each that ended")
+		ends(4*mostPlaces, false)
+		under(mostPlaces, "the API server is not to be flooded")
 		ends(5, true)
-		under(mostLooksAtOnce-5, "one less for each that others had to wait for")
-		ends(4*mostLooksAtOnce, true)
-		under(fewLooksAtOnce, "no cluster waits for all others")
-		ends(mostLooksAtOnce, false)
-		under(mostLooksAtOnce, "there are turns again")
+		under(mostPlaces-5, "one less for each that others had to wait for")
+		ends(4*mostPlaces, true)
+		under(fewPlaces, "no cluster waits for all others")
+		ends(mostPlaces, false)
+		under(mostPlaces, "there are turns again")
 
 		stop = true
-		ends(mostLooksAtOnce, false)
-		if w.open != fewLooksAtOnce {
-			t.Errorf("the window stands open for %d after all has ended, want %d: what comes may hang", w.open, fewLooksAtOnce)
+		ends(mostPlaces, false)
+		if w.open != fewPlaces {
+			t.Errorf("the window stands open for %d after all has ended, want %d: what comes may hang", w.open, fewPlaces)
 		}
 	})
 }
