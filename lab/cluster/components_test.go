@@ -73,10 +73,11 @@ func TestControlPlaneOnly(t *testing.T) {
 
 func TestPorts(t *testing.T) {
 	t.Parallel()
-	// All but a few ports belong to stopped clusters, on which nothing listens.
+	// All but a few ports belong to stopped clusters, on which nothing listens. The
+	// few are found by looking, not by luck.
 	var taken []int
 	for port := cluster.FirstPort; port <= cluster.LastPort; port++ {
-		if port%50 != 0 {
+		if port%1000 != 0 {
 			taken = append(taken, port)
 		}
 	}

@@ -2,11 +2,9 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
-	"strconv"
 )
 
 // ports of a cluster, kept over restarts.
@@ -21,9 +19,6 @@ type ports struct {
 // port of a stopped server is still free when it starts again.
 const firstPort, lastPort = 16000, 29999
 
-// attempts at finding free ports before giving up.
-const attempts = 200
-
 // choosePorts returns ports that nothing listens on and that no other cluster
 // has, running or not.
 func choosePorts(ctx context.Context, others []*record) (ports, error) {
@@ -32,20 +27,18 @@ func choosePorts(ctx context.Context, others []*record) (ports, error) {
 		taken[o.Ports.Etcd], taken[o.Ports.EtcdPeer], taken[o.Ports.APIServer] = true, true, true
 	}
 	var p ports
-	for _, port := range []*int{&p.Etcd, &p.EtcdPeer, &p.APIServer} {
-		for range attempts {
-			n := firstPort + rand.IntN(lastPort-firstPort+1)
-			if taken[n] || !free(ctx, n) {
-				continue
-			}
-			*port, taken[n] = n, true
-			break
+	wanted := []*int{&p.Etcd, &p.EtcdPeer, &p.APIServer}
+	for _, offset := range rand.Perm(lastPort - firstPort + 1) {
+		port := firstPort + offset
+		if taken[port] || !free(ctx, port) {
+			continue
 		}
-		if *port == 0 {
-			return ports{}, errors.New("no free port on 127.0.0.1 between " + strconv.Itoa(firstPort) + " and " + strconv.Itoa(lastPort))
+		*wanted[0], wanted = port, wanted[1:]
+		if len(wanted) == 0 {
+			return p, nil
 		}
 	}
-	return p, nil
+	return ports{}, fmt.Errorf("no free port on 127.0.0.1 between %d and %d", firstPort, lastPort)
 }
 
 func free(ctx context.Context, port int) bool {
