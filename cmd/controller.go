@@ -256,7 +256,7 @@ func (a *app) controllerLog(format string) *slog.Logger {
 }
 
 // serve answers metrics and probes until the returned function is called.
-func (a *app) serve(ctx context.Context, log *slog.Logger, address string, metrics *prometheus.Registry, ready func() (string, error)) (func(), error) {
+func (a *app) serve(ctx context.Context, log *slog.Logger, address string, metrics prometheus.Gatherer, ready func() (string, error)) (func(), error) {
 	if address == "" {
 		return func() {}, nil
 	}

@@ -10,6 +10,7 @@ import (
 	"unique"
 
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
@@ -90,15 +91,26 @@ func Digest(object map[string]any) [16]byte {
 	return new(digesters).of(object)
 }
 
-// Events reads the events of a watch, and says how many buffers it has used.
-func Events(body io.ReadCloser) (next func() (watch.EventType, runtime.Object, error), buffers func() int) {
-	e := newEvents(body)
+// Events reads the events of a watch, goes on with the next one where there is one,
+// and says how many buffers it has used.
+func Events(body io.ReadCloser, after func(version string) (io.ReadCloser, error)) (next func() (watch.EventType, runtime.Object, error), end func(), buffers func() int) {
+	e := newEvents(body, after)
 	used := map[any]bool{e.decoder: true}
 	return func() (watch.EventType, runtime.Object, error) {
 		kind, object, err := e.Decode()
 		used[e.decoder] = true
 		return kind, object, err
-	}, func() int { return len(used) }
+	}, e.Close, func() int { return len(used) }
+}
+
+// Watch watches ConfigMaps as a controller does, their metadata alone where that is
+// told.
+func Watch(ctx context.Context, config *rest.Config, namespace string, metadata bool, o metav1.ListOptions) (watch.Interface, error) {
+	s, err := newStreamer(config)
+	if err != nil {
+		return nil, err
+	}
+	return s.watch(ctx, source{schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, namespace, metadata}, o)
 }
 
 // Kept is what a controller has in memory of the objects in its clusters.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
@@ -58,9 +59,15 @@ func TestRecordFeed(t *testing.T) {
 	var heard []string
 	feed := &recordFeed{components: map[string]bool{}, seen: func(component, version string) { heard = append(heard, component+"@"+version) }}
 	secret := func(component, version string) any {
-		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-			Name: "record-" + component, ResourceVersion: version, Labels: map[string]string{applier.RecordLabel: component},
-		}}
+		of := metav1.ObjectMeta{Name: "record-" + component, ResourceVersion: version, Labels: map[string]string{applier.RecordLabel: component}}
+		if component != "a" {
+			return &metav1.PartialObjectMetadata{ObjectMeta: of} // as a list brings it
+		}
+		o := &unstructured.Unstructured{} // as a watch does
+		o.SetName(of.Name)
+		o.SetResourceVersion(of.ResourceVersion)
+		o.SetLabels(of.Labels)
+		return o
 	}
 	for _, step := range []struct {
 		do   func() error

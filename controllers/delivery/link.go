@@ -142,5 +142,5 @@ func (a *agent) learn(ctx context.Context, config *rest.Config, live *liveCache,
 	if err != nil {
 		return nil, err
 	}
-	return recorded, a.watchRecords(ctx, config, cluster, live.gate)
+	return recorded, a.watchRecords(ctx, config, cluster, live)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -21,12 +22,13 @@ import (
 // watchRecords looks again at components whose records somebody else wrote: a
 // rollback, or its end, need not change any object. Of the Secrets it sees
 // metadata alone.
-func (a *agent) watchRecords(ctx context.Context, config *rest.Config, c *applier.Cluster, g *gate) error {
+func (a *agent) watchRecords(ctx context.Context, config *rest.Config, c *applier.Cluster, live *liveCache) error {
 	client, err := metadata.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("watch records: %w", err)
 	}
-	secrets := client.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).Namespace(v1alpha1.Namespace)
+	from := source{gvr: corev1.SchemeGroupVersion.WithResource("secrets"), namespace: v1alpha1.Namespace, metadata: true}
+	secrets := client.Resource(from.gvr).Namespace(from.namespace)
 	store := &recordFeed{components: map[string]bool{}, seen: func(component, version string) {
 		time.AfterFunc(settle, func() { // the answer to a write of our own is there by then
 			if ctx.Err() == nil && c.RecordSeen(component, version) {
@@ -37,18 +39,18 @@ func (a *agent) watchRecords(ctx context.Context, config *rest.Config, c *applie
 	silent := klog.Logger{}
 	r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			if err := g.wait(ctx); err != nil {
+			if err := live.gate.wait(ctx); err != nil {
 				return nil, err
 			}
 			o.LabelSelector = applier.RecordLabel
 			return secrets.List(ctx, o)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			if err := g.wait(ctx); err != nil {
+			if err := live.gate.wait(ctx); err != nil {
 				return nil, err
 			}
 			o.LabelSelector = applier.RecordLabel
-			return secrets.Watch(ctx, o)
+			return live.streamer.watch(ctx, from, o)
 		},
 	}, client), nil, store, cache.ReflectorOptions{Logger: &silent, Name: "records", TypeDescription: "records", MinWatchTimeout: watchFor})
 	go r.RunWithContext(klog.NewContext(ctx, silent))
@@ -104,11 +106,11 @@ func (r *recordFeed) Replace(list []any, version string) error {
 
 // recordOf is the component that a Secret is the record of, and its resourceVersion.
 func recordOf(o any) (component, version string, err error) {
-	s, ok := o.(*metav1.PartialObjectMetadata)
-	if !ok {
-		return "", "", fmt.Errorf("watch records: a %T", o)
+	s, err := meta.Accessor(o)
+	if err != nil {
+		return "", "", fmt.Errorf("watch records: %w", err)
 	}
-	return once(s.Labels[applier.RecordLabel]), s.ResourceVersion, nil
+	return once(s.GetLabels()[applier.RecordLabel]), s.GetResourceVersion(), nil
 }
 
 // Resync implements [cache.ReflectorStore].
@@ -117,8 +119,9 @@ func (r *recordFeed) Resync() error { return nil }
 // Transformer implements [cache.TransformingStore].
 func (r *recordFeed) Transformer() cache.TransformFunc {
 	return func(o any) (any, error) {
-		if s, ok := o.(*metav1.PartialObjectMetadata); ok {
-			s.ManagedFields, s.Annotations = nil, nil
+		if s, err := meta.Accessor(o); err == nil {
+			s.SetManagedFields(nil)
+			s.SetAnnotations(nil)
 		}
 		return o, nil
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,12 +24,6 @@ import (
 // a CRD may have half a megabyte.
 const largeEvent = 16 << 10
 
-// tellEvery is which of the bookmarks in row is told of: the fifth. An API server
-// sends one a minute for each watch; they are most of what a fleet at rest costs.
-// Whoever begins a watch of all objects of a kind anew has seen all that happened
-// since the last one, so it may be as old.
-const tellEvery = 5
-
 // streamer begins watches, as [dynamic.Interface] does, but scans what comes twice
 // and not twelve times. The first events of each watch are most of a restart.
 type streamer struct{ client rest.Interface }
@@ -41,55 +36,99 @@ func newStreamer(config *rest.Config) (streamer, error) {
 	return streamer{client}, nil
 }
 
-// watch begins a watch of all namespaces.
-func (s streamer) watch(ctx context.Context, gvr schema.GroupVersionResource, o metav1.ListOptions) (watch.Interface, error) {
-	path := []string{"/apis", gvr.Group, gvr.Version, gvr.Resource}
-	if gvr.Group == "" {
-		path = []string{"/api", gvr.Version, gvr.Resource}
-	}
+// watch begins a watch. An API server sends a bookmark a minute for each watch that
+// asks for them, which would be most of what a fleet at rest costs. So only those
+// watches ask for them that bring what there is first: one tells that they have. From
+// there on another watch takes their place.
+//
+// Without bookmarks a Reflector begins anew from the last event it saw. Where much has
+// happened to objects of the kind that it doesn't see, that may be too old: it lists.
+func (s streamer) watch(ctx context.Context, from source, o metav1.ListOptions) (watch.Interface, error) {
 	o.Watch = true
-	body, err := s.client.Get().AbsPath(path...).VersionedParams(&o, metav1.ParameterCodec).Stream(ctx)
+	o.AllowWatchBookmarks = o.SendInitialEvents != nil && *o.SendInitialEvents
+	body, err := s.begin(ctx, from, o)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // the reflector looks at it
+		return nil, err
+	}
+	e := newEvents(body, nil)
+	if o.AllowWatchBookmarks {
+		o.SendInitialEvents, o.ResourceVersionMatch, o.AllowWatchBookmarks = nil, "", false
+		e.after = func(version string) (io.ReadCloser, error) {
+			o.ResourceVersion = version
+			return s.begin(ctx, from, o)
+		}
 	}
 	unread := apierrors.NewClientErrorReporter(http.StatusInternalServerError, "watch", "ClientWatchDecoding")
-	return watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), newEvents(body), unread), nil
+	return watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), e, unread), nil
+}
+
+func (s streamer) begin(ctx context.Context, from source, o metav1.ListOptions) (io.ReadCloser, error) {
+	path := []string{"/apis", from.gvr.Group, from.gvr.Version}
+	if from.gvr.Group == "" {
+		path = []string{"/api", from.gvr.Version}
+	}
+	r := s.client.Get().AbsPath(path...).NamespaceIfScoped(from.namespace, from.namespace != "").Resource(from.gvr.Resource)
+	if from.metadata {
+		r.SetHeader("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
+	}
+	return r.VersionedParams(&o, metav1.ParameterCodec).Stream(ctx) //nolint:wrapcheck // the reflector looks at it
+}
+
+// source is what a watch is of.
+type source struct {
+	gvr       schema.GroupVersionResource
+	namespace string // "": all
+	metadata  bool   // and nothing else of the objects
 }
 
 // events reads those of a watch. It implements [watch.Decoder].
 type events struct {
-	body    io.ReadCloser
 	rest    io.Reader // what the decoder reads from
 	decoder json.Decoder
-	untold  int // bookmarks
+	// after begins the watch that takes the place of this one; nil: none does.
+	after func(version string) (io.ReadCloser, error)
+	known string // the version from which on it does; "": not yet
+
+	mu     sync.Mutex
+	body   io.ReadCloser
+	closed bool
 }
 
-func newEvents(body io.ReadCloser) *events {
-	return &events{body, body, json.NewDecoderCaseSensitivePreserveInts(body), 0}
+func newEvents(body io.ReadCloser, after func(version string) (io.ReadCloser, error)) *events {
+	return &events{body: body, rest: body, decoder: json.NewDecoderCaseSensitivePreserveInts(body), after: after}
 }
 
-// Decode implements [watch.Decoder]. It passes over most bookmarks.
+// Decode implements [watch.Decoder].
 func (e *events) Decode() (watch.EventType, runtime.Object, error) {
-	for {
-		is, object, err := e.next()
-		if err != nil {
-			return "", nil, err
-		}
-		if is != watch.Bookmark || e.tells(object) {
-			return is, object, nil
-		}
+	if e.known != "" {
+		e.goOn()
 	}
+	is, object, err := e.next()
+	if err != nil {
+		return "", nil, err
+	}
+	if e.after != nil && is == watch.Bookmark && object.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
+		e.known = object.GetResourceVersion()
+	}
+	return is, object, nil
 }
 
-// tells reports whether a bookmark is one to tell of: that which ends the first
-// events of a watch always is.
-func (e *events) tells(bookmark *unstructured.Unstructured) bool {
-	e.untold++
-	if bookmark.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "" && e.untold < tellEvery {
-		return false
+// goOn takes the next watch in place of this one. Where that can't be had, this one
+// stays, with its bookmarks.
+func (e *events) goOn() {
+	body, err := e.after(e.known)
+	e.after, e.known = nil, ""
+	if err != nil {
+		return
 	}
-	e.untold = 0
-	return true
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		_ = body.Close()
+		return
+	}
+	_ = e.body.Close()
+	e.body, e.rest, e.decoder = body, body, json.NewDecoderCaseSensitivePreserveInts(body)
 }
 
 func (e *events) next() (watch.EventType, *unstructured.Unstructured, error) {
@@ -118,4 +157,9 @@ func (e *events) next() (watch.EventType, *unstructured.Unstructured, error) {
 }
 
 // Close implements [watch.Decoder].
-func (e *events) Close() { _ = e.body.Close() }
+func (e *events) Close() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.closed = true
+	_ = e.body.Close()
+}

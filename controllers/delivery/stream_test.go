@@ -5,18 +5,26 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"pgregory.net/rapid"
 
+	"github.com/keelson-io/keelson/applier/apiservertest"
 	"github.com/keelson-io/keelson/controllers/delivery"
 )
 
@@ -33,7 +41,6 @@ func TestEvents(t *testing.T) {
 		sent := rapid.IntRange(0, 12).Draw(rt, "events")
 		var wants []runtime.Object
 		var kinds []watch.EventType
-		untold := 0 // bookmarks
 		for range sent {
 			object := map[string]any{"apiVersion": "v1", "kind": "Some", "data": rapid.MapOfN(rapid.String(), value, 0, 5).Draw(rt, "data")}
 			if rapid.Bool().Draw(rt, "large") {
@@ -49,19 +56,13 @@ func TestEvents(t *testing.T) {
 			}
 			kind := rapid.SampledFrom(types).Draw(rt, "type")
 			fmt.Fprintf(&stream, `{"type":%q,"object":%s}`+"\n", kind, text)
-			if kind == watch.Bookmark {
-				if untold++; !ends && untold < 5 {
-					continue
-				}
-				untold = 0
-			}
 			want, _, err := unstructured.UnstructuredJSONScheme.Decode(text, nil, nil)
 			if err != nil {
 				rt.Fatal(err)
 			}
 			wants, kinds = append(wants, want), append(kinds, kind)
 		}
-		next, _ := delivery.Events(io.NopCloser(strings.NewReader(stream.String())))
+		next, _, _ := delivery.Events(io.NopCloser(strings.NewReader(stream.String())), nil)
 		for i, want := range wants {
 			kind, object, err := next()
 			if err != nil || kind != kinds[i] || !reflect.DeepEqual(object, want) {
@@ -74,34 +75,164 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// A watch of a kind to which nothing happens is told now and then how far it is, and
-// at once that it knows all.
-func TestEventsBookmarks(t *testing.T) {
+// body is an answer of an API server.
+type body struct {
+	io.Reader
+	closed bool
+}
+
+func (b *body) Close() error { b.closed = true; return nil }
+
+// When all is told that there is, another watch goes on from there.
+func TestEventsGoOn(t *testing.T) {
 	t.Parallel()
-	const bookmark = `{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"ConfigMap","metadata":{"resourceVersion":"%d"%s}}}`
-	var stream strings.Builder
-	for version := range 20 {
-		annotations := ""
-		if version == 2 {
-			annotations = `,"annotations":{"` + metav1.InitialEventsAnnotationKey + `":"true"}`
-		}
-		fmt.Fprintf(&stream, bookmark, version, annotations)
+	const (
+		added = `{"type":"ADDED","object":{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","resourceVersion":"5"}}}`
+		mark  = `{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"ConfigMap","metadata":{"resourceVersion":"6"}}}`
+		end   = `{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"ConfigMap","metadata":{"resourceVersion":"7","annotations":{"` + metav1.InitialEventsAnnotationKey + `":"true"}}}}`
+		late  = `{"type":"ADDED","object":{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b","resourceVersion":"8"}}}`
+		later = `{"type":"MODIFIED","object":{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b","resourceVersion":"9"}}}`
+	)
+	for name, c := range map[string]struct {
+		why, first, second string
+		fails              bool
+		from               []string
+		want               []string
+	}{
+		"Goes":     {"The next brings what happened since.", added + end, late + later, false, []string{"7"}, []string{"5", "7", "8", "9"}},
+		"Buffered": {"What was read of the first one already is told once: by the next.", added + end + late, late + later, false, []string{"7"}, []string{"5", "7", "8", "9"}},
+		"Refused":  {"The first one is as good.", added + end + late + mark, later, true, []string{"7"}, []string{"5", "7", "8", "6"}},
+		"Mark":     {"It doesn't say that all was told.", added + mark + late, later, false, nil, []string{"5", "6", "8"}},
+		"Once":     {"The next one has nothing to tell first.", end, end + late, false, []string{"7"}, []string{"7", "7", "8"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			first, second := &body{Reader: strings.NewReader(c.first)}, &body{Reader: strings.NewReader(c.second)}
+			var from []string
+			next, stop, _ := delivery.Events(first, func(version string) (io.ReadCloser, error) {
+				if from = append(from, version); c.fails {
+					return nil, errors.New("not now")
+				}
+				return second, nil
+			})
+			var told []string
+			for {
+				_, object, err := next()
+				if errors.Is(err, io.EOF) {
+					break
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				o, _ := object.(*unstructured.Unstructured)
+				told = append(told, o.GetResourceVersion())
+			}
+			went := c.from != nil && !c.fails
+			if !slices.Equal(told, c.want) || !slices.Equal(from, c.from) || first.closed != went {
+				t.Errorf("%s Told of %q, went on from %q, ended the first: %v; want %q, %q, %v", c.why, told, from, first.closed, c.want, c.from, went)
+			}
+			if stop(); second.closed != went || !first.closed {
+				t.Errorf("%s In the end closed: the first %v, the next %v", c.why, first.closed, second.closed)
+			}
+		})
 	}
-	next, _ := delivery.Events(io.NopCloser(strings.NewReader(stream.String())))
-	var told []string
-	for {
-		_, object, err := next()
-		if errors.Is(err, io.EOF) {
-			break
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		o, _ := object.(*unstructured.Unstructured)
-		told = append(told, o.GetResourceVersion())
+}
+
+// Who ends a watch while the next one begins ends that, too.
+func TestEventsEndedMeanwhile(t *testing.T) {
+	t.Parallel()
+	second := &body{Reader: strings.NewReader("")}
+	var stop func()
+	next, end, _ := delivery.Events(io.NopCloser(strings.NewReader(
+		`{"type":"BOOKMARK","object":{"apiVersion":"v1","kind":"ConfigMap","metadata":{"resourceVersion":"7","annotations":{"`+metav1.InitialEventsAnnotationKey+`":"true"}}}}`)),
+		func(string) (io.ReadCloser, error) { stop(); return second, nil })
+	stop = end
+	if _, _, err := next(); err != nil {
+		t.Fatal(err)
 	}
-	if want := []string{"2", "7", "12", "17"}; !slices.Equal(told, want) {
-		t.Errorf("told of %q, want %q", told, want)
+	if _, _, err := next(); err == nil || !second.closed {
+		t.Errorf("%v; the next is closed: %v", err, second.closed)
+	}
+}
+
+// TestWatchAsksForNoBookmarks is on a real API server: those minutes of silence cost
+// nothing, and no event is lost or doubled where one watch follows the other.
+func TestWatchAsksForNoBookmarks(t *testing.T) {
+	t.Parallel()
+	apiservertest.Need(t, server)
+	for name, metadata := range map[string]bool{"Whole": false, "Metadata": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var mu sync.Mutex
+			var asked []string
+			config := rest.CopyConfig(server)
+			config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+				return roundTripper(func(r *http.Request) (*http.Response, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					asked = append(asked, "bookmarks="+r.URL.Query().Get("allowWatchBookmarks")+" initial="+r.URL.Query().Get("sendInitialEvents"))
+					return next.RoundTrip(r)
+				})
+			})
+			objects := dynamic.NewForConfigOrDie(server).Resource(configMaps).Namespace("default")
+			prefix := "goes-on-" + strings.ToLower(name)
+			create := func(name string) {
+				o := &unstructured.Unstructured{Object: map[string]any{
+					"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": prefix + "." + name, "labels": map[string]any{"of": prefix}}, "data": map[string]any{"a": "b"},
+				}}
+				if _, err := objects.Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			create("before")
+			w, err := delivery.Watch(t.Context(), config, "default", metadata, metav1.ListOptions{
+				SendInitialEvents: new(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true, LabelSelector: "of=" + prefix,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer w.Stop()
+			var told []string
+			hear := func(events int) {
+				for range events {
+					select {
+					case e := <-w.ResultChan():
+						o, ok := e.Object.(*unstructured.Unstructured)
+						if !ok {
+							t.Fatalf("%s %v", e.Type, e.Object)
+						}
+						_, data := o.Object["data"]
+						if e.Type != watch.Bookmark && data == metadata {
+							t.Errorf("%s has data: %v", o.GetName(), data)
+						}
+						told = append(told, string(e.Type)+" "+strings.TrimPrefix(o.GetName(), prefix+"."))
+					case <-time.After(patience):
+						t.Fatalf("only %q was told", told)
+					}
+				}
+			}
+			hear(2)
+			for i := range 20 { // while one takes the place of the other
+				create(strconv.Itoa(i))
+			}
+			hear(20)
+			if err := objects.Delete(t.Context(), prefix+".before", metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			hear(1)
+			want := []string{"ADDED before", "BOOKMARK "}
+			for i := range 20 {
+				want = append(want, "ADDED "+strconv.Itoa(i))
+			}
+			if diff := cmp.Diff(append(want, "DELETED before"), told); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if diff := cmp.Diff([]string{"bookmarks=true initial=true", "bookmarks= initial="}, asked); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+		})
 	}
 }
 
@@ -121,7 +252,7 @@ func TestEventsBroken(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			next, _ := delivery.Events(io.NopCloser(strings.NewReader(c.stream)))
+			next, _, _ := delivery.Events(io.NopCloser(strings.NewReader(c.stream)), nil)
 			if kind, o, err := next(); err == nil || !strings.Contains(err.Error(), c.wants) {
 				t.Errorf("%s Read: %s %v, %v", c.why, kind, o, err)
 			}
@@ -132,8 +263,8 @@ func TestEventsBroken(t *testing.T) {
 // A watch that the API server ends says why, as an object.
 func TestEventsGone(t *testing.T) {
 	t.Parallel()
-	next, _ := delivery.Events(io.NopCloser(strings.NewReader(
-		`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old","reason":"Expired","code":410}}`)))
+	next, _, _ := delivery.Events(io.NopCloser(strings.NewReader(
+		`{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old","reason":"Expired","code":410}}`)), nil)
 	kind, o, err := next()
 	if err != nil || kind != watch.Error || !apierrors.IsResourceExpired(apierrors.FromObject(o)) {
 		t.Errorf("%s %v, %v", kind, o, err)
@@ -147,7 +278,7 @@ func TestEventsBuffer(t *testing.T) {
 	for _, size := range []int{10, 100 << 10, 10, 10, 100 << 10, 10} {
 		fmt.Fprintf(&stream, `{"type":"ADDED","object":{"apiVersion":"v1","kind":"Some","text":%q}}`, strings.Repeat("x", size))
 	}
-	next, buffers := delivery.Events(io.NopCloser(strings.NewReader(stream.String())))
+	next, _, buffers := delivery.Events(io.NopCloser(strings.NewReader(stream.String())), nil)
 	for i := range 6 {
 		if _, _, err := next(); err != nil {
 			t.Fatalf("event %d: %v", i, err)

@@ -120,7 +120,7 @@ func (f *feed) listWatch() cache.ListerWatcher {
 			if err := f.cache.gate.wait(ctx); err != nil {
 				return nil, err
 			}
-			events, err := f.cache.streamer.watch(ctx, f.gvr, o)
+			events, err := f.cache.streamer.watch(ctx, source{gvr: f.gvr}, o)
 			f.note(err)
 			return events, err
 		},
