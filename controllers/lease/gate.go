@@ -145,7 +145,17 @@ func (t *gated) RoundTrip(r *http.Request) (*http.Response, error) {
 		}
 		return nil, fmt.Errorf("%s %s was not sent: %w", r.Method, r.URL.Path, err)
 	}
-	answer, err := t.next.RoundTrip(r.WithContext(ctx))
+	sent := r.WithContext(ctx)
+	if r.Body != nil {
+		sent.Body = &lastLook{ReadCloser: r.Body, gate: t.gate}
+	}
+	if again := r.GetBody; again != nil { // of a transport that sends it once more
+		sent.GetBody = func() (io.ReadCloser, error) {
+			body, err := again()
+			return &lastLook{ReadCloser: body, gate: t.gate}, err
+		}
+	}
+	answer, err := t.next.RoundTrip(sent)
 	t.gate.landed(f)
 	if err != nil {
 		cause := context.Cause(ctx)
@@ -157,6 +167,23 @@ func (t *gated) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	answer.Body = &answered{ReadCloser: answer.Body, cancel: cancel}
 	return answer, nil
+}
+
+// lastLook asks the gate again when the body of a write is taken to be sent. A process
+// that was stopped after the first look, and goes on when its term has ended, leaves
+// the request without its end, and no server acts on it.
+type lastLook struct {
+	io.ReadCloser
+	gate *Gate
+}
+
+// Read implements [io.Reader].
+func (l *lastLook) Read(into []byte) (int, error) {
+	if err := l.gate.Check(); err != nil {
+		return 0, err
+	}
+	n, err := l.ReadCloser.Read(into)
+	return n, err //nolint:wrapcheck // a reader passes on what it gets
 }
 
 // WrappedRoundTripper lets client-go look inside.

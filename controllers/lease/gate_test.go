@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -170,6 +171,64 @@ func TestGateEndsFlights(t *testing.T) {
 		t.Errorf("got %v, want ErrLost", err)
 	}
 }
+
+// A process that is stopped between its look at the clock and the socket, and goes on
+// when its term has ended, sends the write no more: the server doesn't get the end of
+// it, neither over HTTP/1 nor HTTP/2, and not if it is sent again.
+func TestGateLooksAgain(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		why   string
+		http2 bool
+		again bool // the transport asks for the body once more
+		late  bool
+	}{
+		"InTime": {why: "The write of a holder arrives.", http2: true},
+		"HTTP1":  {why: "It was stopped.", late: true},
+		"HTTP2":  {why: "It was stopped.", http2: true, late: true},
+		"Again":  {why: "The first connection broke.", http2: true, again: true, late: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var whole atomic.Int32
+			server := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if body, err := io.ReadAll(r.Body); err == nil && string(body) == "{}" {
+					whole.Add(1)
+				}
+			}))
+			server.EnableHTTP2 = c.http2
+			server.StartTLS()
+			defer server.Close()
+			clock := &clock{at: time.Now()}
+			g := newGate(clock.now, term)
+			g.renewed(clock.now())
+			stopped := roundTripper(func(r *http.Request) (*http.Response, error) {
+				if c.late {
+					clock.pass(term)
+				}
+				if c.again {
+					body, err := r.GetBody()
+					if err != nil {
+						return nil, err
+					}
+					r.Body = body
+				}
+				return server.Client().Transport.RoundTrip(r)
+			})
+			err := send(t.Context(), &http.Client{Transport: g.Wrap(stopped)}, http.MethodPut, server.URL)
+			if c.late != (err != nil) || c.late && !errors.Is(err, ErrLost) {
+				t.Errorf("%s %v", c.why, err)
+			}
+			if got := whole.Load() == 1; got == c.late {
+				t.Errorf("%s The server got all of it: %v", c.why, got)
+			}
+		})
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // The same without anybody who says so: the term simply ends.
 func TestGateEndsFlightsByItself(t *testing.T) {
