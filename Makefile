@@ -33,6 +33,8 @@ BENCH_FLEET ?=
 APPLY ?= 1000
 QUIET ?= 10m
 BENCH_PUSH ?=
+# PODS is how many the CloneSet of make bench-workloads has.
+PODS ?= 2000
 # MUTANTS faults are made one at a time by make mutate, drawn by MUTATE_SEED;
 # MUTATE_THRESHOLD percent of them must be caught.
 MUTANTS ?= 100
@@ -63,7 +65,7 @@ VERSION ?= $(shell git describe --tags --always --dirty --match='v*' 2>/dev/null
 nested := lab/bench lab tools
 module = $(firstword $(foreach m,$(nested),$(if $(filter $m $m/%,$1),$m)))
 package = $(if $(call module,$1),$(call module,$1):.$(1:$(call module,$1)%=%),.:./$1)
-packages := $(if $(PKG),$(foreach p,$(PKG:./%=%),$(call package,$p)),.:./... lab:./... tools:./... lab/bench:. lab/bench:./fleet lab/bench:./apply lab/bench:./sim lab/bench:./hub lab/bench:./addons lab/bench:./keelson)
+packages := $(if $(PKG),$(foreach p,$(PKG:./%=%),$(call package,$p)),.:./... lab:./... tools:./... lab/bench:. lab/bench:./fleet lab/bench:./apply lab/bench:./sim lab/bench:./hub lab/bench:./addons lab/bench:./keelson lab/bench:./workloads)
 # Every module, those too that are only built by a tool.
 modules := git ls-files -co --exclude-standard -- go.mod '*/go.mod' | grep -v /testdata/ | xargs -n1 dirname
 
@@ -81,7 +83,9 @@ build: ## build bin/keelson, which needs no C library
 
 .PHONY: generate
 generate: bin/controller-gen ## generate deep copies and CRDs from api/
-	bin/controller-gen object paths=./api/... crd output:crd:dir=components/keelson/template/crds
+	bin/controller-gen object paths=./api/...
+	bin/controller-gen crd paths=./api/v1alpha1 output:crd:dir=components/keelson/template/crds
+	bin/controller-gen crd paths=./api/apps/... output:crd:dir=components/workload-controllers/template/crds
 
 .PHONY: openapi
 openapi: lab bin-bench-fleet ## refresh the OpenAPI documents that are built into differ, and the discovery of the simulation
@@ -144,6 +148,16 @@ test: lab ## run all tests with the race detector, on real API servers where it 
 	export KUBEBUILDER_ASSETS=$$assets KEELSON_OLDER_ASSETS=$$older
 	for p in $(packages); do
 		(set -x; go test -C $${p%%:*} -race -shuffle=on -timeout=40m $${p#*:})
+	done
+
+# CRDS is a folder with the CRDs that ours stand in for.
+CRDS ?= ../shared/kruise-crds
+
+.PHONY: crd-compat
+crd-compat: ## say where the CRDs of the workloads are not as those in CRDS, which users come with, and whether that is intended
+	@go build -C tools -trimpath -o ../bin/crdcompare ./crdcompare
+	for crd in components/workload-controllers/template/crds/*; do
+		bin/crdcompare --intended tools/crdcompare/kruise.yaml "$(CRDS)/$${crd##*/}" "$$crd"
 	done
 
 # Not among the phases of .ci/run: to build Gitea takes minutes that it does not have.
@@ -215,6 +229,14 @@ bench-peer: build lab bin-bench-apply ## the same, then by Flux, which is built 
 .PHONY: bin-bench-apply
 bin-bench-apply:
 	go build -C lab/bench -trimpath -o ../../bin/bench-apply ./apply
+
+.PHONY: bench-workloads
+bench-workloads: build lab bin-bench-workloads ## create, update in place and delete a CloneSet of PODS (2000), beside a bare loop that writes the same pods
+	bin/bench-workloads --pods $(PODS)
+
+.PHONY: bin-bench-workloads
+bin-bench-workloads:
+	go build -C lab/bench -trimpath -o ../../bin/bench-workloads ./workloads
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (10s)

@@ -182,7 +182,7 @@ branches and tags of versions have to be signed, and branches never go back.`,
 		newValidate(a), newRender(a), newPreview(a), newExplain(a), newPolicy(a), newVendor(a),
 		newDiff(a), newApply(a), newStatus(a), newHistory(a), newRollback(a), newRollout(a), newProbe(a), newNotify(a), newApprove(a), newRBAC(a),
 		newPause(a), newResume(a), newPromote(a),
-		newController(a),
+		newController(a), newWorkloads(a),
 		newVersion(a), newWorker(a),
 	)
 	return root, a

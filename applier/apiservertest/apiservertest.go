@@ -88,12 +88,12 @@ func (s *Server) KubeconfigOf(name string, groups ...string) ([]byte, error) {
 
 // Main runs the tests of a package with one API server for all of them. With
 // -short and no server, started is not called.
-func Main(m *testing.M, started func(*rest.Config)) int {
+func Main(m *testing.M, started func(*rest.Config), crds ...string) int {
 	assets := os.Getenv(EnvAssets)
 	if assets == "" {
 		return m.Run()
 	}
-	s, err := Start(assets)
+	s, err := Start(assets, crds...)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1

@@ -1,0 +1,121 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+)
+
+// What is a field in v1beta1, and a label or an annotation of a CloneSet here.
+const (
+	LabelExcludePreparingDelete         = "apps.kruise.io/cloneset-scaling-exclude-preparing-delete"
+	AnnotationPreDownloadParallelism    = "apps.kruise.io/image-predownload-parallelism"
+	AnnotationPreDownloadTimeoutSeconds = "apps.kruise.io/image-predownload-timeout-seconds"
+	AnnotationPreDownloadMinUpdated     = "apps.kruise.io/image-predownload-min-updated-ready-pods"
+)
+
+// CloneSet is [v1beta1.CloneSet].
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.labelSelector
+// +kubebuilder:resource:shortName=clone
+// +kubebuilder:printcolumn:name="DESIRED",type=integer,JSONPath=`.spec.replicas`,description="pods that are wanted"
+// +kubebuilder:printcolumn:name="UPDATED",type=integer,JSONPath=`.status.updatedReplicas`,description="pods of the newest revision"
+// +kubebuilder:printcolumn:name="UPDATED_READY",type=integer,JSONPath=`.status.updatedReadyReplicas`,description="those that are ready"
+// +kubebuilder:printcolumn:name="UPDATED_AVAILABLE",type=integer,JSONPath=`.status.updatedAvailableReplicas`,description="those that have been for long enough"
+// +kubebuilder:printcolumn:name="READY",type=integer,JSONPath=`.status.readyReplicas`,description="pods that are ready, of any revision"
+// +kubebuilder:printcolumn:name="TOTAL",type=integer,JSONPath=`.status.replicas`,description="pods that there are"
+// +kubebuilder:printcolumn:name="AGE",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="CONTAINERS",type=string,priority=1,JSONPath=`.spec.template.spec.containers[*].name`
+// +kubebuilder:printcolumn:name="IMAGES",type=string,priority=1,JSONPath=`.spec.template.spec.containers[*].image`
+// +kubebuilder:printcolumn:name="SELECTOR",type=string,priority=1,JSONPath=`.status.labelSelector`
+type CloneSet struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   CloneSetSpec           `json:"spec,omitempty"`
+	Status v1beta1.CloneSetStatus `json:"status,omitempty"`
+}
+
+// CloneSetList is a list of [CloneSet].
+//
+// +kubebuilder:object:root=true
+type CloneSetList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []CloneSet `json:"items"`
+}
+
+// CloneSetSpec is [v1beta1.CloneSetSpec], with other strategies.
+type CloneSetSpec struct {
+	// Replicas is how many pods are wanted; default 1.
+	Replicas *int32 `json:"replicas,omitempty"`
+	// Selector finds the pods. It must select the template's labels, and can't change.
+	Selector *metav1.LabelSelector `json:"selector"`
+	// Template is that of the pods.
+	//
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Schemaless
+	Template corev1.PodTemplateSpec `json:"template"`
+	// VolumeClaimTemplates are claims that each pod has for itself, named
+	// TEMPLATE-CLONESET-ID. An update in place keeps them.
+	//
+	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Schemaless
+	VolumeClaimTemplates []corev1.PersistentVolumeClaim `json:"volumeClaimTemplates,omitempty"`
+	// ScaleStrategy says how pods are created and deleted.
+	ScaleStrategy CloneSetScaleStrategy `json:"scaleStrategy,omitempty"`
+	// UpdateStrategy says how pods come to a new revision.
+	UpdateStrategy CloneSetUpdateStrategy `json:"updateStrategy,omitempty"`
+	// RevisionHistoryLimit is how many revisions that no pod has are kept; default 10.
+	RevisionHistoryLimit *int32 `json:"revisionHistoryLimit,omitempty"`
+	// MinReadySeconds is how long a pod has to be ready to be available.
+	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
+	// Lifecycle has hooks of pods.
+	Lifecycle *v1beta1.Lifecycle `json:"lifecycle,omitempty"`
+	// ProgressDeadlineSeconds is after how long without progress the condition
+	// Progressing is False. Time while it is paused doesn't count.
+	ProgressDeadlineSeconds *int32 `json:"progressDeadlineSeconds,omitempty"`
+}
+
+// CloneSetScaleStrategy says how pods are created and deleted.
+type CloneSetScaleStrategy struct {
+	// PodsToDelete names pods to delete: first where there are too many, and to
+	// replace otherwise.
+	PodsToDelete []string `json:"podsToDelete,omitempty"`
+	// MaxUnavailable stops creation while that many pods aren't available.
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+	// DisablePVCReuse gives a new pod claims of its own, instead of those of one that
+	// was deleted.
+	DisablePVCReuse bool `json:"disablePVCReuse,omitempty"`
+}
+
+// CloneSetUpdateStrategy is [v1beta1.CloneSetRollingUpdateStrategy] with a type that
+// is the policy for one pod.
+type CloneSetUpdateStrategy struct {
+	// Type is how one pod is updated: ReCreate, which is the default,
+	// InPlaceIfPossible or InPlaceOnly.
+	Type v1beta1.PodUpdatePolicy `json:"type,omitempty"`
+	// Partition is how many pods stay at the old revision; a percentage is rounded up,
+	// but below 100% one pod at least is updated. Raising it takes pods back.
+	Partition *intstr.IntOrString `json:"partition,omitempty"`
+	// MaxUnavailable is how many pods may be unavailable through an update or a
+	// deletion that was asked for; default 20%. A percentage is rounded up, and with
+	// MaxSurge down.
+	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+	// MaxSurge is how many pods there may be above Replicas; default 0. A percentage
+	// is rounded up.
+	MaxSurge *intstr.IntOrString `json:"maxSurge,omitempty"`
+	// Paused leaves every pod at its revision.
+	Paused bool `json:"paused,omitempty"`
+	// PriorityStrategy says which pods are updated first.
+	PriorityStrategy *v1beta1.UpdatePriorityStrategy `json:"priorityStrategy,omitempty"`
+	// ScatterStrategy keeps pods with the same labels out of the same batch.
+	ScatterStrategy []v1beta1.UpdateScatterTerm `json:"scatterStrategy,omitempty"`
+	// InPlaceUpdateStrategy is how pods are updated in place.
+	InPlaceUpdateStrategy *v1beta1.InPlaceUpdateStrategy `json:"inPlaceUpdateStrategy,omitempty"`
+}

@@ -1,0 +1,219 @@
+package v1alpha1
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/conversion"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+)
+
+// annotationPreDownloadFields marks, in v1beta1, a CloneSet whose v1alpha1 has the
+// settings of image pre-download in fields, where others have them in annotations: so
+// each comes back as it was written.
+const annotationPreDownloadFields = "workloads.keelson.io/v1alpha1-predownload-fields"
+
+// ConvertTo implements [conversion.Convertible].
+func (c *CloneSet) ConvertTo(hub conversion.Hub) error {
+	to, ok := hub.(*v1beta1.CloneSet)
+	if !ok {
+		return fmt.Errorf("a v1alpha1 CloneSet can't become a %T", hub)
+	}
+	from := c.DeepCopy()
+	to.ObjectMeta, to.Status = from.ObjectMeta, from.Status
+	s, u := from.Spec.ScaleStrategy, from.Spec.UpdateStrategy
+	to.Spec = v1beta1.CloneSetSpec{
+		Replicas: from.Spec.Replicas, Selector: from.Spec.Selector, Template: from.Spec.Template, VolumeClaimTemplates: from.Spec.VolumeClaimTemplates,
+		RevisionHistoryLimit: from.Spec.RevisionHistoryLimit, MinReadySeconds: from.Spec.MinReadySeconds,
+		Lifecycle: from.Spec.Lifecycle, ProgressDeadlineSeconds: from.Spec.ProgressDeadlineSeconds,
+		ScaleStrategy: v1beta1.CloneSetScaleStrategy{
+			PodsToDelete: s.PodsToDelete, MaxUnavailable: s.MaxUnavailable, EnablePVCReuse: !s.DisablePVCReuse,
+			ExcludePreparingDelete: take(to.Labels, LabelExcludePreparingDelete, "true"),
+		},
+		UpdateStrategy: v1beta1.CloneSetUpdateStrategy{Type: v1beta1.CloneSetRollingUpdate, RollingUpdate: &v1beta1.CloneSetRollingUpdateStrategy{
+			PodUpdatePolicy: u.Type, Partition: u.Partition, MaxUnavailable: u.MaxUnavailable, MaxSurge: u.MaxSurge, Paused: u.Paused,
+			PriorityStrategy: u.PriorityStrategy, ScatterStrategy: u.ScatterStrategy, InPlaceUpdateStrategy: u.InPlaceUpdateStrategy,
+		}},
+	}
+	if inFields(u.InPlaceUpdateStrategy) {
+		put(&to.Annotations, annotationPreDownloadFields, "true")
+		return nil
+	}
+	to.Spec.UpdateStrategy.RollingUpdate.InPlaceUpdateStrategy = fieldsOf(to.Annotations, u.InPlaceUpdateStrategy)
+	return nil
+}
+
+// ConvertFrom implements [conversion.Convertible].
+func (c *CloneSet) ConvertFrom(hub conversion.Hub) error {
+	stored, ok := hub.(*v1beta1.CloneSet)
+	if !ok {
+		return fmt.Errorf("a %T can't become a v1alpha1 CloneSet", hub)
+	}
+	from := stored.DeepCopy()
+	c.ObjectMeta, c.Status = from.ObjectMeta, from.Status
+	s, u := from.Spec.ScaleStrategy, from.Spec.UpdateStrategy.RollingUpdate
+	if u == nil {
+		u = &v1beta1.CloneSetRollingUpdateStrategy{}
+	}
+	c.Spec = CloneSetSpec{
+		Replicas: from.Spec.Replicas, Selector: from.Spec.Selector, Template: from.Spec.Template, VolumeClaimTemplates: from.Spec.VolumeClaimTemplates,
+		RevisionHistoryLimit: from.Spec.RevisionHistoryLimit, MinReadySeconds: from.Spec.MinReadySeconds,
+		Lifecycle: from.Spec.Lifecycle, ProgressDeadlineSeconds: from.Spec.ProgressDeadlineSeconds,
+		ScaleStrategy: CloneSetScaleStrategy{PodsToDelete: s.PodsToDelete, MaxUnavailable: s.MaxUnavailable, DisablePVCReuse: !s.EnablePVCReuse},
+		UpdateStrategy: CloneSetUpdateStrategy{
+			Type: u.PodUpdatePolicy, Partition: u.Partition, MaxUnavailable: u.MaxUnavailable, MaxSurge: u.MaxSurge, Paused: u.Paused,
+			PriorityStrategy: u.PriorityStrategy, ScatterStrategy: u.ScatterStrategy, InPlaceUpdateStrategy: u.InPlaceUpdateStrategy,
+		},
+	}
+	if s.ExcludePreparingDelete {
+		put(&c.Labels, LabelExcludePreparingDelete, "true")
+	}
+	if take(c.Annotations, annotationPreDownloadFields, "true") {
+		return nil
+	}
+	c.Annotations = annotationsOf(c.Annotations, u.InPlaceUpdateStrategy)
+	return nil
+}
+
+// inFields reports whether the settings of image pre-download are in fields.
+func inFields(s *v1beta1.InPlaceUpdateStrategy) bool {
+	return s != nil && (s.ImagePreDownloadParallelism != nil || s.ImagePreDownloadTimeoutSeconds != nil || s.ImagePreDownloadMinUpdatedReadyPods != nil)
+}
+
+// fieldsOf moves the settings of image pre-download from annotations to fields. What
+// is no such setting stays an annotation, as it is.
+func fieldsOf(annotations map[string]string, s *v1beta1.InPlaceUpdateStrategy) *v1beta1.InPlaceUpdateStrategy {
+	var found v1beta1.InPlaceUpdateStrategy
+	if p, ok := parallelism(annotations[AnnotationPreDownloadParallelism]); ok {
+		found.ImagePreDownloadParallelism = p
+		delete(annotations, AnnotationPreDownloadParallelism)
+	}
+	for name, field := range seconds(&found) {
+		if n, ok := number(annotations[name]); ok {
+			*field = &n
+			delete(annotations, name)
+		}
+	}
+	if !inFields(&found) {
+		return s
+	}
+	if s != nil {
+		found.GracePeriodSeconds = s.GracePeriodSeconds
+	}
+	return &found
+}
+
+// annotationsOf moves them from fields to annotations. The struct stays where it was
+// made for them: an empty one is what nobody misses, and one that is missed is drift.
+func annotationsOf(annotations map[string]string, s *v1beta1.InPlaceUpdateStrategy) map[string]string {
+	if s == nil {
+		return annotations
+	}
+	if p := s.ImagePreDownloadParallelism; p != nil {
+		put(&annotations, AnnotationPreDownloadParallelism, p.String())
+		s.ImagePreDownloadParallelism = nil
+	}
+	for name, field := range seconds(s) {
+		if *field != nil {
+			put(&annotations, name, strconv.Itoa(int(**field)))
+			*field = nil
+		}
+	}
+	return annotations
+}
+
+// seconds are the fields of image pre-download that are numbers, by annotation.
+func seconds(s *v1beta1.InPlaceUpdateStrategy) map[string]**int32 {
+	return map[string]**int32{
+		AnnotationPreDownloadTimeoutSeconds: &s.ImagePreDownloadTimeoutSeconds,
+		AnnotationPreDownloadMinUpdated:     &s.ImagePreDownloadMinUpdatedReadyPods,
+	}
+}
+
+// number reads one that is written as Go writes it.
+func number(text string) (int32, bool) {
+	n, err := strconv.ParseInt(text, 10, 32)
+	return int32(n), err == nil && strconv.FormatInt(n, 10) == text
+}
+
+// parallelism reads a number or a percentage that is written as Go writes it.
+func parallelism(text string) (*intstr.IntOrString, bool) {
+	digits, percent := strings.CutSuffix(text, "%")
+	n, ok := number(digits)
+	p := intstr.FromInt32(n)
+	if percent {
+		p = intstr.FromString(text)
+	}
+	return &p, ok
+}
+
+// ConvertTo implements [conversion.Convertible].
+func (d *DaemonSet) ConvertTo(hub conversion.Hub) error {
+	to, ok := hub.(*v1beta1.DaemonSet)
+	if !ok {
+		return fmt.Errorf("a v1alpha1 DaemonSet can't become a %T", hub)
+	}
+	from := d.DeepCopy()
+	to.ObjectMeta = from.ObjectMeta
+	to.Spec = v1beta1.DaemonSetSpec{
+		Selector: from.Spec.Selector, Template: from.Spec.Template, UpdateStrategy: from.Spec.UpdateStrategy, MinReadySeconds: from.Spec.MinReadySeconds,
+		BurstReplicas: from.Spec.BurstReplicas, RevisionHistoryLimit: from.Spec.RevisionHistoryLimit, Lifecycle: from.Spec.Lifecycle,
+	}
+	for _, progressive := range []bool{true, false} {
+		if take(to.Annotations, AnnotationProgressiveCreate, strconv.FormatBool(progressive)) {
+			to.Spec.ScaleStrategy = &v1beta1.DaemonSetScaleStrategy{PartitionedScaling: progressive}
+		}
+	}
+	s := from.Status
+	to.Status = v1beta1.DaemonSetStatus{
+		CurrentNumberScheduled: s.CurrentNumberScheduled, NumberMisscheduled: s.NumberMisscheduled, DesiredNumberScheduled: s.DesiredNumberScheduled,
+		NumberReady: s.NumberReady, ObservedGeneration: s.ObservedGeneration, UpdatedNumberScheduled: s.UpdatedNumberScheduled,
+		NumberAvailable: s.NumberAvailable, NumberUnavailable: s.NumberUnavailable, CollisionCount: s.CollisionCount,
+		Conditions: s.Conditions, UpdateRevision: s.DaemonSetHash,
+	}
+	return nil
+}
+
+// ConvertFrom implements [conversion.Convertible].
+func (d *DaemonSet) ConvertFrom(hub conversion.Hub) error {
+	stored, ok := hub.(*v1beta1.DaemonSet)
+	if !ok {
+		return fmt.Errorf("a %T can't become a v1alpha1 DaemonSet", hub)
+	}
+	from := stored.DeepCopy()
+	d.ObjectMeta = from.ObjectMeta
+	d.Spec = DaemonSetSpec{
+		Selector: from.Spec.Selector, Template: from.Spec.Template, UpdateStrategy: from.Spec.UpdateStrategy, MinReadySeconds: from.Spec.MinReadySeconds,
+		BurstReplicas: from.Spec.BurstReplicas, RevisionHistoryLimit: from.Spec.RevisionHistoryLimit, Lifecycle: from.Spec.Lifecycle,
+	}
+	if s := from.Spec.ScaleStrategy; s != nil {
+		put(&d.Annotations, AnnotationProgressiveCreate, strconv.FormatBool(s.PartitionedScaling))
+	}
+	s := from.Status
+	d.Status = DaemonSetStatus{
+		CurrentNumberScheduled: s.CurrentNumberScheduled, NumberMisscheduled: s.NumberMisscheduled, DesiredNumberScheduled: s.DesiredNumberScheduled,
+		NumberReady: s.NumberReady, ObservedGeneration: s.ObservedGeneration, UpdatedNumberScheduled: s.UpdatedNumberScheduled,
+		NumberAvailable: s.NumberAvailable, NumberUnavailable: s.NumberUnavailable, CollisionCount: s.CollisionCount,
+		Conditions: s.Conditions, DaemonSetHash: s.UpdateRevision,
+	}
+	return nil
+}
+
+// take removes a key that has a value, and reports whether it had.
+func take(from map[string]string, key, value string) bool {
+	if from[key] != value {
+		return false
+	}
+	delete(from, key)
+	return true
+}
+
+func put(in *map[string]string, key, value string) {
+	if *in == nil {
+		*in = map[string]string{}
+	}
+	(*in)[key] = value
+}

@@ -1,0 +1,175 @@
+package v1alpha1_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/controller-runtime/pkg/conversion"
+	"sigs.k8s.io/randfill"
+
+	"github.com/keelson-io/keelson/api/apps/v1alpha1"
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+)
+
+const rounds = 2000
+
+// filler fills every field there is, so that one which a conversion forgets is missed.
+func filler(seed int64) *randfill.Filler {
+	return randfill.NewWithSeed(seed).NilChance(0.3).NumElements(1, 3).MaxDepth(12).Funcs(
+		func(m *metav1.TypeMeta, _ randfill.Continue) { *m = metav1.TypeMeta{} },
+		func(t *corev1.PodTemplateSpec, c randfill.Continue) { // is handed through
+			t.Labels = map[string]string{"app": c.String(5)}
+			t.Spec.Containers = []corev1.Container{{Name: "a", Image: c.String(5)}}
+		},
+		func(p *corev1.PersistentVolumeClaim, c randfill.Continue) { p.Name = c.String(5) },
+		func(v *intstr.IntOrString, c randfill.Continue) {
+			if *v = intstr.FromInt32(c.Int31n(100)); c.Bool() {
+				*v = intstr.FromString(v.String() + "%")
+			}
+		},
+	)
+}
+
+// there and back.
+func through(t *testing.T, from, hub, back any) {
+	t.Helper()
+	spoke, ok := from.(conversion.Convertible)
+	if !ok {
+		spoke, _ = back.(conversion.Convertible)
+		stored, _ := from.(conversion.Hub)
+		to, _ := hub.(conversion.Hub)
+		if err := spoke.ConvertFrom(stored); err != nil {
+			t.Fatal(err)
+		}
+		if err := spoke.ConvertTo(to); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	stored, _ := hub.(conversion.Hub)
+	to, _ := back.(conversion.Convertible)
+	if err := spoke.ConvertTo(stored); err != nil {
+		t.Fatal(err)
+	}
+	if err := to.ConvertFrom(stored); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// What somebody wrote in v1alpha1 is what v1alpha1 shows, to the last annotation: a
+// GitOps tool would fight any other.
+func TestV1alpha1ComesBack(t *testing.T) {
+	t.Parallel()
+	texts := []string{"1", "0", "10%", "007", "+5", "", "abc", "1.5", "-1%", "true", "false", "True", "99999999999"}
+	names := []string{
+		v1alpha1.AnnotationPreDownloadParallelism, v1alpha1.AnnotationPreDownloadTimeoutSeconds, v1alpha1.AnnotationPreDownloadMinUpdated,
+		v1alpha1.AnnotationProgressiveCreate, "example.com/other",
+	}
+	for seed := range int64(rounds) {
+		f := filler(seed)
+		var c, cBack v1alpha1.CloneSet
+		f.Fill(&c)
+		var d, dBack v1alpha1.DaemonSet
+		f.Fill(&d)
+		f.Funcs(func(s *string, c randfill.Continue) { *s = texts[c.Intn(len(texts))] })
+		for _, name := range names {
+			var of, value string
+			if f.Fill(&of); of != "" {
+				f.Fill(&value)
+				metav1.SetMetaDataAnnotation(&c.ObjectMeta, name, value)
+				metav1.SetMetaDataAnnotation(&d.ObjectMeta, name, value)
+				metav1.SetMetaDataLabel(&c.ObjectMeta, v1alpha1.LabelExcludePreparingDelete, value)
+			}
+		}
+		through(t, c.DeepCopy(), &v1beta1.CloneSet{}, &cBack)
+		if c.Spec.UpdateStrategy.InPlaceUpdateStrategy == nil && cBack.Spec.UpdateStrategy.InPlaceUpdateStrategy != nil {
+			c.Spec.UpdateStrategy.InPlaceUpdateStrategy = &v1beta1.InPlaceUpdateStrategy{} // which says nothing
+		}
+		if diff := cmp.Diff(&c, &cBack, cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("seed %d: -wrote +reads:\n%s", seed, diff)
+		}
+		through(t, d.DeepCopy(), &v1beta1.DaemonSet{}, &dBack)
+		if diff := cmp.Diff(&d, &dBack, cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("seed %d: -wrote +reads:\n%s", seed, diff)
+		}
+	}
+}
+
+// What is stored survives a client that only knows v1alpha1 and writes what it read.
+func TestV1beta1Survives(t *testing.T) {
+	t.Parallel()
+	for seed := range int64(rounds) {
+		f := filler(seed)
+		var c, cBack v1beta1.CloneSet
+		f.Fill(&c)
+		through(t, c.DeepCopy(), &cBack, &v1alpha1.CloneSet{})
+		c.Spec.UpdateStrategy.Type = v1beta1.CloneSetRollingUpdate // there is no other
+		if c.Spec.UpdateStrategy.RollingUpdate == nil {
+			c.Spec.UpdateStrategy.RollingUpdate = &v1beta1.CloneSetRollingUpdateStrategy{}
+		}
+		if diff := cmp.Diff(&c, &cBack, cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("seed %d: -stored +stored after it:\n%s", seed, diff)
+		}
+		var d, dBack v1beta1.DaemonSet
+		f.Fill(&d)
+		through(t, d.DeepCopy(), &dBack, &v1alpha1.DaemonSet{})
+		if diff := cmp.Diff(&d, &dBack, cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("seed %d: -stored +stored after it:\n%s", seed, diff)
+		}
+	}
+}
+
+// What is a label or an annotation in one version is a field in the other: its users
+// find it where their version has it.
+func TestWhatMoves(t *testing.T) {
+	t.Parallel()
+	alpha := &v1alpha1.CloneSet{
+		ObjectMeta: metav1.ObjectMeta{
+			Labels: map[string]string{v1alpha1.LabelExcludePreparingDelete: "true"},
+			Annotations: map[string]string{
+				v1alpha1.AnnotationPreDownloadParallelism: "10%", v1alpha1.AnnotationPreDownloadTimeoutSeconds: "30", v1alpha1.AnnotationPreDownloadMinUpdated: "2",
+			},
+		},
+		Spec: v1alpha1.CloneSetSpec{UpdateStrategy: v1alpha1.CloneSetUpdateStrategy{Type: v1beta1.PodUpdateInPlaceOnly, Paused: true}},
+	}
+	var beta v1beta1.CloneSet
+	if err := alpha.ConvertTo(&beta); err != nil {
+		t.Fatal(err)
+	}
+	want := v1beta1.CloneSetSpec{
+		ScaleStrategy: v1beta1.CloneSetScaleStrategy{EnablePVCReuse: true, ExcludePreparingDelete: true},
+		UpdateStrategy: v1beta1.CloneSetUpdateStrategy{Type: "RollingUpdate", RollingUpdate: &v1beta1.CloneSetRollingUpdateStrategy{
+			PodUpdatePolicy: "InPlaceOnly", Paused: true,
+			InPlaceUpdateStrategy: &v1beta1.InPlaceUpdateStrategy{
+				ImagePreDownloadParallelism: new(intstr.FromString("10%")), ImagePreDownloadTimeoutSeconds: new(int32(30)), ImagePreDownloadMinUpdatedReadyPods: new(int32(2)),
+			},
+		}},
+	}
+	if diff := cmp.Diff(want, beta.Spec); diff != "" || len(beta.Labels)+len(beta.Annotations) > 0 {
+		t.Errorf("labels %v, annotations %v; -want +got:\n%s", beta.Labels, beta.Annotations, diff)
+	}
+	daemon := &v1alpha1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.AnnotationProgressiveCreate: "true"}},
+		Status:     v1alpha1.DaemonSetStatus{DaemonSetHash: "abc"},
+	}
+	var stored v1beta1.DaemonSet
+	if err := daemon.ConvertTo(&stored); err != nil {
+		t.Fatal(err)
+	}
+	if s := stored.Spec.ScaleStrategy; s == nil || !s.PartitionedScaling || stored.Status.UpdateRevision != "abc" || len(stored.Annotations) > 0 {
+		t.Errorf("%v, revision %q, annotations %v", s, stored.Status.UpdateRevision, stored.Annotations)
+	}
+}
+
+// Nothing else is taken for one of them.
+func TestConvertsItsOwnKindAlone(t *testing.T) {
+	t.Parallel()
+	if (&v1alpha1.CloneSet{}).ConvertTo(&v1beta1.DaemonSet{}) == nil || (&v1alpha1.CloneSet{}).ConvertFrom(&v1beta1.DaemonSet{}) == nil ||
+		(&v1alpha1.DaemonSet{}).ConvertTo(&v1beta1.CloneSet{}) == nil || (&v1alpha1.DaemonSet{}).ConvertFrom(&v1beta1.CloneSet{}) == nil {
+		t.Error("a CloneSet became a DaemonSet, or a DaemonSet a CloneSet")
+	}
+}

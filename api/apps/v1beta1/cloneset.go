@@ -1,0 +1,224 @@
+package v1beta1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// IntOrString is a number, or a percentage of a number: 5 or "10%".
+type IntOrString = intstr.IntOrString
+
+// CloneSet runs pods that are all alike, replaces or updates them in place, and
+// chooses those that it hurts least.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:storageversion
+// +kubebuilder:subresource:status
+// +kubebuilder:subresource:scale:specpath=.spec.replicas,statuspath=.status.replicas,selectorpath=.status.labelSelector
+// +kubebuilder:resource:shortName=clone
+// +kubebuilder:printcolumn:name="DESIRED",type=integer,JSONPath=`.spec.replicas`,description="pods that are wanted"
+// +kubebuilder:printcolumn:name="UPDATED",type=integer,JSONPath=`.status.updatedReplicas`,description="pods of the newest revision"
+// +kubebuilder:printcolumn:name="UPDATED_READY",type=integer,JSONPath=`.status.updatedReadyReplicas`,description="those that are ready"
+// +kubebuilder:printcolumn:name="UPDATED_AVAILABLE",type=integer,JSONPath=`.status.updatedAvailableReplicas`,description="those that have been for long enough"
+// +kubebuilder:printcolumn:name="READY",type=integer,JSONPath=`.status.readyReplicas`,description="pods that are ready, of any revision"
+// +kubebuilder:printcolumn:name="TOTAL",type=integer,JSONPath=`.status.replicas`,description="pods that there are"
+// +kubebuilder:printcolumn:name="AGE",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="CONTAINERS",type=string,priority=1,JSONPath=`.spec.template.spec.containers[*].name`
+// +kubebuilder:printcolumn:name="IMAGES",type=string,priority=1,JSONPath=`.spec.template.spec.containers[*].image`
+// +kubebuilder:printcolumn:name="SELECTOR",type=string,priority=1,JSONPath=`.status.labelSelector`
+type CloneSet struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	Spec   CloneSetSpec   `json:"spec,omitempty"`
+	Status CloneSetStatus `json:"status,omitempty"`
+}
+
+// CloneSetList is a list of [CloneSet].
+//
+// +kubebuilder:object:root=true
+type CloneSetList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []CloneSet `json:"items"`
+}
+
+// CloneSetSpec is what a CloneSet is to be.
+type CloneSetSpec struct {
+	// Replicas is how many pods are wanted; default 1.
+	Replicas *int32 `json:"replicas,omitempty"`
+	// Selector finds the pods. It must select the template's labels, and can't change.
+	Selector *metav1.LabelSelector `json:"selector"`
+	// Template is that of the pods.
+	//
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Schemaless
+	Template corev1.PodTemplateSpec `json:"template"`
+	// VolumeClaimTemplates are claims that each pod has for itself, named
+	// TEMPLATE-CLONESET-ID. An update in place keeps them.
+	//
+	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Schemaless
+	VolumeClaimTemplates []corev1.PersistentVolumeClaim `json:"volumeClaimTemplates,omitempty"`
+	// ScaleStrategy says how pods are created and deleted.
+	ScaleStrategy CloneSetScaleStrategy `json:"scaleStrategy,omitempty"`
+	// UpdateStrategy says how pods come to a new revision.
+	UpdateStrategy CloneSetUpdateStrategy `json:"updateStrategy,omitempty"`
+	// RevisionHistoryLimit is how many revisions that no pod has are kept; default 10.
+	RevisionHistoryLimit *int32 `json:"revisionHistoryLimit,omitempty"`
+	// MinReadySeconds is how long a pod has to be ready to be available.
+	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
+	// Lifecycle has hooks of pods.
+	Lifecycle *Lifecycle `json:"lifecycle,omitempty"`
+	// ProgressDeadlineSeconds is after how long without progress the condition
+	// Progressing is False. Time while it is paused doesn't count.
+	ProgressDeadlineSeconds *int32 `json:"progressDeadlineSeconds,omitempty"`
+}
+
+// CloneSetScaleStrategy says how pods are created and deleted.
+type CloneSetScaleStrategy struct {
+	// PodsToDelete names pods to delete: first where there are too many, and to
+	// replace otherwise.
+	PodsToDelete []string `json:"podsToDelete,omitempty"`
+	// MaxUnavailable stops creation while that many pods aren't available.
+	MaxUnavailable *IntOrString `json:"maxUnavailable,omitempty"`
+	// EnablePVCReuse gives a new pod the claims of one that was deleted. It is always
+	// written: a default must not stand in for what another version says.
+	//
+	// +optional
+	// +kubebuilder:default=false
+	EnablePVCReuse bool `json:"enablePVCReuse"`
+	// ExcludePreparingDelete doesn't count pods whose deletion a hook holds back.
+	ExcludePreparingDelete bool `json:"excludePreparingDelete,omitempty"`
+}
+
+// CloneSetUpdateStrategyType is how pods come to a new revision.
+type CloneSetUpdateStrategyType string
+
+// CloneSetRollingUpdate is the value of [CloneSetUpdateStrategyType].
+const CloneSetRollingUpdate CloneSetUpdateStrategyType = "RollingUpdate"
+
+// CloneSetUpdateStrategy says how pods come to a new revision.
+type CloneSetUpdateStrategy struct {
+	// Type is RollingUpdate, which is the default.
+	Type CloneSetUpdateStrategyType `json:"type,omitempty"`
+	// RollingUpdate has what belongs to that.
+	RollingUpdate *CloneSetRollingUpdateStrategy `json:"rollingUpdate,omitempty"`
+}
+
+// PodUpdatePolicy is how one pod comes to a new revision.
+type PodUpdatePolicy string
+
+// The values of [PodUpdatePolicy].
+const (
+	PodUpdateRecreate          PodUpdatePolicy = "ReCreate"
+	PodUpdateInPlaceIfPossible PodUpdatePolicy = "InPlaceIfPossible" // replaced where that can't be
+	PodUpdateInPlaceOnly       PodUpdatePolicy = "InPlaceOnly"       // a change that can't be made in place is refused
+)
+
+// CloneSetRollingUpdateStrategy says which pods come to a new revision, and how many
+// at once.
+type CloneSetRollingUpdateStrategy struct {
+	// PodUpdatePolicy is how one pod is updated; default ReCreate.
+	PodUpdatePolicy PodUpdatePolicy `json:"podUpdatePolicy,omitempty"`
+	// Partition is how many pods stay at the old revision; a percentage is rounded up,
+	// but below 100% one pod at least is updated. Raising it takes pods back.
+	Partition *IntOrString `json:"partition,omitempty"`
+	// MaxUnavailable is how many pods may be unavailable through an update or a
+	// deletion that was asked for; default 20%. A percentage is rounded up, and with
+	// MaxSurge down.
+	MaxUnavailable *IntOrString `json:"maxUnavailable,omitempty"`
+	// MaxSurge is how many pods there may be above Replicas; default 0. A percentage
+	// is rounded up.
+	MaxSurge *IntOrString `json:"maxSurge,omitempty"`
+	// Paused leaves every pod at its revision.
+	Paused bool `json:"paused,omitempty"`
+	// PriorityStrategy says which pods are updated first.
+	PriorityStrategy *UpdatePriorityStrategy `json:"priorityStrategy,omitempty"`
+	// ScatterStrategy keeps pods with the same labels out of the same batch.
+	ScatterStrategy []UpdateScatterTerm `json:"scatterStrategy,omitempty"`
+	// InPlaceUpdateStrategy is how pods are updated in place.
+	InPlaceUpdateStrategy *InPlaceUpdateStrategy `json:"inPlaceUpdateStrategy,omitempty"`
+}
+
+// UpdatePriorityStrategy says which pods are updated first: by order, or by weight.
+type UpdatePriorityStrategy struct {
+	// OrderPriority sorts by the last number in the value of a label, the highest
+	// first; pods without the label come after, by the next one.
+	OrderPriority []UpdatePriorityOrderTerm `json:"orderPriority,omitempty"`
+	// WeightPriority sorts by the sum of the weights that select a pod, the highest
+	// first.
+	WeightPriority []UpdatePriorityWeightTerm `json:"weightPriority,omitempty"`
+}
+
+// UpdatePriorityOrderTerm names a label.
+type UpdatePriorityOrderTerm struct {
+	OrderedKey string `json:"orderedKey"`
+}
+
+// UpdatePriorityWeightTerm gives pods a weight of 1 to 100.
+type UpdatePriorityWeightTerm struct {
+	Weight        int32                `json:"weight"`
+	MatchSelector metav1.LabelSelector `json:"matchSelector"`
+}
+
+// UpdateScatterTerm is a label with its value.
+type UpdateScatterTerm struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// CloneSetConditionType is that of a [CloneSetCondition].
+type CloneSetConditionType string
+
+// The values of [CloneSetConditionType].
+const (
+	CloneSetFailedScale  CloneSetConditionType = "FailedScale"
+	CloneSetFailedUpdate CloneSetConditionType = "FailedUpdate"
+	CloneSetProgressing  CloneSetConditionType = "Progressing"
+)
+
+// CloneSetStatus is what a CloneSet was seen to be.
+type CloneSetStatus struct {
+	// ObservedGeneration is that of the spec which the rest is about.
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// Replicas is how many pods there are.
+	Replicas int32 `json:"replicas"`
+	// ReadyReplicas is how many of them are ready.
+	ReadyReplicas int32 `json:"readyReplicas"`
+	// AvailableReplicas is how many have been ready for MinReadySeconds.
+	AvailableReplicas int32 `json:"availableReplicas"`
+	// UpdatedReplicas is how many have UpdateRevision.
+	UpdatedReplicas int32 `json:"updatedReplicas"`
+	// UpdatedReadyReplicas is how many of those are ready.
+	UpdatedReadyReplicas int32 `json:"updatedReadyReplicas"`
+	// UpdatedAvailableReplicas is how many of those are available.
+	UpdatedAvailableReplicas int32 `json:"updatedAvailableReplicas,omitempty"`
+	// ExpectedUpdatedReplicas is how many pods are to have UpdateRevision: replicas
+	// less the partition.
+	ExpectedUpdatedReplicas int32 `json:"expectedUpdatedReplicas,omitempty"`
+	// UpdateRevision is the newest revision.
+	UpdateRevision string `json:"updateRevision,omitempty"`
+	// CurrentRevision is that which all pods had last, and have again if the
+	// partition is raised.
+	CurrentRevision string `json:"currentRevision,omitempty"`
+	// CollisionCount counts the revisions whose hashes were the same.
+	CollisionCount *int32 `json:"collisionCount,omitempty"`
+	// Conditions are the newest that were seen.
+	Conditions []CloneSetCondition `json:"conditions,omitempty"`
+	// LabelSelector is the selector as text: the scale subresource shows it.
+	LabelSelector string `json:"labelSelector,omitempty"`
+}
+
+// CloneSetCondition is one aspect of a CloneSet.
+type CloneSetCondition struct {
+	Type               CloneSetConditionType  `json:"type"`
+	Status             corev1.ConditionStatus `json:"status"`
+	LastTransitionTime metav1.Time            `json:"lastTransitionTime,omitempty"`
+	// LastUpdateTime is when there was progress last.
+	LastUpdateTime metav1.Time `json:"lastUpdateTime,omitempty"`
+	Reason         string      `json:"reason,omitempty"`
+	Message        string      `json:"message,omitempty"`
+}

@@ -1,0 +1,96 @@
+package cmd
+
+import (
+	"context"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/keelson-io/keelson/controllers/workload"
+)
+
+type workloadsOptions struct {
+	listen    string
+	profiles  string
+	logFormat string
+	run       workload.Options
+}
+
+func newWorkloads(a *app) *cobra.Command {
+	o := workloadsOptions{}
+	c := &cobra.Command{
+		Use:     "workloads",
+		GroupID: groupLoops,
+		Short:   "Run the workloads of apps.kruise.io inside a cluster",
+		Long: `Run CloneSets and DaemonSets (apps.kruise.io) in the cluster that --kubeconfig and
+--context name, or that this process has its pod in. They are OpenKruise's, field
+by field: pods are created, deleted in the order that hurts least, and updated in
+place, by replacement, and in partitions. The CRDs are those of
+components/workload-controllers.
+
+Replicas agree by the Lease keelson-system/keelson-workloads on one that works
+(--lead=false: without asking anybody). One that loses it exits; whatever keeps
+it running starts it again. Whatever is killed on the way is seen by the next
+look: all that it knows is in the objects.
+
+Not built yet, and refused where a CloneSet has it, in its condition FailedScale:
+volumeClaimTemplates, priorityStrategy, scatterStrategy. There are no webhooks:
+only v1beta1 is served as it is stored.
+
+The HTTP server answers /metrics, /healthz and /readyz.
+
+Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
+		Example: `  keelson workloads --kubeconfig cluster.yaml
+  keelson workloads --namespace shop --lead=false
+  keelson workloads --listen 0.0.0.0:8080 --log-format json`,
+		Args: args("", 0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.workloads(cmd.Context(), o) },
+	}
+	f := c.Flags()
+	f.SortFlags = false
+	f.StringVarP(&o.run.Namespace, "namespace", "n", "", "work in this `NAMESPACE` alone")
+	f.BoolVar(&o.run.Lead, "lead", true, "work only while holding the Lease keelson-system/keelson-workloads")
+	f.IntVar(&o.run.Workers, "workers", 4, "`NUMBER` of workloads that are looked at at once")
+	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "`ADDRESS` of the HTTP server; empty: none")
+	f.StringVar(&o.profiles, "profile-listen", "", "`ADDRESS` that serves /debug/pprof; empty: none")
+	f.StringVar(&o.logFormat, "log-format", "text", "format of the log on stderr: text or json")
+	return c
+}
+
+func (a *app) workloads(ctx context.Context, o workloadsOptions) error {
+	if err := oneOf("--log-format", o.logFormat, "text", "json"); err != nil {
+		return err
+	}
+	if o.run.Workers < 1 {
+		return usagef("--workers takes at least 1, and not %d", o.run.Workers)
+	}
+	log := a.controllerLog(o.logFormat)
+	a.env.SetLog(log)
+	ctrl.SetLogger(logr.FromSlogHandler(log.Handler()))
+	_, cluster, err := a.followedHub(ctx, log)
+	if err != nil {
+		return err
+	}
+	o.run.Log, o.run.Now = log, a.env.Now
+	c, err := workload.New(ctx, cluster, o.run)
+	if err != nil {
+		return err
+	}
+	stop, err := a.serve(ctx, log, o.listen, workload.Metrics(), c.Ready)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	closeProfiles, err := a.serveProfiles(ctx, o.profiles, log)
+	if err != nil {
+		return err
+	}
+	defer closeProfiles()
+	log.Info("keelson workloads", "version", a.env.Version, "cluster", cluster.Host, "namespace", o.run.Namespace)
+	if err := c.Run(ctx); err != nil {
+		return err
+	}
+	log.Info("stopped")
+	return nil
+}

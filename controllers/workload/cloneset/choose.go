@@ -1,0 +1,133 @@
+package cloneset
+
+// member is a pod of a CloneSet that isn't on its way out.
+type member struct {
+	name string
+	// updated: it has the update revision.
+	updated bool
+	// available: it serves, and no hook says otherwise.
+	available bool
+	// marked: somebody asked for its replacement.
+	marked bool
+	// preparing: a hook holds back its deletion.
+	preparing bool
+	// inPlace: it can come to the other revision without being replaced.
+	inPlace bool
+}
+
+// tallies counts members by revision: those of the current one, and the updated.
+func tallies(members []member) (old, updated tally) {
+	for _, m := range members {
+		t := &old
+		if m.updated {
+			t = &updated
+		}
+		switch {
+		case m.preparing:
+			t.preparing++
+		case m.marked && m.available:
+			t.markedAvailable++
+		case m.marked:
+			t.markedUnavailable++
+		case m.available:
+			t.available++
+		default:
+			t.unavailable++
+		}
+	}
+	return old, updated
+}
+
+// take returns the first n members for which it is so.
+func take(members []member, n int, is func(member) bool) []member {
+	var out []member
+	for _, m := range members {
+		if len(out) < n && is(m) {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+// doomed are the members to delete now, of those that are sorted by how little they are
+// missed: those that were marked, as far as others serve, and the surplus.
+func (c counts) doomed(members []member) []member {
+	out := take(members, len(members), func(m member) bool { return m.preparing || m.marked && !m.available })
+	out = append(out, take(members, c.replace, func(m member) bool { return m.marked && m.available && !m.preparing })...)
+	gone := map[string]bool{}
+	for _, m := range out {
+		gone[m.name] = true
+	}
+	left, spare := c.remove, c.spare
+	share := map[bool]*int{false: &c.removeOld, true: &c.removeUpdated} // by whether it is updated
+	for _, next := range []struct {
+		n     int
+		share bool
+		of    func(member) bool
+	}{
+		{c.remove, false, func(m member) bool { return m.marked && spare > 0 }},
+		{c.remove, true, func(m member) bool { return !m.available }},
+		{c.remove, true, func(member) bool { return spare > 0 }},
+		{c.beyond, false, func(m member) bool { return !m.available }},
+		{c.beyond, false, func(member) bool { return true }},
+	} {
+		for _, m := range members {
+			if left == 0 || next.n == 0 || next.share && *share[m.updated] <= 0 || gone[m.name] || !next.of(m) {
+				continue
+			}
+			gone[m.name] = true
+			out = append(out, m)
+			left--
+			next.n--
+			if !m.marked {
+				*share[m.updated]--
+			}
+			if m.available {
+				spare--
+			}
+		}
+	}
+	return out
+}
+
+// moves are members that come to another revision now: in place, or by being marked for
+// replacement.
+type moves struct{ inPlace, mark []member }
+
+// moved chooses among members that are sorted by who comes first: those that aren't
+// available in any case, for they serve nobody.
+func (c counts) moved(members []member) moves {
+	var out moves
+	for _, available := range []bool{false, true} {
+		for _, m := range members {
+			switch {
+			case m.available != available || !c.goes(m):
+			case m.inPlace:
+				out.inPlace = append(out.inPlace, m)
+			default:
+				out.mark = append(out.mark, m)
+			}
+		}
+	}
+	return out
+}
+
+// goes reports whether a member can come to another revision now, and takes it off what
+// is left of the numbers.
+func (c *counts) goes(m member) bool {
+	left, room := &c.forward, &c.mark
+	if m.updated {
+		left = &c.back
+	}
+	if m.inPlace {
+		room = &c.spare
+	}
+	if *left == 0 || m.marked || m.preparing || m.available && *room == 0 {
+		return false
+	}
+	if m.available {
+		*room--
+	}
+	*left--
+	return true
+}

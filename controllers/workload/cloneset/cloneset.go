@@ -1,0 +1,122 @@
+// Package cloneset runs CloneSets: it creates pods, deletes those that are missed
+// least, and brings them to new revisions, in place where that can be.
+//
+// A look at a CloneSet takes its pods as the informer has them, decides in numbers
+// (decide), chooses pods (doomed, moved), and writes. Whatever is killed on the way is
+// seen by the next look: nothing is remembered but in the objects.
+package cloneset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/expectations"
+	"github.com/keelson-io/keelson/controllers/workload/inplace"
+	"github.com/keelson-io/keelson/controllers/workload/podclient"
+	"github.com/keelson-io/keelson/controllers/workload/revision"
+)
+
+const (
+	kind = "CloneSet"
+	// burst bounds how many pods one look creates, deletes or updates, so that the
+	// status tells how far it is.
+	burst = 250
+	// statusEvery is how long a status that goes on changing is not written again.
+	statusEvery = time.Second
+)
+
+// Reconciler brings CloneSets about.
+type Reconciler struct {
+	objects client.Client // reads are the informers'
+	pods    kubernetes.Interface
+	events  events.EventRecorder
+	options inplace.Options
+	now     func() time.Time
+	expect  *expectations.Expectations
+	// revisions keeps those of the templates.
+	revisions revision.Store
+
+	mu       sync.Mutex
+	statuses map[types.UID]time.Time // when each was written last
+}
+
+// Options are the settings of a [Reconciler].
+type Options struct {
+	// Workers is how many CloneSets are looked at at once.
+	Workers int
+	// InPlace says what the cluster can do.
+	InPlace inplace.Options
+	// Now tells the time.
+	Now func() time.Time
+}
+
+// Add has a manager run CloneSets. Its client and cache must know the API groups v1,
+// apps/v1 and apps.kruise.io.
+func Add(ctx context.Context, m ctrl.Manager, o Options) error {
+	pods, err := kubernetes.NewForConfigAndClient(m.GetConfig(), m.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("CloneSets: %w", err)
+	}
+	if err := m.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, podclient.OwnerIndex(kind), podclient.ByOwner(kind)); err != nil {
+		return fmt.Errorf("CloneSets: index pods: %w", err)
+	}
+	r := &Reconciler{
+		objects: m.GetClient(), pods: pods, events: m.GetEventRecorder("cloneset-controller"), options: o.InPlace, now: o.Now,
+		expect: expectations.New(o.Now), revisions: revision.Store{Cache: m.GetClient(), API: pods}, statuses: map[types.UID]time.Time{},
+	}
+	err = ctrl.NewControllerManagedBy(m).Named("cloneset").
+		For(&v1beta1.CloneSet{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&corev1.Pod{}, podclient.Heard(kind, r.expect)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: o.Workers}).
+		Complete(r)
+	if err != nil {
+		return fmt.Errorf("CloneSets: %w", err)
+	}
+	return nil
+}
+
+// Reconcile implements [reconcile.Reconciler].
+func (r *Reconciler) Reconcile(ctx context.Context, q reconcile.Request) (reconcile.Result, error) {
+	var set v1beta1.CloneSet
+	if err := r.objects.Get(ctx, q.NamespacedName, &set); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err) //nolint:wrapcheck // it says what and where
+	}
+	if set.DeletionTimestamp != nil {
+		return reconcile.Result{}, nil // its pods are the garbage collector's
+	}
+	if r.expect.Waits(set.UID) {
+		return reconcile.Result{RequeueAfter: expectations.Patience}, nil
+	}
+	if err := check(&set.Spec); err != nil {
+		return reconcile.Result{}, r.refuse(ctx, &set, err)
+	}
+	l, err := r.look(ctx, &set)
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	err = l.act(ctx)
+	after, statusErr := l.writeStatus(ctx, err)
+	if err = errors.Join(err, statusErr); apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: time.Second}, nil // somebody was faster: look again
+	}
+	if after == 0 || l.after > 0 && l.after < after {
+		after = l.after
+	}
+	return reconcile.Result{RequeueAfter: after}, err
+}

@@ -1,0 +1,174 @@
+package cloneset_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+)
+
+func inPlace(s *v1beta1.CloneSetSpec) {
+	s.UpdateStrategy.RollingUpdate.PodUpdatePolicy = v1beta1.PodUpdateInPlaceIfPossible
+}
+
+func image(is string) func(*v1beta1.CloneSetSpec) {
+	return func(s *v1beta1.CloneSetSpec) { s.Template.Spec.Containers[0].Image = is }
+}
+
+func uids(pods []corev1.Pod) map[string]string {
+	out := map[string]string{}
+	for _, p := range pods {
+		out[p.Name] = string(p.UID)
+	}
+	return out
+}
+
+// Pods are created, and more of them, and fewer.
+func TestScale(t *testing.T) {
+	w := newWorld(t)
+	w.create(3, nil)
+	w.settled(3, 3)
+	before := uids(w.list())
+	w.change(func(s *v1beta1.CloneSetSpec) { s.Replicas = new(int32(5)) })
+	w.settled(5, 5)
+	after := uids(w.list())
+	for name, uid := range before {
+		if after[name] != uid {
+			t.Errorf("%s was replaced", name)
+		}
+	}
+	w.change(func(s *v1beta1.CloneSetSpec) { s.Replicas = new(int32(0)) })
+	w.settled(0, 0)
+	if s := w.get().Status; s.LabelSelector != "app=web" || s.CurrentRevision != s.UpdateRevision || s.CurrentRevision == "" {
+		t.Errorf("%+v", s)
+	}
+}
+
+// An update in place keeps the pod: the gate is closed, the image changes, and the gate
+// is opened when the container runs it.
+func TestUpdateInPlace(t *testing.T) {
+	w := newWorld(t)
+	w.create(1, inPlace)
+	w.settled(1, 1)
+	before := w.list()
+	w.kubelet.Happened()
+	w.change(image("web:v2"))
+	w.settled(1, 1)
+	after := w.list()
+	if diff := cmp.Diff(uids(before), uids(after)); diff != "" {
+		t.Errorf("-before +after:\n%s", diff)
+	}
+	if c := after[0].Status.ContainerStatuses[0]; c.Image != "web:v2" || c.RestartCount != 1 {
+		t.Errorf("%+v", c)
+	}
+	if diff := cmp.Diff([]string{"gate False", "image web:v2", "gate True"}, w.kubelet.Happened()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// What can't be updated in place is replaced.
+func TestUpdateByReplacement(t *testing.T) {
+	w := newWorld(t)
+	w.create(3, inPlace)
+	w.settled(3, 3)
+	before := uids(w.list())
+	w.change(func(s *v1beta1.CloneSetSpec) { s.Template.Spec.HostNetwork = true })
+	w.settled(3, 3)
+	for name := range uids(w.list()) {
+		if before[name] != "" {
+			t.Errorf("%s is still there", name)
+		}
+	}
+}
+
+// A partition of 80, 60, 40, 20 and 0 % is five batches, and raising it takes pods back.
+func TestPartition(t *testing.T) {
+	w := newWorld(t)
+	partition := func(p string) func(*v1beta1.CloneSetSpec) {
+		return func(s *v1beta1.CloneSetSpec) { s.UpdateStrategy.RollingUpdate.Partition = new(intstr.FromString(p)) }
+	}
+	w.create(10, inPlace)
+	w.settled(10, 10)
+	before := uids(w.list())
+	w.change(partition("100%"))
+	w.change(image("web:v2"))
+	w.settled(10, 0)
+	for _, step := range []struct {
+		partition string
+		updated   int32
+	}{{"80%", 2}, {"60%", 4}, {"40%", 6}, {"60%", 4}, {"80%", 2}, {"20%", 8}, {"0%", 10}} {
+		w.change(partition(step.partition))
+		w.settled(10, step.updated)
+	}
+	if diff := cmp.Diff(before, uids(w.list())); diff != "" {
+		t.Errorf("-before +after:\n%s", diff)
+	}
+}
+
+// An image that can't be pulled stops at maxUnavailable, and the partition takes it back.
+func TestBrokenImage(t *testing.T) {
+	w := newWorld(t)
+	w.create(5, func(s *v1beta1.CloneSetSpec) {
+		inPlace(s)
+		s.UpdateStrategy.RollingUpdate.MaxUnavailable = new(intstr.FromInt32(2))
+	})
+	w.settled(5, 5)
+	w.kubelet.Lose("web:none")
+	w.change(image("web:none"))
+	w.eventually("two are broken", func(s v1beta1.CloneSetStatus) bool { return s.UpdatedReplicas == 2 && s.AvailableReplicas == 3 })
+	w.change(func(s *v1beta1.CloneSetSpec) { s.UpdateStrategy.RollingUpdate.Partition = new(intstr.FromInt32(5)) })
+	w.settled(5, 0)
+}
+
+// A label asks for the replacement of one pod.
+func TestSpecifiedDelete(t *testing.T) {
+	w := newWorld(t)
+	w.create(3, nil)
+	w.settled(3, 3)
+	marked := w.list()[1]
+	name := marked.Name
+	marked.Labels[v1beta1.LabelSpecifiedDelete] = "true"
+	if err := w.client.Update(t.Context(), &marked); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("it was replaced", func(s v1beta1.CloneSetStatus) bool {
+		_, there := uids(w.list())[name]
+		return !there && s.AvailableReplicas == 3
+	})
+}
+
+// What isn't built, or can't be read, is refused with the field, and nothing is done.
+func TestRefused(t *testing.T) {
+	w := newWorld(t)
+	w.create(3, nil)
+	w.settled(3, 3)
+	before := uids(w.list())
+	for _, step := range []struct {
+		says   string
+		change func(*v1beta1.CloneSetRollingUpdateStrategy)
+	}{
+		{"spec.updateStrategy.rollingUpdate.scatterStrategy isn't built yet: nothing is done", func(u *v1beta1.CloneSetRollingUpdateStrategy) {
+			u.ScatterStrategy = []v1beta1.UpdateScatterTerm{{Key: "a", Value: "b"}}
+		}},
+		{"spec.updateStrategy.rollingUpdate.partition: invalid value for IntOrString", func(u *v1beta1.CloneSetRollingUpdateStrategy) {
+			u.ScatterStrategy, u.Partition = nil, new(intstr.FromString("half"))
+		}},
+	} {
+		w.change(func(s *v1beta1.CloneSetSpec) { step.change(s.UpdateStrategy.RollingUpdate); s.Replicas = new(int32(1)) })
+		w.eventually("it is refused", func(s v1beta1.CloneSetStatus) bool {
+			return len(s.Conditions) == 1 && s.Conditions[0].Reason == "SpecRefused" && strings.HasPrefix(s.Conditions[0].Message, step.says)
+		})
+	}
+	if diff := cmp.Diff(before, uids(w.list())); diff != "" {
+		t.Errorf("-before +after:\n%s", diff)
+	}
+	w.change(func(s *v1beta1.CloneSetSpec) { s.UpdateStrategy.RollingUpdate.Partition = nil })
+	w.settled(1, 1)
+	if c := w.get().Status.Conditions; len(c) > 0 {
+		t.Errorf("it is still refused: %+v", c)
+	}
+}

@@ -1,0 +1,183 @@
+package cloneset
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/keelson-io/keelson/controllers/workload/podclient"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/inplace"
+	"github.com/keelson-io/keelson/controllers/workload/lifecycle"
+	"github.com/keelson-io/keelson/controllers/workload/podorder"
+	"github.com/keelson-io/keelson/controllers/workload/revision"
+)
+
+// look is one look at a CloneSet: what there is, what is wanted, and what was done.
+type look struct {
+	*Reconciler
+	set    *v1beta1.CloneSet
+	want   want
+	policy v1beta1.PodUpdatePolicy
+	at     time.Time
+
+	history          revision.History
+	current, updated *appsv1.ControllerRevision
+
+	pods    []*corev1.Pod // that aren't on their way out, those first that are missed least
+	members []member      // one for each
+	byName  map[string]*corev1.Pod
+	plans   map[[2]string]*inplace.Plan // by the names of both revisions; nil: not in place
+
+	client podclient.Client
+
+	timer sync.Mutex
+	after time.Duration // when to look again; 0: when something changes
+}
+
+func (r *Reconciler) look(ctx context.Context, set *v1beta1.CloneSet) (*look, error) {
+	l := &look{Reconciler: r, set: set.DeepCopy(), at: r.now(), byName: map[string]*corev1.Pod{}, plans: map[[2]string]*inplace.Plan{}}
+	l.want, _ = newWant(&set.Spec) // it was checked
+	l.client = podclient.Client{API: r.pods, Expect: r.expect, Owner: set.UID, Hooks: set.Spec.Lifecycle, Now: l.at}
+	l.policy = v1beta1.PodUpdateRecreate
+	if u := set.Spec.UpdateStrategy.RollingUpdate; u != nil && u.PodUpdatePolicy != "" {
+		l.policy = u.PodUpdatePolicy
+	}
+	if err := l.readRevisions(ctx); err != nil {
+		return nil, err
+	}
+	return l, l.readPods(ctx)
+}
+
+// check refuses what can't be read, and what would otherwise be passed over in silence.
+func check(s *v1beta1.CloneSetSpec) error {
+	if _, err := newWant(s); err != nil {
+		return err
+	}
+	if _, err := metav1.LabelSelectorAsSelector(s.Selector); err != nil {
+		return fmt.Errorf("spec.selector: %w", err)
+	}
+	u := s.UpdateStrategy.RollingUpdate
+	if u == nil {
+		u = &v1beta1.CloneSetRollingUpdateStrategy{}
+	}
+	for field, used := range map[string]bool{
+		"volumeClaimTemplates":                          len(s.VolumeClaimTemplates) > 0,
+		"updateStrategy.rollingUpdate.priorityStrategy": u.PriorityStrategy != nil,
+		"updateStrategy.rollingUpdate.scatterStrategy":  len(u.ScatterStrategy) > 0,
+	} {
+		if used {
+			return fmt.Errorf("spec.%s isn't built yet", field)
+		}
+	}
+	return nil
+}
+
+// readRevisions finds the revision of the template, and makes it where there is none.
+func (l *look) readRevisions(ctx context.Context) error {
+	owner := revision.Owner{Object: l.set, Kind: v1beta1.GroupVersion.WithKind(kind), Labels: l.set.Spec.Selector.MatchLabels, Collisions: l.set.Status.CollisionCount}
+	var err error
+	if l.history, err = l.revisions.Sync(ctx, owner, &l.set.Spec.Template); err != nil {
+		return err
+	}
+	l.updated, l.current = l.history.Updated, l.history.Named(l.set.Status.CurrentRevision)
+	if l.current == nil {
+		l.current = l.updated // which pods stay at, or go back to
+	}
+	return nil
+}
+
+// readPods takes the pods as the informer has them, sorted by how little they are missed.
+func (l *look) readPods(ctx context.Context) error {
+	var list corev1.PodList
+	if err := l.objects.List(ctx, &list, client.InNamespace(l.set.Namespace), client.MatchingFields{podclient.OwnerIndex(kind): string(l.set.UID)}, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("the pods of CloneSet %s/%s: %w", l.set.Namespace, l.set.Name, err)
+	}
+	for i := range list.Items {
+		p := &list.Items[i]
+		if p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+			l.pods = append(l.pods, p)
+		}
+	}
+	podorder.ForDeletion(l.pods, podorder.Options{Now: l.at, MinReadySeconds: l.set.Spec.MinReadySeconds})
+	for _, p := range l.pods {
+		l.byName[p.Name] = p
+		l.members = append(l.members, l.member(p))
+	}
+	return nil
+}
+
+func (l *look) member(p *corev1.Pod) member {
+	available, after := l.client.Available(p, l.set.Spec.MinReadySeconds)
+	l.again(after)
+	m := member{name: p.Name, updated: revision.Has(p, l.updated.Name), marked: l.marked(p), available: available}
+	if l.current == l.updated {
+		// Nobody stays behind, whatever the partition: there is no other revision to be of.
+		m.updated = m.updated || l.want.partition > 0
+	}
+	m.preparing = lifecycle.StateOf(p) == v1beta1.LifecyclePreparingDelete
+	m.inPlace = l.plan(p, l.target(m)) != nil
+	return m
+}
+
+// target is the revision that a member goes to when it goes.
+func (l *look) target(m member) *appsv1.ControllerRevision {
+	if m.updated {
+		return l.current
+	}
+	return l.updated
+}
+
+func (l *look) marked(p *corev1.Pod) bool {
+	_, labelled := p.Labels[v1beta1.LabelSpecifiedDelete]
+	return labelled || slices.Contains(l.set.Spec.ScaleStrategy.PodsToDelete, p.Name)
+}
+
+// again looks again though nothing changes.
+func (l *look) again(after time.Duration) {
+	l.timer.Lock()
+	defer l.timer.Unlock()
+	if after > 0 && (l.after == 0 || after < l.after) {
+		l.after = after
+	}
+}
+
+// plan is how a pod comes to a revision in place; nil: it can't.
+func (l *look) plan(p *corev1.Pod, to *appsv1.ControllerRevision) *inplace.Plan {
+	if l.policy == v1beta1.PodUpdateRecreate {
+		return nil
+	}
+	from := l.history.Of(p)
+	if from == nil {
+		return nil // nobody knows what it was made from
+	}
+	key := [2]string{from.Name, to.Name}
+	if plan, known := l.plans[key]; known {
+		return plan
+	}
+	var plan *inplace.Plan
+	was, err := revision.Template(from)
+	is, toErr := revision.Template(to)
+	if err == nil && toErr == nil {
+		plan, _ = inplace.NewPlan(was, is, l.options)
+	}
+	l.plans[key] = plan
+	return plan
+}
+
+// grace is how long a pod is out of its Services before it changes.
+func (l *look) grace() time.Duration {
+	u := l.set.Spec.UpdateStrategy.RollingUpdate
+	if u == nil || u.InPlaceUpdateStrategy == nil {
+		return 0
+	}
+	return time.Duration(u.InPlaceUpdateStrategy.GracePeriodSeconds) * time.Second
+}

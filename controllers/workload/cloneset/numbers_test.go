@@ -1,0 +1,233 @@
+package cloneset
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"pgregory.net/rapid"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+)
+
+// Numbers of a spec are read as OpenKruise reads them.
+func TestNewWant(t *testing.T) {
+	t.Parallel()
+	percent, number := intstr.FromString, intstr.FromInt32
+	for name, c := range map[string]struct {
+		why                    string
+		replicas               int32
+		partition, unavailable *intstr.IntOrString
+		surge                  *intstr.IntOrString
+		want                   want
+	}{
+		"Defaults":     {"20 % rounded up may be missing.", 7, nil, nil, nil, want{replicas: 7, maxUnavailable: 2, toCreate: 7}},
+		"Percent":      {"The partition is rounded up.", 7, new(percent("50%")), nil, nil, want{replicas: 7, partition: 4, maxUnavailable: 2, toCreate: 7}},
+		"Nearly":       {"99 % are not all of them.", 7, new(percent("99%")), nil, nil, want{replicas: 7, partition: 6, maxUnavailable: 2, toCreate: 7}},
+		"All":          {"100 % are.", 7, new(percent("100%")), nil, nil, want{replicas: 7, partition: 7, maxUnavailable: 2, toCreate: 7}},
+		"Beyond":       {"More than all are all.", 7, new(number(9)), nil, nil, want{replicas: 7, partition: 7, maxUnavailable: 2, toCreate: 7}},
+		"SurgeRounds":  {"With a surge, maxUnavailable is rounded down.", 7, nil, new(percent("20%")), new(percent("20%")), want{replicas: 7, maxUnavailable: 1, maxSurge: 2, toCreate: 7}},
+		"NeitherIsOne": {"Nothing would ever change.", 7, nil, new(number(0)), new(number(0)), want{replicas: 7, maxUnavailable: 1, toCreate: 7}},
+		"None":         {"There is nothing to round.", 0, new(percent("50%")), nil, nil, want{maxUnavailable: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := newWant(&v1beta1.CloneSetSpec{Replicas: &c.replicas, UpdateStrategy: v1beta1.CloneSetUpdateStrategy{RollingUpdate: &v1beta1.CloneSetRollingUpdateStrategy{
+				Partition: c.partition, MaxUnavailable: c.unavailable, MaxSurge: c.surge,
+			}}})
+			if err != nil || got != c.want {
+				t.Errorf("%s %+v, %v; want %+v", c.why, got, err, c.want)
+			}
+		})
+	}
+	if _, err := newWant(&v1beta1.CloneSetSpec{UpdateStrategy: v1beta1.CloneSetUpdateStrategy{RollingUpdate: &v1beta1.CloneSetRollingUpdateStrategy{
+		Partition: new(percent("half")),
+	}}}); err == nil || !strings.Contains(err.Error(), "spec.updateStrategy.rollingUpdate.partition") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A pod that was asked to be replaced goes at once where enough others serve, and waits
+// for its replacement where they don't.
+func TestSpecifiedDelete(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		why                         string
+		maxUnavailable, maxSurge    int
+		others, otherUnavailable    int
+		unavailable                 bool // the pod itself
+		wantCreated, wantGoes, then int
+	}{
+		"TwoOne":       {"(2,1) and another pod is unavailable: at once.", 2, 1, 1, 1, false, 0, 1, 1},
+		"OneOne":       {"(1,1) and another pod is unavailable: create, wait, delete.", 1, 1, 1, 1, false, 1, 0, 0},
+		"OneOneItself": {"(1,1) and it is unavailable itself: at once.", 1, 1, 2, 0, true, 0, 1, 1},
+		"ZeroOne":      {"(0,1): create, wait, delete.", 0, 1, 2, 0, false, 1, 0, 0},
+		"OneZero":      {"(1,0) and another pod is unavailable: it waits.", 1, 0, 1, 1, false, 0, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := want{replicas: 3, maxUnavailable: c.maxUnavailable, maxSurge: c.maxSurge, toCreate: 3}
+			members := []member{{name: "it", updated: true, marked: true, available: !c.unavailable}}
+			for i := range c.others {
+				members = append(members, member{name: fmt.Sprint("other", i), updated: true, available: true})
+			}
+			for i := range c.otherUnavailable {
+				members = append(members, member{name: fmt.Sprint("unavailable", i), updated: true})
+			}
+			did := w.decide(tallies(members))
+			if did.createNew != c.wantCreated || did.createOld != 0 || len(did.doomed(members)) != c.wantGoes {
+				t.Errorf("%s It creates %d and deletes %v", c.why, did.createNew, did.doomed(members))
+			}
+			if c.wantCreated == 0 {
+				return
+			}
+			members = append(members, member{name: "new", updated: true})
+			if did = w.decide(tallies(members)); did.createNew > 0 || len(did.doomed(members)) > 0 {
+				t.Errorf("%s While the replacement isn't available: %+v", c.why, did)
+			}
+			members[len(members)-1].available = true
+			if did = w.decide(tallies(members)); did.createNew > 0 || !cmp.Equal(names(did.doomed(members)), []string{"it"}) {
+				t.Errorf("%s When the replacement is available: %+v deletes %v", c.why, did, names(did.doomed(members)))
+			}
+		})
+	}
+}
+
+func names(members []member) []string {
+	var out []string
+	for _, m := range members {
+		out = append(out, m.name)
+	}
+	return out
+}
+
+// machine is a CloneSet with its pods, without a cluster.
+type machine struct {
+	want    want
+	inPlace bool // updates are
+	pods    []member
+	born    int
+}
+
+func (m *machine) available() int {
+	n := 0
+	for _, p := range m.pods {
+		if p.available {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *machine) find(name string) *member {
+	return &m.pods[slices.IndexFunc(m.pods, func(p member) bool { return p.name == name })]
+}
+
+// reconcile does what is decided, and reports whether that was anything.
+func (m *machine) reconcile() bool {
+	for i := range m.pods {
+		m.pods[i].inPlace = m.inPlace
+	}
+	c := m.want.decide(tallies(m.pods))
+	doomed := c.doomed(m.pods)
+	for i := range c.createOld + c.createNew {
+		m.born++
+		m.pods = append(m.pods, member{name: fmt.Sprint("pod", m.born), updated: i >= c.createOld})
+	}
+	for _, d := range doomed {
+		m.pods = slices.DeleteFunc(m.pods, func(p member) bool { return p.name == d.name })
+	}
+	if c.createOld+c.createNew+len(doomed) > 0 {
+		return true
+	}
+	moved := c.moved(m.pods)
+	for _, p := range moved.inPlace {
+		it := m.find(p.name)
+		it.updated, it.available = !it.updated, false
+	}
+	for _, p := range moved.mark {
+		m.find(p.name).marked = true
+	}
+	return len(moved.inPlace)+len(moved.mark) > 0
+}
+
+// Whatever users, kubelets and chance do: we never have more pods than allowed, never
+// take more out of service than allowed, and when they leave us alone it ends as wanted.
+func TestRollouts(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		m := &machine{inPlace: rapid.Bool().Draw(rt, "in place"), want: want{
+			replicas: rapid.IntRange(0, 12).Draw(rt, "replicas"), maxUnavailable: rapid.IntRange(0, 4).Draw(rt, "maxUnavailable"), maxSurge: rapid.IntRange(0, 4).Draw(rt, "maxSurge"),
+			toCreate: 100,
+		}}
+		if m.want.maxUnavailable+m.want.maxSurge == 0 {
+			m.want.maxUnavailable = 1
+		}
+		pod := func(rt *rapid.T) *member {
+			if len(m.pods) == 0 {
+				rt.Skip("no pod")
+			}
+			return &m.pods[rapid.IntRange(0, len(m.pods)-1).Draw(rt, "pod")]
+		}
+		work := func(rt *rapid.T) bool {
+			before, had, floor := m.available(), len(m.pods), m.want.replicas-m.want.maxUnavailable
+			did := m.reconcile()
+			if n := len(m.pods); n > had && n > m.want.replicas+m.want.maxSurge {
+				rt.Fatalf("%d pods became %d, of %d and a surge of %d", had, n, m.want.replicas, m.want.maxSurge)
+			}
+			if now := m.available(); now < before && now < floor {
+				rt.Fatalf("%d available pods became %d of %d, of which %d may be unavailable: %+v", before, now, m.want.replicas, m.want.maxUnavailable, m.pods)
+			}
+			return did
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"reconcile": func(rt *rapid.T) { work(rt) },
+			"ready":     func(rt *rapid.T) { pod(rt).available = true },
+			"unready":   func(rt *rapid.T) { pod(rt).available = false },
+			"mark":      func(rt *rapid.T) { pod(rt).marked = true },
+			"lost": func(rt *rapid.T) {
+				name := pod(rt).name
+				m.pods = slices.DeleteFunc(m.pods, func(p member) bool { return p.name == name })
+			},
+			"scale": func(rt *rapid.T) {
+				m.want.replicas = rapid.IntRange(0, 12).Draw(rt, "replicas")
+				m.want.partition = min(m.want.partition, m.want.replicas)
+			},
+			"partition": func(rt *rapid.T) { m.want.partition = rapid.IntRange(0, m.want.replicas).Draw(rt, "partition") },
+			"pause":     func(rt *rapid.T) { m.want.paused = !m.want.paused },
+			"release": func(*rapid.T) { // of another revision: nobody has it yet
+				for i := range m.pods {
+					m.pods[i].updated = false
+				}
+			},
+		})
+		m.want.paused = false
+		for range 1000 {
+			for steps := 0; work(rt); steps++ {
+				if steps > 100 {
+					rt.Fatalf("it finds no end: %+v, %+v", m.want, m.pods)
+				}
+			}
+			if i := slices.IndexFunc(m.pods, func(p member) bool { return !p.available }); i >= 0 {
+				m.pods[i].available = true
+				continue
+			}
+			break
+		}
+		old := 0
+		for _, p := range m.pods {
+			if !p.updated {
+				old++
+			}
+			if p.marked || !p.available {
+				rt.Fatalf("in the end: %+v", p)
+			}
+		}
+		if len(m.pods) != m.want.replicas || old != m.want.partition {
+			rt.Fatalf("in the end %d pods, %d of them old: %+v", len(m.pods), old, m.want)
+		}
+	})
+}

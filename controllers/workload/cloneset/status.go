@@ -1,0 +1,145 @@
+package cloneset
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/inplace"
+	"github.com/keelson-io/keelson/controllers/workload/podorder"
+	"github.com/keelson-io/keelson/controllers/workload/revision"
+)
+
+// Reasons of the condition Progressing, in the order in which they are looked for.
+const (
+	reasonAvailable = "CloneSetAvailable"
+	reasonPaused    = "CloneSetPaused"
+	reasonPartition = "ProgressPartitionAvailable"
+	reasonDeadline  = "ProgressDeadlineExceeded"
+	reasonUpdated   = "CloneSetUpdated"
+)
+
+// reasonRefused is that of a spec that isn't followed.
+const reasonRefused = "SpecRefused"
+
+// refuse says why nothing is done about a CloneSet. Its pods stay as they are.
+func (r *Reconciler) refuse(ctx context.Context, set *v1beta1.CloneSet, why error) error {
+	now := set.DeepCopy()
+	now.Status.ObservedGeneration = set.Generation
+	c := v1beta1.CloneSetCondition{
+		Type: v1beta1.CloneSetFailedScale, Status: corev1.ConditionTrue, Reason: reasonRefused, Message: why.Error() + ": nothing is done",
+		LastTransitionTime: metav1.NewTime(r.now()), LastUpdateTime: metav1.NewTime(r.now()),
+	}
+	i := slices.IndexFunc(now.Status.Conditions, func(o v1beta1.CloneSetCondition) bool { return o.Type == c.Type })
+	switch {
+	case i < 0:
+		now.Status.Conditions = append(now.Status.Conditions, c)
+	case now.Status.Conditions[i].Message != c.Message:
+		now.Status.Conditions[i] = c
+	}
+	if equality.Semantic.DeepEqual(now.Status, set.Status) {
+		return nil
+	}
+	r.events.Eventf(set, nil, corev1.EventTypeWarning, reasonRefused, "Reconciling", "%s", c.Message)
+	if err := r.objects.Status().Update(ctx, now); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("the status of CloneSet %s/%s: %w", set.Namespace, set.Name, err)
+	}
+	return nil
+}
+
+// status is what the look has seen. What it did is seen by the next one.
+func (l *look) status(failed error) v1beta1.CloneSetStatus {
+	was := l.set.Status
+	is := v1beta1.CloneSetStatus{
+		ObservedGeneration: l.set.Generation, UpdateRevision: l.updated.Name, CurrentRevision: l.current.Name, CollisionCount: l.history.Collisions,
+		ExpectedUpdatedReplicas: int32(l.want.replicas - l.want.partition), //nolint:gosec // both were int32
+		LabelSelector:           metav1.FormatLabelSelector(l.set.Spec.Selector),
+	}
+	for i, p := range l.pods {
+		_, ready := podorder.ReadySince(p)
+		ready = ready && inplace.Open(p)
+		updated := revision.Has(p, l.updated.Name)
+		for of, counts := range map[*int32]bool{
+			&is.Replicas: true, &is.ReadyReplicas: ready, &is.AvailableReplicas: l.members[i].available,
+			&is.UpdatedReplicas: updated, &is.UpdatedReadyReplicas: updated && ready, &is.UpdatedAvailableReplicas: updated && l.members[i].available,
+		} {
+			if counts {
+				*of++
+			}
+		}
+	}
+	// When all have the new revision, and as many as are wanted, it is the current one.
+	if int(is.UpdatedReplicas) == len(l.pods) && len(l.pods) == l.want.replicas {
+		is.CurrentRevision = is.UpdateRevision
+	}
+	is.Conditions = l.conditions(was.Conditions, is, failed)
+	return is
+}
+
+// conditions are as they were, but for what has changed.
+func (l *look) conditions(was []v1beta1.CloneSetCondition, is v1beta1.CloneSetStatus, failed error) []v1beta1.CloneSetCondition {
+	out := slices.DeleteFunc(slices.Clone(was), func(c v1beta1.CloneSetCondition) bool {
+		return c.Type == v1beta1.CloneSetProgressing && l.set.Spec.ProgressDeadlineSeconds == nil || c.Type == v1beta1.CloneSetFailedScale && failed == nil
+	})
+	set := func(c v1beta1.CloneSetCondition) {
+		c.LastTransitionTime, c.LastUpdateTime = metav1.NewTime(l.at), metav1.NewTime(l.at)
+		i := slices.IndexFunc(out, func(o v1beta1.CloneSetCondition) bool { return o.Type == c.Type })
+		if i < 0 {
+			out = append(out, c)
+			return
+		}
+		if o := out[i]; o.Status == c.Status {
+			c.LastTransitionTime = o.LastTransitionTime
+			if o.Reason == c.Reason && !l.progressed(is) {
+				c.LastUpdateTime = o.LastUpdateTime
+			}
+		}
+		out[i] = c
+	}
+	if failed != nil {
+		set(v1beta1.CloneSetCondition{Type: v1beta1.CloneSetFailedScale, Status: corev1.ConditionTrue, Reason: "Failed", Message: failed.Error()})
+	}
+	if l.set.Spec.ProgressDeadlineSeconds != nil {
+		status, reason, message := l.progress(out, is)
+		set(v1beta1.CloneSetCondition{Type: v1beta1.CloneSetProgressing, Status: status, Reason: reason, Message: message})
+	}
+	return out
+}
+
+// progressed reports whether more is as it should be than before.
+func (l *look) progressed(is v1beta1.CloneSetStatus) bool {
+	was := l.set.Status
+	return is.UpdateRevision != was.UpdateRevision || is.UpdatedReplicas > was.UpdatedReplicas || is.UpdatedReadyReplicas > was.UpdatedReadyReplicas ||
+		is.UpdatedAvailableReplicas > was.UpdatedAvailableReplicas
+}
+
+// progress is the condition Progressing: KRUISE.md has its order.
+func (l *look) progress(conditions []v1beta1.CloneSetCondition, is v1beta1.CloneSetStatus) (corev1.ConditionStatus, string, string) {
+	replicas := int32(l.want.replicas) //nolint:gosec // it was one
+	switch {
+	case is.Replicas == replicas && is.UpdatedAvailableReplicas == replicas:
+		return corev1.ConditionTrue, reasonAvailable, "CloneSet is available"
+	case l.want.paused:
+		return corev1.ConditionTrue, reasonPaused, "CloneSet is paused"
+	case l.want.partition > 0 && is.Replicas == replicas && is.AvailableReplicas == replicas && is.UpdatedAvailableReplicas == is.ExpectedUpdatedReplicas:
+		return corev1.ConditionTrue, reasonPartition, "CloneSet has been paused due to partition ready"
+	}
+	i := slices.IndexFunc(conditions, func(c v1beta1.CloneSetCondition) bool { return c.Type == v1beta1.CloneSetProgressing })
+	if i < 0 || l.progressed(is) || conditions[i].Reason == reasonAvailable || conditions[i].Reason == reasonPaused || conditions[i].Reason == reasonPartition {
+		l.again(time.Duration(*l.set.Spec.ProgressDeadlineSeconds) * time.Second)
+		return corev1.ConditionTrue, reasonUpdated, "CloneSet is progressing"
+	}
+	since := conditions[i].LastUpdateTime
+	if left := since.Add(time.Duration(*l.set.Spec.ProgressDeadlineSeconds) * time.Second).Sub(l.at); left > 0 && conditions[i].Reason != reasonDeadline {
+		l.again(left)
+		return corev1.ConditionTrue, reasonUpdated, "CloneSet is progressing"
+	}
+	return corev1.ConditionFalse, reasonDeadline, fmt.Sprintf("CloneSet revision %s has timed out progressing", is.UpdateRevision)
+}

@@ -1,0 +1,186 @@
+package cloneset_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/applier/apiservertest"
+	"github.com/keelson-io/keelson/controllers/workload/cloneset"
+	"github.com/keelson-io/keelson/controllers/workload/inplace"
+	"github.com/keelson-io/keelson/controllers/workload/kubelettest"
+)
+
+// apiServer is a real one, with the CRDs that ship; nil in -short runs.
+var apiServer *rest.Config
+
+func TestMain(m *testing.M) {
+	ctrl.SetLogger(logr.Discard())
+	os.Exit(apiservertest.Main(m, func(config *rest.Config) { apiServer = config }, "../../../components/workload-controllers/template/crds"))
+}
+
+const patience = 30 * time.Second
+
+// world is a namespace with a controller and a kubelet.
+type world struct {
+	*testing.T
+	client    client.Client
+	pods      kubernetes.Interface
+	namespace string
+	kubelet   *kubelettest.Kubelet
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	apiservertest.Need(t, apiServer)
+	t.Parallel()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, v1beta1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := client.New(apiServer, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods, err := kubernetes.NewForConfig(apiServer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{T: t, client: c, pods: pods, namespace: strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "Test"), "/", "-"))}
+	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}); err != nil {
+		t.Fatal(err)
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: w.namespace}}
+	if err := c.Create(t.Context(), account); err != nil {
+		t.Fatal(err)
+	}
+	w.start(scheme)
+	w.kubelet = kubelettest.Start(t, pods, w.namespace)
+	return w
+}
+
+// start starts the controller, for this namespace alone.
+func (w *world) start(scheme *runtime.Scheme) {
+	w.Helper()
+	m, err := ctrl.NewManager(apiServer, ctrl.Options{
+		Scheme: scheme, Metrics: server.Options{BindAddress: "0"}, Logger: logr.Discard(), Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{w.namespace: {}}},
+		Controller: config.Controller{SkipNameValidation: new(true)},
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(w.Context())
+	if err := cloneset.Add(ctx, m, cloneset.Options{Workers: 2, InPlace: inplace.Options{Resize: true}, Now: time.Now}); err != nil {
+		w.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := m.Start(ctx); err != nil {
+			w.Error(err)
+		}
+	}()
+	w.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+}
+
+// create creates a CloneSet of web:v1.
+func (w *world) create(replicas int32, change func(*v1beta1.CloneSetSpec)) {
+	w.Helper()
+	set := &v1beta1.CloneSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: w.namespace}}
+	set.Spec = v1beta1.CloneSetSpec{
+		Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+		UpdateStrategy: v1beta1.CloneSetUpdateStrategy{RollingUpdate: &v1beta1.CloneSetRollingUpdateStrategy{}},
+	}
+	set.Spec.Template.Labels = map[string]string{"app": "web"}
+	set.Spec.Template.Spec.Containers = []corev1.Container{{Name: "web", Image: "web:v1"}}
+	if change != nil {
+		change(&set.Spec)
+	}
+	if err := w.client.Create(w.Context(), set); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// change changes the CloneSet's spec.
+func (w *world) change(change func(*v1beta1.CloneSetSpec)) {
+	w.Helper()
+	set := w.get()
+	before := set.DeepCopy()
+	change(&set.Spec)
+	if err := w.client.Patch(w.Context(), set, client.MergeFrom(before)); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) get() *v1beta1.CloneSet {
+	w.Helper()
+	var set v1beta1.CloneSet
+	if err := w.client.Get(w.Context(), client.ObjectKey{Namespace: w.namespace, Name: "web"}, &set); err != nil {
+		w.Fatal(err)
+	}
+	return &set
+}
+
+// list returns the pods, by name.
+func (w *world) list() []corev1.Pod {
+	w.Helper()
+	list, err := w.pods.CoreV1().Pods(w.namespace).List(w.Context(), metav1.ListOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	slices.SortFunc(list.Items, func(a, b corev1.Pod) int { return cmp.Compare(a.Name, b.Name) })
+	return list.Items
+}
+
+// eventually waits until the status is so.
+func (w *world) eventually(what string, is func(v1beta1.CloneSetStatus) bool) {
+	w.Helper()
+	var set v1beta1.CloneSet
+	err := wait.PollUntilContextTimeout(w.Context(), 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		if err := w.client.Get(ctx, client.ObjectKey{Namespace: w.namespace, Name: "web"}, &set); err != nil {
+			return false, err
+		}
+		return set.Status.ObservedGeneration == set.Generation && is(set.Status), nil
+	})
+	if err == nil {
+		return
+	}
+	for _, p := range w.list() {
+		w.Logf("%s: %v %v %+v", p.Name, p.Labels, p.Spec.Containers[0].Image, p.Status.Conditions)
+	}
+	w.Fatalf("never %s: %v, %+v", what, err, set.Status)
+}
+
+// settled waits until as many pods are available, and as many of them have the newest
+// revision.
+func (w *world) settled(replicas, updated int32) {
+	w.Helper()
+	w.eventually(fmt.Sprintf("%d pods, %d of them updated", replicas, updated), func(s v1beta1.CloneSetStatus) bool {
+		return s.Replicas == replicas && s.AvailableReplicas == replicas && s.ReadyReplicas == replicas && s.UpdatedReplicas == updated && s.UpdatedAvailableReplicas == updated
+	})
+}

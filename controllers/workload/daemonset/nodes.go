@@ -1,0 +1,93 @@
+package daemonset
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	schedulingcorev1 "k8s.io/component-helpers/scheduling/corev1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+)
+
+// tolerated are the taints that pods of DaemonSets live with: they are what keeps a
+// node going, or watches it when it doesn't.
+// https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/#taints-and-tolerations
+func tolerated(spec *corev1.PodSpec) []corev1.Toleration {
+	taints := []corev1.Taint{
+		{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute},
+		{Key: corev1.TaintNodeUnreachable, Effect: corev1.TaintEffectNoExecute},
+		{Key: corev1.TaintNodeDiskPressure, Effect: corev1.TaintEffectNoSchedule},
+		{Key: corev1.TaintNodeMemoryPressure, Effect: corev1.TaintEffectNoSchedule},
+		{Key: corev1.TaintNodePIDPressure, Effect: corev1.TaintEffectNoSchedule},
+		{Key: corev1.TaintNodeUnschedulable, Effect: corev1.TaintEffectNoSchedule},
+	}
+	if spec.HostNetwork {
+		taints = append(taints, corev1.Taint{Key: corev1.TaintNodeNetworkUnavailable, Effect: corev1.TaintEffectNoSchedule})
+	}
+	out := slices.Clone(spec.Tolerations)
+	for _, t := range taints {
+		add := corev1.Toleration{Key: t.Key, Operator: corev1.TolerationOpExists, Effect: t.Effect}
+		if !slices.Contains(out, add) {
+			out = append(out, add)
+		}
+	}
+	return out
+}
+
+// eligible reports whether a pod of a template should run on a node, and whether one
+// that does should go on: a taint NoSchedule keeps new ones away, and leaves those that
+// are there.
+func eligible(node *corev1.Node, template *corev1.PodTemplateSpec) (runs, stays bool) {
+	if name := template.Spec.NodeName; name != "" && name != node.Name {
+		return false, false
+	}
+	pod := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: template.Spec.NodeSelector, Affinity: template.Spec.Affinity}}
+	if fits, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || !fits {
+		return false, false
+	}
+	tolerations := tolerated(&template.Spec)
+	untolerated := func(effects ...corev1.TaintEffect) bool {
+		_, found := schedulingcorev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, tolerations, func(t *corev1.Taint) bool { return slices.Contains(effects, t.Effect) }, false)
+		return found
+	}
+	stays = !untolerated(corev1.TaintEffectNoExecute)
+	return stays && !untolerated(corev1.TaintEffectNoSchedule), stays
+}
+
+// bound has a pod scheduled to a node alone: the scheduler still finds out whether there
+// is room, and kubelets see no pod that it hasn't.
+func bound(affinity *corev1.Affinity, node string) *corev1.Affinity {
+	only := corev1.NodeSelectorRequirement{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{node}}
+	out := affinity.DeepCopy()
+	if out == nil {
+		out = &corev1.Affinity{}
+	}
+	if out.NodeAffinity == nil {
+		out.NodeAffinity = &corev1.NodeAffinity{}
+	}
+	// What the template says of nodes was judged already, by name there is one.
+	out.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{only}}},
+	}
+	return out
+}
+
+// nodeOf is the node that a pod is on, or bound to; "": none.
+func nodeOf(pod *corev1.Pod) string {
+	if pod.Spec.NodeName != "" {
+		return pod.Spec.NodeName
+	}
+	a := pod.Spec.Affinity
+	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return ""
+	}
+	for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		for _, r := range term.MatchFields {
+			if r.Key == metav1.ObjectNameField && r.Operator == corev1.NodeSelectorOpIn && len(r.Values) == 1 {
+				return r.Values[0]
+			}
+		}
+	}
+	return ""
+}

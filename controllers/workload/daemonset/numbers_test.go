@@ -1,0 +1,228 @@
+package daemonset
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"pgregory.net/rapid"
+)
+
+// A node runs a pod where its template, its taints and its affinity let it, and keeps
+// one that it has for longer.
+func TestEligible(t *testing.T) {
+	t.Parallel()
+	taint := func(key string, effect corev1.TaintEffect) *corev1.Node {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: map[string]string{"pool": "gpu"}}, Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: key, Effect: effect}}}}
+	}
+	tolerates := func(key string) corev1.PodSpec {
+		return corev1.PodSpec{Tolerations: []corev1.Toleration{{Key: key, Operator: corev1.TolerationOpExists}}}
+	}
+	for name, c := range map[string]struct {
+		why         string
+		node        *corev1.Node
+		spec        corev1.PodSpec
+		runs, stays bool
+	}{
+		"Any":           {"Nothing speaks against it.", &corev1.Node{}, corev1.PodSpec{}, true, true},
+		"Selected":      {"It has the label.", taint("", ""), corev1.PodSpec{NodeSelector: map[string]string{"pool": "gpu"}}, true, true},
+		"NotSelected":   {"It has another one.", taint("", ""), corev1.PodSpec{NodeSelector: map[string]string{"pool": "cpu"}}, false, false},
+		"Named":         {"It is another node.", taint("", ""), corev1.PodSpec{NodeName: "b"}, false, false},
+		"NoSchedule":    {"No new ones.", taint("own", corev1.TaintEffectNoSchedule), corev1.PodSpec{}, false, true},
+		"NoExecute":     {"None at all.", taint("own", corev1.TaintEffectNoExecute), corev1.PodSpec{}, false, false},
+		"Prefer":        {"It is only a wish.", taint("own", corev1.TaintEffectPreferNoSchedule), corev1.PodSpec{}, true, true},
+		"Tolerated":     {"It says that it lives with it.", taint("own", corev1.TaintEffectNoExecute), tolerates("own"), true, true},
+		"Unschedulable": {"A cordoned node needs its agents.", taint(corev1.TaintNodeUnschedulable, corev1.TaintEffectNoSchedule), corev1.PodSpec{}, true, true},
+		"NotReady":      {"So does one that isn't ready.", taint(corev1.TaintNodeNotReady, corev1.TaintEffectNoExecute), corev1.PodSpec{}, true, true},
+		"NoNetwork":     {"What needs a network waits for it.", taint(corev1.TaintNodeNetworkUnavailable, corev1.TaintEffectNoSchedule), corev1.PodSpec{}, false, true},
+		"HostNetwork":   {"What makes the network doesn't.", taint(corev1.TaintNodeNetworkUnavailable, corev1.TaintEffectNoSchedule), corev1.PodSpec{HostNetwork: true}, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if runs, stays := eligible(c.node, &corev1.PodTemplateSpec{Spec: c.spec}); runs != c.runs || stays != c.stays {
+				t.Errorf("%s It runs %v and stays %v", c.why, runs, stays)
+			}
+		})
+	}
+}
+
+// machine is a DaemonSet with its nodes, without a cluster.
+type machine struct {
+	want   want
+	places []place
+	born   int
+}
+
+func (m *machine) at(node string) *place {
+	return &m.places[slices.IndexFunc(m.places, func(p place) bool { return p.node == node })]
+}
+
+func (m *machine) available() int {
+	n := 0
+	for _, p := range m.places {
+		if p.runs && (p.oldAvailable || p.updatedAvailable) {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *machine) having() (pods, surging int) {
+	for _, p := range m.places {
+		if p.old != "" || p.updated != "" {
+			pods++
+		}
+		if p.old != "" && p.updated != "" {
+			surging++
+		}
+	}
+	return pods, surging
+}
+
+// reconcile does what is decided, and reports whether that was anything.
+func (m *machine) reconcile() bool {
+	p := m.want.decide(m.places)
+	for _, name := range p.remove {
+		for i := range m.places {
+			at := &m.places[i]
+			switch name {
+			case at.old:
+				at.old, at.oldAvailable = "", false
+			case at.updated:
+				at.updated, at.updatedAvailable = "", false
+			}
+		}
+	}
+	for _, name := range p.update {
+		for i := range m.places {
+			if at := &m.places[i]; at.old == name {
+				at.updated, at.old, at.oldAvailable, at.updatedAvailable = at.old, "", false, false
+			}
+		}
+	}
+	for _, node := range p.create {
+		m.born++
+		m.at(node).updated = fmt.Sprint("pod", m.born)
+	}
+	return len(p.create)+len(p.remove)+len(p.update) > 0
+}
+
+// Whatever users, kubelets and chance do: we take no more nodes' pods out of service
+// than allowed, run no more beside each other than allowed, and when they leave us
+// alone it ends as wanted.
+func TestRollouts(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		inPlace := rapid.Bool().Draw(rt, "in place")
+		m := &machine{want: want{
+			maxUnavailable: rapid.IntRange(0, 3).Draw(rt, "maxUnavailable"), maxSurge: rapid.IntRange(0, 3).Draw(rt, "maxSurge"), burst: rapid.IntRange(1, 20).Draw(rt, "burst"), moves: true,
+		}}
+		if m.want.maxUnavailable+m.want.maxSurge == 0 {
+			m.want.maxUnavailable = 1
+		}
+		for i := range rapid.IntRange(1, 10).Draw(rt, "nodes") {
+			m.places = append(m.places, place{node: fmt.Sprint("node", i), runs: true, stays: true, selected: true, inPlace: inPlace})
+		}
+		any := func(rt *rapid.T) *place { return &m.places[rapid.IntRange(0, len(m.places)-1).Draw(rt, "node")] }
+		work := func(rt *rapid.T) bool {
+			before, nodes := m.available(), 0
+			_, surging := m.having()
+			for _, p := range m.places {
+				if p.runs {
+					nodes++
+				}
+			}
+			did := m.reconcile()
+			if now := m.available(); now < before && now < nodes-m.want.maxUnavailable {
+				rt.Fatalf("%d available nodes became %d of %d, of which %d may be unavailable: %+v", before, now, nodes, m.want.maxUnavailable, m.places)
+			}
+			if _, now := m.having(); now > surging && now > m.want.maxSurge {
+				rt.Fatalf("%d nodes run two pods, %d may", now, m.want.maxSurge)
+			}
+			return did
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"reconcile": func(rt *rapid.T) { work(rt) },
+			"ready": func(rt *rapid.T) {
+				p := any(rt)
+				p.oldAvailable, p.updatedAvailable = p.old != "", p.updated != ""
+			},
+			"unready":   func(rt *rapid.T) { p := any(rt); p.oldAvailable, p.updatedAvailable = false, false },
+			"lost":      func(rt *rapid.T) { p := any(rt); p.old, p.oldAvailable = "", false },
+			"tainted":   func(rt *rapid.T) { p := any(rt); p.runs = !p.runs; p.stays = p.runs || rapid.Bool().Draw(rt, "stays") },
+			"partition": func(rt *rapid.T) { m.want.partition = rapid.IntRange(0, len(m.places)).Draw(rt, "partition") },
+			"pause":     func(*rapid.T) { m.want.moves = !m.want.moves },
+			"release": func(*rapid.T) { // of another revision: nobody has it yet
+				for i := range m.places {
+					if p := &m.places[i]; p.old == "" {
+						p.old, p.oldAvailable, p.updated, p.updatedAvailable = p.updated, p.updatedAvailable, "", false
+					}
+				}
+			},
+		})
+		m.want.moves, m.want.partition = true, 0
+		for range 200 {
+			for steps := 0; work(rt); steps++ {
+				if steps > 100 {
+					rt.Fatalf("it finds no end: %+v, %+v", m.want, m.places)
+				}
+			}
+			for i := range m.places {
+				p := &m.places[i]
+				p.oldAvailable, p.updatedAvailable = p.old != "", p.updated != ""
+			}
+			if !work(rt) {
+				break
+			}
+		}
+		for _, p := range m.places {
+			if p.runs && (p.updated == "" || p.old != "") || !p.stays && p.old+p.updated != "" {
+				rt.Fatalf("in the end: %+v", p)
+			}
+		}
+	})
+}
+
+// Those nodes come to the new revision that are selected, less the partition: those
+// that have come already, then those whose pod isn't available, then the others.
+func TestReach(t *testing.T) {
+	t.Parallel()
+	places := []place{
+		{node: "a", runs: true, selected: true, old: "1", oldAvailable: true},
+		{node: "b", runs: true, selected: true, old: "2"},
+		{node: "c", runs: true, selected: true, updated: "3"},
+		{node: "d", runs: true, old: "4", oldAvailable: true},
+		{node: "e", selected: true, old: "5", oldAvailable: true},
+		{node: "f", runs: true, selected: true, old: "6", oldAvailable: true},
+	}
+	for partition, want := range map[int][]string{0: {"a", "b", "c", "f"}, 1: {"a", "b", "c", "f"}, 2: {"a", "b", "c"}, 3: {"b", "c"}, 4: {"c"}, 5: nil} {
+		got := slices.Sorted(maps.Keys(with(partition).reach(places)))
+		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("partition %d: -want +got:\n%s", partition, diff)
+		}
+	}
+}
+
+func with(partition int) want { return want{partition: partition} }
+
+// Where creation is progressive, as many nodes stay without a pod as the partition says.
+func TestProgressive(t *testing.T) {
+	t.Parallel()
+	m := &machine{want: want{maxUnavailable: 1, burst: 100, moves: true, progressive: true, partition: 3}}
+	for i := range 5 {
+		m.places = append(m.places, place{node: fmt.Sprint("node", i), runs: true, stays: true, selected: true})
+	}
+	for _, step := range []struct{ partition, pods int }{{5, 0}, {3, 2}, {4, 2}, {1, 4}, {0, 5}} {
+		m.want.partition = step.partition
+		for m.reconcile() {
+		}
+		if pods, _ := m.having(); pods != step.pods {
+			t.Errorf("partition %d: %d nodes have a pod, want %d", step.partition, pods, step.pods)
+		}
+	}
+}

@@ -1,0 +1,188 @@
+// Package kubelettest runs the pods of a namespace of a real API server as a kubelet
+// does, as far as controllers of workloads can tell: a container whose image changes is
+// started anew, what can't be pulled waits, and a pod is ready when its containers and
+// all of its gates are. Gates it leaves alone.
+package kubelettest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+)
+
+// Kubelet is one for all nodes. It is safe for concurrent use.
+type Kubelet struct {
+	t         testing.TB
+	pods      kubernetes.Interface
+	namespace string
+
+	mu   sync.Mutex
+	none string   // an image that can't be pulled
+	seen []string // what happened to the pods, as a watch has it
+}
+
+// Start runs the pods of a namespace until the test ends.
+func Start(t testing.TB, pods kubernetes.Interface, namespace string) *Kubelet {
+	t.Helper()
+	k := &Kubelet{t: t, pods: pods, namespace: namespace}
+	events, err := pods.CoreV1().Pods(namespace).Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		defer events.Stop()
+		k.run(t.Context(), events.ResultChan())
+	}()
+	t.Cleanup(func() { <-ended })
+	return k
+}
+
+// Lose names an image that can't be pulled from now on.
+func (k *Kubelet) Lose(image string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.none = image
+}
+
+// Happened returns what has happened to the pods since it was asked last: ADDED,
+// "deleting" and then DELETED, "gate STATUS" of InPlaceUpdateReady, and "image IMAGE" of the first container.
+func (k *Kubelet) Happened() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	out := k.seen
+	k.seen = nil
+	return out
+}
+
+func (k *Kubelet) run(ctx context.Context, events <-chan watch.Event) {
+	known := map[types.UID]*corev1.Pod{}
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e, open := <-events:
+			p, ok := e.Object.(*corev1.Pod)
+			if !open || !ok {
+				return
+			}
+			k.note(string(e.Type), known[p.UID], p)
+			if known[p.UID] = p; e.Type == watch.Deleted {
+				delete(known, p.UID)
+			}
+		case <-tick.C:
+			for _, p := range known {
+				k.sync(ctx, p)
+			}
+		}
+	}
+}
+
+// note keeps what a watch tells of a pod's gate and images.
+func (k *Kubelet) note(what string, was, is *corev1.Pod) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	gate := func(p *corev1.Pod) string {
+		for _, c := range p.Status.Conditions {
+			if c.Type == v1beta1.InPlaceUpdateReady {
+				return string(c.Status)
+			}
+		}
+		return ""
+	}
+	switch {
+	case what != "MODIFIED":
+		k.seen = append(k.seen, what)
+	case was != nil && was.DeletionTimestamp == nil && is.DeletionTimestamp != nil:
+		k.seen = append(k.seen, "deleting")
+	case was != nil && gate(was) != gate(is):
+		k.seen = append(k.seen, "gate "+gate(is))
+	case was != nil && was.Spec.Containers[0].Image != is.Spec.Containers[0].Image:
+		k.seen = append(k.seen, "image "+is.Spec.Containers[0].Image)
+	}
+}
+
+// sync is what a kubelet does with a pod, once.
+func (k *Kubelet) sync(ctx context.Context, p *corev1.Pod) {
+	k.mu.Lock()
+	none := k.none
+	k.mu.Unlock()
+	if p.DeletionTimestamp != nil {
+		_ = k.pods.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
+		return
+	}
+	if p.Spec.NodeName == "" {
+		_ = k.pods.CoreV1().Pods(p.Namespace).Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: p.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: nodeOf(p)}}, metav1.CreateOptions{})
+		return
+	}
+	is := p.Status.DeepCopy()
+	is.Phase, is.ObservedGeneration = corev1.PodRunning, p.Generation
+	ready := corev1.ConditionTrue
+	for i, c := range p.Spec.Containers {
+		if len(is.ContainerStatuses) <= i {
+			is.ContainerStatuses = append(is.ContainerStatuses, corev1.ContainerStatus{Name: c.Name, RestartCount: -1})
+		}
+		s := &is.ContainerStatuses[i]
+		switch {
+		case c.Image == none:
+			s.Ready, s.State = false, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ImagePullBackOff"}}
+		case s.Image != c.Image || s.State.Running == nil:
+			s.RestartCount++
+			s.Image, s.ImageID, s.ContainerID = c.Image, "sha256:"+c.Image, fmt.Sprint("containerd://", p.UID, s.RestartCount)
+			s.Ready, s.State = true, corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}
+		}
+		if !s.Ready {
+			ready = corev1.ConditionFalse
+		}
+	}
+	for _, g := range p.Spec.ReadinessGates {
+		if !slices.ContainsFunc(is.Conditions, func(c corev1.PodCondition) bool { return c.Type == g.ConditionType && c.Status == corev1.ConditionTrue }) {
+			ready = corev1.ConditionFalse
+		}
+	}
+	conditions := []corev1.PodCondition{}
+	for _, t := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady} {
+		c := corev1.PodCondition{Type: t, Status: ready, LastTransitionTime: metav1.Now()}
+		if i := slices.IndexFunc(is.Conditions, func(o corev1.PodCondition) bool { return o.Type == t && o.Status == ready }); i >= 0 {
+			c = is.Conditions[i]
+		}
+		conditions = append(conditions, c)
+	}
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{
+		"phase": is.Phase, "observedGeneration": is.ObservedGeneration, "containerStatuses": is.ContainerStatuses, "conditions": conditions,
+	}})
+	if err != nil {
+		k.t.Error(err)
+		return
+	}
+	_, _ = k.pods.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+}
+
+// nodeOf is the node that a pod is bound to, or any.
+func nodeOf(p *corev1.Pod) string {
+	a := p.Spec.Affinity
+	if a == nil || a.NodeAffinity == nil || a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
+		return "node"
+	}
+	for _, term := range a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		for _, r := range term.MatchFields {
+			return r.Values[0]
+		}
+	}
+	return "node"
+}

@@ -1,0 +1,353 @@
+// Command workloads measures keelson workloads: a large CloneSet on a cluster of the
+// lab, whose nodes kwok plays, is created, updated in place and scaled to nothing, and
+// beside that a bare loop writes the same pods as often, which is what the API server
+// can take.
+//
+//	bench-workloads [FLAGS]    (make bench-workloads)
+//
+// It prints figures, and fails only when something doesn't come about.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/lab/audit"
+	"github.com/keelson-io/keelson/lab/binaries"
+	"github.com/keelson-io/keelson/lab/cluster"
+	"github.com/keelson-io/keelson/lab/process"
+)
+
+const (
+	name      = "workloads" // of the cluster
+	set       = "web"       // the CloneSet
+	perNode   = 100
+	patience  = 20 * time.Minute
+	inFlight  = 32 // requests of the bare loop, as of the controller
+	container = "web"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench-workloads:", err)
+		os.Exit(1)
+	}
+}
+
+// bench is one run.
+type bench struct {
+	dir, keelson, crds string
+	pods               int
+	lab                *cluster.Lab
+	out                io.Writer
+
+	config  *rest.Config
+	client  client.Client
+	process *process.Child
+	log     string // of audit
+}
+
+func run(ctx context.Context, args []string, out io.Writer) (err error) {
+	b := &bench{out: out}
+	flags := flag.NewFlagSet("bench-workloads", flag.ContinueOnError)
+	flags.StringVar(&b.keelson, "keelson", "bin/keelson", "the program to measure")
+	flags.StringVar(&b.crds, "crds", "components/workload-controllers/template/crds", "folder of the CRDs")
+	flags.IntVar(&b.pods, "pods", 2000, "pods of the CloneSet")
+	if err := flags.Parse(args); err != nil || flags.NArg() > 0 || b.pods < 1 {
+		return errors.Join(err, errors.New("usage: bench-workloads [--keelson FILE] [--crds FOLDER] [--pods N]"))
+	}
+	programs, err := binaries.Find()
+	if err != nil {
+		return err
+	}
+	if b.dir, err = os.MkdirTemp("", "keelson-workloads-"); err != nil {
+		return fmt.Errorf("make a folder: %w", err)
+	}
+	b.lab = &cluster.Lab{Dir: filepath.Join(b.dir, "clusters")}
+	defer func() {
+		if b.process != nil {
+			err = errors.Join(err, b.process.Stop(time.Minute))
+		}
+		err = errors.Join(err, b.lab.Down(context.WithoutCancel(ctx), name))
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "the files of this run stay in", b.dir)
+			return
+		}
+		err = os.RemoveAll(b.dir)
+	}()
+	nodes := (b.pods + perNode - 1) / perNode
+	if err := b.lab.Up(ctx, name, cluster.Change{Nodes: &nodes, Audit: new(cluster.AuditMetadata)}, programs); err != nil {
+		return err
+	}
+	if err := b.connect(ctx); err != nil {
+		return err
+	}
+	return b.measure(ctx)
+}
+
+// connect installs the CRDs, and starts the controller.
+func (b *bench) connect(ctx context.Context) error {
+	path, err := b.lab.Kubeconfig(name, cluster.Keelson)
+	if err != nil {
+		return err
+	}
+	if b.config, err = clientcmd.BuildConfigFromFlags("", path); err != nil {
+		return fmt.Errorf("kubeconfig: %w", err)
+	}
+	b.config.QPS = -1
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, apiextensionsv1.AddToScheme, v1beta1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return fmt.Errorf("types: %w", err)
+		}
+	}
+	if b.client, err = client.New(b.config, client.Options{Scheme: scheme}); err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	if err := b.install(ctx); err != nil {
+		return err
+	}
+	if b.log, err = b.lab.AuditLog(name); err != nil {
+		return err
+	}
+	b.process, err = process.StartChild(process.Spec{
+		Path: b.keelson, Log: filepath.Join(b.dir, "workloads.log"), Args: []string{"workloads", "--kubeconfig", path, "--lead=false", "--listen", ""},
+	}, nil)
+	return err
+}
+
+func (b *bench) install(ctx context.Context) error {
+	files, err := filepath.Glob(filepath.Join(b.crds, "*.yaml"))
+	if err != nil || len(files) == 0 {
+		return fmt.Errorf("%d CRDs in %s: %w", len(files), b.crds, err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("read a CRD: %w", err)
+		}
+		var crd apiextensionsv1.CustomResourceDefinition
+		if err := yaml.Unmarshal(text, &crd); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		if err := b.client.Create(ctx, &crd); err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		err = until(ctx, "the CRD is served", func(ctx context.Context) (bool, error) {
+			err := b.client.Get(ctx, client.ObjectKeyFromObject(&crd), &crd)
+			return slices.ContainsFunc(crd.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
+				return c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue
+			}), err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func until(ctx context.Context, what string, is func(context.Context) (bool, error)) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		done, err := is(ctx)
+		if done || err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("not until %s: %w", what, ctx.Err())
+		case <-tick.C:
+		}
+	}
+}
+
+// step is a change of the CloneSet, and when it has come about.
+type step struct {
+	name   string
+	change func(*v1beta1.CloneSetSpec)
+	is     func(v1beta1.CloneSetStatus) bool
+	// counts is what moves meanwhile.
+	counts func(v1beta1.CloneSetStatus) int32
+}
+
+func (b *bench) measure(ctx context.Context) error {
+	n := int32(b.pods) //nolint:gosec // a flag
+	rolling := func(s *v1beta1.CloneSetSpec, image string, unavailable intstr.IntOrString) {
+		s.Template.Spec.Containers[0].Image = image
+		s.UpdateStrategy.RollingUpdate.MaxUnavailable = &unavailable
+	}
+	updated := func(s v1beta1.CloneSetStatus) bool { return s.UpdatedReadyReplicas == n && s.ReadyReplicas == n }
+	count := func(s v1beta1.CloneSetStatus) int32 { return s.UpdatedReadyReplicas }
+	steps := []step{
+		{"created", nil, func(s v1beta1.CloneSetStatus) bool { return s.Replicas == n && s.ReadyReplicas == n }, func(s v1beta1.CloneSetStatus) int32 { return s.ReadyReplicas }},
+		{"updated in place, maxUnavailable 100%", func(s *v1beta1.CloneSetSpec) { rolling(s, "web:v2", intstr.FromString("100%")) }, updated, count},
+		{"updated in place, maxUnavailable 20%", func(s *v1beta1.CloneSetSpec) { rolling(s, "web:v3", intstr.FromString("20%")) }, updated, count},
+	}
+	w := tabwriter.NewWriter(b.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(b.out, "%d pods\n", b.pods)
+	for _, s := range steps {
+		if err := b.step(ctx, w, s); err != nil {
+			return err
+		}
+	}
+	u, err := b.process.Usage()
+	if err != nil {
+		return fmt.Errorf("what the controller uses: %w", err)
+	}
+	if err := b.bare(ctx, w); err != nil {
+		return err
+	}
+	err = b.step(ctx, w, step{"scaled to 0", func(s *v1beta1.CloneSetSpec) { s.Replicas = new(int32(0)) }, func(s v1beta1.CloneSetStatus) bool { return s.Replicas == 0 }, func(s v1beta1.CloneSetStatus) int32 { return s.Replicas }})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "the controller's memory\tpeak %d MB of 120 MB, now %d MB\n", u.Peak>>20, u.RSS>>20)
+	return w.Flush() //nolint:wrapcheck // stdout
+}
+
+// step makes a change, waits for it, and prints what it took.
+func (b *bench) step(ctx context.Context, w io.Writer, s step) error {
+	since, err := audit.End(b.log)
+	if err != nil {
+		return err
+	}
+	before, err := b.process.Usage()
+	if err != nil {
+		return fmt.Errorf("what the controller uses: %w", err)
+	}
+	begun := time.Now()
+	generation, err := b.write(ctx, s.change)
+	if err != nil {
+		return err
+	}
+	seen := map[int32]bool{}
+	err = until(ctx, s.name, func(ctx context.Context) (bool, error) {
+		var is v1beta1.CloneSet
+		err := b.client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: set}, &is)
+		seen[s.counts(is.Status)] = true
+		return is.Status.ObservedGeneration == generation && s.is(is.Status), err //nolint:wrapcheck // it says what
+	})
+	if err != nil {
+		return err
+	}
+	wall := time.Since(begun)
+	after, err := b.process.Usage()
+	if err != nil {
+		return fmt.Errorf("what the controller uses: %w", err)
+	}
+	events, _, err := audit.Read(b.log, since)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%s\t%s; the status showed %d numbers meanwhile\n", s.name, wall.Round(100*time.Millisecond), len(seen))
+	fmt.Fprintf(w, "\tthe controller: %s of CPU, %s\n", (after.CPU - before.CPU).Round(10*time.Millisecond), b.writes(events))
+	return nil
+}
+
+// writes are the controller's, a pod, by what was written.
+func (b *bench) writes(events []audit.Event) string {
+	by := map[string]int{}
+	for _, e := range events {
+		if e.Write() && e.Code < 300 && strings.HasPrefix(e.UserAgent, "keelson/") {
+			by[strings.Trim(e.Verb+" "+e.Resource.Resource+"/"+e.Resource.Subresource, "/")]++
+		}
+	}
+	var out []string
+	for _, what := range slices.SortedFunc(maps.Keys(by), func(x, y string) int { return cmp.Or(cmp.Compare(by[y], by[x]), cmp.Compare(x, y)) }) {
+		out = append(out, fmt.Sprintf("%s %.2f", what, float64(by[what])/float64(b.pods)))
+	}
+	return "writes a pod: " + strings.Join(out, ", ")
+}
+
+// write creates the CloneSet, or changes it.
+func (b *bench) write(ctx context.Context, change func(*v1beta1.CloneSetSpec)) (int64, error) {
+	var is v1beta1.CloneSet
+	if change == nil {
+		is = v1beta1.CloneSet{ObjectMeta: metav1.ObjectMeta{Name: set, Namespace: metav1.NamespaceDefault}}
+		is.Spec.Replicas, is.Spec.Selector = new(int32(b.pods)), &metav1.LabelSelector{MatchLabels: map[string]string{"app": set}} //nolint:gosec // a flag
+		is.Spec.Template.Labels = map[string]string{"app": set}
+		is.Spec.Template.Spec.Containers = []corev1.Container{{Name: container, Image: "web:v1"}}
+		is.Spec.UpdateStrategy.RollingUpdate = &v1beta1.CloneSetRollingUpdateStrategy{PodUpdatePolicy: v1beta1.PodUpdateInPlaceIfPossible}
+		if err := b.client.Create(ctx, &is); err != nil {
+			return 0, fmt.Errorf("create the CloneSet: %w", err)
+		}
+		return is.Generation, nil
+	}
+	if err := b.client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: set}, &is); err != nil {
+		return 0, fmt.Errorf("read the CloneSet: %w", err)
+	}
+	before := is.DeepCopy()
+	change(&is.Spec)
+	if err := b.client.Patch(ctx, &is, client.MergeFrom(before)); err != nil {
+		return 0, fmt.Errorf("change the CloneSet: %w", err)
+	}
+	return is.Generation, nil
+}
+
+// bare writes each pod three times, as an update in place does: its status, an
+// annotation, its status. The controller and the kubelets have to look at that.
+func (b *bench) bare(ctx context.Context, w io.Writer) error {
+	pods, err := kubernetes.NewForConfig(b.config)
+	if err != nil {
+		return fmt.Errorf("bare loop: %w", err)
+	}
+	list, err := pods.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("bare loop: %w", err)
+	}
+	begun := time.Now()
+	work, loop := errgroup.WithContext(ctx)
+	work.SetLimit(inFlight)
+	for i := range list.Items {
+		work.Go(func() error {
+			for _, to := range []string{"False", "", "True"} {
+				patch, of := fmt.Sprintf(`{"status":{"conditions":[{"type":"Bench","status":%q}]}}`, to), []string{"status"}
+				if to == "" {
+					patch, of = `{"metadata":{"annotations":{"bench":"1"}}}`, nil
+				}
+				if _, err := pods.CoreV1().Pods(metav1.NamespaceDefault).Patch(loop, list.Items[i].Name, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, of...); err != nil {
+					return fmt.Errorf("bare loop: %w", err)
+				}
+			}
+			return nil
+		})
+	}
+	if err := work.Wait(); err != nil {
+		return err //nolint:wrapcheck // it is the loop's
+	}
+	fmt.Fprintf(w, "a bare loop of 3 writes a pod, %d in flight\t%s\n", inFlight, time.Since(begun).Round(100*time.Millisecond))
+	return nil
+}
