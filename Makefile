@@ -115,6 +115,7 @@ image: ## make a container image of keelson in dist/image, an OCI layout, and pu
 .PHONY: lab
 lab: ## build bin/lab, and once per machine the Kubernetes that it runs (10 minutes)
 	go build -C lab -trimpath -o ../bin/lab .
+	CGO_ENABLED=0 go build -C lab -trimpath -ldflags '-s -w' -o ../bin/testimage ./testimage
 	bin/lab build
 
 .PHONY: demo

@@ -34,6 +34,12 @@ const (
 	Kwok              = "kwok"
 	// Gitea is no part of a cluster: [Set.Forge].
 	Gitea = "gitea"
+	// These are of clusters with real nodes: [Set.Node].
+	Kubelet    = "kubelet"
+	KubeProxy  = "kube-proxy"
+	Containerd = "containerd"
+	Shim       = "containerd-shim-runc-v2"
+	Registry   = "registry"
 )
 
 // EnvModules names the variable that overrides where the nested modules are.
@@ -205,6 +211,24 @@ func (s Set) Forge() (Set, error) {
 	return pin(Set{Modules: s.Modules, programs: programs}, filepath.Dir(s.Dir))
 }
 
+// Node returns the set of what real nodes run and pull their images from, which
+// takes root and some minutes more to build. It is of the lab's own Kubernetes.
+func (s Set) Node() (Set, error) {
+	const (
+		containerd = "github.com/containerd/containerd/v2"
+		registry   = "github.com/distribution/distribution/v3"
+	)
+	programs := []Binary{
+		{Name: Kubelet, Module: kubernetes, Package: k8sRoot + "/cmd/" + Kubelet, Root: k8sRoot},
+		{Name: KubeProxy, Module: kubernetes, Package: k8sRoot + "/cmd/" + KubeProxy, Root: k8sRoot},
+		// Snapshotters that need C libraries or a file system of their own.
+		{Name: Containerd, Module: "containerd", Package: containerd + "/cmd/" + Containerd, Root: containerd, Tags: "no_btrfs,no_devmapper,no_zfs"},
+		{Name: Shim, Module: "containerd", Package: containerd + "/cmd/" + Shim, Root: containerd},
+		{Name: Registry, Module: "registry", Package: registry + "/cmd/" + Registry, Root: registry},
+	}
+	return pin(Set{Modules: s.Modules, programs: programs}, filepath.Dir(s.Dir))
+}
+
 // minor returns the minor version of the API server, such as 1.36.
 func (s Set) minor() string {
 	return strings.TrimPrefix(semver.MajorMinor(s.Version(APIServer)), "v")
@@ -255,6 +279,8 @@ func (s Set) Require(names ...string) error {
 		build += " --kubernetes " + s.minor()
 	case s.versions[Gitea] != "":
 		build += " --forge"
+	case s.versions[Kubelet] != "":
+		build += " --node real"
 	}
 	return fmt.Errorf("%s: %w; run: %s --only %s", strings.Join(missing, ", "), ErrMissing, build, strings.Join(missing, ","))
 }

@@ -6,13 +6,12 @@ import "fmt"
 const issuer = "https://kubernetes.default.svc.cluster.local"
 
 func apiserverArgs(r *record) []string {
-	return []string{
-		"--bind-address=127.0.0.1",
+	args := []string{
+		"--bind-address=" + r.Options.host(),
 		fmt.Sprintf("--secure-port=%d", r.Ports.APIServer),
 		"--tls-cert-file=" + r.pki("apiserver.crt"),
 		"--tls-private-key-file=" + r.pki("apiserver.key"),
 		"--client-ca-file=" + r.pki("ca.crt"),
-		"--authorization-mode=RBAC",
 		"--allow-privileged=true",
 
 		"--etcd-servers=" + r.etcd(),
@@ -41,12 +40,27 @@ func apiserverArgs(r *record) []string {
 		"--audit-log-maxsize=1024",  // MB; readers keep offsets, so rotate late
 		"--audit-log-maxbackup=1",
 
+		"--profiling=false",
+	}
+	if r.Options.real() {
+		return append(
+			args,
+			"--authorization-mode=Node,RBAC",
+			"--advertise-address="+machine,
+			"--kubelet-certificate-authority="+r.pki("ca.crt"),
+			"--kubelet-client-certificate="+r.pki(kubeletUser+".crt"),
+			"--kubelet-client-key="+r.pki(kubeletUser+".key"),
+			"--kubelet-preferred-address-types=InternalIP",
+		)
+	}
+	return append(
+		args,
+		"--authorization-mode=RBAC",
 		// No pod reaches the API server, so its Service needs no endpoint, which
 		// is written every ten seconds. It must have an address all the same,
 		// and finds none on a machine without a network: 192.0.2.0/24 is for
 		// documentation (RFC 5737).
 		"--endpoint-reconciler-type=none",
 		"--advertise-address=192.0.2.1",
-		"--profiling=false",
-	}
+	)
 }

@@ -12,17 +12,24 @@ import (
 // ErrNoComponent is the error of a component that a cluster doesn't have.
 var ErrNoComponent = errors.New("no such component")
 
-// component is one process of a cluster: what to run, and what it costs.
+// component is one process of a cluster: what to run, and what it costs. Those of real
+// nodes have more: another path than that of the program of their name, namespaces, what
+// is to be done when they have begun, and when they have ended.
 type component struct {
 	name         string
 	controlPlane bool // part of a cluster that is a control plane only
 	args         func(r *record) []string
 	gogc         string // how early the process collects its garbage
+
+	path  func(r *record) string
+	alone uintptr
+	begun func(pid int) error
+	ended func(r *record) error
 }
 
 // components returns the processes of a cluster in the order in which they
 // are started. They are ended the other way round.
-func components(controlPlaneOnly bool) []component {
+func components(o Options) []component {
 	all := []component{
 		{name: binaries.Etcd, controlPlane: true, args: etcdArgs, gogc: "100"},
 		{name: binaries.APIServer, controlPlane: true, args: apiserverArgs, gogc: "75"},
@@ -30,7 +37,10 @@ func components(controlPlaneOnly bool) []component {
 		{name: binaries.Scheduler, args: schedulerArgs, gogc: "75"},
 		{name: binaries.Kwok, args: kwokArgs, gogc: "75"},
 	}
-	if controlPlaneOnly {
+	if o.real() {
+		return append(all[:len(all)-1], realComponents(o.Nodes)...)
+	}
+	if o.ControlPlaneOnly {
 		return slices.DeleteFunc(all, func(c component) bool { return !c.controlPlane })
 	}
 	return all
@@ -52,20 +62,24 @@ func componentNames(of []component) []string {
 // would be sent objects, secrets included. So whatever isn't loopback, which Go
 // exempts from proxies, goes to a proxy that isn't there and fails at once.
 func (c component) environment(r *record) []string {
-	return []string{
-		"HOME=" + r.dir,
-		"PATH=/usr/bin:/bin",
-		"HTTP_PROXY=http://127.0.0.1:1",
-		"HTTPS_PROXY=http://127.0.0.1:1",
-		"GOMAXPROCS=2",
-		"GOGC=" + c.gogc,
+	proxies := []string{"HTTP_PROXY=http://127.0.0.1:1", "HTTPS_PROXY=http://127.0.0.1:1"}
+	if r.Options.real() {
+		// Services and pods are there, and answer.
+		proxies = append(proxies, "NO_PROXY="+r.Options.within())
 	}
+	return append(
+		proxies,
+		"HOME="+r.dir,
+		"PATH=/usr/bin:/bin",
+		"GOMAXPROCS=2",
+		"GOGC="+c.gogc,
+	)
 }
 
 // pick returns the named components of a cluster, or all if none is named, in
 // the order in which they are started.
 func (r *record) pick(parts []string) ([]component, error) {
-	all := components(r.Options.ControlPlaneOnly)
+	all := components(r.Options)
 	if len(parts) == 0 {
 		return all, nil
 	}
@@ -81,4 +95,4 @@ func (r *record) pick(parts []string) ([]component, error) {
 func list(of []component) string { return strings.Join(componentNames(of), ", ") }
 
 // Components returns the names of all components.
-func Components() []string { return componentNames(components(false)) }
+func Components() []string { return componentNames(components(Options{})) }

@@ -34,7 +34,7 @@ func controllers() []string {
 }
 
 func controllerManagerArgs(r *record) []string {
-	return []string{
+	args := []string{
 		"--kubeconfig=" + r.kubeconfig("kube-controller-manager"),
 		"--controllers=" + strings.Join(controllers(), ","),
 		// One user a controller, as elsewhere: the audit log and managedFields
@@ -47,9 +47,11 @@ func controllerManagerArgs(r *record) []string {
 		"--secure-port=0",
 		"--kube-api-qps=100",
 		"--kube-api-burst=200",
-		// kwok writes no heartbeat; see files/stages/node.yaml.
-		"--node-monitor-period=60s",
-		"--node-monitor-grace-period=8760h",
 		"--profiling=false",
 	}
+	if r.Options.real() {
+		return args
+	}
+	// kwok writes no heartbeat; see files/stages/node.yaml.
+	return append(args, "--node-monitor-period=60s", "--node-monitor-grace-period=8760h")
 }

@@ -38,7 +38,10 @@ func (l *Lab) Down(ctx context.Context, name string) error {
 	case err != nil:
 		return err
 	default:
-		if err := l.halt(ctx, r, downGrace, components(r.Options.ControlPlaneOnly)...); err != nil {
+		if err := l.halt(ctx, r, downGrace, components(r.Options)...); err != nil {
+			return err
+		}
+		if err := r.disconnect(); err != nil {
 			return err
 		}
 	}
@@ -94,6 +97,9 @@ func (l *Lab) Start(ctx context.Context, name string, parts ...string) error {
 		return err
 	}
 	start := time.Now()
+	if err := r.connect(); err != nil {
+		return err
+	}
 	if len(parts) == 0 {
 		if _, err := l.bring(ctx, r); err != nil {
 			return err

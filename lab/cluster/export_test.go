@@ -10,7 +10,7 @@ func Policy(level Audit) ([]byte, error) { return policy(level) }
 func Args(dir string, o Options) map[string][]string {
 	r := &record{dir: dir, Name: "a", Options: o, Ports: ports{Etcd: 16001, EtcdPeer: 16002, APIServer: 16003}}
 	all := map[string][]string{}
-	for _, c := range components(o.ControlPlaneOnly) {
+	for _, c := range components(o) {
 		all[c.name] = c.args(r)
 	}
 	return all
@@ -25,7 +25,7 @@ func ChoosePorts(ctx context.Context, taken ...int) ([]int, error) {
 	for _, port := range taken {
 		others = append(others, &record{Ports: ports{Etcd: port}})
 	}
-	p, err := choosePorts(ctx, others)
+	p, err := choosePorts(ctx, false, others)
 	return []int{p.Etcd, p.EtcdPeer, p.APIServer}, err
 }
 

@@ -5,6 +5,7 @@ import (
 	"embed"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -108,6 +109,14 @@ func (r *record) writePKI(now time.Time) error {
 		return err
 	}
 	local := []string{"127.0.0.1", "localhost"}
+	if r.Options.real() {
+		services, err := netip.ParsePrefix(r.Options.ServiceCIDR)
+		if err != nil {
+			return fmt.Errorf("%s: %w", r.Name, err)
+		}
+		// As nodes and pods know it.
+		local = append(local, machine, services.Masked().Addr().Next().String())
+	}
 	for file, issue := range map[string]struct {
 		by      *pki.Authority
 		subject pki.Subject
@@ -117,6 +126,7 @@ func (r *record) writePKI(now time.Time) error {
 		}, local...)}},
 		"etcd":               {etcdCA, pki.Subject{Name: "etcd", Hosts: local}},
 		"front-proxy-client": {frontProxyCA, pki.Subject{Name: "front-proxy-client"}},
+		kubeletUser:          {ca, pki.Subject{Name: kubeletUser, Groups: []string{"system:masters"}}},
 	} {
 		pair, err := issue.by.Issue(issue.subject, now)
 		if err != nil {
@@ -133,6 +143,9 @@ func (r *record) writePKI(now time.Time) error {
 	if err := r.writePair("service-account", ".pub", account); err != nil {
 		return err
 	}
+	if err := r.writeNodes(ca, now); err != nil {
+		return err
+	}
 	return r.writeKubeconfigs(ca, now)
 }
 
@@ -144,6 +157,7 @@ func (r *record) writeKubeconfigs(ca *pki.Authority, now time.Time) error {
 		"kube-controller-manager": {Name: "system:kube-controller-manager"},
 		"kube-scheduler":          {Name: "system:kube-scheduler"},
 		"kwok":                    {Name: "kwok", Groups: masters},
+		"kube-proxy":              {Name: "system:kube-proxy"},
 	} {
 		pair, err := ca.Issue(user, now)
 		if err != nil {

@@ -36,11 +36,13 @@ func (l *Lab) furnish(ctx context.Context, r *record) error {
 	if r.Options.ControlPlaneOnly {
 		return nil
 	}
-	if err := r.furnishStorage(ctx, client); err != nil {
-		return err
-	}
 	start := time.Now()
-	changed, err := r.furnishNodes(ctx, client)
+	var changed bool
+	if r.Options.real() {
+		err = r.furnishReal(ctx, client)
+	} else if err = r.furnishStorage(ctx, client); err == nil {
+		changed, err = r.furnishNodes(ctx, client)
+	}
 	if err != nil {
 		return err
 	}
@@ -52,10 +54,14 @@ func (l *Lab) furnish(ctx context.Context, r *record) error {
 	}); err != nil {
 		return err
 	}
-	if err := r.await(ctx, binaries.Kwok, func(ctx context.Context) error { return r.nodesReady(ctx, client) }); err != nil {
+	player, ready := binaries.Kwok, r.nodesReady
+	if r.Options.real() {
+		player, ready = "node-0", r.realNodesReady
+	}
+	if err := r.await(ctx, player, func(ctx context.Context) error { return ready(ctx, client) }); err != nil {
 		return err
 	}
-	if changed {
+	if changed || r.Options.real() {
 		l.say("%s: %d nodes ready in %s", r.Name, r.Options.Nodes, since(start))
 	}
 	return nil
@@ -124,6 +130,8 @@ func (r *record) furnishNodes(ctx context.Context, client kubernetes.Interface) 
 // zones that nodes are spread over.
 const zones = 3
 
+func zone(i int) string { return "lab-" + string(rune('a'+i%zones)) }
+
 // node returns the node of an index, as a kubelet would register it.
 func (r *record) node(i int) *corev1.Node {
 	name := fmt.Sprintf("%s-node-%d", r.Name, i)
@@ -133,7 +141,7 @@ func (r *record) node(i int) *corev1.Node {
 		corev1.LabelOSStable:             "linux",
 		corev1.LabelArchStable:           "amd64",
 		corev1.LabelTopologyRegion:       "lab",
-		corev1.LabelTopologyZone:         "lab-" + string(rune('a'+i%zones)),
+		corev1.LabelTopologyZone:         zone(i),
 		corev1.LabelInstanceTypeStable:   "lab.large",
 		"node-role.kubernetes.io/worker": "",
 	}

@@ -39,6 +39,10 @@ func DefaultDir() (string, error) {
 type Lab struct {
 	Dir string // an absolute path; made when a cluster is
 
+	// Program is the file of lab itself, which real nodes begin with; empty: the
+	// running one. testimage is beside it.
+	Program string
+
 	// Say, if not nil, is told what is being done, a line a call.
 	Say func(line string)
 

@@ -10,13 +10,17 @@ import (
 // Options of a cluster. What a cluster was made with is kept when it is
 // started again.
 type Options struct {
-	Nodes            int               `json:"nodes"` // played by kwok
+	Nodes            int               `json:"nodes"`
+	Node             string            `json:"node,omitempty"` // what nodes are: played by kwok, or RealNodes
 	ControlPlaneOnly bool              `json:"controlPlaneOnly,omitempty"`
 	NodeLabels       map[string]string `json:"nodeLabels,omitempty"` // on each node
 	ServiceCIDR      string            `json:"serviceCIDR"`
 	// Audit is what the audit log has of Keelson's writes.
 	Audit Audit `json:"audit,omitempty"`
 }
+
+// RealNodes is the value of Options.Node that isn't kwok's.
+const RealNodes = "real"
 
 // Audit says how much of a write the audit log has.
 type Audit string
@@ -47,6 +51,12 @@ const maxNodes = 256
 var ErrOptions = errors.New("invalid option")
 
 func (o Options) check() error {
+	if o.Node != "" && !o.real() {
+		return fmt.Errorf("%w: nodes that are %q; there are those of kwok, and %q", ErrOptions, o.Node, RealNodes)
+	}
+	if o.real() && (o.ControlPlaneOnly || o.Nodes > maxRealNodes || o.Nodes < 1) {
+		return fmt.Errorf("%w: %d real nodes; a cluster has 1 to %d, and is no control plane only", ErrOptions, o.Nodes, maxRealNodes)
+	}
 	if o.Nodes < 0 || o.Nodes > maxNodes {
 		return fmt.Errorf("%w: %d nodes; a cluster has 0 to %d", ErrOptions, o.Nodes, maxNodes)
 	}
@@ -62,6 +72,7 @@ func (o Options) check() error {
 // Change alters the options of a cluster; what is nil stays.
 type Change struct {
 	Nodes            *int
+	Node             *string
 	ControlPlaneOnly *bool
 	NodeLabels       map[string]string
 	ServiceCIDR      *string
@@ -73,6 +84,9 @@ func (c Change) apply(to Options, exists bool) (Options, error) {
 	if exists && c.ControlPlaneOnly != nil && *c.ControlPlaneOnly != to.ControlPlaneOnly {
 		return to, fmt.Errorf("%w: whether a cluster is a control plane only is settled when it is made; run lab down first", ErrOptions)
 	}
+	if exists && c.Node != nil && *c.Node != to.Node || exists && to.real() && c.Nodes != nil && *c.Nodes != to.Nodes {
+		return to, fmt.Errorf("%w: whether nodes are real, and how many of those there are, is settled when a cluster is made; run lab down first", ErrOptions)
+	}
 	if exists && c.ServiceCIDR != nil && *c.ServiceCIDR != to.ServiceCIDR {
 		return to, fmt.Errorf("%w: the range of Services is settled when a cluster is made; run lab down first", ErrOptions)
 	}
@@ -81,6 +95,9 @@ func (c Change) apply(to Options, exists bool) (Options, error) {
 	}
 	if c.ServiceCIDR != nil {
 		to.ServiceCIDR = *c.ServiceCIDR
+	}
+	if c.Node != nil {
+		to.Node = *c.Node
 	}
 	if c.Audit != nil {
 		to.Audit = *c.Audit

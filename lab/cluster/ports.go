@@ -12,6 +12,7 @@ type ports struct {
 	Etcd      int `json:"etcd"`
 	EtcdPeer  int `json:"etcdPeer"`
 	APIServer int `json:"apiserver"`
+	Registry  int `json:"registry,omitempty"` // of a cluster with real nodes
 }
 
 // Ports are taken from below what kernels hand out to outgoing connections
@@ -21,13 +22,17 @@ const firstPort, lastPort = 16000, 29999
 
 // choosePorts returns ports that nothing listens on and that no other cluster
 // has, running or not.
-func choosePorts(ctx context.Context, others []*record) (ports, error) {
+func choosePorts(ctx context.Context, real bool, others []*record) (ports, error) {
 	taken := map[int]bool{}
 	for _, o := range others {
 		taken[o.Ports.Etcd], taken[o.Ports.EtcdPeer], taken[o.Ports.APIServer] = true, true, true
+		taken[o.Ports.Registry] = true
 	}
 	var p ports
 	wanted := []*int{&p.Etcd, &p.EtcdPeer, &p.APIServer}
+	if real {
+		wanted = append(wanted, &p.Registry)
+	}
 	for _, offset := range rand.Perm(lastPort - firstPort + 1) {
 		port := firstPort + offset
 		if taken[port] || !free(ctx, port) {

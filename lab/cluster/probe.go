@@ -67,6 +67,25 @@ func (r *record) apiserverReady(ctx context.Context) error {
 	return nil
 }
 
+// registryReady asks the registry whether it serves.
+func (r *record) registryReady(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeWait)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+r.registry()+"/v2/", nil)
+	if err != nil {
+		return fmt.Errorf("ask the registry: %w", err)
+	}
+	response, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
+	if err != nil {
+		return fmt.Errorf("ask the registry: %w", err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("the registry answers %s", response.Status)
+	}
+	return nil
+}
+
 // client returns a client of the cluster's administrator.
 func (r *record) client() (*kubernetes.Clientset, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", r.kubeconfig(Admin))

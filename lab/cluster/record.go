@@ -4,7 +4,8 @@
 // A cluster is a folder: its record, certificates, kubeconfigs, etcd's data,
 // the audit log and one log a process. Its processes outlive the command that
 // started them, and are found again, and ended, by what the record says of
-// them. Everything listens on 127.0.0.1 alone.
+// them. Everything listens on 127.0.0.1 alone; with real nodes, which are namespaces
+// of the machine, also at its end of the switch between them.
 package cluster
 
 import (
@@ -33,8 +34,10 @@ type record struct {
 	Name      string                `json:"name"`
 	Created   time.Time             `json:"created"`
 	Options   Options               `json:"options"`
-	Bin       string                `json:"bin"`      // folder of the programs
-	Versions  map[string]string     `json:"versions"` // by program
+	Bin       string                `json:"bin"`               // folder of the programs
+	NodeBin   string                `json:"nodeBin,omitempty"` // and of those of real nodes
+	Program   string                `json:"program,omitempty"` // lab itself, which real nodes begin with
+	Versions  map[string]string     `json:"versions"`          // by program
 	Ports     ports                 `json:"ports"`
 	Processes map[string]process.ID `json:"processes"` // by component
 
@@ -60,7 +63,9 @@ func (r *record) kubeconfig(user string) string { return r.path("kubeconfig", us
 func (r *record) config(name string) string     { return r.path("config", name) }
 func (r *record) log(component string) string   { return r.path("logs", component+".log") }
 func (r *record) auditLog() string              { return r.path("audit.log") }
-func (r *record) server() string                { return fmt.Sprintf("https://127.0.0.1:%d", r.Ports.APIServer) }
+func (r *record) server() string {
+	return fmt.Sprintf("https://%s:%d", r.Options.host(), r.Ports.APIServer)
+}
 
 func (r *record) etcd() string                         { return fmt.Sprintf("https://127.0.0.1:%d", r.Ports.Etcd) }
 func (r *record) alive(component string) (bool, error) { return r.Processes[component].Alive() }

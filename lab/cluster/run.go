@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/keelson-io/keelson/lab/binaries"
-	"github.com/keelson-io/keelson/lab/process"
 )
 
 const (
@@ -58,17 +57,14 @@ func (l *Lab) run(ctx context.Context, r *record, c component) (started bool, er
 // launch starts a component and records it.
 func (r *record) launch(ctx context.Context, c component) error {
 	path := filepath.Join(r.Bin, c.name)
+	if c.path != nil {
+		path = c.path(r)
+	}
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%s was made with %s %s, which is no longer in %s: build it again, or run: lab down %s",
-			r.Name, c.name, r.Versions[c.name], r.Bin, r.Name)
+			r.Name, c.name, r.Versions[c.name], filepath.Dir(path), r.Name)
 	}
-	id, err := process.Start(process.Spec{
-		Path: path,
-		Args: c.args(r),
-		Env:  c.environment(r),
-		Dir:  r.dir,
-		Log:  r.log(c.name),
-	})
+	id, err := c.start(r, path)
 	if err != nil {
 		return fmt.Errorf("%s: %w", r.Name, err)
 	}
@@ -81,13 +77,16 @@ func (r *record) launch(ctx context.Context, c component) error {
 }
 
 // probe returns how to ask a component whether it serves. The controller
-// manager, the scheduler and kwok have no port: what they do shows it.
+// manager, the scheduler, kwok and real nodes have no port, or none here: what
+// they do shows it.
 func (r *record) probe(component string) (ready func(context.Context) error, ok bool) {
 	switch component {
 	case binaries.Etcd:
 		return r.etcdReady, true
 	case binaries.APIServer:
 		return r.apiserverReady, true
+	case binaries.Registry:
+		return r.registryReady, true
 	default:
 		return nil, false
 	}
@@ -145,6 +144,9 @@ func (l *Lab) halt(ctx context.Context, r *record, grace time.Duration, of ...co
 			continue
 		}
 		delete(r.Processes, name)
+		if c.ended != nil {
+			failed = append(failed, c.ended(r))
+		}
 	}
 	return errors.Join(append(failed, r.save())...)
 }

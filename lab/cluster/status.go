@@ -122,7 +122,7 @@ func (r *record) observe() (Status, error) {
 			"etcd": r.Ports.Etcd, "etcdPeer": r.Ports.EtcdPeer, "apiserver": r.Ports.APIServer,
 		},
 	}
-	for _, c := range components(r.Options.ControlPlaneOnly) {
+	for _, c := range components(r.Options) {
 		part := ComponentStatus{Name: c.name, State: Stopped, Log: r.log(c.name)}
 		id := r.Processes[c.name]
 		usage, err := id.Usage()

@@ -34,7 +34,7 @@ func (l *Lab) Up(ctx context.Context, name string, change Change, set binaries.S
 	if err != nil {
 		l.say("%s: failed; stopping it", name)
 		// Even if the context ended: that may be why it failed.
-		return errors.Join(err, l.halt(context.WithoutCancel(ctx), r, stopGrace, components(r.Options.ControlPlaneOnly)...))
+		return errors.Join(err, l.halt(context.WithoutCancel(ctx), r, stopGrace, components(r.Options)...))
 	}
 	if started == 0 {
 		l.say("%s: up already  %s", name, r.server())
@@ -73,14 +73,50 @@ func (l *Lab) prepare(ctx context.Context, name string, change Change, set binar
 	if r.Options, err = change.apply(Options{Nodes: DefaultNodes, ServiceCIDR: DefaultServiceCIDR}, false); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	parts := componentNames(components(r.Options.ControlPlaneOnly))
-	if err := set.Require(parts...); err != nil {
+	var parts []string
+	for _, c := range components(r.Options) {
+		if c.path == nil {
+			parts = append(parts, c.name)
+		}
+	}
+	if err := r.take(set, parts...); err != nil {
 		return nil, err
+	}
+	if r.Options.real() {
+		if err := l.takeNodes(r, set); err != nil {
+			return nil, err
+		}
+	}
+	return r, l.create(ctx, r, now)
+}
+
+// take notes which programs the cluster is made of.
+func (r *record) take(set binaries.Set, parts ...string) error {
+	if err := set.Require(parts...); err != nil {
+		return err //nolint:wrapcheck // it says what to do
 	}
 	for _, part := range parts {
 		r.Versions[part] = set.Version(part)
 	}
-	return r, l.create(ctx, r, now)
+	return nil
+}
+
+// takeNodes is take of what real nodes run.
+func (l *Lab) takeNodes(r *record, set binaries.Set) error {
+	if err := checkMachine(); err != nil {
+		return fmt.Errorf("%s: %w", r.Name, err)
+	}
+	programs, err := set.Node()
+	if err != nil {
+		return err //nolint:wrapcheck // it says which file
+	}
+	r.NodeBin, r.Program = programs.Dir, l.Program
+	if r.Program == "" {
+		if r.Program, err = os.Executable(); err != nil {
+			return fmt.Errorf("find lab itself: %w", err)
+		}
+	}
+	return r.take(programs, binaries.Kubelet, binaries.KubeProxy, binaries.Containerd, binaries.Shim, binaries.Registry)
 }
 
 // discard removes the folder that the lock of a cluster made if nothing came
@@ -116,7 +152,7 @@ func (l *Lab) create(ctx context.Context, r *record, now time.Time) error {
 		}
 		others = append(others, other)
 	}
-	if r.Ports, err = choosePorts(ctx, others); err != nil {
+	if r.Ports, err = choosePorts(ctx, r.Options.real(), others); err != nil {
 		return err
 	}
 	if err := r.writeFiles(now); err != nil {
@@ -128,7 +164,10 @@ func (l *Lab) create(ctx context.Context, r *record, now time.Time) error {
 // bring starts what doesn't run, waits until it serves, and sees to what a
 // cluster of the lab has. It returns how many processes it started.
 func (l *Lab) bring(ctx context.Context, r *record) (started int, err error) {
-	for _, c := range components(r.Options.ControlPlaneOnly) {
+	if err := r.connect(); err != nil {
+		return 0, err
+	}
+	for _, c := range components(r.Options) {
 		fresh, err := l.run(ctx, r, c)
 		if err != nil {
 			return started, err

@@ -1,11 +1,13 @@
 package cmd
 
 import (
+	"fmt"
 	"runtime"
 
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-io/keelson/lab/binaries"
+	"github.com/keelson-io/keelson/lab/cluster"
 )
 
 func newBuild() *cobra.Command {
@@ -13,6 +15,7 @@ func newBuild() *cobra.Command {
 		opts  binaries.BuildOptions
 		minor string
 		forge bool
+		node  string
 	)
 	c := &cobra.Command{
 		Use:   "build",
@@ -25,16 +28,24 @@ returns at once.
 Which versions is pinned by lab/build/*/go.mod. A changed pin builds into a new folder.
 Of an older Kubernetes there is the API server alone, for tests; its folder shares
 etcd and kubectl with the lab's own. A Gitea, to review pull requests on, is built
-when it is asked for: four minutes, and a C compiler.`,
+when it is asked for: four minutes, and a C compiler. So is what real nodes run,
+kubelet, kube-proxy and containerd, and the registry that they pull from.`,
 		Example: `  lab build
   lab build --only kube-apiserver,etcd
   lab build --kubernetes 1.33
+  lab build --node real
   lab build --forge`,
 		Args: args(cobra.NoArgs),
 		RunE: func(c *cobra.Command, _ []string) error {
 			set, err := findKubernetes(minor)
-			if err == nil && forge {
+			switch {
+			case err != nil:
+			case forge:
 				set, err = set.Forge()
+			case node == cluster.RealNodes:
+				set, err = set.Node()
+			case node != "":
+				err = usageError{fmt.Errorf("--node %s: there is %s", node, cluster.RealNodes)}
 			}
 			if err != nil {
 				return err
@@ -46,7 +57,9 @@ when it is asked for: four minutes, and a C compiler.`,
 	c.Flags().StringSliceVar(&opts.Only, "only", nil, "programs to build (default: all)")
 	c.Flags().IntVarP(&opts.Parallel, "parallel", "p", binaries.DefaultParallel(runtime.NumCPU()), "packages compiled at once; each may take 1 GB")
 	c.Flags().BoolVar(&forge, "forge", false, "build Gitea instead")
+	c.Flags().StringVar(&node, "node", "", `build what nodes of this kind run instead; there is "real"`)
 	kubernetesFlag(c, &minor)
+	c.MarkFlagsMutuallyExclusive("forge", "node", "kubernetes")
 	_ = c.RegisterFlagCompletionFunc("only", cobra.FixedCompletions(binaries.Names(binaries.All()), cobra.ShellCompDirectiveNoFileComp))
 	return c
 }

@@ -93,7 +93,7 @@ programs that are not built.`,
 		newBuild(), newAssets(),
 		newUp(open), newDown(open), newStop(open), newStart(open),
 		newStatus(open), newKubeconfig(open), newLogs(open), newOpenAPI(open),
-		newFleet(),
+		newFleet(), newNode(),
 	)
 	return root
 }

@@ -12,6 +12,7 @@ import (
 func newUp(open opener) *cobra.Command {
 	var (
 		nodes   int
+		node    string
 		hub     bool
 		labels  map[string]string
 		service string
@@ -24,17 +25,27 @@ returns when they serve: API server ready, nodes Ready, pods can be made. A clus
 that runs is left alone, so up can be repeated. If one fails to start, what ran
 of it is stopped, and the error shows the log.
 
-A cluster that exists keeps its options; --nodes and --label change them.`,
+A cluster that exists keeps its options; --nodes and --label change them.
+
+Nodes are played by kwok. With --node real they are real: each has a kubelet, a
+kube-proxy and a containerd in namespaces of its own, and pulls its images from a
+registry of the cluster, which has the lab's own (web, slow, crash). That takes root,
+Debian's runc, containernetworking-plugins and iptables, and lab build --node real;
+a machine has one such cluster at a time, and its Services answer on it.`,
 		Example: `  lab up a
   lab up testing canary production --nodes 5
   lab up hub --control-plane-only
-  lab up a --label pool=gpu`,
+  lab up a --label pool=gpu
+  lab up a --node real --nodes 2`,
 		Args:              args(cobra.MinimumNArgs(1)),
 		ValidArgsFunction: complete(open, false),
 		RunE: func(c *cobra.Command, names []string) error {
 			var change cluster.Change
 			if c.Flags().Changed("nodes") {
 				change.Nodes = &nodes
+			}
+			if c.Flags().Changed("node") {
+				change.Node = &node
 			}
 			if c.Flags().Changed("control-plane-only") {
 				change.ControlPlaneOnly = &hub
@@ -65,7 +76,8 @@ A cluster that exists keeps its options; --nodes and --label change them.`,
 			return nil
 		},
 	}
-	c.Flags().IntVar(&nodes, "nodes", cluster.DefaultNodes, "nodes of each cluster, played by kwok")
+	c.Flags().IntVar(&nodes, "nodes", cluster.DefaultNodes, "nodes of each cluster, played by kwok unless --node says otherwise")
+	c.Flags().StringVar(&node, "node", "", `"real": kubelet, kube-proxy and containerd in namespaces of their own; one cluster a machine, as root`)
 	c.Flags().BoolVar(&hub, "control-plane-only", false, "etcd and API server alone: no controllers, no scheduler, no nodes")
 	c.Flags().StringToStringVar(&labels, "label", nil, "labels of new nodes, key=value")
 	c.Flags().StringVar(&service, "service-cidr", cluster.DefaultServiceCIDR, "addresses of Services")

@@ -38,6 +38,8 @@ type Spec struct {
 	Env  []string // the whole environment
 	Dir  string
 	Log  string // appended to; both outputs
+	// Alone are namespaces that it has of its own: CLONE_NEW….
+	Alone uintptr
 }
 
 // Start starts a program in a session of its own, so that it goes on when the
@@ -52,7 +54,7 @@ func Start(spec Spec) (ID, error) {
 
 	cmd := exec.Command(spec.Path, spec.Args...) //nolint:noctx // it must outlive every context of ours
 	cmd.Env, cmd.Dir, cmd.Stdout, cmd.Stderr = spec.Env, spec.Dir, log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: spec.Alone}
 	if err := cmd.Start(); err != nil {
 		return ID{}, fmt.Errorf("start %s: %w", name, err)
 	}

@@ -1,0 +1,333 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"text/template"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/keelson-io/keelson/lab/binaries"
+	"github.com/keelson-io/keelson/lab/images"
+	"github.com/keelson-io/keelson/lab/node"
+	"github.com/keelson-io/keelson/lab/pki"
+	"github.com/keelson-io/keelson/lab/process"
+)
+
+// A cluster with real nodes has a switch, with the machine at one end and a node at
+// each other. The machine runs the control plane and the registry; both listen at its
+// end of the switch, which leads to nowhere else.
+const (
+	maxRealNodes = 8
+	machine      = "10.245.0.1"
+	switchBits   = 24
+	allPods      = "10.244.0.0/16"
+	kubeletUser  = "kubelet-client" // as whom the API server asks kubelets
+)
+
+// debian is what to install for real nodes.
+const debian = "apt-get install runc containernetworking-plugins iptables"
+
+// ErrNoRealNodes is the error of a machine that can't have any.
+var ErrNoRealNodes = errors.New("real nodes can't run here")
+
+func (o Options) real() bool { return o.Node == RealNodes }
+
+// host is the address that a cluster's API server listens on.
+func (o Options) host() string {
+	if o.real() {
+		return machine
+	}
+	return "127.0.0.1"
+}
+
+// within is where no proxy stands between the API server and what it calls: where
+// something answers.
+func (o Options) within() string {
+	return strings.Join([]string{"10.245.0.0/24", allPods, o.ServiceCIDR}, ",")
+}
+
+func realName(cluster string, i int) string { return fmt.Sprintf("%s-node-%d", cluster, i) }
+func realAddress(i int) netip.Addr          { return netip.AddrFrom4([4]byte{10, 245, 0, byte(i + 2)}) }
+func realPods(i int) netip.Prefix {
+	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(i), 0}), 24)
+}
+func (r *record) realDir(i int, parts ...string) string {
+	return r.path(append([]string{"nodes", fmt.Sprint(i)}, parts...)...)
+}
+func (r *record) cgroup(i int) string { return "/keelson-lab-" + r.Name + "/" + realName(r.Name, i) }
+func (r *record) registry() string    { return fmt.Sprintf("%s:%d", machine, r.Ports.Registry) }
+
+// podRoutes returns how all nodes' pods are reached from a node, or with -1 from the
+// machine, which reaches Services, too: through the first node.
+func (r *record) podRoutes(from int) []node.Route {
+	var routes []node.Route
+	for i := range r.Options.Nodes {
+		if i != from {
+			routes = append(routes, node.Route{To: realPods(i), Via: realAddress(i)})
+		}
+	}
+	if services, err := netip.ParsePrefix(r.Options.ServiceCIDR); err == nil && from < 0 && r.Options.Nodes > 0 {
+		routes = append(routes, node.Route{To: services, Via: realAddress(0)})
+	}
+	return routes
+}
+
+// checkMachine says what a machine lacks that is to have real nodes.
+func checkMachine() error {
+	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
+		return fmt.Errorf("%w: they take Linux and root", ErrNoRealNodes)
+	}
+	if _, err := cniPlugins(); err != nil {
+		return err
+	}
+	for _, program := range []string{"runc", "iptables"} {
+		if _, err := exec.LookPath(program); err != nil {
+			return fmt.Errorf("%w: %s isn't installed; on Debian: %s", ErrNoRealNodes, program, debian)
+		}
+	}
+	return nil
+}
+
+// cniPlugins returns where CNI plugins are: Debian's place, or everyone else's.
+func cniPlugins() (string, error) {
+	for _, dir := range []string{"/usr/lib/cni", "/opt/cni/bin"} {
+		if _, err := os.Stat(filepath.Join(dir, "ptp")); err == nil {
+			return dir, nil
+		}
+	}
+	return "", fmt.Errorf("%w: there are no CNI plugins; on Debian: %s", ErrNoRealNodes, debian)
+}
+
+// realComponents are the registry and the nodes of a cluster.
+func realComponents(nodes int) []component {
+	all := []component{{name: binaries.Registry, gogc: "75", args: func(r *record) []string {
+		return []string{"serve", r.config("registry.yaml")}
+	}, path: func(r *record) string { return filepath.Join(r.NodeBin, binaries.Registry) }}}
+	for i := range nodes {
+		all = append(all, component{
+			name:  fmt.Sprintf("node-%d", i),
+			gogc:  "75",
+			path:  func(r *record) string { return r.Program },
+			args:  func(r *record) []string { return []string{"node", r.realDir(i, "node.json")} },
+			alone: node.Namespaces,
+			begun: func(pid int) error { return node.Plug(pid, i) },
+			ended: func(r *record) error { return node.RemoveCgroups(r.cgroup(i)) },
+		})
+	}
+	return all
+}
+
+// connect sees to the switch.
+func (r *record) connect() error {
+	if !r.Options.real() {
+		return nil
+	}
+	address := netip.PrefixFrom(netip.MustParseAddr(machine), switchBits)
+	if err := node.NewSwitch(r.dir, address, r.podRoutes(-1)); err != nil {
+		return fmt.Errorf("%s: %w", r.Name, err)
+	}
+	return nil
+}
+
+// disconnect takes away what is left outside the cluster's folder when no process of
+// it is.
+func (r *record) disconnect() error {
+	if !r.Options.real() {
+		return nil
+	}
+	return errors.Join(node.RemoveSwitch(r.dir), node.RemoveCgroups("/keelson-lab-"+r.Name))
+}
+
+// writeNodes makes what the real nodes and the registry read.
+func (r *record) writeNodes(ca *pki.Authority, now time.Time) error {
+	if !r.Options.real() {
+		return nil
+	}
+	plugins, err := cniPlugins()
+	if err != nil {
+		return err
+	}
+	if err := r.fill("registry.yaml", r.config("registry.yaml"), map[string]string{
+		"Registry": r.registry(), "Storage": r.path("registry"),
+	}); err != nil {
+		return err
+	}
+	for i := range r.Options.Nodes {
+		if err := r.writeNode(i, plugins, ca, now); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *record) writeNode(i int, plugins string, ca *pki.Authority, now time.Time) error {
+	name := realName(r.Name, i)
+	for _, dir := range []string{"cni", "certs.d/" + r.registry(), "lib", "log"} {
+		if err := os.MkdirAll(r.realDir(i, dir), 0o700); err != nil {
+			return fmt.Errorf("make the folder of %s: %w", name, err)
+		}
+	}
+	pair, err := ca.Issue(pki.Subject{Name: "system:node:" + name, Groups: []string{"system:nodes"}, Hosts: []string{name, realAddress(i).String()}}, now)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	kubeconfig, err := pki.Kubeconfig(r.Name, r.server(), "system:node:"+name, ca.Cert, pair)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	for file, data := range map[string][]byte{"kubeconfig.yaml": kubeconfig, "node.crt": pair.Cert, "node.key": pair.Key} {
+		if err := write(r.realDir(i, file), data); err != nil {
+			return err
+		}
+	}
+	values := map[string]string{
+		"Pause": r.registry() + "/" + images.Pause, "Hosts": r.realDir(i, "certs.d"), "CNI": plugins, "CNIConfig": r.realDir(i, "cni"),
+		"Registry": r.registry(), "Pods": realPods(i).String(), "Address": realAddress(i).String(),
+		"Cert": r.realDir(i, "node.crt"), "Key": r.realDir(i, "node.key"), "CA": r.pki("ca.crt"), "Cgroup": r.cgroup(i),
+		"Kubeconfig": r.kubeconfig("kube-proxy"), "AllPods": allPods,
+	}
+	for file, at := range map[string]string{
+		"containerd.toml": "containerd.toml", "kubelet.yaml": "kubelet.yaml", "kube-proxy.yaml": "kube-proxy.yaml",
+		"cni.conflist": "cni/lab.conflist", "hosts.toml": "certs.d/" + r.registry() + "/hosts.toml",
+	} {
+		if err := r.fill(file, r.realDir(i, at), values); err != nil {
+			return err
+		}
+	}
+	config, err := json.MarshalIndent(r.nodeConfig(i), "", "  ")
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return write(r.realDir(i, "node.json"), config)
+}
+
+func (r *record) nodeConfig(i int) node.Config {
+	name := realName(r.Name, i)
+	program := func(name string, args ...string) node.Program {
+		return node.Program{Name: name, Path: filepath.Join(r.NodeBin, name), Args: args}
+	}
+	return node.Config{
+		Name:    name,
+		Address: netip.PrefixFrom(realAddress(i), switchBits),
+		Gateway: netip.MustParseAddr(machine),
+		Routes:  r.podRoutes(i),
+		Cgroup:  r.cgroup(i),
+		Binds:   []node.Bind{{Folder: r.realDir(i, "lib"), At: "/var/lib"}, {Folder: r.realDir(i, "log"), At: "/var/log"}},
+		// containerd finds its shim there, and the shim runc.
+		Path: r.NodeBin + ":/usr/sbin:/usr/bin:/sbin:/bin",
+		Logs: r.path("logs"),
+		Programs: []node.Program{
+			program(binaries.Containerd, "--config="+r.realDir(i, "containerd.toml")),
+			program(
+				binaries.Kubelet,
+				"--config="+r.realDir(i, "kubelet.yaml"),
+				"--kubeconfig="+r.realDir(i, "kubeconfig.yaml"),
+				"--hostname-override="+name,
+				"--node-ip="+realAddress(i).String(),
+			),
+			program(binaries.KubeProxy, "--config="+r.realDir(i, "kube-proxy.yaml"), "--hostname-override="+name),
+		},
+	}
+}
+
+// fill writes an embedded file with its values.
+func (r *record) fill(file, path string, values map[string]string) error {
+	data, err := files.ReadFile("files/node/" + file)
+	if err != nil {
+		return fmt.Errorf("read an embedded file: %w", err)
+	}
+	parsed, err := template.New(file).Option("missingkey=error").Parse(string(data))
+	if err != nil {
+		return fmt.Errorf("read the embedded file %s: %w", file, err)
+	}
+	var out bytes.Buffer
+	if err := parsed.Execute(&out, values); err != nil {
+		return fmt.Errorf("fill in %s: %w", file, err)
+	}
+	return write(path, out.Bytes())
+}
+
+// furnishImages pushes the lab's images, without which no pod starts.
+func (r *record) furnishImages(ctx context.Context) error {
+	program := filepath.Join(filepath.Dir(r.Program), "testimage")
+	if err := images.Push(ctx, r.registry(), images.Tests(program)...); err != nil {
+		return fmt.Errorf("%s: %w (make lab builds what they are made of)", r.Name, err)
+	}
+	return nil
+}
+
+// furnishReal gives kube-proxy its rights and nodes their images and labels. A kubelet
+// registers its node itself.
+func (r *record) furnishReal(ctx context.Context, client kubernetes.Interface) error {
+	_, err := client.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "lab:kube-proxy", Labels: map[string]string{madeBy: "lab"}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:node-proxier"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "system:kube-proxy"}},
+	}, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("%s: give kube-proxy its rights: %w", r.Name, err)
+	}
+	return r.furnishImages(ctx)
+}
+
+// realNodesReady labels nodes that are there, and says whether all are Ready.
+func (r *record) realNodesReady(ctx context.Context, client kubernetes.Interface) error {
+	for i := range r.Options.Nodes {
+		name := realName(r.Name, i)
+		n, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return fmt.Errorf("node %s: %w", name, err)
+		}
+		if n.Labels[madeBy] == "" {
+			labels := map[string]string{madeBy: "lab", corev1.LabelTopologyRegion: "lab", corev1.LabelTopologyZone: zone(i)}
+			maps.Copy(labels, r.Options.NodeLabels)
+			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}})
+			if err != nil {
+				return fmt.Errorf("label %s: %w", name, err)
+			}
+			if _, err := client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+				return fmt.Errorf("label %s: %w", name, err)
+			}
+		}
+		if !schedulable(*n) {
+			return fmt.Errorf("%s: %w", name, errNodes)
+		}
+	}
+	return nil
+}
+
+// start is how a component's process begins.
+func (c component) start(r *record, path string) (process.ID, error) {
+	id, err := process.Start(process.Spec{
+		Path:  path,
+		Args:  c.args(r),
+		Env:   c.environment(r),
+		Dir:   r.dir,
+		Log:   r.log(c.name),
+		Alone: c.alone,
+	})
+	if err != nil || c.begun == nil {
+		return id, err //nolint:wrapcheck // it says all
+	}
+	if err := c.begun(id.PID); err != nil {
+		return process.ID{}, errors.Join(err, id.Stop(context.Background(), 0))
+	}
+	return id, nil
+}

@@ -1,0 +1,240 @@
+// Package node is the first process of a real node: alone in namespaces of its own
+// (mounts, network, processes, host name), it sets up what a machine has when it has
+// booted, and starts and restarts the node's programs, as an init does.
+//
+// When it ends, however it does, the kernel ends every process of the node and takes
+// its mounts and interfaces away. Only cgroups outlive it: [RemoveCgroups].
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Namespaces are what a node has of its own, for [syscall.SysProcAttr].
+const Namespaces = syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWPID | syscall.CLONE_NEWUTS | syscall.CLONE_NEWIPC
+
+// Interface is what the node's end of its cable is called.
+const Interface = "eth0"
+
+// Config is all that a node is made of.
+type Config struct {
+	Name     string       `json:"name"`
+	Address  netip.Prefix `json:"address"` // of its interface
+	Gateway  netip.Addr   `json:"gateway"`
+	Routes   []Route      `json:"routes"` // to the pods of other nodes
+	Cgroup   string       `json:"cgroup"` // under which its pods are, a path from the root of every hierarchy
+	Binds    []Bind       `json:"binds"`
+	Path     string       `json:"path"` // of its programs, as in $PATH
+	Programs []Program    `json:"programs"`
+	Logs     string       `json:"logs"` // folder of one log a program
+}
+
+// Route is how to reach a range of addresses.
+type Route struct {
+	To  netip.Prefix `json:"to"`
+	Via netip.Addr   `json:"via"`
+}
+
+// Bind is a folder that the node sees at another place, over what the machine has there.
+type Bind struct {
+	Folder string `json:"folder"`
+	At     string `json:"at"`
+}
+
+// Program is one that runs as long as the node does.
+type Program struct {
+	Name string   `json:"name"`
+	Path string   `json:"path"`
+	Args []string `json:"args"`
+}
+
+// cableWait bounds the wait for the interface, which is plugged in from outside.
+const cableWait = 20 * time.Second
+
+// Main is the node: it returns only when the context ends or it can't begin. It must
+// be the first process in its namespaces.
+func Main(ctx context.Context, file string) error {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return fmt.Errorf("read what the node is: %w", err)
+	}
+	var c Config
+	if err := json.Unmarshal(data, &c); err != nil {
+		return fmt.Errorf("read what the node is: %s: %w", file, err)
+	}
+	if os.Getpid() != 1 {
+		return errors.New("a node has to be the first process in namespaces of its own: lab up --node real starts it")
+	}
+	if err := syscall.Sethostname([]byte(c.Name)); err != nil {
+		return fmt.Errorf("name the node: %w", err)
+	}
+	for _, step := range []func(context.Context) error{c.mount, c.network, c.cgroups} {
+		if err := step(ctx); err != nil {
+			return fmt.Errorf("%s: %w", c.Name, err)
+		}
+	}
+	return c.supervise(ctx)
+}
+
+// mount gives the node what it must not share with the machine or another node.
+func (c *Config) mount(context.Context) error {
+	// Nothing that is mounted from here on is seen outside.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("separate the mounts: %w", err)
+	}
+	for _, b := range c.Binds {
+		for _, dir := range []string{b.Folder, b.At} {
+			if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // as these are everywhere: pods' users look into them
+				return fmt.Errorf("make %s: %w", dir, err)
+			}
+		}
+		if err := unix.Mount(b.Folder, b.At, "", unix.MS_BIND, ""); err != nil {
+			return fmt.Errorf("mount %s at %s: %w", b.Folder, b.At, err)
+		}
+	}
+	for at, kind := range map[string]string{"/proc": "proc", "/run": "tmpfs"} {
+		if err := unix.Mount(kind, at, kind, unix.MS_NOSUID|unix.MS_NODEV, ""); err != nil {
+			return fmt.Errorf("mount %s: %w", at, err)
+		}
+	}
+	// As systemd does on a machine: a kubelet's volumes have to reach into containers.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SHARED, ""); err != nil {
+		return fmt.Errorf("share the mounts with the node's containers: %w", err)
+	}
+	return nil
+}
+
+// network waits for the cable and gives it its address.
+func (c *Config) network(ctx context.Context) error {
+	lo, err := netlink.LinkByName("lo")
+	if err == nil {
+		err = netlink.LinkSetUp(lo)
+	}
+	if err != nil {
+		return fmt.Errorf("bring up lo: %w", err)
+	}
+	cable, err := await(ctx, Interface)
+	if err != nil {
+		return err
+	}
+	if err := netlink.AddrAdd(cable, &netlink.Addr{IPNet: ipNet(c.Address)}); err != nil {
+		return fmt.Errorf("give %s the address %s: %w", Interface, c.Address, err)
+	}
+	if err := netlink.LinkSetUp(cable); err != nil {
+		return fmt.Errorf("bring up %s: %w", Interface, err)
+	}
+	routes := append([]Route{{To: netip.PrefixFrom(netip.IPv4Unspecified(), 0), Via: c.Gateway}}, c.Routes...)
+	for _, r := range routes {
+		route := netlink.Route{LinkIndex: cable.Attrs().Index, Dst: ipNet(r.To), Gw: r.Via.AsSlice()}
+		if err := netlink.RouteAdd(&route); err != nil {
+			return fmt.Errorf("route %s via %s: %w", r.To, r.Via, err)
+		}
+	}
+	// Of this network namespace alone.
+	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
+		return fmt.Errorf("forward packets: %w", err)
+	}
+	return nil
+}
+
+func await(ctx context.Context, name string) (netlink.Link, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, cableWait, fmt.Errorf("not there after %s", cableWait))
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		link, err := netlink.LinkByName(name)
+		if err == nil {
+			return link, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%s: %w: %w", name, context.Cause(ctx), err)
+		case <-tick.C:
+		}
+	}
+}
+
+// hierarchies returns where cgroups are mounted: one place a controller, or one for all.
+func hierarchies() ([]string, error) {
+	const root = "/sys/fs/cgroup"
+	var fs unix.Statfs_t
+	if err := unix.Statfs(root, &fs); err != nil {
+		return nil, fmt.Errorf("look for cgroups: %w", err)
+	}
+	if fs.Type == unix.CGROUP2_SUPER_MAGIC {
+		return []string{root}, nil
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil, fmt.Errorf("look for cgroups: %w", err)
+	}
+	var found []string
+	for _, e := range entries {
+		if e.IsDir() { // links are names of the same
+			found = append(found, filepath.Join(root, e.Name()))
+		}
+	}
+	return found, nil
+}
+
+// cgroups makes what kubelet wants to be there.
+func (c *Config) cgroups(context.Context) error {
+	roots, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	for _, root := range roots {
+		if err := os.MkdirAll(filepath.Join(root, c.Cgroup), 0o755); err != nil { //nolint:gosec // as all cgroups
+			return fmt.Errorf("make a cgroup: %w", err)
+		}
+	}
+	return nil
+}
+
+// RemoveCgroups removes the cgroups of a node whose processes are gone. That there are
+// none is no error.
+func RemoveCgroups(cgroup string) error {
+	roots, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	var failed []error
+	for _, root := range roots {
+		failed = append(failed, removeCgroup(filepath.Join(root, cgroup)))
+	}
+	return errors.Join(failed...)
+}
+
+func removeCgroup(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("remove a cgroup: %w", err)
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			if err := removeCgroup(filepath.Join(dir, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	// Just the folder: what is in it can't be removed and goes with it.
+	if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("remove the cgroup %s: %w", dir, err)
+	}
+	return nil
+}

@@ -1,0 +1,114 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// again is how long after its end a program is started again.
+	again = time.Second
+	// grace is how long programs get to end when the node does.
+	grace = 2 * time.Second
+	// reap is how often the dead are looked for. Containers' shims are orphans, and
+	// theirs is the first process of the node.
+	reap = 100 * time.Millisecond
+)
+
+// supervise runs the programs until the context ends.
+func (c *Config) supervise(ctx context.Context) error {
+	running := map[int]Program{}
+	due := map[time.Time]Program{}
+	for _, p := range c.Programs {
+		if err := c.start(p, running); err != nil {
+			return err
+		}
+	}
+	tick := time.NewTicker(reap)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return end(running)
+		case now := <-tick.C:
+			for _, p := range collect(running) {
+				fmt.Fprintf(os.Stderr, "%s ended; it is started again in %s\n", p.Name, again)
+				due[now.Add(again)] = p
+			}
+			for at, p := range due {
+				if now.Before(at) {
+					continue
+				}
+				delete(due, at)
+				if err := c.start(p, running); err != nil {
+					return err
+				}
+			}
+		}
+	}
+}
+
+func (c *Config) start(p Program, running map[int]Program) error {
+	log, err := os.OpenFile(filepath.Join(c.Logs, c.Name+"-"+p.Name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", p.Name, err)
+	}
+	defer func() { _ = log.Close() }() // the program has its own handle
+	child, err := os.StartProcess(p.Path, append([]string{p.Name}, p.Args...), &os.ProcAttr{
+		Dir:   "/",
+		Env:   []string{"PATH=" + c.Path, "HOME=/root", "GOMAXPROCS=2"},
+		Files: []*os.File{nil, log, log},
+		Sys:   &syscall.SysProcAttr{Setsid: true},
+	})
+	if err != nil {
+		return fmt.Errorf("start %s: %w", p.Name, err)
+	}
+	running[child.Pid] = p
+	return nil
+}
+
+// collect takes note of every process that ended, and returns which programs did.
+func collect(running map[int]Program) []Program {
+	var ended []Program
+	for {
+		var status unix.WaitStatus
+		pid, err := unix.Wait4(-1, &status, unix.WNOHANG, nil)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil || pid <= 0 {
+			return ended
+		}
+		if p, ours := running[pid]; ours {
+			delete(running, pid)
+			ended = append(ended, p)
+		}
+	}
+}
+
+// end asks the programs to end; the kernel ends what is left of the node after it.
+func end(running map[int]Program) error {
+	for pid := range running {
+		_ = unix.Kill(pid, unix.SIGTERM) // it may just have ended
+	}
+	deadline := time.NewTimer(grace)
+	defer deadline.Stop()
+	tick := time.NewTicker(reap)
+	defer tick.Stop()
+	for len(running) > 0 {
+		select {
+		case <-deadline.C:
+			return nil
+		case <-tick.C:
+			collect(running)
+		}
+	}
+	return nil
+}

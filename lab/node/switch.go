@@ -1,0 +1,96 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/vishvananda/netlink"
+)
+
+// Switch is the bridge that the machine's real nodes are plugged into. It leads
+// nowhere else.
+const Switch = "keelson-lab"
+
+// ErrTaken is the error of a machine whose switch belongs to another cluster.
+var ErrTaken = errors.New("the machine's real nodes are another cluster's")
+
+// NewSwitch makes the switch, with the machine's own address on it and routes through
+// the nodes, unless it is there. A switch is one owner's, a path, for as long as that
+// exists: the ranges of nodes, pods and Services are the same in every cluster.
+func NewSwitch(owner string, address netip.Prefix, routes []Route) error {
+	bridge, err := netlink.LinkByName(Switch)
+	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {
+		bridge = &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: Switch}}
+		if err := netlink.LinkAdd(bridge); err != nil {
+			return fmt.Errorf("make the switch %s: %w", Switch, err)
+		}
+	} else if err != nil {
+		return fmt.Errorf("look for the switch %s: %w", Switch, err)
+	} else if alias := bridge.Attrs().Alias; alias != owner {
+		if _, err := os.Stat(alias); err == nil {
+			return fmt.Errorf("%w: %s; run lab down on it first", ErrTaken, alias)
+		}
+	}
+	if err := netlink.LinkSetAlias(bridge, owner); err != nil {
+		return fmt.Errorf("mark the switch: %w", err)
+	}
+	if err := netlink.AddrReplace(bridge, &netlink.Addr{IPNet: ipNet(address)}); err != nil {
+		return fmt.Errorf("give the switch the address %s: %w", address, err)
+	}
+	if err := netlink.LinkSetUp(bridge); err != nil {
+		return fmt.Errorf("bring up the switch: %w", err)
+	}
+	for _, r := range routes {
+		route := netlink.Route{LinkIndex: bridge.Attrs().Index, Dst: ipNet(r.To), Gw: r.Via.AsSlice()}
+		if err := netlink.RouteReplace(&route); err != nil {
+			return fmt.Errorf("route %s via %s: %w", r.To, r.Via, err)
+		}
+	}
+	return nil
+}
+
+// Plug connects a node, given by its first process, to the switch. Its interface goes
+// with the node.
+func Plug(pid, index int) error {
+	bridge, err := netlink.LinkByName(Switch)
+	if err != nil {
+		return fmt.Errorf("find the switch %s: %w", Switch, err)
+	}
+	cable := &netlink.Veth{
+		LinkAttrs:     netlink.LinkAttrs{Name: fmt.Sprintf("%s%d", Switch, index), MasterIndex: bridge.Attrs().Index},
+		PeerName:      Interface,
+		PeerNamespace: netlink.NsPid(pid),
+	}
+	if err := netlink.LinkAdd(cable); err != nil {
+		return fmt.Errorf("plug in node %d: %w", index, err)
+	}
+	if err := netlink.LinkSetUp(cable); err != nil {
+		return fmt.Errorf("plug in node %d: %w", index, err)
+	}
+	return nil
+}
+
+// RemoveSwitch removes the switch if it is the owner's.
+func RemoveSwitch(owner string) error {
+	bridge, err := netlink.LinkByName(Switch)
+	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("look for the switch %s: %w", Switch, err)
+	}
+	if bridge.Attrs().Alias != owner {
+		return nil
+	}
+	if err := netlink.LinkDel(bridge); err != nil {
+		return fmt.Errorf("remove the switch: %w", err)
+	}
+	return nil
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}

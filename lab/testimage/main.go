@@ -1,0 +1,108 @@
+// Command testimage is all that is in the lab's container images, which real nodes
+// run: each image calls it with another first word.
+//
+//	testimage pause                     holds a pod's namespaces
+//	testimage web                       answers with its version, its host and a count
+//	testimage slow                      the same, some seconds after its start
+//	testimage crash                     ends with exit code 7 after a moment
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+const (
+	address   = ":8080"
+	slowness  = 5 * time.Second
+	crashTime = 500 * time.Millisecond
+	crashCode = 7
+	drainTime = 2 * time.Second
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code, err := run(ctx, strings.Join(os.Args[1:], " "))
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testimage:", err)
+	}
+	os.Exit(code)
+}
+
+func run(ctx context.Context, job string) (code int, err error) {
+	switch job {
+	case "pause":
+		<-ctx.Done()
+		return 0, nil
+	case "crash":
+		wait(ctx, crashTime)
+		return crashCode, errors.New("crashing, as I was made to")
+	case "slow":
+		wait(ctx, slowness)
+		return serve(ctx)
+	case "web":
+		return serve(ctx)
+	default:
+		return 2, fmt.Errorf("usage: testimage pause|web|slow|crash, not %q", job)
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+// Answer is what the web server says to each request.
+type Answer struct {
+	Version string `json:"version"` // of its image
+	Host    string `json:"host"`
+	Count   int64  `json:"count"` // of requests to this process, this one included
+}
+
+func serve(ctx context.Context) (code int, err error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return 1, fmt.Errorf("host name: %w", err)
+	}
+	var count atomic.Int64
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", func(http.ResponseWriter, *http.Request) {})
+	mux.HandleFunc("GET /", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(Answer{Version: os.Getenv("VERSION"), Host: host, Count: count.Add(1)}) // the client is gone
+	})
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Second}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if err != nil {
+		return 1, fmt.Errorf("listen: %w", err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	fmt.Println("version", os.Getenv("VERSION"), "serves on", address)
+	select {
+	case err := <-served:
+		return 1, fmt.Errorf("serve: %w", err)
+	case <-ctx.Done():
+	}
+	drain, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTime)
+	defer cancel()
+	if err := server.Shutdown(drain); err != nil {
+		return 1, fmt.Errorf("answer what was asked: %w", err)
+	}
+	return 0, nil
+}
