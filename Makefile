@@ -33,6 +33,8 @@ BENCH_FLEET ?=
 APPLY ?= 1000
 QUIET ?= 10m
 BENCH_PUSH ?=
+# RUN is which tests make e2e runs, as a regular expression.
+RUN ?=
 # PODS is how many the CloneSet of make bench-workloads has.
 PODS ?= 2000
 # MUTANTS faults are made one at a time by make mutate, drawn by MUTATE_SEED;
@@ -166,6 +168,11 @@ crd-compat: ## say where the CRDs of the workloads are not as those in CRDS, whi
 forge: build lab ## try pull requests, merges, a revert and promotions on a real Gitea, which is built once (4 minutes, a C compiler)
 	bin/lab build --forge
 	(set -x; KEELSON_BINARY='$(CURDIR)/bin/keelson' go test -C lab -count=1 -v -run='^TestForge' ./e2e)
+
+.PHONY: e2e
+e2e: build lab ## run workloads on real nodes, which are built once (3 minutes): as root, with Debian's runc, containernetworking-plugins and iptables
+	bin/lab build --node real
+	(set -x; KEELSON_BINARY='$(CURDIR)/bin/keelson' KEELSON_LAB='$(CURDIR)/bin/lab' go test -C lab -count=1 -timeout=20m -v $(if $(RUN),-run='$(RUN)') ./e2e/nodes)
 
 .PHONY: test-unit
 test-unit: ## run the tests that need no API server (go test -short): the quick loop

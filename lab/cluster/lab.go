@@ -140,3 +140,16 @@ func (l *Lab) Log(name, component string) (string, error) {
 	}
 	return r.log(component), nil
 }
+
+// Registry returns the address of the registry of a cluster with real nodes, as images'
+// names begin with it.
+func (l *Lab) Registry(name string) (string, error) {
+	r, err := l.load(name)
+	if err != nil {
+		return "", err
+	}
+	if !r.Options.real() {
+		return "", fmt.Errorf("%w: %s has no registry: its nodes aren't real", ErrOptions, name)
+	}
+	return r.registry(), nil
+}

@@ -1,0 +1,218 @@
+package nodes_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// web is a CloneSet of two containers with a volume; one is to be updated.
+const web = `
+apiVersion: apps.kruise.io/v1beta1
+kind: CloneSet
+metadata: {name: web}
+spec:
+  replicas: 4
+  selector: {matchLabels: {app: web}}
+  updateStrategy:
+    rollingUpdate: {podUpdatePolicy: InPlaceOnly, maxUnavailable: 1}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      terminationGracePeriodSeconds: 5
+      volumes: [{name: scratch, emptyDir: {}}]
+      containers:
+      - name: web
+        image: IMAGE/web:v1
+        volumeMounts: [{name: scratch, mountPath: /scratch}]
+        readinessProbe: {httpGet: {path: /healthz, port: 8080}, periodSeconds: 1}
+      - name: beside
+        image: IMAGE/pause:1
+`
+
+// daemon is the same as a DaemonSet.
+const daemon = `
+apiVersion: apps.kruise.io/v1beta1
+kind: DaemonSet
+metadata: {name: agent}
+spec:
+  selector: {matchLabels: {app: agent}}
+  updateStrategy:
+    type: RollingUpdate
+    rollingUpdate: {rollingUpdateType: InPlaceIfPossible, maxUnavailable: 1}
+  template:
+    metadata: {labels: {app: agent}}
+    spec:
+      terminationGracePeriodSeconds: 5
+      volumes: [{name: scratch, emptyDir: {}}]
+      containers:
+      - name: web
+        image: IMAGE/web:v1
+        volumeMounts: [{name: scratch, mountPath: /scratch}]
+      - name: beside
+        image: IMAGE/pause:1
+`
+
+// kept says what an update in place of the container web must leave as it is.
+func (n *test) kept(app, image string, before map[string]corev1.Pod) {
+	n.Helper()
+	after := byName(n.pods(app))
+	if len(after) != len(before) {
+		n.Errorf("%d pods; there were %d", len(after), len(before))
+	}
+	for name, was := range before {
+		is, ok := after[name]
+		if !ok || is.UID != was.UID {
+			n.Errorf("%s was replaced", name)
+			continue
+		}
+		if is.Spec.NodeName != was.Spec.NodeName || is.Status.PodIP != was.Status.PodIP {
+			n.Errorf("%s: on %s with %s, and was on %s with %s", name, is.Spec.NodeName, is.Status.PodIP, was.Spec.NodeName, was.Status.PodIP)
+		}
+		if diff := cmp.Diff(was.Spec.Volumes, is.Spec.Volumes); diff != "" {
+			n.Errorf("%s: volumes: %s", name, diff)
+		}
+		if c := containers(is)["web"]; c.RestartCount != containers(was)["web"].RestartCount+1 || c.Image != n.images("IMAGE/"+image) {
+			n.Errorf("%s: %s, restarted %d times", name, c.Image, c.RestartCount)
+		}
+		if diff := cmp.Diff(containers(was)["beside"], containers(is)["beside"]); diff != "" {
+			n.Errorf("%s: the container beside it: %s", name, diff)
+		}
+	}
+}
+
+// gated says that each pod was updated in this order: the gate is closed, the image
+// changes, the kubelet runs it, the gate is opened.
+func (n *test) gated(image string, before map[string]corev1.Pod) {
+	n.Helper()
+	want := []string{"keelson: gate False", "keelson: image " + image, "system: runs " + image, "keelson: gate True"}
+	for name, was := range before {
+		if diff := cmp.Diff(want, n.steps(was, "web")); diff != "" {
+			n.Errorf("%s: -want +got:\n%s", name, diff)
+		}
+	}
+}
+
+func byName[K comparable](all map[K]corev1.Pod) map[string]corev1.Pod {
+	out := map[string]corev1.Pod{}
+	for _, p := range all {
+		out[p.Name] = p
+	}
+	return out
+}
+
+// An image update in place: same pod, node, address and volumes, and only the changed
+// container restarted, once. Between the gate's closing and its opening lies the update.
+func TestCloneSet(t *testing.T) {
+	n := begin(t)
+	n.apply(web)
+	n.settled("web", 4, 4)
+	before := byName(n.pods("web"))
+	n.listen()
+	n.image("cloneset/web", "web:v2")
+	n.settled("web", 4, 4)
+	n.kept("web", "web:v2", before)
+	n.gated("web:v2", before)
+}
+
+// The same of a DaemonSet, which has a pod on each node.
+func TestDaemonSet(t *testing.T) {
+	n := begin(t)
+	n.apply(daemon)
+	settled := func(s status) bool {
+		return s.DesiredNumberScheduled == nodes && s.NumberAvailable == nodes && s.UpdatedNumberScheduled == nodes
+	}
+	n.until("daemonset.apps.kruise.io/agent", "on each node", settled)
+	before := byName(n.pods("agent"))
+	n.listen()
+	n.image("daemonset.apps.kruise.io/agent", "web:v2")
+	n.until("daemonset.apps.kruise.io/agent", "updated", settled)
+	n.kept("agent", "web:v2", before)
+	n.gated("web:v2", before)
+}
+
+// The same image by another name: the kubelet restarts the container, and its imageID
+// stays what it was.
+func TestSameDigest(t *testing.T) {
+	n := begin(t)
+	n.apply(strings.ReplaceAll(web, "web:v1", "web:v5"))
+	n.settled("web", 4, 4)
+	before := byName(n.pods("web"))
+	n.listen()
+	n.image("cloneset/web", "web:v5-again")
+	n.settled("web", 4, 4)
+	n.kept("web", "web:v5-again", before)
+	for name, is := range byName(n.pods("web")) {
+		if was := containers(before[name])["web"].ImageID; !sameDigest(was, containers(is)["web"].ImageID) {
+			t.Fatalf("%s runs %s, and ran %s: the images differ, and this shows nothing", name, containers(is)["web"].ImageID, was)
+		}
+	}
+}
+
+func sameDigest(a, b string) bool {
+	_, a, _ = strings.Cut(a, "@")
+	_, b, _ = strings.Cut(b, "@")
+	return a == b && a != ""
+}
+
+// An image that can't be pulled stops at maxUnavailable, and the others serve on. A
+// partition that is raised takes it back, in place.
+func TestBrokenImage(t *testing.T) {
+	n := begin(t)
+	n.apply(web)
+	n.settled("web", 4, 4)
+	before := byName(n.pods("web"))
+	n.image("cloneset/web", "web:none")
+	n.until("cloneset/web", "stuck with one", func(s status) bool { return s.UpdatedReplicas == 1 && s.AvailableReplicas == 3 })
+	// Time enough for others to follow, if any would.
+	for began := time.Now(); time.Since(began) < 5*time.Second; {
+		n.until("cloneset/web", "stuck with one", func(status) bool { return true })
+		broken := 0
+		for _, p := range n.pods("web") {
+			if p.Spec.Containers[0].Image == n.images("IMAGE/web:none") {
+				broken++
+			}
+		}
+		if broken != 1 {
+			t.Fatalf("%d pods have the image that can't be pulled; maxUnavailable is 1", broken)
+		}
+	}
+	n.patch("cloneset/web", `{"updateStrategy": {"rollingUpdate": {"partition": "100%"}}}`)
+	n.settled("web", 4, 0)
+	for name, is := range byName(n.pods("web")) {
+		if is.UID != before[name].UID {
+			t.Errorf("%s was replaced", name)
+		}
+	}
+}
+
+// Clients that ask a Service all the time see no request fail while all of its pods are
+// updated in place, one at a time: a pod is out of the Service before its container
+// stops.
+func TestService(t *testing.T) {
+	n := begin(t)
+	n.apply(web + `---
+apiVersion: v1
+kind: Service
+metadata: {name: web}
+spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
+`)
+	n.patch("cloneset/web", `{"updateStrategy": {"rollingUpdate": {"inPlaceUpdateStrategy": {"gracePeriodSeconds": 2}}}}`)
+	n.settled("web", 4, 4)
+	before := byName(n.pods("web"))
+	load := n.ask("web", 4)
+	n.image("cloneset/web", "web:v2")
+	n.settled("web", 4, 4)
+	answers, failed := load()
+	n.kept("web", "web:v2", before)
+	t.Logf("%d requests were answered, %v, and %d failed", answers["v1"]+answers["v2"], answers, len(failed))
+	if len(failed) > 0 {
+		t.Errorf("%d requests failed, first: %v", len(failed), failed[0])
+	}
+	if answers["v1"] == 0 || answers["v2"] == 0 {
+		t.Error("the clients didn't see both versions: this shows nothing")
+	}
+}

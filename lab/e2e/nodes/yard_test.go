@@ -1,0 +1,401 @@
+// Package nodes_test runs workloads of apps.kruise.io on real nodes: kubelets,
+// containers, Services. make e2e builds what it needs and says where that is.
+package nodes_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/keelson-io/keelson/lab/audit"
+	"github.com/keelson-io/keelson/lab/binaries"
+	"github.com/keelson-io/keelson/lab/cluster"
+	"github.com/keelson-io/keelson/lab/process"
+)
+
+const (
+	name     = "e2e"
+	nodes    = 2
+	patience = 2 * time.Minute
+	poll     = 50 * time.Millisecond
+)
+
+// yard is the cluster with real nodes and the workload controllers, for all tests.
+type yard struct {
+	lab        *cluster.Lab
+	keelson    string // the program
+	root       string // of the repository
+	dir        string
+	kubectl    string
+	kubeconfig string
+	registry   string // of the images
+	log        string // of audit
+	client     kubernetes.Interface
+	workloads  *process.Child
+}
+
+var shared *yard //nolint:gochecknoglobals // a machine has one cluster with real nodes
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) (code int) {
+	keelson, program := os.Getenv("KEELSON_BINARY"), os.Getenv("KEELSON_LAB")
+	if keelson == "" || program == "" {
+		return m.Run() // every test says why it is skipped
+	}
+	y, err := open(context.Background(), keelson, program)
+	defer func() {
+		if err := y.close(context.Background(), code != 0); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	shared = y
+	return m.Run()
+}
+
+func open(ctx context.Context, keelson, program string) (y *yard, err error) {
+	y = &yard{keelson: keelson, root: filepath.Dir(filepath.Dir(keelson))}
+	set, err := binaries.Find()
+	if err != nil {
+		return y, err
+	}
+	y.kubectl = set.Path(binaries.Kubectl)
+	if y.dir, err = os.MkdirTemp("", "keelson-nodes-"); err != nil {
+		return y, err
+	}
+	say := func(line string) { fmt.Println(line) }
+	y.lab = &cluster.Lab{Dir: filepath.Join(y.dir, "clusters"), Program: program, Say: say}
+	if err := y.lab.Up(ctx, name, cluster.Change{Node: new(cluster.RealNodes), Nodes: new(nodes)}, set); err != nil {
+		return y, err
+	}
+	if y.registry, err = y.lab.Registry(name); err != nil {
+		return y, err
+	}
+	if y.log, err = y.lab.AuditLog(name); err != nil {
+		return y, err
+	}
+	if y.kubeconfig, err = y.lab.Kubeconfig(name, cluster.Admin); err != nil {
+		return y, err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", y.kubeconfig)
+	if err != nil {
+		return y, err
+	}
+	config.QPS = -1
+	if y.client, err = kubernetes.NewForConfig(config); err != nil {
+		return y, err
+	}
+	crds := filepath.Join(y.root, "components", "workload-controllers", "template", "crds")
+	if out, err := y.run(ctx, "", "apply", "--server-side", "-f", crds); err != nil {
+		return y, fmt.Errorf("%w: %s", err, out)
+	}
+	if out, err := y.run(ctx, "", "wait", "--for=condition=Established", "--timeout=30s", "-f", crds); err != nil {
+		return y, fmt.Errorf("%w: %s", err, out)
+	}
+	user, err := y.lab.Kubeconfig(name, cluster.Keelson)
+	if err != nil {
+		return y, err
+	}
+	y.workloads, err = process.StartChild(process.Spec{
+		Path: keelson, Log: filepath.Join(y.dir, "workloads.log"),
+		Args: []string{"workloads", "--kubeconfig", user, "--lead=false", "--listen", ""},
+	}, nil)
+	return y, err
+}
+
+// close ends all of it. What a failed run has left to read stays.
+func (y *yard) close(ctx context.Context, failed bool) error {
+	var ended []error
+	if y.workloads != nil {
+		ended = append(ended, y.workloads.Stop(30*time.Second))
+	}
+	if y.lab == nil {
+		return errors.Join(ended...)
+	}
+	if failed {
+		fmt.Fprintln(os.Stderr, "logs of this run stay in", y.dir)
+		if logs, err := os.ReadDir(filepath.Join(y.lab.Dir, name, "logs")); err == nil {
+			for _, l := range logs {
+				data, err := os.ReadFile(filepath.Join(y.lab.Dir, name, "logs", l.Name()))
+				ended = append(ended, err, os.WriteFile(filepath.Join(y.dir, l.Name()), data, 0o600))
+			}
+		}
+	}
+	if ended = append(ended, y.lab.Down(ctx, name)); !failed && errors.Join(ended...) == nil {
+		return os.RemoveAll(y.dir)
+	}
+	return errors.Join(ended...)
+}
+
+// run runs kubectl.
+func (y *yard) run(ctx context.Context, input string, args ...string) (string, error) {
+	c := exec.CommandContext(ctx, y.kubectl, append([]string{"--kubeconfig", y.kubeconfig}, args...)...)
+	c.Stdin = strings.NewReader(input)
+	out, err := c.CombinedOutput()
+	return strings.TrimSpace(string(out)), err
+}
+
+// test is one with a namespace of its own.
+type test struct {
+	*testing.T
+	*yard
+	namespace string
+	mark      int64 // of the audit log
+}
+
+func begin(t *testing.T) *test {
+	t.Helper()
+	if shared == nil {
+		t.Skip("runs on real nodes: needs KEELSON_BINARY and KEELSON_LAB, which make e2e sets")
+	}
+	n := &test{T: t, yard: shared, namespace: strings.ToLower(strings.TrimPrefix(t.Name(), "Test"))}
+	n.do("create", "namespace", n.namespace)
+	t.Cleanup(func() {
+		if t.Failed() {
+			out, err := n.run(context.WithoutCancel(t.Context()), "", "-n", n.namespace, "get", "pods,clonesets,daemonsets.apps.kruise.io,events", "-o", "wide")
+			t.Logf("%v\n%s", err, out)
+			out, err = n.run(context.WithoutCancel(t.Context()), "", "-n", n.namespace, "get", "clonesets,daemonsets.apps.kruise.io", "-o", "yaml")
+			t.Logf("%v\n%s", err, out)
+		}
+		if out, err := n.run(context.WithoutCancel(t.Context()), "", "delete", "namespace", n.namespace, "--wait=false"); err != nil {
+			t.Errorf("%v: %s", err, out)
+		}
+	})
+	n.listen()
+	return n
+}
+
+// do runs kubectl in the namespace, which must go well.
+func (n *test) do(args ...string) string {
+	n.Helper()
+	out, err := n.run(n.Context(), "", append([]string{"-n", n.namespace}, args...)...)
+	if err != nil {
+		n.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// apply applies manifests, in which IMAGE/ is where images are.
+func (n *test) apply(manifests string) {
+	n.Helper()
+	out, err := n.run(n.Context(), n.images(manifests), "-n", n.namespace, "apply", "-f", "-")
+	if err != nil {
+		n.Fatalf("%v\n%s", err, out)
+	}
+}
+
+func (n *test) images(text string) string { return strings.ReplaceAll(text, "IMAGE/", n.registry+"/") }
+
+// patch changes an object's spec by a merge patch.
+func (n *test) patch(object, spec string) {
+	n.Helper()
+	n.do("patch", object, "--type=merge", "-p", n.images(`{"spec": `+spec+`}`))
+}
+
+// image changes the image of a workload's container web.
+func (n *test) image(object, image string) {
+	n.Helper()
+	n.do("patch", object, "--type=json", "-p", n.images(`[{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "IMAGE/`+image+`"}]`))
+}
+
+// listen notes where the audit log is now.
+func (n *test) listen() {
+	n.Helper()
+	var err error
+	if n.mark, err = audit.End(n.log); err != nil {
+		n.Fatal(err)
+	}
+}
+
+// status is what both workloads have of theirs.
+type status struct {
+	ObservedGeneration, Replicas, ReadyReplicas, AvailableReplicas, UpdatedReplicas, UpdatedReadyReplicas, UpdatedAvailableReplicas int64
+	DesiredNumberScheduled, NumberAvailable, NumberReady, UpdatedNumberScheduled                                                    int64
+}
+
+// until waits until an object's status is so, and has seen its spec.
+func (n *test) until(object, what string, is func(status) bool) {
+	n.Helper()
+	var last string
+	err := wait.PollUntilContextTimeout(n.Context(), poll, patience, true, func(ctx context.Context) (bool, error) {
+		out, err := n.run(ctx, "", "-n", n.namespace, "get", object, "-o", "json")
+		if err != nil {
+			return false, fmt.Errorf("%w: %s", err, out)
+		}
+		var o struct {
+			Metadata struct{ Generation int64 }
+			Status   status
+		}
+		if err := json.Unmarshal([]byte(out), &o); err != nil {
+			return false, err
+		}
+		last = fmt.Sprintf("%+v", o.Status)
+		return o.Status.ObservedGeneration == o.Metadata.Generation && is(o.Status), nil
+	})
+	if err != nil {
+		n.Fatalf("%s is never %s: %v: %s", object, what, err, last)
+	}
+}
+
+// settled waits until all pods of a CloneSet are available, and so many updated.
+func (n *test) settled(set string, pods, updated int64) {
+	n.Helper()
+	n.until("cloneset/"+set, fmt.Sprintf("%d pods, %d of them updated", pods, updated), func(s status) bool {
+		return s.Replicas == pods && s.AvailableReplicas == pods && s.UpdatedReplicas == updated && s.UpdatedReadyReplicas == updated && s.UpdatedAvailableReplicas == updated
+	})
+}
+
+// pods returns those with a label app, by their UID.
+func (n *test) pods(app string) map[types.UID]corev1.Pod {
+	n.Helper()
+	list, err := n.client.CoreV1().Pods(n.namespace).List(n.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
+	if err != nil {
+		n.Fatal(err)
+	}
+	all := map[types.UID]corev1.Pod{}
+	for _, p := range list.Items {
+		all[p.UID] = p
+	}
+	return all
+}
+
+// containers returns the status of each container by name.
+func containers(p corev1.Pod) map[string]corev1.ContainerStatus {
+	all := map[string]corev1.ContainerStatus{}
+	for _, c := range p.Status.ContainerStatuses {
+		all[c.Name] = c
+	}
+	return all
+}
+
+// steps returns what changed about a pod since it was as given, in order, and who wrote
+// it: "keelson: gate False", "keelson: image web:v2", "system: runs web:v2" (the kubelet),
+// "keelson: gate True".
+func (n *test) steps(was corev1.Pod, container string) []string {
+	n.Helper()
+	events, _, err := audit.Read(n.log, n.mark)
+	if err != nil {
+		n.Fatal(err)
+	}
+	var steps []string
+	last := n.facts(was, container)
+	for _, e := range events {
+		if e.Resource.Resource != "pods" || e.Resource.Namespace != n.namespace || e.Resource.Name != was.Name || !e.Write() || e.Code != http.StatusOK {
+			continue
+		}
+		var p corev1.Pod
+		if err := json.Unmarshal(e.Response, &p); err != nil {
+			n.Fatalf("%s: %v", e, err)
+		}
+		who, _, _ := strings.Cut(e.User, ":node:")
+		for i, fact := range n.facts(p, container) {
+			if fact != last[i] && fact != "" {
+				last[i] = fact
+				steps = append(steps, who+": "+fact)
+			}
+		}
+	}
+	return steps
+}
+
+// facts are what an update in place changes, in the order in which it does.
+func (n *test) facts(p corev1.Pod, container string) [3]string {
+	var facts [3]string
+	for _, c := range p.Status.Conditions {
+		if c.Type == "InPlaceUpdateReady" {
+			facts[0] = "gate " + string(c.Status)
+		}
+	}
+	for _, c := range p.Spec.Containers {
+		if c.Name == container {
+			facts[1] = "image " + strings.TrimPrefix(c.Image, n.registry+"/")
+		}
+	}
+	if c := containers(p)[container]; c.State.Running != nil {
+		facts[2] = "runs " + strings.TrimPrefix(c.Image, n.registry+"/")
+	}
+	return facts
+}
+
+// ask has clients ask a Service until the result is called for: how many answers came
+// of each version, and what failed. Each request has a connection of its own, which
+// kube-proxy chooses a pod for.
+func (n *test) ask(service string, clients int) (result func() (answers map[string]int, failed []error)) {
+	n.Helper()
+	url := n.service(service)
+	ctx, stop := context.WithCancel(n.Context())
+	var (
+		mu       sync.Mutex
+		answers  = map[string]int{}
+		failed   []error
+		together sync.WaitGroup
+	)
+	for range clients {
+		together.Go(func() {
+			client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 5 * time.Second}
+			for ctx.Err() == nil {
+				version, err := one(client, url) // to its end, even if that's all
+				mu.Lock()
+				if err != nil {
+					failed = append(failed, err)
+				} else {
+					answers[version]++
+				}
+				mu.Unlock()
+				time.Sleep(5 * time.Millisecond)
+			}
+		})
+	}
+	return func() (map[string]int, []error) {
+		stop()
+		together.Wait()
+		return answers, failed
+	}
+}
+
+func one(client *http.Client, url string) (version string, err error) {
+	response, err := client.Get(url) //nolint:noctx // bounded by the client
+	if err != nil {
+		return "", err
+	}
+	defer response.Body.Close()
+	var answer struct{ Version string }
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil || response.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%s: %w", response.Status, err)
+	}
+	return answer.Version, nil
+}
+
+// service returns where a Service answers.
+func (n *test) service(service string) string {
+	n.Helper()
+	s, err := n.client.CoreV1().Services(n.namespace).Get(n.Context(), service, metav1.GetOptions{})
+	if err != nil {
+		n.Fatal(err)
+	}
+	return (&url.URL{Scheme: "http", Host: s.Spec.ClusterIP, Path: "/"}).String()
+}
