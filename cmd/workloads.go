@@ -2,18 +2,22 @@ package cmd
 
 import (
 	"context"
+	"strings"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	ctrl "sigs.k8s.io/controller-runtime"
 
 	"github.com/keelson-io/keelson/controllers/workload"
+	"github.com/keelson-io/keelson/controllers/workload/webhook"
 )
 
 type workloadsOptions struct {
 	listen    string
 	profiles  string
 	logFormat string
+	service   string
+	port      int
 	run       workload.Options
 }
 
@@ -27,7 +31,13 @@ func newWorkloads(a *app) *cobra.Command {
 --context name, or that this process has its pod in. They are OpenKruise's, field
 by field: pods are created, deleted in the order that hurts least, and updated in
 place, by replacement, and in partitions. The CRDs are those of
-components/workload-controllers.
+components/workload-controllers, which is all of this as a component.
+
+With --webhook-service, NAMESPACE/NAME of a Service that leads to --webhook-port, it
+also answers API servers: it completes and validates workloads, converts them from
+and to v1alpha1, and refuses to delete what policy.kruise.io/delete-protection
+protects. Every replica does, with certificates that they make and renew themselves
+in the Secret NAME-certs, and tell API servers of in the webhook configurations NAME.
 
 Replicas agree by the Lease keelson-system/keelson-workloads on one that works
 (--lead=false: without asking anybody). One that loses it exits; whatever keeps
@@ -35,8 +45,8 @@ it running starts it again. Whatever is killed on the way is seen by the next
 look: all that it knows is in the objects.
 
 Not built yet, and refused where a CloneSet has it, in its condition FailedScale:
-volumeClaimTemplates, priorityStrategy, scatterStrategy. There are no webhooks:
-only v1beta1 is served as it is stored.
+volumeClaimTemplates, priorityStrategy, scatterStrategy. Without webhooks
+v1alpha1 must not be used: nobody converts it.
 
 The HTTP server answers /metrics, /healthz and /readyz.
 
@@ -52,6 +62,8 @@ Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
 	f.StringVarP(&o.run.Namespace, "namespace", "n", "", "work in this `NAMESPACE` alone")
 	f.BoolVar(&o.run.Lead, "lead", true, "work only while holding the Lease keelson-system/keelson-workloads")
 	f.IntVar(&o.run.Workers, "workers", 4, "`NUMBER` of workloads that are looked at at once")
+	f.StringVar(&o.service, "webhook-service", "", "`NAMESPACE/NAME` of the Service by which API servers reach the webhooks; empty: no webhooks")
+	f.IntVar(&o.port, "webhook-port", 9443, "`PORT` of the webhooks' server")
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "`ADDRESS` of the HTTP server; empty: none")
 	f.StringVar(&o.profiles, "profile-listen", "", "`ADDRESS` that serves /debug/pprof; empty: none")
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the log on stderr: text or json")
@@ -64,6 +76,13 @@ func (a *app) workloads(ctx context.Context, o workloadsOptions) error {
 	}
 	if o.run.Workers < 1 {
 		return usagef("--workers takes at least 1, and not %d", o.run.Workers)
+	}
+	if o.service != "" {
+		namespace, name, ok := strings.Cut(o.service, "/")
+		if !ok || namespace == "" || name == "" {
+			return usagef("--webhook-service takes NAMESPACE/NAME, and not %s", o.service)
+		}
+		o.run.Webhooks = &webhook.Options{Port: o.port, Namespace: namespace, Service: name, Now: a.env.Now}
 	}
 	log := a.controllerLog(o.logFormat)
 	a.env.SetLog(log)

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -32,6 +33,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/config"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/api/v1alpha1"
@@ -39,6 +41,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/daemonset"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 	"github.com/keelson-io/keelson/controllers/workload/revision"
+	"github.com/keelson-io/keelson/controllers/workload/webhook"
 )
 
 // leaseName is that of the Lease by which replicas agree who works.
@@ -52,14 +55,17 @@ type Options struct {
 	Lead bool
 	// Workers is how many workloads of a kind are looked at at once.
 	Workers int
-	Log     *slog.Logger
-	Now     func() time.Time
+	// Webhooks answers what API servers ask about workloads; nil: nobody does.
+	Webhooks *webhook.Options
+	Log      *slog.Logger
+	Now      func() time.Time
 }
 
 // Controller runs workloads.
 type Controller struct {
-	manager ctrl.Manager
-	synced  atomic.Bool
+	manager      ctrl.Manager
+	synced       atomic.Bool
+	certificates *webhook.Certificates
 }
 
 // New connects to a cluster. It fails where the cluster doesn't know CloneSets.
@@ -76,9 +82,14 @@ func New(ctx context.Context, c *rest.Config, o Options) (*Controller, error) {
 		return nil, fmt.Errorf("ask what the cluster serves: %w", err)
 	}
 	resize := slices.ContainsFunc(core.APIResources, func(r metav1.APIResource) bool { return r.Name == "pods/resize" })
-	m, err := newManager(c, o)
+	m, certificates, err := newManager(c, o)
 	if err != nil {
 		return nil, err
+	}
+	if certificates != nil {
+		if err := webhook.Add(m, certificates, *o.Webhooks); err != nil {
+			return nil, err
+		}
 	}
 	if err := cloneset.Add(ctx, m, cloneset.Options{Workers: o.Workers, InPlace: inplace.Options{Resize: resize}, Now: o.Now}); err != nil {
 		return nil, err
@@ -86,21 +97,21 @@ func New(ctx context.Context, c *rest.Config, o Options) (*Controller, error) {
 	if err := daemonset.Add(ctx, m, daemonset.Options{Workers: o.Workers, InPlace: inplace.Options{Resize: resize}, Now: o.Now}); err != nil {
 		return nil, err
 	}
-	return &Controller{manager: m}, nil
+	return &Controller{manager: m, certificates: certificates}, nil
 }
 
-func newManager(c *rest.Config, o Options) (ctrl.Manager, error) {
+func newManager(c *rest.Config, o Options) (ctrl.Manager, *webhook.Certificates, error) {
 	c = rest.CopyConfig(c)
 	c.QPS = -1 // the API server says itself when it is too much: priority and fairness
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, v1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("the types of workloads: %w", err)
+			return nil, nil, fmt.Errorf("the types of workloads: %w", err)
 		}
 	}
 	made, err := labels.NewRequirement(revision.Label, selection.Exists, nil)
 	if err != nil {
-		return nil, fmt.Errorf("the selector of pods: %w", err)
+		return nil, nil, fmt.Errorf("the selector of pods: %w", err)
 	}
 	caches := cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
@@ -109,15 +120,25 @@ func newManager(c *rest.Config, o Options) (ctrl.Manager, error) {
 	if o.Namespace != "" {
 		caches.DefaultNamespaces = map[string]cache.Config{o.Namespace: {}}
 	}
+	var answers ctrlwebhook.Server
+	var certificates *webhook.Certificates
+	if o.Webhooks != nil {
+		if err := webhook.AddToScheme(scheme); err != nil {
+			return nil, nil, err
+		}
+		maps.Copy(caches.ByObject, webhook.Caches(*o.Webhooks))
+		answers, certificates = webhook.Server(*o.Webhooks)
+	}
 	m, err := ctrl.NewManager(c, ctrl.Options{
-		Scheme: scheme, Logger: logr.FromSlogHandler(o.Log.Handler()), Cache: caches, Metrics: server.Options{BindAddress: "0"}, // the command serves them
+		WebhookServer: answers,
+		Scheme:        scheme, Logger: logr.FromSlogHandler(o.Log.Handler()), Cache: caches, Metrics: server.Options{BindAddress: "0"}, // the command serves them
 		LeaderElection: o.Lead, LeaderElectionID: leaseName, LeaderElectionNamespace: v1alpha1.Namespace, LeaderElectionReleaseOnCancel: true,
 		Controller: config.Controller{SkipNameValidation: new(true)}, // one process may run several of these
 	})
 	if err != nil {
-		return nil, fmt.Errorf("connect to the cluster: %w", err)
+		return nil, nil, fmt.Errorf("connect to the cluster: %w", err)
 	}
-	return m, nil
+	return m, certificates, nil
 }
 
 // Metrics are those of all workloads in the process.
@@ -141,6 +162,11 @@ func (c *Controller) Run(ctx context.Context) error {
 func (c *Controller) Ready() (string, error) {
 	if !c.synced.Load() {
 		return "", errors.New("not all that there is has been read")
+	}
+	if c.certificates != nil {
+		if err := c.certificates.Ready(); err != nil {
+			return "", err
+		}
 	}
 	return "ok", nil
 }

@@ -1,0 +1,115 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// trust tells the API server what to trust: it writes what the Secret says into every
+// configuration that names our Service, and then lets the next certificate serve.
+func (h *hooks) trust(ctx context.Context) error {
+	var secret corev1.Secret
+	err := h.certificates.client.Get(ctx, h.certificates.secret, &secret)
+	if apierrors.IsNotFound(err) {
+		return nil // its watch tells when it is there
+	}
+	if err != nil {
+		return fmt.Errorf("read the certificates: %w", err)
+	}
+	bundle := secret.Data[keyTrust]
+	if len(bundle) == 0 {
+		return nil
+	}
+	for _, tell := range []func(context.Context, []byte) error{h.tellMutating, h.tellValidating, h.tellConversion} {
+		if err := tell(ctx, bundle); err != nil {
+			return err
+		}
+	}
+	return h.certificates.promote(ctx, &secret)
+}
+
+func (h *hooks) tellMutating(ctx context.Context, bundle []byte) error {
+	var c admissionregistrationv1.MutatingWebhookConfiguration
+	return h.tell(ctx, &c, h.options.Service, func() (changed bool) {
+		for i := range c.Webhooks {
+			changed = h.ours(&c.Webhooks[i].ClientConfig, bundle) || changed
+		}
+		return changed
+	})
+}
+
+func (h *hooks) tellValidating(ctx context.Context, bundle []byte) error {
+	var c admissionregistrationv1.ValidatingWebhookConfiguration
+	return h.tell(ctx, &c, h.options.Service, func() (changed bool) {
+		for i := range c.Webhooks {
+			changed = h.ours(&c.Webhooks[i].ClientConfig, bundle) || changed
+		}
+		return changed
+	})
+}
+
+// ours sets the bundle of a webhook that our Service serves, and says whether that is
+// news.
+func (h *hooks) ours(c *admissionregistrationv1.WebhookClientConfig, bundle []byte) bool {
+	s := c.Service
+	if s == nil || s.Name != h.options.Service || s.Namespace != h.options.Namespace || bytes.Equal(c.CABundle, bundle) {
+		return false
+	}
+	c.CABundle = bundle
+	return true
+}
+
+// tellConversion has the API server ask us for other versions of our kinds.
+func (h *hooks) tellConversion(ctx context.Context, bundle []byte) error {
+	for _, name := range kinds() {
+		var crd apiextensionsv1.CustomResourceDefinition
+		if err := h.tell(ctx, &crd, name, func() bool {
+			is := crd.Spec.Conversion
+			if is != nil && is.Webhook != nil && is.Webhook.ClientConfig != nil && bytes.Equal(is.Webhook.ClientConfig.CABundle, bundle) && is.Webhook.ClientConfig.Service != nil &&
+				is.Webhook.ClientConfig.Service.Name == h.options.Service && is.Webhook.ClientConfig.Service.Namespace == h.options.Namespace {
+				return false
+			}
+			crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{
+				Strategy: apiextensionsv1.WebhookConverter,
+				Webhook: &apiextensionsv1.WebhookConversion{
+					ConversionReviewVersions: []string{"v1"},
+					ClientConfig: &apiextensionsv1.WebhookClientConfig{
+						CABundle: bundle,
+						Service:  &apiextensionsv1.ServiceReference{Namespace: h.options.Namespace, Name: h.options.Service, Path: new(pathConvert), Port: new(int32(servicePort))},
+					},
+				},
+			}
+			return true
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tell changes an object, if it is there and there is something to change.
+func (h *hooks) tell(ctx context.Context, o client.Object, name string, change func() bool) error {
+	err := h.certificates.client.Get(ctx, client.ObjectKey{Name: name}, o)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read what calls webhooks: %w", err)
+	}
+	before := o.DeepCopyObject().(client.Object) //nolint:forcetypeassert // it is one
+	if !change() {
+		return nil
+	}
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := h.certificates.client.Patch(ctx, o, patch, client.FieldOwner(fieldOwner)); err != nil {
+		return fmt.Errorf("tell %s what to trust: %w", name, err)
+	}
+	return nil
+}
