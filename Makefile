@@ -172,6 +172,7 @@ forge: build lab ## try pull requests, merges, a revert and promotions on a real
 .PHONY: e2e
 e2e: build lab ## run workloads on real nodes, which are built once (3 minutes): as root, with Debian's runc, containernetworking-plugins and iptables
 	bin/lab build --node real
+	go build -C tools -trimpath -o ../bin/image ./image
 	(set -x; KEELSON_BINARY='$(CURDIR)/bin/keelson' KEELSON_LAB='$(CURDIR)/bin/lab' go test -C lab -count=1 -timeout=20m -v $(if $(RUN),-run='$(RUN)') ./e2e/nodes)
 
 .PHONY: test-unit

@@ -27,7 +27,6 @@ import (
 	"github.com/keelson-io/keelson/lab/audit"
 	"github.com/keelson-io/keelson/lab/binaries"
 	"github.com/keelson-io/keelson/lab/cluster"
-	"github.com/keelson-io/keelson/lab/process"
 )
 
 const (
@@ -48,7 +47,7 @@ type yard struct {
 	registry   string // of the images
 	log        string // of audit
 	client     kubernetes.Interface
-	workloads  *process.Child
+	fleet      *fleet
 }
 
 var shared *yard //nolint:gochecknoglobals // a machine has one cluster with real nodes
@@ -109,29 +108,14 @@ func open(ctx context.Context, keelson, program string) (y *yard, err error) {
 	if y.client, err = kubernetes.NewForConfig(config); err != nil {
 		return y, err
 	}
-	crds := filepath.Join(y.root, "components", "workload-controllers", "template", "crds")
-	if out, err := y.run(ctx, "", "apply", "--server-side", "-f", crds); err != nil {
-		return y, fmt.Errorf("%w: %s", err, out)
-	}
-	if out, err := y.run(ctx, "", "wait", "--for=condition=Established", "--timeout=30s", "-f", crds); err != nil {
-		return y, fmt.Errorf("%w: %s", err, out)
-	}
-	user, err := y.lab.Kubeconfig(name, cluster.Keelson)
-	if err != nil {
-		return y, err
-	}
-	y.workloads, err = process.StartChild(process.Spec{
-		Path: keelson, Log: filepath.Join(y.dir, "workloads.log"),
-		Args: []string{"workloads", "--kubeconfig", user, "--lead=false", "--listen", ""},
-	}, nil)
-	return y, err
+	return y, y.deliver(ctx)
 }
 
 // close ends all of it. What a failed run has left to read stays.
 func (y *yard) close(ctx context.Context, failed bool) error {
 	var ended []error
-	if y.workloads != nil {
-		ended = append(ended, y.workloads.Stop(30*time.Second))
+	if y.fleet != nil {
+		ended = append(ended, y.fleet.close())
 	}
 	if y.lab == nil {
 		return errors.Join(ended...)
@@ -293,8 +277,8 @@ func containers(p corev1.Pod) map[string]corev1.ContainerStatus {
 }
 
 // steps returns what changed about a pod since it was as given, in order, and who wrote
-// it: "keelson: gate False", "keelson: image web:v2", "system: runs web:v2" (the kubelet),
-// "keelson: gate True".
+// it: "workload-controllers: gate False", "workload-controllers: image web:v2", "kubelet:
+// runs web:v2", "workload-controllers: gate True".
 func (n *test) steps(was corev1.Pod, container string) []string {
 	n.Helper()
 	events, _, err := audit.Read(n.log, n.mark)
@@ -311,7 +295,8 @@ func (n *test) steps(was corev1.Pod, container string) []string {
 		if err := json.Unmarshal(e.Response, &p); err != nil {
 			n.Fatalf("%s: %v", e, err)
 		}
-		who, _, _ := strings.Cut(e.User, ":node:")
+		who := map[bool]string{true: "kubelet", false: e.User}[strings.HasPrefix(e.User, "system:node:")]
+		who = strings.TrimPrefix(who, "system:serviceaccount:keelson-system:")
 		for i, fact := range n.facts(p, container) {
 			if fact != last[i] && fact != "" {
 				last[i] = fact
