@@ -60,7 +60,7 @@ func (o Options) host() string {
 // within is where no proxy stands between the API server and what it calls: where
 // something answers.
 func (o Options) within() string {
-	return strings.Join([]string{"10.245.0.0/24", allPods, o.ServiceCIDR}, ",")
+	return strings.Join([]string{".svc", "10.245.0.0/24", allPods, o.ServiceCIDR}, ",")
 }
 
 func realName(cluster string, i int) string { return fmt.Sprintf("%s-node-%d", cluster, i) }
@@ -128,7 +128,7 @@ func realComponents(nodes int) []component {
 			args:  func(r *record) []string { return []string{"node", r.realDir(i, "node.json")} },
 			alone: node.Namespaces,
 			begun: func(pid int) error { return node.Plug(pid, i) },
-			ended: func(r *record) error { return node.RemoveCgroups(r.cgroup(i)) },
+			ended: func(r *record) error { return errors.Join(node.Unplug(i), node.RemoveCgroups(r.cgroup(i))) },
 		})
 	}
 	return all

@@ -52,15 +52,36 @@ func NewSwitch(owner string, address netip.Prefix, routes []Route) error {
 	return nil
 }
 
-// Plug connects a node, given by its first process, to the switch. Its interface goes
-// with the node.
+func cableName(index int) string { return fmt.Sprintf("%s%d", Switch, index) }
+
+// Unplug removes the cable of a node that has ended. It would go with the node's network,
+// which the kernel keeps for minutes where a connection could not be closed. That there
+// is none is no error.
+func Unplug(index int) error {
+	cable, err := netlink.LinkByName(cableName(index))
+	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {
+		return nil
+	}
+	if err == nil {
+		err = netlink.LinkDel(cable)
+	}
+	if err != nil {
+		return fmt.Errorf("unplug node %d: %w", index, err)
+	}
+	return nil
+}
+
+// Plug connects a node, given by its first process, to the switch.
 func Plug(pid, index int) error {
 	bridge, err := netlink.LinkByName(Switch)
 	if err != nil {
 		return fmt.Errorf("find the switch %s: %w", Switch, err)
 	}
+	if err := Unplug(index); err != nil {
+		return err
+	}
 	cable := &netlink.Veth{
-		LinkAttrs:     netlink.LinkAttrs{Name: fmt.Sprintf("%s%d", Switch, index), MasterIndex: bridge.Attrs().Index},
+		LinkAttrs:     netlink.LinkAttrs{Name: cableName(index), MasterIndex: bridge.Attrs().Index},
 		PeerName:      Interface,
 		PeerNamespace: netlink.NsPid(pid),
 	}

@@ -59,7 +59,44 @@ spec:
       - name: beside
         image: REGISTRY/pause:1
 `,
+
+		"clusters/e2e/asi-proxy.yaml":               asiProxy(0),
+		"components/asi-proxy/component.yaml":       head + "Component\nnamespace: kube-system\ndependsOn: [workload-controllers]\n",
+		"components/asi-proxy/images.yaml":          head + "Images\nimages: {proxy: {repository: REGISTRY/web, tag: v1}}\n",
+		"components/asi-proxy/template/Chart.yaml":  "apiVersion: v2\nname: asi-proxy\nversion: 1.0.0\n",
+		"components/asi-proxy/template/values.yaml": "partition: 0\nresources: {}\ntolerations: []\n",
+		"components/asi-proxy/template/templates/daemonset.yaml": `apiVersion: apps.kruise.io/v1beta1
+kind: DaemonSet
+metadata: {name: asi-proxy}
+spec:
+  selector: {matchLabels: {app: asi-proxy}}
+  updateStrategy:
+    type: RollingUpdate
+    rollingUpdate: {rollingUpdateType: InPlaceIfPossible, maxUnavailable: 2, partition: {{ .Values.partition }}}
+  template:
+    metadata: {labels: {app: asi-proxy}}
+    spec:
+      tolerations: {{- toYaml .Values.tolerations | nindent 8 }}
+      containers:
+      - name: web
+        image: {{ .Values.images.proxy.ref }}
+        resources: {{- toYaml .Values.resources | nindent 10 }}
+      - name: beside
+        image: REGISTRY/pause:1
+`,
 	}
+}
+
+// asiProxy is the meta-config of a proxy on each node, the example of the talk that
+// Keelson is after: resources, tolerations and how far an update has gone.
+func asiProxy(partition int) string {
+	return fmt.Sprintf(head+`MetaConfig
+version: HEAD
+values:
+  partition: %d
+  resources: {requests: {cpu: 10m, memory: 16Mi}, limits: {cpu: "1", memory: 64Mi}}
+  tolerations: [{operator: Exists}]
+`, partition)
 }
 
 // deliver has Keelson bring the workload controllers, as they ship, to the cluster.
@@ -96,15 +133,7 @@ func (y *yard) deliver(ctx context.Context) error {
 	if err := f.push(ctx, "the fleet"); err != nil {
 		return err
 	}
-	user, err := y.lab.Kubeconfig(name, cluster.Keelson)
-	if err != nil {
-		return err
-	}
-	f.controller, err = process.StartChild(process.Spec{
-		Path: y.keelson, Log: filepath.Join(y.dir, "controller.log"),
-		Args: []string{"controller", "--repo", remote, "--kubeconfig", user, "--interval", "1s", "--listen", "", "--cache-dir", filepath.Join(y.dir, "cache")},
-	}, nil)
-	if err != nil {
+	if err := y.follow(); err != nil {
 		return err
 	}
 	return f.controller.Until(ctx, patience, poll, func(ctx context.Context) error {
@@ -114,6 +143,22 @@ func (y *yard) deliver(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// follow starts a controller that follows the fleet.
+func (y *yard) follow() error {
+	user, err := y.lab.Kubeconfig(name, cluster.Keelson)
+	if err != nil {
+		return err
+	}
+	y.fleet.controller, err = process.StartChild(process.Spec{
+		Path: y.keelson, Log: filepath.Join(y.dir, "controller.log"),
+		Args: []string{
+			"controller", "--repo", y.fleet.server.URL("fleet.git"), "--kubeconfig", user,
+			"--interval", "1s", "--listen", "", "--cache-dir", filepath.Join(y.dir, "cache"),
+		},
+	}, nil)
+	return err
 }
 
 func (f *fleet) close() error {
@@ -145,7 +190,7 @@ func (f *fleet) git(ctx context.Context, args ...string) error {
 
 // push commits all files and pushes them.
 func (f *fleet) push(ctx context.Context, why string) error {
-	for _, args := range [][]string{{"add", "-A"}, {"commit", "-q", "-m", why}, {"push", "-q", "origin", "main"}} {
+	for _, args := range [][]string{{"add", "-A"}, {"commit", "-q", "--allow-empty", "-m", why}, {"push", "-q", "origin", "main"}} {
 		if err := f.git(ctx, args...); err != nil {
 			return err
 		}
@@ -177,5 +222,31 @@ func TestPush(t *testing.T) {
 	n.until("cloneset/web", "noticed", func(s status) bool { return s.UpdatedReplicas < 3 })
 	n.settled("web", 3, 3)
 	n.kept("web", "web:v2", before)
+	n.gated("web:v2", before)
+}
+
+// A DaemonSet goes from version to version by its partition, from 5 to 0 of 5 nodes, each
+// step a commit of its meta-config; and in place.
+func TestPartition(t *testing.T) {
+	n := begin(t)
+	n.namespace = "kube-system" // the component's
+	const set = "daemonset.apps.kruise.io/asi-proxy"
+	at := func(updated int64) func(status) bool {
+		return func(s status) bool {
+			return s.DesiredNumberScheduled == nodes && s.NumberAvailable == nodes && s.UpdatedNumberScheduled == updated
+		}
+	}
+	n.until(set, "on each node", at(nodes))
+	before := byName(n.pods("asi-proxy"))
+	n.listen()
+	n.edit("asi-proxy v2, nowhere yet", map[string]string{
+		"clusters/e2e/asi-proxy.yaml":      asiProxy(nodes),
+		"components/asi-proxy/images.yaml": head + "Images\nimages: {proxy: {repository: REGISTRY/web, tag: v2}}\n",
+	})
+	for _, partition := range []int{nodes, 4, 2, 0} {
+		n.edit(fmt.Sprintf("asi-proxy: partition %d", partition), map[string]string{"clusters/e2e/asi-proxy.yaml": asiProxy(partition)})
+		n.until(set, fmt.Sprintf("at partition %d", partition), at(int64(nodes-partition)))
+	}
+	n.kept("asi-proxy", "web:v2", before)
 	n.gated("web:v2", before)
 }

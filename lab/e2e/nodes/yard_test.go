@@ -3,6 +3,7 @@
 package nodes_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -31,7 +34,7 @@ import (
 
 const (
 	name     = "e2e"
-	nodes    = 2
+	nodes    = 5
 	patience = 2 * time.Minute
 	poll     = 50 * time.Millisecond
 )
@@ -156,8 +159,9 @@ func begin(t *testing.T) *test {
 	if shared == nil {
 		t.Skip("runs on real nodes: needs KEELSON_BINARY and KEELSON_LAB, which make e2e sets")
 	}
-	n := &test{T: t, yard: shared, namespace: strings.ToLower(strings.TrimPrefix(t.Name(), "Test"))}
-	n.do("create", "namespace", n.namespace)
+	own := strings.ToLower(strings.TrimPrefix(t.Name(), "Test"))
+	n := &test{T: t, yard: shared, namespace: own}
+	n.do("create", "namespace", own)
 	t.Cleanup(func() {
 		if t.Failed() {
 			out, err := n.run(context.WithoutCancel(t.Context()), "", "-n", n.namespace, "get", "pods,clonesets,daemonsets.apps.kruise.io,events", "-o", "wide")
@@ -165,7 +169,7 @@ func begin(t *testing.T) *test {
 			out, err = n.run(context.WithoutCancel(t.Context()), "", "-n", n.namespace, "get", "clonesets,daemonsets.apps.kruise.io", "-o", "yaml")
 			t.Logf("%v\n%s", err, out)
 		}
-		if out, err := n.run(context.WithoutCancel(t.Context()), "", "delete", "namespace", n.namespace, "--wait=false"); err != nil {
+		if out, err := n.run(context.WithoutCancel(t.Context()), "", "delete", "namespace", own, "--wait=false"); err != nil {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
@@ -227,6 +231,10 @@ func (n *test) until(object, what string, is func(status) bool) {
 	var last string
 	err := wait.PollUntilContextTimeout(n.Context(), poll, patience, true, func(ctx context.Context) (bool, error) {
 		out, err := n.run(ctx, "", "-n", n.namespace, "get", object, "-o", "json")
+		if strings.Contains(out, "(NotFound)") {
+			last = out
+			return false, nil
+		}
 		if err != nil {
 			return false, fmt.Errorf("%w: %s", err, out)
 		}
@@ -285,22 +293,38 @@ func (n *test) steps(was corev1.Pod, container string) []string {
 	if err != nil {
 		n.Fatal(err)
 	}
-	var steps []string
-	last := n.facts(was, container)
+	type write struct {
+		by  string
+		pod corev1.Pod
+	}
+	var writes []write
 	for _, e := range events {
 		if e.Resource.Resource != "pods" || e.Resource.Namespace != n.namespace || e.Resource.Name != was.Name || !e.Write() || e.Code != http.StatusOK {
 			continue
 		}
-		var p corev1.Pod
-		if err := json.Unmarshal(e.Response, &p); err != nil {
+		w := write{by: map[bool]string{true: "kubelet", false: e.User}[strings.HasPrefix(e.User, "system:node:")]}
+		w.by = strings.TrimPrefix(w.by, "system:serviceaccount:keelson-system:")
+		if err := json.Unmarshal(e.Response, &w.pod); err != nil {
 			n.Fatalf("%s: %v", e, err)
 		}
-		who := map[bool]string{true: "kubelet", false: e.User}[strings.HasPrefix(e.User, "system:node:")]
-		who = strings.TrimPrefix(who, "system:serviceaccount:keelson-system:")
-		for i, fact := range n.facts(p, container) {
+		writes = append(writes, w)
+	}
+	// The log has a line when a request is answered: by then the next may have been.
+	version := func(w write) int64 {
+		is, err := strconv.ParseInt(w.pod.ResourceVersion, 10, 64)
+		if err != nil {
+			n.Fatal(err)
+		}
+		return is
+	}
+	slices.SortStableFunc(writes, func(a, b write) int { return cmp.Compare(version(a), version(b)) })
+	var steps []string
+	last := n.facts(was, container)
+	for _, w := range writes {
+		for i, fact := range n.facts(w.pod, container) {
 			if fact != last[i] && fact != "" {
 				last[i] = fact
-				steps = append(steps, who+": "+fact)
+				steps = append(steps, w.by+": "+fact)
 			}
 		}
 	}

@@ -1,0 +1,207 @@
+package nodes_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// refused runs kubectl in the namespace, which must be refused with all of these words.
+func (n *test) refused(input string, args []string, says ...string) {
+	n.Helper()
+	out, err := n.run(n.Context(), n.images(input), append([]string{"-n", n.namespace}, args...)...)
+	if err == nil {
+		n.Errorf("kubectl %s: allowed: %s", strings.Join(args, " "), out)
+		return
+	}
+	for _, s := range says {
+		if !strings.Contains(out, s) {
+			n.Errorf("kubectl %s: says nothing of %q: %s", strings.Join(args, " "), s, out)
+		}
+	}
+	n.Log(out)
+}
+
+// What OpenKruise's users have is converted, as it is read and as it is written.
+func TestConversion(t *testing.T) {
+	n := begin(t)
+	n.apply(`
+apiVersion: apps.kruise.io/v1alpha1
+kind: CloneSet
+metadata: {name: web}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  scaleStrategy: {disablePVCReuse: true}
+  updateStrategy: {type: InPlaceIfPossible, maxUnavailable: 1, partition: 1}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: IMAGE/web:v1}]}
+`)
+	n.settled("web", 2, 2)
+	for path, want := range map[string]string{
+		"clonesets.v1beta1.apps.kruise.io {.spec.updateStrategy.type}":                          "RollingUpdate",
+		"clonesets.v1beta1.apps.kruise.io {.spec.updateStrategy.rollingUpdate.podUpdatePolicy}": "InPlaceIfPossible",
+		"clonesets.v1beta1.apps.kruise.io {.spec.updateStrategy.rollingUpdate.partition}":       "1",
+		"clonesets.v1beta1.apps.kruise.io {.spec.scaleStrategy.enablePVCReuse}":                 "false",
+		"clonesets.v1alpha1.apps.kruise.io {.spec.updateStrategy.type}":                         "InPlaceIfPossible",
+		"clonesets.v1alpha1.apps.kruise.io {.spec.scaleStrategy.disablePVCReuse}":               "true",
+		"clonesets.v1alpha1.apps.kruise.io {.status.updatedReplicas}":                           "2",
+	} {
+		resource, path, _ := strings.Cut(path, " ")
+		if got := n.do("get", resource, "web", "-o", "jsonpath="+path); got != want {
+			t.Errorf("%s %s is %q, want %q", resource, path, got, want)
+		}
+	}
+}
+
+// What isn't said is completed, with what the API server says of pods; what can't be
+// meant is refused, with the field.
+func TestComplete(t *testing.T) {
+	n := begin(t)
+	n.apply(web)
+	for path, want := range map[string]string{
+		"{.spec.revisionHistoryLimit}":                        "10",
+		"{.spec.updateStrategy.rollingUpdate.maxSurge}":       "0",
+		"{.spec.updateStrategy.rollingUpdate.partition}":      "0",
+		"{.spec.template.spec.restartPolicy}":                 "Always",
+		"{.spec.template.spec.containers[0].imagePullPolicy}": "IfNotPresent",
+	} {
+		if got := n.do("get", "cloneset", "web", "-o", "jsonpath="+path); got != want {
+			t.Errorf("%s is %q, want %q", path, got, want)
+		}
+	}
+	with := func(old, is string) string { return strings.Replace(web, old, is, 1) }
+	apply := []string{"apply", "-f", "-"}
+	n.refused(with("app: web}}\n  updateStrategy", "app: other}}\n  updateStrategy"), apply, "spec.selector", "immutable")
+	n.refused(with("maxUnavailable: 1", "maxUnavailable: half"), apply, "spec.updateStrategy.rollingUpdate.maxUnavailable", "half")
+	n.refused(with("InPlaceOnly, maxUnavailable: 1", "InPlaceOnly, maxSurge: 1"), apply, "spec.updateStrategy.rollingUpdate.maxSurge")
+	n.refused(with("volumes: [{name: scratch", "hostNetwork: true\n      volumes: [{name: scratch"), apply, "spec.template", "InPlaceOnly")
+	n.refused(with("mountPath: /scratch", "mountPath: ''"), apply, "spec.template.spec.containers[0].volumeMounts[0].mountPath")
+}
+
+// What is protected stays, and whoever wants to delete it is told what is left and how.
+func TestProtection(t *testing.T) {
+	n := begin(t)
+	const label = "policy.kruise.io/delete-protection"
+	n.do("create", "deployment", "shop", "--image="+n.registry+"/web:v1", "--replicas=2")
+	n.do("rollout", "status", "deployment/shop", "--timeout=60s")
+	n.do("create", "service", "clusterip", "shop", "--tcp=80:8080")
+	n.apply(`
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: things.lab.example, labels: {policy.kruise.io/delete-protection: Cascading}}
+spec:
+  group: lab.example
+  names: {kind: Thing, plural: things}
+  scope: Namespaced
+  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: others.lab.example, labels: {policy.kruise.io/delete-protection: Cascading}}
+spec:
+  group: lab.example
+  names: {kind: Other, plural: others}
+  scope: Namespaced
+  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
+`)
+	n.do("wait", "--for=condition=Established", "crd/things.lab.example", "crd/others.lab.example")
+	n.apply("apiVersion: lab.example/v1\nkind: Thing\nmetadata: {name: one}\n")
+
+	const by = "forbidden by ResourcesProtectionDeletion"
+	n.do("label", "namespace", n.namespace, label+"=Cascading")
+	n.refused("", []string{"delete", "namespace", n.namespace}, by, "2 active pods (shop-", "kubectl label namespaces/protection "+label+"-")
+	n.do("label", "deployment", "shop", label+"=Cascading")
+	n.refused("", []string{"delete", "deployment", "shop"}, by, "spec.replicas is 2 with 2 active pods (shop-", "kubectl label deployments.apps/shop "+label+"- -n protection")
+	n.do("label", "service", "shop", label+"=Always")
+	n.refused("", []string{"delete", "service", "shop"}, by, label+"=Always")
+	n.refused("", []string{"delete", "crd", "things.lab.example"}, by, "1 Thing (protection/one)")
+	n.refused("", []string{"delete", "crd", "others.lab.example"}, by, "can't be found out", "protection.kinds")
+
+	n.do("scale", "deployment", "shop", "--replicas=0")
+	n.do("delete", "deployment", "shop")
+	n.do("label", "service", "shop", label+"-")
+	n.do("delete", "service", "shop")
+	n.do("delete", "thing", "one")
+	n.do("delete", "crd", "things.lab.example")
+	n.do("label", "crd", "others.lab.example", label+"-")
+	n.do("delete", "crd", "others.lab.example")
+	n.do("wait", "--for=delete", "pods", "--all", "--timeout=60s")
+	// Nothing is left of it, so that the namespace may go, as it does after every test.
+}
+
+// While nobody answers, pods of others are made as ever, workloads are taken as they
+// are, what is protected stays, and rollouts wait: they go on when the controllers do.
+func TestNobodyAnswers(t *testing.T) {
+	n := begin(t)
+	n.apply(web)
+	n.settled("web", 4, 4)
+	before := byName(n.pods("web"))
+	n.do("create", "configmap", "any")
+	n.do("create", "service", "clusterip", "kept", "--tcp=80:8080")
+	n.do("label", "service", "kept", "policy.kruise.io/delete-protection=Always")
+
+	// Keelson would set back what is done to its component.
+	if err := n.fleet.controller.Stop(30 * time.Second); err != nil {
+		t.Fatal(err)
+	}
+	const controllers = "deployment/workload-controllers"
+	system := func(args ...string) {
+		t.Helper()
+		if out, err := n.run(t.Context(), "", append([]string{"-n", "keelson-system"}, args...)...); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	system("scale", controllers, "--replicas=0")
+	system("wait", "--for=delete", "pods", "-l", "app.kubernetes.io/name=workload-controllers", "--timeout=60s")
+
+	n.do("create", "deployment", "other", "--image="+n.registry+"/web:v1", "--replicas=2")
+	n.do("rollout", "status", "deployment/other", "--timeout=60s")
+	for _, p := range n.pods("other") {
+		if len(p.Spec.ReadinessGates) > 0 || len(p.Finalizers) > 0 {
+			t.Errorf("%s was given what is not its own: %+v", p.Name, p.Spec.ReadinessGates)
+		}
+	}
+	n.apply(strings.ReplaceAll(strings.Replace(web, "name: web}", "name: late}", 1), "app: web", "app: late"))
+	n.image("cloneset/web", "web:v2")
+	n.do("delete", "configmap", "any")
+	n.refused("", []string{"delete", "service", "kept"}, "protect.workloads.keelson.io")
+	time.Sleep(3 * time.Second) // in which nothing may happen
+	for name, is := range byName(n.pods("web")) {
+		if is.ResourceVersion != before[name].ResourceVersion && is.Spec.Containers[0].Image != before[name].Spec.Containers[0].Image {
+			t.Errorf("%s was updated by nobody", name)
+		}
+	}
+
+	if err := n.follow(); err != nil { // Keelson brings them back
+		t.Fatal(err)
+	}
+	n.settled("late", 4, 4)
+	n.settled("web", 4, 4)
+	n.kept("web", "web:v2", before)
+	for _, p := range n.pods("late") {
+		if len(p.Spec.ReadinessGates) != 1 || p.Spec.ReadinessGates[0].ConditionType != corev1.PodConditionType("InPlaceUpdateReady") {
+			t.Errorf("%s: gates %+v", p.Name, p.Spec.ReadinessGates)
+		}
+	}
+	n.do("label", "service", "kept", "policy.kruise.io/delete-protection-")
+	n.untilDo("delete", "service", "kept")
+}
+
+// untilDo runs kubectl until it goes well.
+func (n *test) untilDo(args ...string) {
+	n.Helper()
+	var last string
+	for began := time.Now(); time.Since(began) < patience; time.Sleep(time.Second) {
+		out, err := n.run(n.Context(), "", append([]string{"-n", n.namespace}, args...)...)
+		if err == nil {
+			return
+		}
+		last = fmt.Sprintf("%v: %s", err, out)
+	}
+	n.Fatalf("kubectl %s: %s", strings.Join(args, " "), last)
+}
