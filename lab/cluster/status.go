@@ -35,7 +35,7 @@ type Status struct {
 	ControlPlaneOnly bool              `json:"controlPlaneOnly"`
 	Nodes            int               `json:"nodes"`
 	Versions         map[string]string `json:"versions"` // by component
-	Ports            map[string]int    `json:"ports"`    // etcd, etcdPeer, apiserver
+	Ports            map[string]int    `json:"ports"`    // etcd, etcdPeer, apiserver, and registry with real nodes
 	RSSBytes         int64             `json:"rssBytes"`
 	CPUPercent       float64           `json:"cpuPercent"` // of one core
 	Components       []ComponentStatus `json:"components"`
@@ -121,6 +121,9 @@ func (r *record) observe() (Status, error) {
 		Ports: map[string]int{
 			"etcd": r.Ports.Etcd, "etcdPeer": r.Ports.EtcdPeer, "apiserver": r.Ports.APIServer,
 		},
+	}
+	if r.Options.real() {
+		s.Ports["registry"] = r.Ports.Registry
 	}
 	for _, c := range components(r.Options) {
 		part := ComponentStatus{Name: c.name, State: Stopped, Log: r.log(c.name)}
