@@ -375,7 +375,7 @@ func (a *app) completeWorkloads(o *workloadOptions) cobra.CompletionFunc {
 				out = append(out, name)
 			}
 		}
-		return out, cobra.ShellCompDirectiveNoFileComp
+		return slices.DeleteFunc(out, func(c cobra.Completion) bool { return !strings.HasPrefix(c, prefix) }), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
