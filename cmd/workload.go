@@ -259,72 +259,72 @@ func asWorkload(kind string, o client.Object) *kruiseSet {
 	return w
 }
 
-func (w *kruiseSet) ofCloneSet(o *v1beta1.CloneSet) {
-	w.template, w.selector, w.minReadySeconds = &o.Spec.Template, o.Spec.Selector, o.Spec.MinReadySeconds
-	w.policy = string(v1beta1.PodUpdateRecreate)
+func (s *kruiseSet) ofCloneSet(o *v1beta1.CloneSet) {
+	s.template, s.selector, s.minReadySeconds = &o.Spec.Template, o.Spec.Selector, o.Spec.MinReadySeconds
+	s.policy = string(v1beta1.PodUpdateRecreate)
 	if u := o.Spec.UpdateStrategy.RollingUpdate; u != nil {
-		w.partition, w.paused, w.policy = u.Partition, u.Paused, cmp.Or(string(u.PodUpdatePolicy), w.policy)
+		s.partition, s.paused, s.policy = u.Partition, u.Paused, cmp.Or(string(u.PodUpdatePolicy), s.policy)
 	}
-	s := &o.Status
-	w.updated, w.before = s.UpdateRevision, s.CurrentRevision
-	w.pods = workloadPods{Wanted: 1, Total: s.Replicas, Ready: s.ReadyReplicas, Available: s.AvailableReplicas, Updated: s.UpdatedReplicas}
+	is := &o.Status
+	s.updated, s.before = is.UpdateRevision, is.CurrentRevision
+	s.pods = workloadPods{Wanted: 1, Total: is.Replicas, Ready: is.ReadyReplicas, Available: is.AvailableReplicas, Updated: is.UpdatedReplicas}
 	if o.Spec.Replicas != nil {
-		w.pods.Wanted = *o.Spec.Replicas
+		s.pods.Wanted = *o.Spec.Replicas
 	}
-	for _, c := range s.Conditions {
-		w.conditions = append(w.conditions, workloadCondition{string(c.Type), string(c.Status), c.Reason, c.Message, &c.LastTransitionTime})
+	for _, c := range is.Conditions {
+		s.conditions = append(s.conditions, workloadCondition{string(c.Type), string(c.Status), c.Reason, c.Message, &c.LastTransitionTime})
 	}
 }
 
-func (w *kruiseSet) ofDaemonSet(o *v1beta1.DaemonSet) {
-	w.template, w.selector, w.minReadySeconds = &o.Spec.Template, o.Spec.Selector, o.Spec.MinReadySeconds
-	w.policy = string(v1beta1.DaemonSetStandard)
+func (s *kruiseSet) ofDaemonSet(o *v1beta1.DaemonSet) {
+	s.template, s.selector, s.minReadySeconds = &o.Spec.Template, o.Spec.Selector, o.Spec.MinReadySeconds
+	s.policy = string(v1beta1.DaemonSetStandard)
 	if u := o.Spec.UpdateStrategy.RollingUpdate; u != nil {
-		w.partition, w.paused, w.policy = u.Partition, u.Paused != nil && *u.Paused, cmp.Or(string(u.Type), w.policy)
+		s.partition, s.paused, s.policy = u.Partition, u.Paused != nil && *u.Paused, cmp.Or(string(u.Type), s.policy)
 	}
 	if o.Spec.UpdateStrategy.Type == v1beta1.DaemonSetOnDelete {
-		w.policy = string(v1beta1.DaemonSetOnDelete)
+		s.policy = string(v1beta1.DaemonSetOnDelete)
 	}
-	s := &o.Status
-	w.updated = s.UpdateRevision
-	w.pods = workloadPods{
-		Wanted: s.DesiredNumberScheduled, Total: s.CurrentNumberScheduled, Ready: s.NumberReady, Available: s.NumberAvailable, Updated: s.UpdatedNumberScheduled,
+	is := &o.Status
+	s.updated = is.UpdateRevision
+	s.pods = workloadPods{
+		Wanted: is.DesiredNumberScheduled, Total: is.CurrentNumberScheduled, Ready: is.NumberReady, Available: is.NumberAvailable, Updated: is.UpdatedNumberScheduled,
 	}
-	for _, c := range s.Conditions {
-		w.conditions = append(w.conditions, workloadCondition{string(c.Type), string(c.Status), c.Reason, c.Message, &c.LastTransitionTime})
+	for _, c := range is.Conditions {
+		s.conditions = append(s.conditions, workloadCondition{string(c.Type), string(c.Status), c.Reason, c.Message, &c.LastTransitionTime})
 	}
 }
 
 // title is "CloneSet shop/web".
-func (w *kruiseSet) title() string { return w.kind + " " + w.GetNamespace() + "/" + w.GetName() }
+func (s *kruiseSet) title() string { return s.kind + " " + s.GetNamespace() + "/" + s.GetName() }
 
 // argument is "cloneset/web -n shop", for a command line.
-func (w *kruiseSet) argument() string {
-	return strings.ToLower(w.kind) + "/" + w.GetName() + " -n " + w.GetNamespace()
+func (s *kruiseSet) argument() string {
+	return strings.ToLower(s.kind) + "/" + s.GetName() + " -n " + s.GetNamespace()
 }
 
 // health is as deliveries see it.
-func (w *kruiseSet) health() (applier.ObjectHealth, error) {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(w.Object)
+func (s *kruiseSet) health() (applier.ObjectHealth, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(s.Object)
 	if err != nil {
-		return applier.ObjectHealth{}, fmt.Errorf("%s: %w", w.title(), err)
+		return applier.ObjectHealth{}, fmt.Errorf("%s: %w", s.title(), err)
 	}
-	id := differ.ID{Group: v1beta1.GroupVersion.Group, Kind: w.kind, Namespace: w.GetNamespace(), Name: w.GetName()}
+	id := differ.ID{Group: v1beta1.GroupVersion.Group, Kind: s.kind, Namespace: s.GetNamespace(), Name: s.GetName()}
 	return applier.HealthRules{}.Of(id, content), nil
 }
 
 // delivered reports whether Keelson delivers it, and as part of which component; "": of
 // one that its label no longer names.
-func (w *kruiseSet) delivered() (component string, is bool) {
-	component = w.GetLabels()[v1alpha1.LabelComponent]
-	return component, component != "" || slices.ContainsFunc(w.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool {
+func (s *kruiseSet) delivered() (component string, is bool) {
+	component = s.GetLabels()[v1alpha1.LabelComponent]
+	return component, component != "" || slices.ContainsFunc(s.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool {
 		return e.Manager == v1alpha1.FieldManager && e.Operation == metav1.ManagedFieldsOperationApply
 	})
 }
 
 // refuse is the error of whoever changes by hand what git says.
-func (w *kruiseSet) refuse(verb, instead string, force bool) error {
-	component, is := w.delivered()
+func (s *kruiseSet) refuse(verb, instead string, force bool) error {
+	component, is := s.delivered()
 	if !is || force {
 		return nil
 	}
@@ -333,7 +333,7 @@ func (w *kruiseSet) refuse(verb, instead string, force bool) error {
 		of = "component " + component
 	}
 	return fmt.Errorf("%s is not to be %s: Keelson delivers it as part of %s, and git is the source of truth: what git sets is set back as drift, and what it does not set stays behind unseen; "+
-		"%s, or hold the component still with 'keelson pause CLUSTER %s' in git, or say --force", w.title(), verb, of, instead, cmp.Or(component, "COMPONENT"))
+		"%s, or hold the component still with 'keelson pause CLUSTER %s' in git, or say --force", s.title(), verb, of, instead, cmp.Or(component, "COMPONENT"))
 }
 
 // warnDelivered says what becomes of a change that was forced.
@@ -347,36 +347,39 @@ func (w *kruiseSets) warnDelivered(found *kruiseSet) {
 // to write that.
 func (a *app) completeWorkloads(o *workloadOptions) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		kinds, err := kindsNamed(o.kind)
+		if err != nil || len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
 		w, ctx, cancel := a.quietWorkloads(cmd, o)
-		if w == nil || len(args) > 0 {
+		if w == nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		defer cancel()
-		kinds, err := kindsNamed(o.kind)
-		if err != nil {
-			return nil, cobra.ShellCompDirectiveNoFileComp
-		}
-		having := map[string][]string{}
-		for _, k := range kinds {
-			names, err := w.names(ctx, k)
-			if err != nil {
-				continue // it completes what it knows
-			}
-			for _, full := range names {
-				_, name, _ := strings.Cut(full, "/")
-				having[name] = append(having[name], full)
-			}
-		}
-		var out []cobra.Completion
-		for _, name := range slices.Sorted(maps.Keys(having)) {
-			if len(having[name]) > 1 || strings.Contains(prefix, "/") {
-				out = append(out, having[name]...)
-			} else {
-				out = append(out, name)
-			}
-		}
-		return slices.DeleteFunc(out, func(c cobra.Completion) bool { return !strings.HasPrefix(c, prefix) }), cobra.ShellCompDirectiveNoFileComp
+		return w.completions(ctx, kinds, prefix), cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// completions are what a person can mean who has begun with a prefix. What can't be read
+// is left out.
+func (w *kruiseSets) completions(ctx context.Context, kinds []workloadKind, prefix string) []string {
+	having := map[string][]string{}
+	for _, k := range kinds {
+		all, _ := w.names(ctx, k)
+		for _, full := range all {
+			_, name, _ := strings.Cut(full, "/")
+			having[name] = append(having[name], full)
+		}
+	}
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(having)) {
+		if len(having[name]) > 1 || strings.Contains(prefix, "/") {
+			out = append(out, having[name]...)
+		} else {
+			out = append(out, name)
+		}
+	}
+	return slices.DeleteFunc(out, func(c string) bool { return !strings.HasPrefix(c, prefix) })
 }
 
 // quietWorkloads connects for a completion, which ends soon; nil: it can't.
