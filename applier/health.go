@@ -15,7 +15,8 @@ import (
 type ObjectHealth struct {
 	ID     differ.ID
 	Health v1alpha1.Health
-	// Message says what is waited for, or what is wrong.
+	// Message says what is waited for, or what is wrong; of what is healthy, why it
+	// stands where it does.
 	Message string
 }
 
@@ -37,9 +38,6 @@ func (r HealthRules) Of(id differ.ID, live map[string]any) ObjectHealth {
 		h = byKstatus(live)
 	}
 	h.ID = id
-	if h.Health == v1alpha1.HealthHealthy {
-		h.Message = ""
-	}
 	return h
 }
 
@@ -67,11 +65,13 @@ func unsettled(id differ.ID, live map[string]any) (ObjectHealth, bool) {
 	return ObjectHealth{}, false
 }
 
-// observed kinds get an observedGeneration from a controller of Kubernetes as
-// soon as that has looked at them. Of a StatefulSet without replicas nothing else
+// observed kinds get an observedGeneration from their controller as soon as that
+// has looked at them. Of a StatefulSet without replicas nothing else
 // tells whether it has.
 func observed(id differ.ID) bool {
-	return id.Group == "apps" && (id.Kind == "StatefulSet" || id.Kind == "Deployment" || id.Kind == "DaemonSet")
+	_, workload := workloadKinds()[id.Kind]
+	return id.Group == "apps" && (id.Kind == "StatefulSet" || id.Kind == "Deployment" || id.Kind == "DaemonSet") ||
+		id.Group == workloadsGroup && workload
 }
 
 // byKstatus follows kstatus, the library that kubectl's and Flux's waiting is
@@ -84,7 +84,7 @@ func byKstatus(live map[string]any) ObjectHealth {
 	h := ObjectHealth{Health: v1alpha1.HealthUnknown, Message: r.Message}
 	switch r.Status {
 	case status.CurrentStatus:
-		h.Health = v1alpha1.HealthHealthy
+		return ObjectHealth{Health: v1alpha1.HealthHealthy}
 	case status.InProgressStatus, status.TerminatingStatus, status.NotFoundStatus:
 		h.Health = v1alpha1.HealthProgressing
 	case status.FailedStatus:
@@ -152,11 +152,12 @@ func textAt(m map[string]any, key string) string {
 }
 
 // Worst returns the health of a whole: Degraded before Unknown before
-// Progressing before Healthy, with a message that names the object.
+// Progressing before Healthy, with a message that names the object. Where all are
+// healthy it is of the first that has something to say.
 func Worst(objects []ObjectHealth) (v1alpha1.Health, string) {
 	worst, message := v1alpha1.HealthHealthy, ""
 	for _, o := range objects {
-		if worse(o.Health, worst) {
+		if worse(o.Health, worst) || o.Health == worst && message == "" && o.Message != "" {
 			worst, message = o.Health, fmt.Sprintf("%s: %s", o.ID, o.Message)
 		}
 	}

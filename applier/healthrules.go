@@ -123,7 +123,10 @@ func (r *healthRule) ask(live map[string]any, labels map[string]string) (h Objec
 				Message: fmt.Sprintf("%s (how it is, is not known: %v)", r.because, err),
 			}, true
 		}
-		if yes {
+		switch {
+		case yes && c.health == v1alpha1.HealthHealthy:
+			return ObjectHealth{Health: c.health}, true
+		case yes:
 			return ObjectHealth{Health: c.health, Message: r.because}, true
 		}
 	}
@@ -136,7 +139,11 @@ func known(live map[string]any) (h ObjectHealth, decided bool) {
 	if group == textAt(live, "apiVersion") {
 		group = "" // v1
 	}
-	switch kind := textAt(live, "kind"); {
+	kind := textAt(live, "kind")
+	if w, is := workloadKinds()[kind]; is && group == workloadsGroup {
+		return workloadHealth(w, live), true
+	}
+	switch {
 	case group == "batch" && kind == "Job":
 		return jobHealth(live), true
 	case group == "" && kind == "Pod" && statusText(live, "phase") == "Failed":

@@ -155,7 +155,7 @@ func (p *Prepared) still() bool {
 		}
 	}
 	for i := range p.Health {
-		if p.Health[i].Health != v1alpha1.HealthHealthy {
+		if p.Health[i].Health != v1alpha1.HealthHealthy || p.Health[i].Message != "" {
 			return false
 		}
 	}

@@ -64,7 +64,7 @@ func run(m *testing.M) int {
 	if versions[0].Assets == "" {
 		return m.Run()
 	}
-	s, err := apiservertest.Start(versions[0].Assets, "../components/keelson/template/crds")
+	s, err := apiservertest.Start(versions[0].Assets, "../components/keelson/template/crds", "../components/workload-controllers/template/crds")
 	if err != nil {
 		return complain(err)
 	}

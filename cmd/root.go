@@ -181,7 +181,7 @@ branches and tags of versions have to be signed, and branches never go back.`,
 	root.AddCommand(
 		newValidate(a), newRender(a), newPreview(a), newExplain(a), newPolicy(a), newVendor(a),
 		newDiff(a), newApply(a), newStatus(a), newHistory(a), newRollback(a), newRollout(a), newProbe(a), newNotify(a), newApprove(a), newRBAC(a),
-		newPause(a), newResume(a), newPromote(a),
+		newWorkload(a), newPause(a), newResume(a), newPromote(a),
 		newController(a), newWorkloads(a),
 		newVersion(a), newWorker(a),
 	)

@@ -35,6 +35,7 @@ func persons() []string {
 	return []string{
 		"kubectl*", "k9s", "Lens*", "lens*", "freelens*", "openlens*", "headlamp*",
 		"dashboard*", "kubernetes-dashboard*", "Mozilla*", "oc", "octant", "rancher",
+		v1alpha1.WorkloadManager,
 	}
 }
 

@@ -41,6 +41,9 @@ const (
 	FieldManager = "keelson"
 	// ProbeManager owns the fields of what probes create.
 	ProbeManager = FieldManager + "-probe"
+	// WorkloadManager owns what a person set with 'keelson workload': to Keelson it is a
+	// person's.
+	WorkloadManager = FieldManager + "-workload"
 	// EpochManager owns AnnotationEpoch, and nothing else.
 	EpochManager = FieldManager + "-epoch"
 	// Namespace of Keelson's own objects, in the hub and in target clusters.

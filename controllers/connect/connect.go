@@ -92,10 +92,23 @@ func (s Source) load() (*clientcmdapi.Config, error) {
 	return raw, nil
 }
 
+// Namespace is the one that the context of the hub names, as for kubectl; "default": it
+// names none.
+func (s Source) Namespace() (string, error) {
+	namespace, _, err := s.deferred().Namespace()
+	if err != nil && !clientcmd.IsEmptyConfig(err) {
+		return "", fmt.Errorf("the namespace of the kubeconfig's context: %w", err)
+	}
+	return cmp.Or(namespace, metav1.NamespaceDefault), nil
+}
+
+func (s Source) deferred() clientcmd.ClientConfig {
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(s.rules(), &clientcmd.ConfigOverrides{CurrentContext: s.Context})
+}
+
 // Hub returns the settings for the hub.
 func (s Source) Hub() (*rest.Config, error) {
-	deferred := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(s.rules(),
-		&clientcmd.ConfigOverrides{CurrentContext: s.Context})
+	deferred := s.deferred()
 	if raw, err := deferred.RawConfig(); err == nil { // the next call says what is wrong with it
 		name := cmp.Or(s.Context, raw.CurrentContext)
 		if err := s.checkPrograms(&raw, name); err != nil {

@@ -293,3 +293,22 @@ func TestRemembering(t *testing.T) {
 		t.Error("a broken kubeconfig was not noticed")
 	}
 }
+
+// The namespace is the one of the context, as for kubectl.
+func TestNamespace(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	content := strings.Replace(kubeconfig("{server: https://a.example}", "{}"), "cluster: prod, user: keelson}", "cluster: prod, user: keelson, namespace: shop}\n- name: other\n  context: {cluster: prod, user: keelson}", 1)
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for context, want := range map[string]string{"": "shop", "prod": "shop", "other": "default"} {
+		got, err := connect.Source{Kubeconfig: path, Context: context}.Namespace()
+		if err != nil || got != want {
+			t.Errorf("context %q has namespace %q (%v), want %q", context, got, err, want)
+		}
+	}
+	if got, err := (connect.Source{Kubeconfig: path, Context: "none"}).Namespace(); err == nil {
+		t.Errorf("a context that is not there has namespace %q", got)
+	}
+}

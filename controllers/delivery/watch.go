@@ -273,7 +273,7 @@ func (w *watched) set(n *news, u *unstructured.Unstructured, content digest, lis
 	case !w.begun:
 		g.keep(place{w, key}, u.Object)
 		return
-	case !changed && g.rest && g.health.Of(id, u.Object).Health == v1alpha1.HealthHealthy:
+	case !changed && g.rest && g.health.Of(id, u.Object) == (applier.ObjectHealth{ID: id, Health: v1alpha1.HealthHealthy}):
 		return
 	case !changed && !g.rest && now.version == was.version:
 		g.keep(place{w, key}, u.Object)

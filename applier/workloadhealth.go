@@ -1,0 +1,199 @@
+package applier
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	kruisev1alpha1 "github.com/keelson-io/keelson/api/apps/v1alpha1"
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// workloadsGroup is that of OpenKruise's workloads, which Keelson can run, too.
+const workloadsGroup = "apps.kruise.io"
+
+// workloadKind says where a kind of workload has its numbers, in v1alpha1 and v1beta1.
+type workloadKind struct {
+	// replicas: spec.replicas are wanted, 1 where it does not say. Otherwise as many as
+	// the status says, in desired.
+	replicas bool
+	desired  string
+	// The others are fields of the status; "": it has none.
+	there, updated, available, updatedAvailable, expected string
+	// moves: a partition of less than 100 % leaves one pod to be updated at least.
+	moves bool
+}
+
+// workloadKinds are the kinds that are judged alike.
+func workloadKinds() map[string]workloadKind {
+	return map[string]workloadKind{
+		"CloneSet": {
+			replicas: true, there: "replicas", updated: "updatedReplicas", available: "availableReplicas",
+			updatedAvailable: "updatedAvailableReplicas", expected: "expectedUpdatedReplicas", moves: true,
+		},
+		"DaemonSet": {
+			desired: "desiredNumberScheduled", there: "currentNumberScheduled", updated: "updatedNumberScheduled", available: "numberAvailable",
+		},
+	}
+}
+
+// workloadNumbers are a workload's, of pods.
+type workloadNumbers struct {
+	wanted, there, updated, available int64
+	// serving have to be available: all that are wanted, but for nodes that a partition
+	// leaves without a pod.
+	serving int64
+	// updatedAvailable of the updated ones are available; expected are to be updated.
+	updatedAvailable, expected int64
+	// partition is as the spec has it; "": none.
+	partition string
+}
+
+// workloadHealth is that of a workload whose controller has seen it as it is. One that
+// stands at its partition is healthy, and says so; one that is paused before it got
+// there is not done, as a Deployment.
+func workloadHealth(kind workloadKind, live map[string]any) ObjectHealth {
+	for _, c := range conditionsOf(live) {
+		failed := (c.kind == "FailedScale" || c.kind == "FailedUpdate") && c.status == "True"
+		late := c.kind == "Progressing" && c.status == "False" && c.reason == "ProgressDeadlineExceeded"
+		if failed || late {
+			return degraded("%s", strings.Join(nonEmpty(c.reason, c.message), ": "))
+		}
+	}
+	n, err := kind.numbers(live)
+	if err != nil {
+		return ObjectHealth{Health: v1alpha1.HealthUnknown, Message: err.Error()}
+	}
+	paused, _ := strategyOf(live, "paused").(bool)
+	switch {
+	case n.there < n.serving:
+		return progressing("%d of %d pods exist", n.there, n.serving)
+	case onDelete(live):
+		// What is not updated waits for somebody to delete it.
+	case n.updated < n.expected && paused:
+		return progressing("paused: %d of %d pods updated", n.updated, n.wanted)
+	case n.updated < n.expected && selective(live):
+		return ObjectHealth{Health: v1alpha1.HealthUnknown, Message: n.progress() +
+			"; how many nodes its updateStrategy.rollingUpdate.selector chooses does not show: a rule under health: in component.yaml can say when it is done"}
+	case n.updated < n.expected:
+		return progressing("%s", n.progress())
+	case n.updated > n.expected && !paused && returns(live):
+		return progressing("%s: the others go back to revision %s", n.progress(), statusText(live, "currentRevision"))
+	}
+	switch {
+	case kind.replicas && n.there > n.wanted:
+		return progressing("%d pods, and %d are wanted", n.there, n.wanted)
+	case n.updatedAvailable < n.updated:
+		return progressing("%d of %d updated pods are available", n.updatedAvailable, n.updated)
+	case n.available < n.serving:
+		return progressing("%d of %d pods are available", n.available, n.serving)
+	case n.updated < n.wanted && n.partition != "" && !onDelete(live):
+		return ObjectHealth{Health: v1alpha1.HealthHealthy, Message: n.standing()}
+	}
+	return ObjectHealth{Health: v1alpha1.HealthHealthy}
+}
+
+// numbers reads them.
+func (k workloadKind) numbers(live map[string]any) (workloadNumbers, error) {
+	n := workloadNumbers{
+		wanted: numberAt(live, "status", k.desired), there: numberAt(live, "status", k.there),
+		updated: numberAt(live, "status", k.updated), available: numberAt(live, "status", k.available),
+	}
+	if k.replicas {
+		n.wanted = numberOr(live, "spec", "replicas", 1)
+	}
+	n.updatedAvailable = n.updated
+	if k.updatedAvailable != "" {
+		n.updatedAvailable = numberAt(live, "status", k.updatedAvailable)
+	}
+	stay, text, err := k.partition(live, n.wanted)
+	n.partition, n.expected, n.serving = text, n.wanted-stay, n.wanted
+	if progressive(live) {
+		n.serving -= stay
+	}
+	if k.expected != "" {
+		n.expected = numberOr(live, "status", k.expected, n.expected)
+	}
+	return n, err
+}
+
+// partition is how many of so many pods stay at the old revision, and as the spec has
+// it: a percentage is rounded up.
+func (k workloadKind) partition(live map[string]any, of int64) (int64, string, error) {
+	switch v := strategyOf(live, "partition").(type) {
+	case int64:
+		return min(max(v, 0), of), strconv.FormatInt(v, 10), nil
+	case string:
+		p := intstr.FromString(v)
+		n, err := intstr.GetScaledValueFromIntOrPercent(&p, int(of), true)
+		if err != nil {
+			return 0, v, fmt.Errorf("the partition %q: %w", v, err)
+		}
+		stay := min(max(int64(n), 0), of)
+		if k.moves && v != "100%" && stay == of && of > 0 {
+			stay--
+		}
+		return stay, v, nil
+	}
+	return 0, "", nil
+}
+
+// progress says how far an update is.
+func (n workloadNumbers) progress() string {
+	if n.expected == n.wanted {
+		return fmt.Sprintf("%d of %d pods updated", n.updated, n.wanted)
+	}
+	return fmt.Sprintf("%d of %d pods updated, %d are to be: partition %s", n.updated, n.wanted, n.expected, n.partition)
+}
+
+// standing says where an update stands that has come to its partition.
+func (n workloadNumbers) standing() string {
+	return fmt.Sprintf("%d of %d pods updated: partition %s", n.updated, n.wanted, n.partition)
+}
+
+// strategyOf is a field of the update strategy; v1alpha1 of a CloneSet has all of them
+// one level higher.
+func strategyOf(live map[string]any, field string) any {
+	spec, _ := live["spec"].(map[string]any)
+	strategy, _ := spec["updateStrategy"].(map[string]any)
+	if rolling, ok := strategy["rollingUpdate"].(map[string]any); ok {
+		return rolling[field]
+	}
+	return strategy[field]
+}
+
+// selective workloads update the pods of some nodes alone.
+func selective(live map[string]any) bool {
+	selector, _ := strategyOf(live, "selector").(map[string]any)
+	return len(selector) > 0
+}
+
+// returns reports whether pods can go back to a revision from before, as they do when
+// the partition is raised.
+func returns(live map[string]any) bool {
+	current := statusText(live, "currentRevision")
+	return current != "" && current != statusText(live, "updateRevision")
+}
+
+// progressive workloads leave as many nodes without a pod as the partition says.
+func progressive(live map[string]any) bool {
+	metadata, _ := live["metadata"].(map[string]any)
+	annotations, _ := metadata["annotations"].(map[string]any)
+	if textAt(annotations, kruisev1alpha1.AnnotationProgressiveCreate) == "true" {
+		return true
+	}
+	spec, _ := live["spec"].(map[string]any)
+	scale, _ := spec["scaleStrategy"].(map[string]any)
+	return scale["partitionedScaling"] == true
+}
+
+// numberOr is a number that may not be said.
+func numberOr(live map[string]any, section, field string, otherwise int64) int64 {
+	m, _ := live[section].(map[string]any)
+	if n, ok := m[field].(int64); ok {
+		return n
+	}
+	return otherwise
+}

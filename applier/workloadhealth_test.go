@@ -1,0 +1,246 @@
+package applier_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/differ"
+)
+
+// What CloneSets and DaemonSets of apps.kruise.io are, by their objects, as OpenKruise or
+// Keelson's own controllers keep them.
+func TestWorkloadHealth(t *testing.T) {
+	t.Parallel()
+	const (
+		healthy, progressing, degraded, unknown = v1alpha1.HealthHealthy, v1alpha1.HealthProgressing, v1alpha1.HealthDegraded, v1alpha1.HealthUnknown
+
+		meta     = "metadata: {name: a, generation: 3}"
+		clone    = "{apiVersion: apps.kruise.io/v1beta1, kind: CloneSet, " + meta + ", spec: {replicas: 5, updateStrategy: {rollingUpdate: {"
+		older    = "{apiVersion: apps.kruise.io/v1alpha1, kind: CloneSet, " + meta + ", spec: {replicas: 5, updateStrategy: {"
+		daemon   = "{apiVersion: apps.kruise.io/v1beta1, kind: DaemonSet, " + meta + ", spec: {updateStrategy: {rollingUpdate: {"
+		daemonV1 = "{apiVersion: apps.kruise.io/v1alpha1, kind: DaemonSet, " + meta + ", spec: {updateStrategy: {rollingUpdate: {"
+		status   = "}}}, status: {observedGeneration: 3, "
+		statusV1 = "}}, status: {observedGeneration: 3, "
+		all      = "replicas: 5, availableReplicas: 5, expectedUpdatedReplicas: 5, updatedReplicas: 5, updatedAvailableReplicas: 5"
+		five     = "replicas: 5, availableReplicas: 5, "
+		two      = five + "expectedUpdatedReplicas: 2, updatedReplicas: 2, updatedAvailableReplicas: 2}}"
+		nodes    = "desiredNumberScheduled: 5, currentNumberScheduled: 5, numberAvailable: 5, "
+	)
+	cases := map[string]struct {
+		why      string
+		manifest string
+		want     v1alpha1.Health
+		message  string
+	}{
+		"Done":       {"All pods are available at the newest revision.", clone + status + all + "}}", healthy, ""},
+		"Unseen":     {"Numbers without a generation are about nothing.", clone + "}}}, status: {" + all + "}}", progressing, "its controller has not seen it yet"},
+		"Old":        {"They are about the spec before.", clone + "}}}, status: {observedGeneration: 2, " + all + "}}", progressing, "its controller has not seen generation 3 yet, but 2"},
+		"OldFailure": {"The new spec may mend it.", clone + "}}}, status: {observedGeneration: 2, conditions: [{type: FailedScale, status: 'True', reason: SpecRefused}]}}", progressing, "its controller has not seen generation 3 yet, but 2"},
+		"Updates":    {"Pods are still to be updated.", clone + status + five + "expectedUpdatedReplicas: 5, updatedReplicas: 3, updatedAvailableReplicas: 3}}", progressing, "3 of 5 pods updated"},
+		"ToItsPartition": {"There is less to do than all.", clone + "partition: 3" + status + five + "expectedUpdatedReplicas: 2, updatedReplicas: 1, updatedAvailableReplicas: 1}}",
+			progressing, "1 of 5 pods updated, 2 are to be: partition 3"},
+		"AtItsPartition":         {"It has done what it was asked for, and says where it stands.", clone + "partition: 3" + status + two, healthy, "2 of 5 pods updated: partition 3"},
+		"AtAPercentage":          {"The partition is shown as it was written.", clone + "partition: 60%" + status + two, healthy, "2 of 5 pods updated: partition 60%"},
+		"AtItsPartitionV1alpha1": {"v1alpha1 has it elsewhere.", older + "partition: 3" + statusV1 + two, healthy, "2 of 5 pods updated: partition 3"},
+		"BeyondNoPartition":      {"All were updated before the partition was raised, and nobody has another revision.", clone + "partition: 3" + status + five + "expectedUpdatedReplicas: 2, updatedReplicas: 5, updatedAvailableReplicas: 5, currentRevision: a-1, updateRevision: a-1}}", healthy, ""},
+		"GoesBack": {"The partition was raised, and pods return.", clone + "partition: 3" + status + five + "expectedUpdatedReplicas: 2, updatedReplicas: 4, updatedAvailableReplicas: 4, currentRevision: a-1, updateRevision: a-2}}",
+			progressing, "4 of 5 pods updated, 2 are to be: partition 3: the others go back to revision a-1"},
+		"NoExpectation":           {"A controller that does not say how many are to be updated: those of the spec are.", clone + "partition: 2" + status + five + "updatedReplicas: 2, updatedAvailableReplicas: 2}}", progressing, "2 of 5 pods updated, 3 are to be: partition 2"},
+		"NoExpectationPercentage": {"Below 100 % one pod moves at least.", clone + "partition: 99%" + status + five + "}}", progressing, "0 of 5 pods updated, 1 are to be: partition 99%"},
+		"NothingExpected":         {"At 100 % none does.", clone + "partition: 100%" + status + five + "}}", healthy, "0 of 5 pods updated: partition 100%"},
+		"UpdatedNotAvailable":     {"A new pod is not in service.", clone + status + "replicas: 5, availableReplicas: 4, expectedUpdatedReplicas: 5, updatedReplicas: 5, updatedAvailableReplicas: 4}}", progressing, "4 of 5 updated pods are available"},
+		"OldNotAvailable":         {"An old one is not.", clone + "partition: 3" + status + "replicas: 5, availableReplicas: 4, expectedUpdatedReplicas: 2, updatedReplicas: 2, updatedAvailableReplicas: 2}}", progressing, "4 of 5 pods are available"},
+		"Scales":                  {"Pods are missing.", clone + status + "replicas: 3, availableReplicas: 3, expectedUpdatedReplicas: 5, updatedReplicas: 3, updatedAvailableReplicas: 3}}", progressing, "3 of 5 pods exist"},
+		"ScalesDown":              {"Pods are to go.", clone + status + "replicas: 6, availableReplicas: 6, expectedUpdatedReplicas: 5, updatedReplicas: 6, updatedAvailableReplicas: 6}}", progressing, "6 pods, and 5 are wanted"},
+		"OneByDefault":            {"replicas is 1 where it does not say.", "{apiVersion: apps.kruise.io/v1beta1, kind: CloneSet, " + meta + ", spec: {}, status: {observedGeneration: 3, replicas: 0}}", progressing, "0 of 1 pods exist"},
+		"NoReplicas":              {"Nothing is wanted, and nothing there.", "{apiVersion: apps.kruise.io/v1beta1, kind: CloneSet, " + meta + ", spec: {replicas: 0}, status: {observedGeneration: 3, replicas: 0}}", healthy, ""},
+		"Paused":                  {"It was stopped on its way: a paused Deployment is not done, either.", clone + "paused: true" + status + five + "expectedUpdatedReplicas: 5, updatedReplicas: 2, updatedAvailableReplicas: 2}}", progressing, "paused: 2 of 5 pods updated"},
+		"PausedV1alpha1":          {"v1alpha1 has it elsewhere.", older + "paused: true" + statusV1 + five + "expectedUpdatedReplicas: 5, updatedReplicas: 2, updatedAvailableReplicas: 2}}", progressing, "paused: 2 of 5 pods updated"},
+		"PausedDone":              {"There is nothing left to stop.", clone + "paused: true" + status + all + "}}", healthy, ""},
+		"Deadline":                {"Waiting on does not help.", clone + status + five + "expectedUpdatedReplicas: 5, updatedReplicas: 1, conditions: [{type: Progressing, status: 'False', reason: ProgressDeadlineExceeded, message: late}]}}", degraded, "ProgressDeadlineExceeded: late"},
+		"StillProgressing":        {"A condition that is true is no failure.", clone + status + five + "expectedUpdatedReplicas: 5, updatedReplicas: 1, updatedAvailableReplicas: 1, conditions: [{type: Progressing, status: 'True', reason: CloneSetUpdated}]}}", progressing, "1 of 5 pods updated"},
+		"Refused":                 {"Its spec is not followed, whatever the numbers say.", clone + status + all + ", conditions: [{type: FailedScale, status: 'True', reason: SpecRefused, message: 'spec.volumeClaimTemplates: nothing is done'}]}}", degraded, "SpecRefused: spec.volumeClaimTemplates: nothing is done"},
+		"FailedUpdate":            {"As OpenKruise says it.", clone + status + all + ", conditions: [{type: FailedUpdate, status: 'True', message: quota}]}}", degraded, "quota"},
+		"FailedOnce":              {"It is over.", clone + status + all + ", conditions: [{type: FailedScale, status: 'False', message: quota}]}}", healthy, ""},
+		"Malformed":               {"What can't be read is not healthy.", clone + "partition: some" + status + all + "}}", unknown, `the partition "some": invalid value for IntOrString: invalid type: string is not a percentage`},
+		"Deleted":                 {"What goes is not there for others.", "{apiVersion: apps.kruise.io/v1beta1, kind: CloneSet, metadata: {name: a, generation: 3, deletionTimestamp: '2026-01-01T00:00:00Z'}, spec: {replicas: 5}, status: {observedGeneration: 3, " + all + "}}", progressing, "it is being deleted; its finalizers: []"},
+		"OtherGroup":              {"A CloneSet of somebody else is none.", "{apiVersion: x.io/v1, kind: CloneSet, " + meta + ", spec: {replicas: 5}}", healthy, ""},
+
+		"DaemonDone":           {"All nodes have the newest.", daemon + status + nodes + "updatedNumberScheduled: 5}}", healthy, ""},
+		"DaemonUnseen":         {"Nobody has looked at it: 0 nodes is no answer.", daemon + "}}}}", progressing, "its controller has not seen it yet"},
+		"DaemonNoNodes":        {"No node should run it.", daemon + status + "desiredNumberScheduled: 0}}", healthy, ""},
+		"DaemonUpdates":        {"Beyond the partition.", daemon + status + nodes + "updatedNumberScheduled: 3}}", progressing, "3 of 5 pods updated"},
+		"DaemonToItsPartition": {"A percentage is rounded up: 50 % of 5 stay 3.", daemon + "partition: 50%" + status + nodes + "updatedNumberScheduled: 1}}", progressing, "1 of 5 pods updated, 2 are to be: partition 50%"},
+		"DaemonAtItsPartition": {"Where it was to come.", daemon + "partition: 3" + status + nodes + "updatedNumberScheduled: 2}}", healthy, "2 of 5 pods updated: partition 3"},
+		"DaemonPartitionOfAll": {"A partition of more than there are.", daemon + "partition: 9" + status + nodes + "updatedNumberScheduled: 0}}", healthy, "0 of 5 pods updated: partition 9"},
+		"DaemonV1alpha1":       {"v1alpha1 has its partition in the same place.", daemonV1 + "partition: 3" + status + nodes + "updatedNumberScheduled: 2}}", healthy, "2 of 5 pods updated: partition 3"},
+		"DaemonPaused":         {"It was stopped on its way.", daemon + "paused: true" + status + nodes + "updatedNumberScheduled: 2}}", progressing, "paused: 2 of 5 pods updated"},
+		"DaemonMissing":        {"Nodes are without a pod.", daemon + status + "desiredNumberScheduled: 5, currentNumberScheduled: 4, numberAvailable: 4, updatedNumberScheduled: 4}}", progressing, "4 of 5 pods exist"},
+		"DaemonUnavailable":    {"A pod does not come up.", daemon + status + "desiredNumberScheduled: 5, currentNumberScheduled: 5, numberAvailable: 4, updatedNumberScheduled: 5}}", progressing, "4 of 5 pods are available"},
+		"DaemonOnDelete":       {"What is not updated waits for somebody to delete it.", "{apiVersion: apps.kruise.io/v1beta1, kind: DaemonSet, " + meta + ", spec: {updateStrategy: {type: OnDelete}}, status: {observedGeneration: 3, " + nodes + "updatedNumberScheduled: 0}}", healthy, ""},
+		"DaemonOnDeleteDown":   {"It counts what serves.", "{apiVersion: apps.kruise.io/v1beta1, kind: DaemonSet, " + meta + ", spec: {updateStrategy: {type: OnDelete}}, status: {observedGeneration: 3, desiredNumberScheduled: 5, currentNumberScheduled: 5, numberAvailable: 1}}", progressing, "1 of 5 pods are available"},
+		"DaemonSelector": {"How many nodes it selects is not known here: no answer is not healthy.", daemon + "selector: {matchLabels: {canary: 'true'}}" + status + nodes + "updatedNumberScheduled: 1}}", unknown,
+			"1 of 5 pods updated; how many nodes its updateStrategy.rollingUpdate.selector chooses does not show: a rule under health: in component.yaml can say when it is done"},
+		"DaemonSelectorDone":      {"It selects all.", daemon + "selector: {matchLabels: {canary: 'true'}}" + status + nodes + "updatedNumberScheduled: 5}}", healthy, ""},
+		"DaemonProgressive":       {"Two nodes stay without a pod, as they are to.", "{apiVersion: apps.kruise.io/v1beta1, kind: DaemonSet, " + meta + ", spec: {scaleStrategy: {partitionedScaling: true}, updateStrategy: {rollingUpdate: {partition: 2" + status + "desiredNumberScheduled: 5, currentNumberScheduled: 3, numberAvailable: 3, updatedNumberScheduled: 3}}", healthy, "3 of 5 pods updated: partition 2"},
+		"DaemonProgressiveBegins": {"The third one is missing.", "{apiVersion: apps.kruise.io/v1beta1, kind: DaemonSet, " + meta + ", spec: {scaleStrategy: {partitionedScaling: true}, updateStrategy: {rollingUpdate: {partition: 2" + status + "desiredNumberScheduled: 5, currentNumberScheduled: 2, numberAvailable: 2, updatedNumberScheduled: 2}}", progressing, "2 of 3 pods exist"},
+		"DaemonProgressiveV1alpha1": {"There it is an annotation.", "{apiVersion: apps.kruise.io/v1alpha1, kind: DaemonSet, metadata: {name: a, generation: 3, annotations: {daemonset.kruise.io/progressive-create-pod: 'true'}}, spec: {updateStrategy: {rollingUpdate: {partition: 2" + status + "desiredNumberScheduled: 5, currentNumberScheduled: 3, numberAvailable: 3, updatedNumberScheduled: 3}}",
+			healthy, "3 of 5 pods updated: partition 2"},
+		"DaemonDeadline": {"As a CloneSet's.", daemon + status + nodes + "updatedNumberScheduled: 1, conditions: [{type: Progressing, status: 'False', reason: ProgressDeadlineExceeded, message: late}]}}", degraded, "ProgressDeadlineExceeded: late"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := healthOf(t, applier.HealthRules{}, c.manifest)
+			if got.Health != c.want || got.Message != c.message {
+				t.Errorf("%s\nIt is %s: %q\nwant %s: %q", c.why, got.Health, got.Message, c.want, c.message)
+			}
+		})
+	}
+}
+
+// The fields that are read are those of the types: each is changed on the way through an
+// update, and changes what is said.
+func TestWorkloadHealthOfTypes(t *testing.T) {
+	t.Parallel()
+	three := intstr.FromInt32(3)
+	set := &v1beta1.CloneSet{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1beta1.GroupVersion.String(), Kind: "CloneSet"}, ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", Generation: 2},
+		Spec: v1beta1.CloneSetSpec{Replicas: new(int32(5)), UpdateStrategy: v1beta1.CloneSetUpdateStrategy{RollingUpdate: &v1beta1.CloneSetRollingUpdateStrategy{Partition: &three}}},
+	}
+	daemon := &v1beta1.DaemonSet{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1beta1.GroupVersion.String(), Kind: "DaemonSet"}, ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "agent", Generation: 2},
+		Spec: v1beta1.DaemonSetSpec{UpdateStrategy: v1beta1.DaemonSetUpdateStrategy{RollingUpdate: &v1beta1.DaemonSetRollingUpdateStrategy{Partition: &three}}},
+	}
+	var got []string
+	look := func(o runtime.Object, name string) {
+		t.Helper()
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id := differ.ID{Group: "apps.kruise.io", Kind: o.GetObjectKind().GroupVersionKind().Kind, Namespace: "shop", Name: name}
+		h := applier.HealthRules{}.Of(id, content)
+		got = append(got, string(h.Health)+": "+h.Message)
+		if h.ID != id {
+			t.Errorf("it is about %s", h.ID)
+		}
+	}
+	for _, step := range []func(*v1beta1.CloneSet){
+		func(*v1beta1.CloneSet) {},
+		func(s *v1beta1.CloneSet) {
+			s.Status = v1beta1.CloneSetStatus{ObservedGeneration: 2, ExpectedUpdatedReplicas: 2, Replicas: 5, AvailableReplicas: 5}
+		},
+		func(s *v1beta1.CloneSet) { s.Spec.UpdateStrategy.RollingUpdate.Paused = true },
+		func(s *v1beta1.CloneSet) {
+			s.Spec.UpdateStrategy.RollingUpdate.Paused = false
+			s.Status.UpdatedReplicas, s.Status.UpdatedAvailableReplicas = 2, 1
+		},
+		func(s *v1beta1.CloneSet) { s.Status.UpdatedAvailableReplicas = 2 },
+		func(s *v1beta1.CloneSet) {
+			s.Spec.UpdateStrategy.RollingUpdate.Partition, s.Status.ExpectedUpdatedReplicas = nil, 5
+		},
+		func(s *v1beta1.CloneSet) { s.Status.UpdatedReplicas, s.Status.UpdatedAvailableReplicas = 5, 5 },
+		func(s *v1beta1.CloneSet) {
+			s.Status.Conditions = []v1beta1.CloneSetCondition{{Type: v1beta1.CloneSetFailedScale, Status: corev1.ConditionTrue, Reason: "SpecRefused", Message: "no"}}
+		},
+	} {
+		step(set)
+		look(set, "web")
+	}
+	for _, step := range []func(*v1beta1.DaemonSet){
+		func(*v1beta1.DaemonSet) {},
+		func(s *v1beta1.DaemonSet) {
+			s.Status = v1beta1.DaemonSetStatus{ObservedGeneration: 2, DesiredNumberScheduled: 5, CurrentNumberScheduled: 5, NumberAvailable: 4, UpdatedNumberScheduled: 1}
+		},
+		func(s *v1beta1.DaemonSet) { s.Spec.UpdateStrategy.RollingUpdate.Paused = new(true) },
+		func(s *v1beta1.DaemonSet) {
+			s.Spec.UpdateStrategy.RollingUpdate.Paused, s.Status.UpdatedNumberScheduled = new(false), 2
+		},
+		func(s *v1beta1.DaemonSet) { s.Status.NumberAvailable = 5 },
+		func(s *v1beta1.DaemonSet) {
+			s.Spec.ScaleStrategy, s.Status.CurrentNumberScheduled = &v1beta1.DaemonSetScaleStrategy{PartitionedScaling: true}, 2
+		},
+		func(s *v1beta1.DaemonSet) { s.Spec.ScaleStrategy = nil },
+		func(s *v1beta1.DaemonSet) {
+			s.Spec.UpdateStrategy.Type, s.Status.CurrentNumberScheduled = v1beta1.DaemonSetOnDelete, 5
+		},
+	} {
+		step(daemon)
+		look(daemon, "agent")
+	}
+	want := []string{
+		"Progressing: its controller has not seen it yet",
+		"Progressing: 0 of 5 pods updated, 2 are to be: partition 3",
+		"Progressing: paused: 0 of 5 pods updated",
+		"Progressing: 1 of 2 updated pods are available",
+		"Healthy: 2 of 5 pods updated: partition 3",
+		"Progressing: 2 of 5 pods updated",
+		"Healthy: ",
+		"Degraded: SpecRefused: no",
+		"Progressing: its controller has not seen it yet",
+		"Progressing: 1 of 5 pods updated, 2 are to be: partition 3",
+		"Progressing: paused: 1 of 5 pods updated",
+		"Progressing: 4 of 5 pods are available",
+		"Healthy: 2 of 5 pods updated: partition 3",
+		"Healthy: 2 of 5 pods updated: partition 3",
+		"Progressing: 2 of 5 pods exist",
+		"Healthy: ",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// A component's own rules come before what is known of a kind, and what is healthy by
+// them has nothing to say.
+func TestWorkloadHealthByRule(t *testing.T) {
+	t.Parallel()
+	rules, err := applier.NewHealthRules([]v1alpha1.HealthRule{{
+		Match:   v1alpha1.ObjectMatch{Group: "apps.kruise.io", Kinds: []string{"DaemonSet"}},
+		Current: "object.status.updatedNumberScheduled == 1", Because: "it selects one node",
+	}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := healthOf(t, rules, "{apiVersion: apps.kruise.io/v1beta1, kind: DaemonSet, metadata: {name: a, generation: 1}, spec: {updateStrategy: {rollingUpdate: {selector: {matchLabels: {canary: 'true'}}}}}, "+
+		"status: {observedGeneration: 1, desiredNumberScheduled: 5, currentNumberScheduled: 5, numberAvailable: 5, updatedNumberScheduled: 1}}")
+	if got.Health != v1alpha1.HealthHealthy || got.Message != "" {
+		t.Errorf("it is %s: %q", got.Health, got.Message)
+	}
+}
+
+// Of a whole in which all is healthy the first note is told, and what is worse goes
+// before it.
+func TestWorstTellsWhereItStands(t *testing.T) {
+	t.Parallel()
+	at := func(name string, h v1alpha1.Health, message string) applier.ObjectHealth {
+		return applier.ObjectHealth{ID: differ.ID{Kind: "X", Name: name}, Health: h, Message: message}
+	}
+	plain, note, later := at("a", v1alpha1.HealthHealthy, ""), at("b", v1alpha1.HealthHealthy, "partition 3"), at("c", v1alpha1.HealthHealthy, "partition 4")
+	for name, c := range map[string]struct {
+		why     string
+		objects []applier.ObjectHealth
+		want    string
+	}{
+		"None":  {"There is nothing to say.", []applier.ObjectHealth{plain}, "Healthy "},
+		"Notes": {"The first one.", []applier.ObjectHealth{plain, note, later}, "Healthy X b: partition 3"},
+		"Worse": {"Whatever else stands somewhere.", []applier.ObjectHealth{note, at("d", v1alpha1.HealthProgressing, "2 of 3"), at("e", v1alpha1.HealthProgressing, "1 of 3")}, "Progressing X d: 2 of 3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			health, message := applier.Worst(c.objects)
+			if got := string(health) + " " + message; got != c.want {
+				t.Errorf("%s It is %q, want %q", c.why, got, c.want)
+			}
+		})
+	}
+}

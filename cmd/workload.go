@@ -1,0 +1,417 @@
+package cmd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/differ"
+)
+
+func newWorkload(a *app) *cobra.Command {
+	o := &workloadOptions{}
+	cmd := &cobra.Command{
+		Use:     "workload",
+		GroupID: groupCluster,
+		Short:   "Show and steer one CloneSet or DaemonSet of apps.kruise.io",
+		Long: `What 'kubectl rollout' is for Deployments, for CloneSets and DaemonSets of
+apps.kruise.io, whoever runs them: 'keelson workloads' or OpenKruise. The cluster
+is the one of --kubeconfig and --context.
+
+NAME is that of a workload, or cloneset/NAME or daemon/NAME where one name has
+both, as kubectl writes it.
+
+Of what Keelson delivers git is the source of truth: there, pause, resume and
+rollback are refused, unless --force says that it is meant.`,
+		Example: `  keelson workload status web -n shop --watch
+  keelson workload pause cloneset/web -n shop
+  keelson workload rollback daemon/agent -n kube-system --to 3`,
+		Args: args("status", 0, 0),
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	f := cmd.PersistentFlags()
+	f.StringVarP(&o.namespace, "namespace", "n", "", "`NAMESPACE` of the workload (default: the context's)")
+	f.StringVar(&o.kind, "kind", "", "`KIND` of it: CloneSet or DaemonSet (default: the one\nthat has the name)")
+	cmd.AddCommand(newWorkloadStatus(a, o), newWorkloadPause(a, o), newWorkloadResume(a, o), newWorkloadRollback(a, o))
+	// These only fail for flags that do not exist.
+	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(kindNames(), cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.RegisterFlagCompletionFunc("namespace", a.completeNamespaces)
+	return cmd
+}
+
+// workloadOptions say where a workload is, and which is meant.
+type workloadOptions struct{ namespace, kind string }
+
+// workloadKind is one that the commands know.
+type workloadKind struct {
+	kind  string
+	short []string // what kubectl takes for it
+	empty func() client.Object
+}
+
+// workloadKinds are all of them.
+func workloadKinds() []workloadKind {
+	return []workloadKind{
+		{
+			kind: "CloneSet", short: []string{"cloneset", "clonesets", "clone"},
+			empty: func() client.Object { return &v1beta1.CloneSet{} },
+		},
+		{
+			kind: "DaemonSet", short: []string{"daemonset", "daemonsets", "daemon", "ads"},
+			empty: func() client.Object { return &v1beta1.DaemonSet{} },
+		},
+	}
+}
+
+func kindNames() (names []string) {
+	for _, k := range workloadKinds() {
+		names = append(names, k.kind)
+	}
+	return names
+}
+
+// kindsNamed are those that a text can mean; "": all.
+func kindsNamed(text string) ([]workloadKind, error) {
+	if text == "" {
+		return workloadKinds(), nil
+	}
+	bare := strings.TrimSuffix(strings.ToLower(text), "."+v1beta1.GroupVersion.Group)
+	for _, k := range workloadKinds() {
+		if slices.Contains(k.short, bare) {
+			return []workloadKind{k}, nil
+		}
+	}
+	return nil, usagef("%q is no kind of workload of %s: give %s", text, v1beta1.GroupVersion.Group, strings.Join(kindNames(), " or "))
+}
+
+// workloadName is what a person means by NAME or KIND/NAME, with --kind.
+func workloadName(given, kind string) (name string, kinds []workloadKind, err error) {
+	prefix, name, has := strings.Cut(given, "/")
+	if !has {
+		prefix, name = "", given
+	}
+	if has && (prefix == "" || name == "") || name == "" {
+		return "", nil, usagef("%q names no workload: give NAME, or KIND/NAME as cloneset/web", given)
+	}
+	if kinds, err = kindsNamed(cmp.Or(prefix, kind)); err != nil {
+		return "", nil, err
+	}
+	if other, err := kindsNamed(kind); err != nil {
+		return "", nil, err
+	} else if len(other) == 1 && other[0].kind != kinds[0].kind {
+		return "", nil, usagef("%s is a %s, and --kind says %s", given, kinds[0].kind, other[0].kind)
+	}
+	return name, kinds, nil
+}
+
+// kruiseSet is a workload as it was found.
+type kruiseSet struct {
+	client.Object
+	kind     string
+	template *corev1.PodTemplateSpec
+	selector *metav1.LabelSelector
+	// strategy is the part of the spec that all kinds have.
+	partition       *v1beta1.IntOrString
+	paused          bool
+	policy          string
+	minReadySeconds int32
+	updated, before string // revisions
+	pods            workloadPods
+	conditions      []workloadCondition
+}
+
+// kruiseSets reads and writes them in one cluster and namespace.
+type kruiseSets struct {
+	*app
+	client    client.WithWatch
+	namespace string
+}
+
+func (a *app) openWorkloads(o *workloadOptions) (*kruiseSets, error) {
+	if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+		return nil, err
+	}
+	source := a.source()
+	namespace, err := source.Namespace()
+	if err != nil {
+		return nil, err
+	}
+	config, err := source.Hub()
+	if err != nil {
+		return nil, err
+	}
+	config.WarningHandler = a.warnings()
+	a.log.Debug("connecting to the cluster", "server", config.Host)
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, v1beta1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			return nil, fmt.Errorf("register the workloads: %w", err)
+		}
+	}
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("connect to the cluster: %w", err)
+	}
+	return &kruiseSets{app: a, client: c, namespace: cmp.Or(o.namespace, namespace)}, nil
+}
+
+// noWorkloads says that a cluster has no such kinds.
+func noWorkloads(kinds []workloadKind) error {
+	var names []string
+	for _, k := range kinds {
+		names = append(names, k.kind+"s")
+	}
+	return fmt.Errorf("the cluster serves no %s of %s: either their CRDs are not installed (components/workload-controllers has them), or --kubeconfig and --context name another cluster",
+		strings.Join(names, " or "), v1beta1.GroupVersion)
+}
+
+// find reads the workload that a person means.
+func (w *kruiseSets) find(ctx context.Context, given, kind string) (*kruiseSet, error) {
+	name, kinds, err := workloadName(given, kind)
+	if err != nil {
+		return nil, err
+	}
+	var found []*kruiseSet
+	served := false
+	for _, k := range kinds {
+		o := k.empty()
+		err := w.client.Get(ctx, client.ObjectKey{Namespace: w.namespace, Name: name}, o)
+		switch {
+		case servesNone(err):
+			continue
+		case apierrors.IsNotFound(err):
+			served = true
+			continue
+		case err != nil:
+			return nil, fmt.Errorf("read %s %s/%s: %w", k.kind, w.namespace, name, err)
+		}
+		found = append(found, asWorkload(k.kind, o))
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1:
+		return nil, usagef("namespace %s has a %s and a %s %s: say %s/%s or %s/%s", w.namespace, found[0].kind, found[1].kind, name,
+			strings.ToLower(found[0].kind), name, strings.ToLower(found[1].kind), name)
+	case !served:
+		return nil, noWorkloads(kinds)
+	}
+	return nil, w.none(ctx, name, kinds)
+}
+
+// none says which workloads there are instead.
+func (w *kruiseSets) none(ctx context.Context, name string, kinds []workloadKind) error {
+	var known []string
+	for _, k := range kinds {
+		names, err := w.names(ctx, k)
+		if err != nil && !servesNone(err) {
+			return err
+		}
+		known = append(known, names...)
+	}
+	var titles []string
+	for _, k := range kinds {
+		titles = append(titles, k.kind)
+	}
+	what := strings.Join(titles, " or ")
+	return fmt.Errorf("namespace %s has no %s %q: %s (-n names another namespace)", w.namespace, what, name, choice("there", known))
+}
+
+// names are those of a kind, as KIND/NAME.
+func (w *kruiseSets) names(ctx context.Context, k workloadKind) ([]string, error) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(v1beta1.GroupVersion.WithKind(k.kind + "List"))
+	if err := w.client.List(ctx, list, client.InNamespace(w.namespace)); err != nil {
+		return nil, fmt.Errorf("list the %ss in namespace %s: %w", k.kind, w.namespace, err)
+	}
+	var names []string
+	for i := range list.Items {
+		names = append(names, k.short[0]+"/"+list.Items[i].Name)
+	}
+	return names, nil
+}
+
+// asWorkload takes from an object what all kinds have.
+func asWorkload(kind string, o client.Object) *kruiseSet {
+	w := &kruiseSet{Object: o, kind: kind}
+	o.GetObjectKind().SetGroupVersionKind(v1beta1.GroupVersion.WithKind(kind))
+	switch o := o.(type) {
+	case *v1beta1.CloneSet:
+		w.ofCloneSet(o)
+	case *v1beta1.DaemonSet:
+		w.ofDaemonSet(o)
+	}
+	return w
+}
+
+func (s *kruiseSet) ofCloneSet(o *v1beta1.CloneSet) {
+	s.template, s.selector, s.minReadySeconds = &o.Spec.Template, o.Spec.Selector, o.Spec.MinReadySeconds
+	s.policy = string(v1beta1.PodUpdateRecreate)
+	if u := o.Spec.UpdateStrategy.RollingUpdate; u != nil {
+		s.partition, s.paused, s.policy = u.Partition, u.Paused, cmp.Or(string(u.PodUpdatePolicy), s.policy)
+	}
+	is := &o.Status
+	s.updated, s.before = is.UpdateRevision, is.CurrentRevision
+	s.pods = workloadPods{Wanted: 1, Total: is.Replicas, Ready: is.ReadyReplicas, Available: is.AvailableReplicas, Updated: is.UpdatedReplicas}
+	if o.Spec.Replicas != nil {
+		s.pods.Wanted = *o.Spec.Replicas
+	}
+	for _, c := range is.Conditions {
+		s.conditions = append(s.conditions, workloadCondition{string(c.Type), string(c.Status), c.Reason, c.Message, &c.LastTransitionTime})
+	}
+}
+
+func (s *kruiseSet) ofDaemonSet(o *v1beta1.DaemonSet) {
+	s.template, s.selector, s.minReadySeconds = &o.Spec.Template, o.Spec.Selector, o.Spec.MinReadySeconds
+	s.policy = string(v1beta1.DaemonSetStandard)
+	if u := o.Spec.UpdateStrategy.RollingUpdate; u != nil {
+		s.partition, s.paused, s.policy = u.Partition, u.Paused != nil && *u.Paused, cmp.Or(string(u.Type), s.policy)
+	}
+	if o.Spec.UpdateStrategy.Type == v1beta1.DaemonSetOnDelete {
+		s.policy = string(v1beta1.DaemonSetOnDelete)
+	}
+	is := &o.Status
+	s.updated = is.UpdateRevision
+	s.pods = workloadPods{
+		Wanted: is.DesiredNumberScheduled, Total: is.CurrentNumberScheduled, Ready: is.NumberReady, Available: is.NumberAvailable, Updated: is.UpdatedNumberScheduled,
+	}
+	for _, c := range is.Conditions {
+		s.conditions = append(s.conditions, workloadCondition{string(c.Type), string(c.Status), c.Reason, c.Message, &c.LastTransitionTime})
+	}
+}
+
+// title is "CloneSet shop/web".
+func (s *kruiseSet) title() string { return s.kind + " " + s.GetNamespace() + "/" + s.GetName() }
+
+// argument is "cloneset/web -n shop", for a command line.
+func (s *kruiseSet) argument() string {
+	return strings.ToLower(s.kind) + "/" + s.GetName() + " -n " + s.GetNamespace()
+}
+
+// health is as deliveries see it.
+func (s *kruiseSet) health() (applier.ObjectHealth, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(s.Object)
+	if err != nil {
+		return applier.ObjectHealth{}, fmt.Errorf("%s: %w", s.title(), err)
+	}
+	id := differ.ID{Group: v1beta1.GroupVersion.Group, Kind: s.kind, Namespace: s.GetNamespace(), Name: s.GetName()}
+	return applier.HealthRules{}.Of(id, content), nil
+}
+
+// delivered reports whether Keelson delivers it, and as part of which component; "": of
+// one that its label no longer names.
+func (s *kruiseSet) delivered() (component string, is bool) {
+	component = s.GetLabels()[v1alpha1.LabelComponent]
+	return component, component != "" || slices.ContainsFunc(s.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool {
+		return e.Manager == v1alpha1.FieldManager && e.Operation == metav1.ManagedFieldsOperationApply
+	})
+}
+
+// refuse is the error of whoever changes by hand what git says.
+func (s *kruiseSet) refuse(verb, instead string, force bool) error {
+	component, is := s.delivered()
+	if !is || force {
+		return nil
+	}
+	of := "a component"
+	if component != "" {
+		of = "component " + component
+	}
+	return fmt.Errorf("%s is not to be %s: Keelson delivers it as part of %s, and git is the source of truth: what git sets is set back as drift, and what it does not set stays behind unseen; "+
+		"%s, or hold the component still with 'keelson pause CLUSTER %s' in git, or say --force", s.title(), verb, of, instead, cmp.Or(component, "COMPONENT"))
+}
+
+// warnDelivered says what becomes of a change that was forced.
+func (w *kruiseSets) warnDelivered(found *kruiseSet) {
+	if _, is := found.delivered(); is {
+		w.warn("%s is delivered by Keelson, and git does not know of this: what git sets is set back, and the rest stays until somebody takes it back", found.title())
+	}
+}
+
+// completeWorkloads completes NAME, as KIND/NAME where two have it or a person has begun
+// to write that.
+func (a *app) completeWorkloads(o *workloadOptions) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		kinds, err := kindsNamed(o.kind)
+		if err != nil || len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		w, ctx, cancel := a.quietWorkloads(cmd, o)
+		if w == nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		defer cancel()
+		return w.completions(ctx, kinds, prefix), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completions are what a person can mean who has begun with a prefix. What can't be read
+// is left out.
+func (w *kruiseSets) completions(ctx context.Context, kinds []workloadKind, prefix string) []string {
+	having := map[string][]string{}
+	for _, k := range kinds {
+		all, _ := w.names(ctx, k)
+		for _, full := range all {
+			_, name, _ := strings.Cut(full, "/")
+			having[name] = append(having[name], full)
+		}
+	}
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(having)) {
+		if len(having[name]) > 1 || strings.Contains(prefix, "/") {
+			out = append(out, having[name]...)
+		} else {
+			out = append(out, name)
+		}
+	}
+	return slices.DeleteFunc(out, func(c string) bool { return !strings.HasPrefix(c, prefix) })
+}
+
+// quietWorkloads connects for a completion, which ends soon; nil: it can't.
+func (a *app) quietWorkloads(cmd *cobra.Command, o *workloadOptions) (*kruiseSets, context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+	err := a.configure(cmd)
+	if err == nil {
+		var w *kruiseSets
+		if w, err = a.openWorkloads(o); err == nil {
+			return w, ctx, cancel
+		}
+	}
+	cancel()
+	return nil, nil, nil
+}
+
+func (a *app) completeNamespaces(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	w, ctx, cancel := a.quietWorkloads(cmd, &workloadOptions{})
+	if w == nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer cancel()
+	var list corev1.NamespaceList
+	if w.client.List(ctx, &list) != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var out []cobra.Completion
+	for i := range list.Items {
+		out = append(out, list.Items[i].Name)
+	}
+	return out, cobra.ShellCompDirectiveNoFileComp
+}
+
+// errMeanwhile ends what was decided on another spec than the workload has by now.
+var errMeanwhile = errors.New("its spec was changed meanwhile: look at it, and try again")

@@ -1,0 +1,131 @@
+package cmd
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+func newWorkloadPause(a *app, o *workloadOptions) *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "pause NAME",
+		Short: "Leave every pod at its revision, until resume",
+		Long: `Pause sets spec.updateStrategy.rollingUpdate.paused: pods stay at their revision.
+Scaling goes on, and so does the replacement of what fails.
+
+What Keelson delivers it refuses to pause: say it in git, or hold the component
+still there ('keelson pause CLUSTER COMPONENT').
+
+Exit codes: 0 it is paused, 2 it can't be.`,
+		Example: `  keelson workload pause web -n shop
+  keelson workload pause daemon/agent -n kube-system --force`,
+		Args:              args("NAME", 1, 1),
+		ValidArgsFunction: a.completeWorkloads(o),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.pauseWorkload(cmd.Context(), args[0], o, pausing{paused: true, force: force})
+		},
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "also what Keelson delivers")
+	return cmd
+}
+
+func newWorkloadResume(a *app, o *workloadOptions) *cobra.Command {
+	var force bool
+	cmd := &cobra.Command{
+		Use:   "resume NAME",
+		Short: "Let an update go on that pause stopped",
+		Long: `Resume takes spec.updateStrategy.rollingUpdate.paused away: pods come to the newest
+revision, up to the partition.
+
+What Keelson delivers it refuses to resume, as pause does.
+
+Exit codes: 0 it is not paused, 2 it can't be so.`,
+		Example: `  keelson workload resume web -n shop
+  keelson workload resume cloneset/web -n shop -o json`,
+		Args:              args("NAME", 1, 1),
+		ValidArgsFunction: a.completeWorkloads(o),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.pauseWorkload(cmd.Context(), args[0], o, pausing{force: force})
+		},
+	}
+	cmd.Flags().BoolVar(&force, "force", false, "also what Keelson delivers")
+	return cmd
+}
+
+type pausing struct{ paused, force bool }
+
+// pausedWorkload is what pause and resume print.
+type pausedWorkload struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Paused    bool   `json:"paused"`
+	Changed   bool   `json:"changed"`
+}
+
+func (a *app) pauseWorkload(ctx context.Context, name string, o *workloadOptions, p pausing) error {
+	w, err := a.openWorkloads(o)
+	if err != nil {
+		return err
+	}
+	for range sayTries {
+		var found *kruiseSet
+		if found, err = w.find(ctx, name, o.kind); err != nil {
+			return err
+		}
+		if found.paused == p.paused {
+			return w.showPaused(found, p, false)
+		}
+		verb := map[bool]string{true: "paused", false: "resumed"}[p.paused]
+		if err := found.refuse(verb, "set spec.updateStrategy.rollingUpdate.paused there", p.force); err != nil {
+			return err
+		}
+		if err = w.setPaused(ctx, found, p.paused); err == nil {
+			return w.showPaused(found, p, true)
+		}
+		if !apierrors.IsConflict(err) {
+			break
+		}
+	}
+	return err
+}
+
+// setPaused fails with a conflict if the workload is not as it was read.
+func (w *kruiseSets) setPaused(ctx context.Context, found *kruiseSet, paused bool) error {
+	var value any // null: it goes
+	if paused {
+		value = true
+	}
+	data, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"resourceVersion": found.GetResourceVersion()},
+		"spec":     map[string]any{"updateStrategy": map[string]any{"rollingUpdate": map[string]any{"paused": value}}},
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", found.title(), err)
+	}
+	err = w.client.Patch(ctx, found.Object, client.RawPatch(types.MergePatchType, data), client.FieldOwner(v1alpha1.WorkloadManager))
+	if err != nil {
+		return fmt.Errorf("change %s: %w", found.title(), err)
+	}
+	return nil
+}
+
+func (w *kruiseSets) showPaused(found *kruiseSet, p pausing, changed bool) error {
+	state := map[bool]string{true: "paused", false: "not paused"}[p.paused]
+	text := found.title() + " is " + state + "\n"
+	if !changed {
+		text = found.title() + " is " + state + " already\n"
+	}
+	if changed {
+		w.warnDelivered(found)
+	}
+	return w.show(pausedWorkload{Kind: found.kind, Namespace: found.GetNamespace(), Name: found.GetName(), Paused: p.paused, Changed: changed}, text)
+}

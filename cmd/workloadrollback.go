@@ -1,0 +1,237 @@
+package cmd
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/controllers/workload/revision"
+)
+
+// annotationCause is what kubectl rollout history shows of a revision.
+const annotationCause = "kubernetes.io/change-cause"
+
+type workloadRollbackOptions struct {
+	*workloadOptions
+	to          string
+	list, force bool
+}
+
+func newWorkloadRollback(a *app, where *workloadOptions) *cobra.Command {
+	o := workloadRollbackOptions{workloadOptions: where}
+	cmd := &cobra.Command{
+		Use:   "rollback NAME",
+		Short: "Put the template of an earlier revision back",
+		Long: `Rollback puts the pod template of an earlier revision into spec.template: by default
+the newest that is another one than it has now, or --to a revision, by its number,
+name or hash, as --list shows them. Pods go back as the update strategy says: not
+while it is paused, and no more than the partition lets.
+
+What Keelson delivers it refuses to take back: revert the commit in git, or see
+'keelson rollback', which takes a whole component back.
+
+Exit codes: 0 it is so, or listed, 2 it can't be.`,
+		Example: `  keelson workload rollback web -n shop --list
+  keelson workload rollback web -n shop
+  keelson workload rollback daemon/agent -n kube-system --to 3`,
+		Args:              args("NAME", 1, 1),
+		ValidArgsFunction: a.completeWorkloads(where),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if o.list && (o.to != "" || o.force) {
+				return usagef("--list only shows the revisions: leave --to and --force out")
+			}
+			return a.rollbackWorkload(cmd.Context(), args[0], o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.to, "to", "", "the `REVISION`: its number, name or hash")
+	f.BoolVar(&o.list, "list", false, "show the revisions, and change nothing")
+	f.BoolVar(&o.force, "force", false, "also what Keelson delivers")
+	_ = cmd.RegisterFlagCompletionFunc("to", a.completeRevisions(where)) // only fails for a flag that does not exist
+	return cmd
+}
+
+// rolledBack is what rollback prints.
+type rolledBack struct {
+	Kind      string   `json:"kind"`
+	Namespace string   `json:"namespace"`
+	Name      string   `json:"name"`
+	Revision  string   `json:"revision"`
+	Number    int64    `json:"number"`
+	Images    []string `json:"images"`
+	Before    []string `json:"imagesBefore"`
+}
+
+func (a *app) rollbackWorkload(ctx context.Context, name string, o workloadRollbackOptions) error {
+	w, err := a.openWorkloads(o.workloadOptions)
+	if err != nil {
+		return err
+	}
+	found, err := w.find(ctx, name, o.kind)
+	if err != nil {
+		return err
+	}
+	if o.list {
+		return w.listRevisions(ctx, found)
+	}
+	if err := found.refuse("rolled back", "revert the commit there, see 'keelson rollback' for a whole component", o.force); err != nil {
+		return err
+	}
+	revisions, err := w.revisions(ctx, found)
+	if err != nil {
+		return err
+	}
+	to, err := found.earlier(revisions, o.to)
+	if err != nil {
+		return err
+	}
+	images := imagesOf(found.template) // before the answer is read into it
+	if err := w.putBack(ctx, found, to); err != nil {
+		return err
+	}
+	w.warnDelivered(found)
+	r := rolledBack{
+		Kind: found.kind, Namespace: found.GetNamespace(), Name: found.GetName(), Revision: to.Name, Number: to.Revision,
+		Images: asRevision(to).Images, Before: images,
+	}
+	return a.show(r, found.rolledBackText(r))
+}
+
+func (s *kruiseSet) rolledBackText(r rolledBack) string {
+	text := fmt.Sprintf("%s has the template of revision %d (%s) again: %s → %s\n", s.title(), r.Number, oneLine(r.Revision),
+		oneLine(strings.Join(r.Before, ",")), oneLine(strings.Join(r.Images, ",")))
+	if s.paused {
+		text += "its pods stay as they are while it is paused: 'keelson workload resume " + s.argument() + "'\n"
+	}
+	return text + "see 'keelson workload status " + s.argument() + " --watch'\n"
+}
+
+func (w *kruiseSets) listRevisions(ctx context.Context, found *kruiseSet) error {
+	r, err := w.report(ctx, found)
+	if err != nil {
+		return err
+	}
+	return w.show(r.Revisions, w.revisionTable(r.Revisions).or(found.title()+" has no revisions\n"))
+}
+
+// earlier is the revision to go back to, of a history with the oldest in front.
+func (s *kruiseSet) earlier(history []*appsv1.ControllerRevision, to string) (*appsv1.ControllerRevision, error) {
+	owner := revision.Owner{Object: s, Kind: v1beta1.GroupVersion.WithKind(s.kind)}
+	now, err := revision.New(owner, s.template, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.title(), err)
+	}
+	see := "see 'keelson workload rollback " + s.argument() + " --list'"
+	for _, r := range slices.Backward(history) {
+		same := revision.Same(r, now)
+		switch {
+		case to == "" && !same:
+			return r, nil
+		case to != "" && names(r, to) && same:
+			return nil, fmt.Errorf("%s has the template of revision %d (%s) already: %s", s.title(), r.Revision, r.Name, see)
+		case to != "" && names(r, to):
+			return r, nil
+		}
+	}
+	if to == "" {
+		return nil, fmt.Errorf("%s has no other revision to go back to: none is kept that differs from its template (spec.revisionHistoryLimit says how many are)", s.title())
+	}
+	return nil, fmt.Errorf("%s has no revision %q: %s", s.title(), to, see)
+}
+
+// names reports whether a text means a revision: its number, its name or its hash.
+func names(r *appsv1.ControllerRevision, text string) bool {
+	return text == strconv.FormatInt(r.Revision, 10) || text == r.Name || text == revision.Hash(r.Name)
+}
+
+// putBack replaces the template, if the spec is still the one that was read. A status
+// that was written meanwhile is no reason not to.
+func (w *kruiseSets) putBack(ctx context.Context, found *kruiseSet, to *appsv1.ControllerRevision) error {
+	template, err := rawTemplate(to)
+	if err != nil {
+		return err
+	}
+	generation := found.GetGeneration()
+	for range sayTries {
+		var data []byte
+		data, err = json.Marshal([]map[string]any{
+			{"op": "replace", "path": "/metadata/resourceVersion", "value": found.GetResourceVersion()}, // a conflict if it is another by now
+			{"op": "replace", "path": "/spec/template", "value": template},
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", found.title(), err)
+		}
+		err = w.client.Patch(ctx, found.Object, client.RawPatch(types.JSONPatchType, data), client.FieldOwner(v1alpha1.WorkloadManager))
+		if err == nil {
+			return nil
+		}
+		err = fmt.Errorf("change %s: %w", found.title(), err)
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		again, ferr := w.find(ctx, strings.ToLower(found.kind)+"/"+found.GetName(), "")
+		switch {
+		case ferr != nil:
+			return ferr
+		case again.GetUID() != found.GetUID() || again.GetGeneration() != generation:
+			return fmt.Errorf("%s: %w", found.title(), errMeanwhile)
+		}
+		*found = *again
+	}
+	return err
+}
+
+// rawTemplate is what a revision holds, to the last field that this program doesn't know.
+func rawTemplate(r *appsv1.ControllerRevision) (map[string]any, error) {
+	var held struct {
+		Spec struct {
+			Template map[string]any `json:"template"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(r.Data.Raw, &held); err != nil {
+		return nil, fmt.Errorf("ControllerRevision %s/%s can't be read: %w", r.Namespace, r.Name, err)
+	}
+	if len(held.Spec.Template) == 0 {
+		return nil, fmt.Errorf("ControllerRevision %s/%s holds no template: take another revision", r.Namespace, r.Name)
+	}
+	delete(held.Spec.Template, "$patch") // how it was to be merged
+	return held.Spec.Template, nil
+}
+
+// completeRevisions completes the numbers of revisions of the workload on the line.
+func (a *app) completeRevisions(o *workloadOptions) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		w, ctx, cancel := a.quietWorkloads(cmd, o)
+		if w == nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		defer cancel()
+		if len(args) == 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		found, err := w.find(ctx, args[0], o.kind)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		history, err := w.revisions(ctx, found)
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var out []cobra.Completion
+		for _, r := range slices.Backward(history) {
+			out = append(out, cobra.CompletionWithDesc(strconv.FormatInt(r.Revision, 10), strings.Join(asRevision(r).Images, ",")))
+		}
+		return out, cobra.ShellCompDirectiveNoFileComp
+	}
+}

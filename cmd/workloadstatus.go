@@ -1,0 +1,440 @@
+package cmd
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/watch"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/controllers/workload/inplace"
+	"github.com/keelson-io/keelson/controllers/workload/podorder"
+	"github.com/keelson-io/keelson/controllers/workload/revision"
+)
+
+type workloadStatusOptions struct {
+	*workloadOptions
+	watch   bool
+	timeout time.Duration
+}
+
+func newWorkloadStatus(a *app, where *workloadOptions) *cobra.Command {
+	o := workloadStatusOptions{workloadOptions: where}
+	cmd := &cobra.Command{
+		Use:   "status NAME",
+		Short: "Show how far an update is, and what it waits for",
+		Long: `Status prints how a workload is, by the same rules as the health of what Keelson
+delivers, its numbers and conditions, its revisions, and the pods of each. One that
+stands at its partition has done what it was asked for; one that is paused before
+that has not.
+
+With --watch it prints a line for each change until it is done, or has failed.
+
+Exit codes: 0 it is done, 1 it is not, or has failed, 2 it can't be read.`,
+		Example: `  keelson workload status web -n shop
+  keelson workload status daemon/agent -n kube-system --watch --timeout 10m
+  keelson workload status web -n shop -o json`,
+		Args:              args("NAME", 1, 1),
+		ValidArgsFunction: a.completeWorkloads(where),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case o.watch && a.output != outputText:
+				return usagef("--watch prints text, and not %s", a.output)
+			case o.timeout != 0 && !o.watch:
+				return usagef("--timeout is for --watch")
+			case o.timeout < 0:
+				return usagef("--timeout takes a time to wait, and not %s", o.timeout)
+			}
+			return a.workloadStatus(cmd.Context(), args[0], o)
+		},
+	}
+	f := cmd.Flags()
+	f.BoolVarP(&o.watch, "watch", "w", false, "go on until it is done, or has failed")
+	f.DurationVar(&o.timeout, "timeout", 0, "how long to watch, at most (default: without end)")
+	return cmd
+}
+
+// workloadPods are numbers of pods, and of a DaemonSet of nodes.
+type workloadPods struct {
+	Wanted    int32 `json:"wanted"`
+	Total     int32 `json:"total"`
+	Ready     int32 `json:"ready"`
+	Available int32 `json:"available"`
+	Updated   int32 `json:"updated"`
+}
+
+type workloadCondition struct {
+	Type    string       `json:"type"`
+	Status  string       `json:"status"`
+	Reason  string       `json:"reason,omitempty"`
+	Message string       `json:"message,omitempty"`
+	Since   *metav1.Time `json:"since,omitempty"`
+}
+
+// workloadReport is what status prints.
+type workloadReport struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Component that delivers it.
+	Component string `json:"component,omitempty"`
+	// Health and Message say how it is, and what it waits for.
+	Health  v1alpha1.Health `json:"health"`
+	Message string          `json:"message,omitempty"`
+	// Revision is the newest, and Before that which all pods had last.
+	Revision   string              `json:"revision,omitempty"`
+	Before     string              `json:"before,omitempty"`
+	Policy     string              `json:"policy"`
+	Partition  string              `json:"partition,omitempty"`
+	Paused     bool                `json:"paused"`
+	Pods       workloadPods        `json:"pods"`
+	Conditions []workloadCondition `json:"conditions"`
+	Revisions  []workloadRevision  `json:"revisions"`
+}
+
+// workloadRevision is one, with its pods; a revision that is not kept any more has no
+// number.
+type workloadRevision struct {
+	Name   string        `json:"name"`
+	Number int64         `json:"number,omitempty"`
+	Images []string      `json:"images,omitempty"`
+	Cause  string        `json:"cause,omitempty"`
+	Pods   []workloadPod `json:"pods"`
+}
+
+type workloadPod struct {
+	Name  string `json:"name"`
+	Node  string `json:"node,omitempty"`
+	State string `json:"state"`
+}
+
+func (a *app) workloadStatus(ctx context.Context, name string, o workloadStatusOptions) error {
+	w, err := a.openWorkloads(o.workloadOptions)
+	if err != nil {
+		return err
+	}
+	found, err := w.find(ctx, name, o.kind)
+	if err != nil {
+		return err
+	}
+	if o.watch {
+		return w.follow(ctx, found, o.timeout)
+	}
+	report, err := w.report(ctx, found)
+	if err != nil {
+		return err
+	}
+	if err := a.show(report, a.workloadText(report)); err != nil {
+		return err
+	}
+	if report.Health != v1alpha1.HealthHealthy {
+		return errFound
+	}
+	return nil
+}
+
+// report reads what belongs to a workload.
+func (w *kruiseSets) report(ctx context.Context, found *kruiseSet) (*workloadReport, error) {
+	h, err := found.health()
+	if err != nil {
+		return nil, err
+	}
+	component, _ := found.delivered()
+	r := &workloadReport{
+		Kind: found.kind, Namespace: found.GetNamespace(), Name: found.GetName(), Component: component, Health: h.Health, Message: h.Message,
+		Revision: found.updated, Before: found.before, Policy: found.policy, Paused: found.paused, Pods: found.pods,
+		Conditions: append([]workloadCondition{}, found.conditions...), Revisions: []workloadRevision{},
+	}
+	if found.partition != nil {
+		r.Partition = found.partition.String()
+	}
+	revisions, err := w.revisions(ctx, found)
+	if err != nil {
+		return nil, err
+	}
+	pods, err := w.pods(ctx, found)
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range slices.Backward(revisions) { // the newest first
+		r.Revisions = append(r.Revisions, asRevision(one))
+	}
+	for i := range pods {
+		r.add(&pods[i], w.podState(&pods[i], found.minReadySeconds))
+	}
+	return r, nil
+}
+
+// add puts a pod below its revision.
+func (r *workloadReport) add(p *corev1.Pod, state string) {
+	pod := workloadPod{Name: p.Name, Node: p.Spec.NodeName, State: state}
+	i := slices.IndexFunc(r.Revisions, func(one workloadRevision) bool { return revision.Has(p, one.Name) })
+	if i < 0 {
+		r.Revisions = append(r.Revisions, workloadRevision{Name: p.Labels[revision.Label], Pods: []workloadPod{}})
+		i = len(r.Revisions) - 1
+	}
+	r.Revisions[i].Pods = append(r.Revisions[i].Pods, pod)
+}
+
+// asRevision is one as it is shown. One that can't be read has no images.
+func asRevision(one *appsv1.ControllerRevision) workloadRevision {
+	r := workloadRevision{Name: one.Name, Number: one.Revision, Cause: one.Annotations[annotationCause], Pods: []workloadPod{}}
+	if t, err := revision.Template(one); err == nil {
+		r.Images = imagesOf(t)
+	}
+	return r
+}
+
+func imagesOf(t *corev1.PodTemplateSpec) (images []string) {
+	for i := range t.Spec.Containers {
+		images = append(images, t.Spec.Containers[i].Image)
+	}
+	return images
+}
+
+// revisions are the history of a workload, the oldest first.
+func (w *kruiseSets) revisions(ctx context.Context, of *kruiseSet) ([]*appsv1.ControllerRevision, error) {
+	var list appsv1.ControllerRevisionList
+	if err := w.client.List(ctx, &list, client.InNamespace(of.GetNamespace())); err != nil {
+		return nil, fmt.Errorf("the revisions of %s: %w", of.title(), err)
+	}
+	var out []*appsv1.ControllerRevision
+	for i := range list.Items {
+		if metav1.IsControlledBy(&list.Items[i], of) {
+			out = append(out, &list.Items[i])
+		}
+	}
+	revision.Sort(out)
+	return out, nil
+}
+
+// pods are those of a workload, by name.
+func (w *kruiseSets) pods(ctx context.Context, of *kruiseSet) ([]corev1.Pod, error) {
+	selector, err := metav1.LabelSelectorAsSelector(of.selector)
+	if err != nil {
+		return nil, fmt.Errorf("the selector of %s: %w", of.title(), err)
+	}
+	var list corev1.PodList
+	if err := w.client.List(ctx, &list, client.InNamespace(of.GetNamespace()), client.MatchingLabelsSelector{Selector: selector}); err != nil {
+		return nil, fmt.Errorf("the pods of %s: %w", of.title(), err)
+	}
+	pods := slices.DeleteFunc(list.Items, func(p corev1.Pod) bool { return !metav1.IsControlledBy(&p, of) })
+	slices.SortFunc(pods, func(x, y corev1.Pod) int { return cmp.Compare(x.Name, y.Name) })
+	return pods, nil
+}
+
+// podState says how a pod is, in a few words.
+func (w *kruiseSets) podState(p *corev1.Pod, minReadySeconds int32) string {
+	_, ready := podorder.ReadySince(p)
+	switch {
+	case p.DeletionTimestamp != nil:
+		return "being deleted"
+	case !inplace.Open(p) && p.Annotations[v1beta1.AnnotationInPlaceState] != "":
+		return "being updated in place"
+	case ready && podorder.Available(p, minReadySeconds, w.env.Now()):
+		return "available"
+	case ready:
+		return "ready, not yet for long enough"
+	}
+	for i := range p.Status.ContainerStatuses {
+		c := &p.Status.ContainerStatuses[i]
+		if c.State.Waiting != nil && c.State.Waiting.Reason != "" {
+			return c.Name + ": " + c.State.Waiting.Reason
+		}
+	}
+	return "not ready (" + cmp.Or(string(p.Status.Phase), "new") + ")"
+}
+
+func (a *app) workloadText(r *workloadReport) string {
+	var b strings.Builder
+	paint := a.colored(a.env.Out)
+	fmt.Fprintf(&b, "%s %s/%s: %s\n", r.Kind, r.Namespace, r.Name, healthText(paint, r.Health, r.Message))
+	fmt.Fprintf(&b, "pods: %d wanted, %d there, %d ready, %d available, %d updated\n", r.Pods.Wanted, r.Pods.Total, r.Pods.Ready, r.Pods.Available, r.Pods.Updated)
+	fmt.Fprintf(&b, "update: %s\n", oneLine(strings.Join(r.strategy(), ", ")))
+	if r.Component != "" {
+		fmt.Fprintf(&b, "delivered by Keelson: component %s\n", oneLine(r.Component))
+	}
+	if len(r.Conditions) > 0 {
+		t := a.tableOf("CONDITION", "STATUS", "SINCE", "REASON", "MESSAGE")
+		for _, c := range r.Conditions {
+			t.rows = append(t.rows, row{cells: []cell{{text: oneLine(c.Type)}, {text: oneLine(c.Status)}, {text: stamp(c.Since)}, {text: oneLine(c.Reason)}, {text: oneLine(c.Message)}}})
+		}
+		b.WriteString("\n" + t.String())
+	}
+	b.WriteString("\n" + a.revisionTable(r.Revisions).or("no revisions\n"))
+	t := a.tableOf("POD", "REVISION", "NODE", "STATE")
+	for _, one := range r.Revisions {
+		for _, p := range one.Pods {
+			t.rows = append(t.rows, row{cells: []cell{{text: oneLine(p.Name)}, {text: oneLine(revision.Hash(one.Name))}, {text: oneLine(p.Node)}, {text: oneLine(p.State)}}})
+		}
+	}
+	b.WriteString("\n" + t.or("no pods\n"))
+	return b.String()
+}
+
+// strategy is how pods come to a new revision, in words.
+func (r *workloadReport) strategy() []string {
+	words := []string{r.Policy}
+	if r.Partition != "" {
+		words = append(words, "partition "+r.Partition)
+	}
+	if r.Paused {
+		words = append(words, "paused")
+	}
+	if r.Revision != "" {
+		words = append(words, "to revision "+revision.Hash(r.Revision))
+	}
+	if r.Before != "" && revision.Hash(r.Before) != revision.Hash(r.Revision) {
+		words = append(words, "from "+revision.Hash(r.Before))
+	}
+	return words
+}
+
+func (a *app) revisionTable(revisions []workloadRevision) *table {
+	t := a.tableOf("REVISION", "NAME", "PODS", "IMAGES", "CAUSE")
+	for _, one := range revisions {
+		number := "gone"
+		if one.Number > 0 {
+			number = strconv.FormatInt(one.Number, 10)
+		}
+		t.rows = append(t.rows, row{cells: []cell{
+			{text: number}, {text: oneLine(one.Name)}, {text: strconv.Itoa(len(one.Pods))}, {text: oneLine(strings.Join(one.Images, ","))}, {text: oneLine(one.Cause)},
+		}})
+	}
+	return t
+}
+
+func healthText(paint painter, h v1alpha1.Health, message string) string {
+	style := map[v1alpha1.Health]style{v1alpha1.HealthHealthy: green, v1alpha1.HealthDegraded: red, v1alpha1.HealthProgressing: yellow, v1alpha1.HealthUnknown: yellow}[h]
+	text := paint.paint(style, string(h))
+	if message != "" {
+		text += ": " + oneLine(message)
+	}
+	return text
+}
+
+// follow prints each change until the workload is done, or has failed.
+func (w *kruiseSets) follow(ctx context.Context, found *kruiseSet, timeout time.Duration) error {
+	within := ctx
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		within, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	f := &followed{kruiseSets: w, uid: string(found.GetUID())}
+	for {
+		err := f.from(within, found)
+		switch {
+		case errors.Is(err, errDone):
+			return nil
+		case errors.Is(err, errFound), ctx.Err() != nil:
+			return err
+		case within.Err() != nil:
+			w.warn("%s is not done after %s: %s", found.title(), timeout, f.last.Message)
+			return errFound
+		case err != nil:
+			return err
+		}
+		if sleep(within, relistPause) != nil {
+			continue // why is said above
+		}
+		again, err := w.find(within, strings.ToLower(found.kind)+"/"+found.GetName(), "")
+		if err != nil && within.Err() == nil {
+			return err
+		}
+		if err == nil {
+			found = again
+		}
+	}
+}
+
+// errDone ends a watch well.
+var errDone = errors.New("done")
+
+// followed is a workload that is watched.
+type followed struct {
+	*kruiseSets
+	uid  string
+	last applier.ObjectHealth // as was printed
+}
+
+// from looks at a workload and at what it becomes, until the API server ends the watch.
+// The error is errDone, errFound where it has failed, or that of the watch.
+func (f *followed) from(ctx context.Context, found *kruiseSet) error {
+	if err := f.look(found); err != nil {
+		return err
+	}
+	events, err := f.client.Watch(ctx, listOf(found.kind), &client.ListOptions{
+		Namespace: found.GetNamespace(), FieldSelector: fields.OneTermEqualSelector("metadata.name", found.GetName()),
+		Raw: &metav1.ListOptions{ResourceVersion: found.GetResourceVersion()},
+	})
+	if err != nil {
+		return fmt.Errorf("watch %s: %w", found.title(), err)
+	}
+	defer events.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case e, open := <-events.ResultChan():
+			if !open || e.Type == watch.Error {
+				return nil
+			}
+			o, ok := e.Object.(client.Object)
+			if !ok {
+				continue
+			}
+			if e.Type == watch.Deleted {
+				return fmt.Errorf("%s was deleted while it was watched", found.title())
+			}
+			if err := f.look(asWorkload(found.kind, o)); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// look prints how it is, where that is something else than before.
+func (f *followed) look(found *kruiseSet) error {
+	if string(found.GetUID()) != f.uid {
+		return fmt.Errorf("%s was deleted while it was watched, and another one made", found.title())
+	}
+	h, err := found.health()
+	if err != nil {
+		return err
+	}
+	if h != f.last {
+		fmt.Fprintf(f.env.Out, "%s %s: %s\n", f.env.Now().UTC().Format(time.RFC3339), found.title(), healthText(f.colored(f.env.Out), h.Health, h.Message))
+		f.last = h
+	}
+	switch h.Health {
+	case v1alpha1.HealthHealthy:
+		return errDone
+	case v1alpha1.HealthDegraded:
+		return errFound
+	case v1alpha1.HealthProgressing, v1alpha1.HealthUnknown:
+	}
+	return nil
+}
+
+// listOf is an empty list of a kind: what a watch takes for it.
+func listOf(kind string) client.ObjectList {
+	if kind == "CloneSet" {
+		return &v1beta1.CloneSetList{}
+	}
+	return &v1beta1.DaemonSetList{}
+}
