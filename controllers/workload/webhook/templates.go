@@ -60,7 +60,9 @@ func (t templates) complete(ctx context.Context, o *unstructured.Unstructured) (
 	if err != nil {
 		return nil, fmt.Errorf("read the completed template: %w", err)
 	}
-	if volumes, ok := spec["volumes"].([]any); ok && claims > 0 {
+	if volumes, ok := spec["volumes"].([]any); ok && claims == len(volumes) {
+		delete(spec, "volumes")
+	} else if ok {
 		spec["volumes"] = volumes[:len(volumes)-claims]
 	}
 	filled := maps.Clone(template)

@@ -51,7 +51,11 @@ func connect(t *testing.T) client.Client {
 func object(t *testing.T, manifest string) *unstructured.Unstructured {
 	t.Helper()
 	o := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(manifest), &o.Object); err != nil {
+	data, err := yaml.YAMLToJSON([]byte(manifest))
+	if err == nil {
+		err = o.UnmarshalJSON(data)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	o.SetNamespace("default")
