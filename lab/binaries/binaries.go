@@ -34,7 +34,7 @@ const (
 	Kwok              = "kwok"
 	// Gitea is no part of a cluster: [Set.Forge].
 	Gitea = "gitea"
-	// These are of clusters with real nodes: [Set.Node].
+	// Kubelet, and what follows, is of clusters with real nodes: [Set.Node].
 	Kubelet    = "kubelet"
 	KubeProxy  = "kube-proxy"
 	Containerd = "containerd"

@@ -65,12 +65,15 @@ func (o Options) within() string {
 
 func realName(cluster string, i int) string { return fmt.Sprintf("%s-node-%d", cluster, i) }
 func realAddress(i int) netip.Addr          { return netip.AddrFrom4([4]byte{10, 245, 0, byte(i + 2)}) }
+
 func realPods(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(i), 0}), 24)
 }
+
 func (r *record) realDir(i int, parts ...string) string {
 	return r.path(append([]string{"nodes", fmt.Sprint(i)}, parts...)...)
 }
+
 func (r *record) cgroup(i int) string { return "/keelson-lab-" + r.Name + "/" + realName(r.Name, i) }
 func (r *record) registry() string    { return fmt.Sprintf("%s:%d", machine, r.Ports.Registry) }
 
@@ -314,7 +317,7 @@ func (r *record) realNodesReady(ctx context.Context, client kubernetes.Interface
 }
 
 // start is how a component's process begins.
-func (c component) start(r *record, path string) (process.ID, error) {
+func (c component) start(ctx context.Context, r *record, path string) (process.ID, error) {
 	id, err := process.Start(process.Spec{
 		Path:  path,
 		Args:  c.args(r),
@@ -324,10 +327,10 @@ func (c component) start(r *record, path string) (process.ID, error) {
 		Alone: c.alone,
 	})
 	if err != nil || c.begun == nil {
-		return id, err //nolint:wrapcheck // it says all
+		return id, err
 	}
 	if err := c.begun(id.PID); err != nil {
-		return process.ID{}, errors.Join(err, id.Stop(context.Background(), 0))
+		return process.ID{}, errors.Join(err, id.Stop(context.WithoutCancel(ctx), 0))
 	}
 	return id, nil
 }

@@ -64,7 +64,7 @@ func (r *record) launch(ctx context.Context, c component) error {
 		return fmt.Errorf("%s was made with %s %s, which is no longer in %s: build it again, or run: lab down %s",
 			r.Name, c.name, r.Versions[c.name], filepath.Dir(path), r.Name)
 	}
-	id, err := c.start(r, path)
+	id, err := c.start(ctx, r, path)
 	if err != nil {
 		return fmt.Errorf("%s: %w", r.Name, err)
 	}

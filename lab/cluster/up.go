@@ -93,7 +93,7 @@ func (l *Lab) prepare(ctx context.Context, name string, change Change, set binar
 // take notes which programs the cluster is made of.
 func (r *record) take(set binaries.Set, parts ...string) error {
 	if err := set.Require(parts...); err != nil {
-		return err //nolint:wrapcheck // it says what to do
+		return err
 	}
 	for _, part := range parts {
 		r.Versions[part] = set.Version(part)
@@ -108,7 +108,7 @@ func (l *Lab) takeNodes(r *record, set binaries.Set) error {
 	}
 	programs, err := set.Node()
 	if err != nil {
-		return err //nolint:wrapcheck // it says which file
+		return err
 	}
 	r.NodeBin, r.Program = programs.Dir, l.Program
 	if r.Program == "" {

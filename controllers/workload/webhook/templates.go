@@ -50,7 +50,7 @@ func (t templates) complete(ctx context.Context, o *unstructured.Unstructured) (
 		"template": named,
 	}}
 	err = t.client.Create(ctx, try, client.DryRunAll)
-	if status, ok := err.(apierrors.APIStatus); ok && apierrors.IsInvalid(err) { //nolint:errorlint // as apierrors does
+	if status, ok := err.(apierrors.APIStatus); ok && apierrors.IsInvalid(err) {
 		return nil, &invalidError{causes: status.Status().Details.Causes}
 	}
 	if err != nil {
@@ -74,8 +74,11 @@ func (t templates) complete(ctx context.Context, o *unstructured.Unstructured) (
 // mount and the controller adds, and returns how many.
 func withClaims(o *unstructured.Unstructured, template map[string]any) (claims int, err error) {
 	all, _, err := unstructured.NestedSlice(o.Object, "spec", "volumeClaimTemplates")
-	if err != nil || len(all) == 0 {
-		return 0, err
+	if err != nil {
+		return 0, fmt.Errorf("read spec.volumeClaimTemplates: %w", err)
+	}
+	if len(all) == 0 {
+		return 0, nil
 	}
 	spec, ok := template["spec"].(map[string]any)
 	if !ok {

@@ -222,7 +222,7 @@ func TestPush(t *testing.T) {
 	n.until("cloneset/web", "noticed", func(s status) bool { return s.UpdatedReplicas < 3 })
 	n.settled("web", 3, 3)
 	n.kept("web", "web:v2", before)
-	n.gated("web:v2", before)
+	n.gated(before)
 }
 
 // A DaemonSet goes from version to version by its partition, from 5 to 0 of 5 nodes, each
@@ -248,5 +248,5 @@ func TestPartition(t *testing.T) {
 		n.until(set, fmt.Sprintf("at partition %d", partition), at(int64(nodes-partition)))
 	}
 	n.kept("asi-proxy", "web:v2", before)
-	n.gated("web:v2", before)
+	n.gated(before)
 }

@@ -85,10 +85,11 @@ func (n *test) kept(app, image string, before map[string]corev1.Pod) {
 	}
 }
 
-// gated says that each pod was updated in this order: the gate is closed, the image
+// gated says that each pod was updated to web:v2 in this order: the gate is closed, the image
 // changes, the kubelet runs it, the gate is opened.
-func (n *test) gated(image string, before map[string]corev1.Pod) {
+func (n *test) gated(before map[string]corev1.Pod) {
 	n.Helper()
+	const image = "web:v2"
 	const by = "workload-controllers: "
 	want := []string{by + "gate False", by + "image " + image, "kubelet: runs " + image, by + "gate True"}
 	for name, was := range before {
@@ -117,7 +118,7 @@ func TestCloneSet(t *testing.T) {
 	n.image("cloneset/web", "web:v2")
 	n.settled("web", 4, 4)
 	n.kept("web", "web:v2", before)
-	n.gated("web:v2", before)
+	n.gated(before)
 }
 
 // The same of a DaemonSet, which has a pod on each node.
@@ -133,7 +134,7 @@ func TestDaemonSet(t *testing.T) {
 	n.image("daemonset.apps.kruise.io/agent", "web:v2")
 	n.until("daemonset.apps.kruise.io/agent", "updated", settled)
 	n.kept("agent", "web:v2", before)
-	n.gated("web:v2", before)
+	n.gated(before)
 }
 
 // The same image by another name: the kubelet restarts the container, and its imageID

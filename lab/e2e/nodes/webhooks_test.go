@@ -1,12 +1,15 @@
 package nodes_test
 
 import (
-	"fmt"
+	"context"
 	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/keelson-io/keelson/lab/process"
 )
 
 // refused runs kubectl in the namespace, which must be refused with all of these words.
@@ -170,7 +173,9 @@ func TestNobodyAnswers(t *testing.T) {
 	n.image("cloneset/web", "web:v2")
 	n.do("delete", "configmap", "any")
 	n.refused("", []string{"delete", "service", "kept"}, "protect.workloads.keelson.io")
-	time.Sleep(3 * time.Second) // in which nothing may happen
+	if err := process.Wait(t.Context(), 3*time.Second); err != nil { // in which nothing may happen
+		t.Fatal(err)
+	}
 	for name, is := range byName(n.pods("web")) {
 		if is.ResourceVersion != before[name].ResourceVersion && is.Spec.Containers[0].Image != before[name].Spec.Containers[0].Image {
 			t.Errorf("%s was updated by nobody", name)
@@ -196,12 +201,12 @@ func TestNobodyAnswers(t *testing.T) {
 func (n *test) untilDo(args ...string) {
 	n.Helper()
 	var last string
-	for began := time.Now(); time.Since(began) < patience; time.Sleep(time.Second) {
-		out, err := n.run(n.Context(), "", append([]string{"-n", n.namespace}, args...)...)
-		if err == nil {
-			return
-		}
-		last = fmt.Sprintf("%v: %s", err, out)
+	err := wait.PollUntilContextTimeout(n.Context(), time.Second, patience, true, func(ctx context.Context) (bool, error) {
+		out, err := n.run(ctx, "", append([]string{"-n", n.namespace}, args...)...)
+		last = out
+		return err == nil, nil
+	})
+	if err != nil {
+		n.Fatalf("kubectl %s: %v: %s", strings.Join(args, " "), err, last)
 	}
-	n.Fatalf("kubectl %s: %s", strings.Join(args, " "), last)
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/keelson-io/keelson/lab/audit"
 	"github.com/keelson-io/keelson/lab/binaries"
 	"github.com/keelson-io/keelson/lab/cluster"
+	"github.com/keelson-io/keelson/lab/process"
 )
 
 const (
@@ -53,7 +54,7 @@ type yard struct {
 	fleet      *fleet
 }
 
-var shared *yard //nolint:gochecknoglobals // a machine has one cluster with real nodes
+var shared *yard // a machine has one cluster with real nodes
 
 func TestMain(m *testing.M) {
 	os.Exit(run(m))
@@ -375,7 +376,7 @@ func (n *test) ask(service string, clients int) (result func() (answers map[stri
 					answers[version]++
 				}
 				mu.Unlock()
-				time.Sleep(5 * time.Millisecond)
+				_ = process.Wait(ctx, 5*time.Millisecond) // or it is over
 			}
 		})
 	}
