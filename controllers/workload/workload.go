@@ -3,8 +3,9 @@
 //
 // Each folder has one job, which all workloads share: podorder and slowstart say which
 // pods and how many, expectations that the informer isn't behind, revision what pods
-// are made from, inplace and lifecycle which steps a pod goes through. A folder for each
-// workload puts them together.
+// are made from, inplace and lifecycle which steps a pod goes through, podclient writes
+// pods, and host has informers keep no more than that takes. A folder for each workload
+// puts them together.
 package workload
 
 import (
@@ -18,27 +19,18 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/controllers/workload/cloneset"
 	"github.com/keelson-io/keelson/controllers/workload/daemonset"
+	"github.com/keelson-io/keelson/controllers/workload/host"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
-	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
 
 // leaseName is that of the Lease by which replicas agree who works.
@@ -76,48 +68,20 @@ func New(ctx context.Context, c *rest.Config, o Options) (*Controller, error) {
 		return nil, fmt.Errorf("ask what the cluster serves: %w", err)
 	}
 	resize := slices.ContainsFunc(core.APIResources, func(r metav1.APIResource) bool { return r.Name == "pods/resize" })
-	m, err := newManager(c, o)
-	if err != nil {
-		return nil, err
-	}
-	if err := cloneset.Add(ctx, m, cloneset.Options{Workers: o.Workers, InPlace: inplace.Options{Resize: resize}, Now: o.Now}); err != nil {
-		return nil, err
-	}
-	if err := daemonset.Add(ctx, m, daemonset.Options{Workers: o.Workers, InPlace: inplace.Options{Resize: resize}, Now: o.Now}); err != nil {
-		return nil, err
-	}
-	return &Controller{manager: m}, nil
-}
-
-func newManager(c *rest.Config, o Options) (ctrl.Manager, error) {
-	c = rest.CopyConfig(c)
-	c.QPS = -1 // the API server says itself when it is too much: priority and fairness
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, v1beta1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, fmt.Errorf("the types of workloads: %w", err)
-		}
-	}
-	made, err := labels.NewRequirement(revision.Label, selection.Exists, nil)
-	if err != nil {
-		return nil, fmt.Errorf("the selector of pods: %w", err)
-	}
-	caches := cache.Options{
-		DefaultTransform: cache.TransformStripManagedFields(),
-		ByObject:         map[client.Object]cache.ByObject{&corev1.Pod{}: {Label: labels.NewSelector().Add(*made)}}, // others' pods are nobody's business
-	}
-	if o.Namespace != "" {
-		caches.DefaultNamespaces = map[string]cache.Config{o.Namespace: {}}
-	}
-	m, err := ctrl.NewManager(c, ctrl.Options{
-		Scheme: scheme, Logger: logr.FromSlogHandler(o.Log.Handler()), Cache: caches, Metrics: server.Options{BindAddress: "0"}, // the command serves them
+	m, err := host.NewManager(c, o.Namespace, ctrl.Options{
+		Logger:         logr.FromSlogHandler(o.Log.Handler()),
 		LeaderElection: o.Lead, LeaderElectionID: leaseName, LeaderElectionNamespace: v1alpha1.Namespace, LeaderElectionReleaseOnCancel: true,
-		Controller: config.Controller{SkipNameValidation: new(true)}, // one process may run several of these
 	})
 	if err != nil {
-		return nil, fmt.Errorf("connect to the cluster: %w", err)
+		return nil, err
 	}
-	return m, nil
+	settings := host.Options{Workers: o.Workers, InPlace: inplace.Options{Resize: resize}, Now: o.Now}
+	for _, add := range []func(ctrl.Manager, host.Options) error{cloneset.Add, daemonset.Add} {
+		if err := add(m, settings); err != nil {
+			return nil, err
+		}
+	}
+	return &Controller{manager: m}, nil
 }
 
 // Metrics are those of all workloads in the process.

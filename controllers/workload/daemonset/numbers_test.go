@@ -44,7 +44,7 @@ func TestEligible(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if runs, stays := eligible(c.node, &corev1.PodTemplateSpec{Spec: c.spec}); runs != c.runs || stays != c.stays {
+			if runs, stays := newFit(&corev1.PodTemplateSpec{Spec: c.spec}).eligible(c.node); runs != c.runs || stays != c.stays {
 				t.Errorf("%s It runs %v and stays %v", c.why, runs, stays)
 			}
 		})
