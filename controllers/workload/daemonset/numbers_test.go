@@ -10,7 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"pgregory.net/rapid"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
 )
 
 // A node runs a pod where its template, its taints and its affinity let it, and keeps
@@ -205,6 +208,41 @@ func TestReach(t *testing.T) {
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("partition %d: -want +got:\n%s", partition, diff)
 		}
+	}
+}
+
+// One look creates, deletes and updates no more than burstReplicas says, which may be a
+// percentage of the nodes that run a pod; one at least, or nothing would ever happen.
+func TestBurstReplicas(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		burst *intstr.IntOrString
+		most  int
+	}{
+		"Default": {nil, 250}, "Number": {new(intstr.FromInt32(7)), 7}, "Percentage": {new(intstr.FromString("2%")), 8}, "None": {new(intstr.FromInt32(0)), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			set := &v1beta1.DaemonSet{Spec: v1beta1.DaemonSetSpec{BurstReplicas: c.burst}}
+			set.Spec.UpdateStrategy.RollingUpdate = &v1beta1.DaemonSetRollingUpdateStrategy{MaxUnavailable: new(intstr.FromString("100%"))}
+			w, err := newWant(set, 400)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for what, at := range map[string]place{
+				"create": {runs: true, stays: true, selected: true}, "delete": {old: "pod"}, "update": {runs: true, stays: true, selected: true, old: "pod", oldAvailable: true, inPlace: true},
+			} {
+				var places []place
+				for i := range 400 {
+					at.node = fmt.Sprint("node", i)
+					places = append(places, at)
+				}
+				p := w.decide(places)
+				if n := len(p.create) + len(p.remove) + len(p.update); n != c.most {
+					t.Errorf("%s: %d pods, and not %d", what, n, c.most)
+				}
+			}
+		})
 	}
 }
 

@@ -53,7 +53,7 @@ func newWorld(t *testing.T, nodes int) *world {
 
 func (w *world) node(i int) *corev1.Node {
 	w.Helper()
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(w.name, "-", i), Labels: map[string]string{"of": w.name, "number": fmt.Sprint(i)}}}
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(w.name, "-", i), Labels: map[string]string{"of": w.name, "number": fmt.Sprint(i), "pool": fmt.Sprint(i % 3)}}}
 	w.Make(n)
 	n.Spec.Taints = nil // the API server adds that it isn't ready
 	if err := w.Client.Update(w.Context(), n); err != nil {
@@ -62,9 +62,8 @@ func (w *world) node(i int) *corev1.Node {
 	return n
 }
 
-// create creates a DaemonSet of agent:v1 for the nodes of this world.
-func (w *world) create(update v1beta1.DaemonSetRollingUpdateStrategy) {
-	w.Helper()
+// daemonSet is one of agent:v1 for the nodes of this world.
+func (w *world) daemonSet(update v1beta1.DaemonSetRollingUpdateStrategy) *v1beta1.DaemonSet {
 	set := &v1beta1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "agent", Namespace: w.name}}
 	set.Spec = v1beta1.DaemonSetSpec{
 		Selector:       &metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}},
@@ -72,6 +71,16 @@ func (w *world) create(update v1beta1.DaemonSetRollingUpdateStrategy) {
 	}
 	set.Spec.Template.Labels = map[string]string{"app": "agent"}
 	set.Spec.Template.Spec = corev1.PodSpec{Containers: []corev1.Container{{Name: "agent", Image: "agent:v1"}}, NodeSelector: map[string]string{"of": w.name}}
+	return set
+}
+
+// create creates it.
+func (w *world) create(update v1beta1.DaemonSetRollingUpdateStrategy, changes ...func(*v1beta1.DaemonSetSpec)) {
+	w.Helper()
+	set := w.daemonSet(update)
+	for _, change := range changes {
+		change(&set.Spec)
+	}
 	w.Make(set)
 }
 
@@ -89,34 +98,59 @@ func (w *world) change(change func(*v1beta1.DaemonSetSpec)) {
 	}
 }
 
-// settled waits until as many nodes have an available pod, as many of them of the newest
-// revision, and returns the UIDs of the pods by node and image.
-func (w *world) settled(nodes, updated int32) map[string]string {
+// eventually waits until the status of the newest generation is so.
+func (w *world) eventually(what string, is func(v1beta1.DaemonSetStatus) bool) v1beta1.DaemonSetStatus {
 	w.Helper()
 	var set v1beta1.DaemonSet
 	err := wait.PollUntilContextTimeout(w.Context(), 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 		if err := w.Client.Get(ctx, client.ObjectKey{Namespace: w.name, Name: "agent"}, &set); err != nil {
 			return false, err
 		}
-		s := set.Status
-		return s.ObservedGeneration == set.Generation && s.DesiredNumberScheduled == nodes && s.CurrentNumberScheduled == nodes && s.NumberReady == nodes && s.NumberAvailable == nodes &&
-			s.NumberUnavailable == 0 && s.NumberMisscheduled == 0 && s.UpdatedNumberScheduled == updated, nil
+		return set.Status.ObservedGeneration == set.Generation && is(set.Status), nil
 	})
 	if err != nil {
-		w.Fatalf("never %d nodes, %d of them updated: %v, %+v", nodes, updated, err, set.Status)
+		w.Fatalf("never %s: %v, %+v", what, err, set.Status)
 	}
+	return set.Status
+}
+
+// settled waits until as many nodes have an available pod, as many of them of the newest
+// revision, and returns the UIDs of the pods by node and image.
+func (w *world) settled(nodes, updated int32) map[string]string {
+	w.Helper()
+	w.eventually(fmt.Sprintf("%d nodes, %d of them updated", nodes, updated), func(s v1beta1.DaemonSetStatus) bool {
+		return s.DesiredNumberScheduled == nodes && s.CurrentNumberScheduled == nodes && s.NumberReady == nodes && s.NumberAvailable == nodes &&
+			s.NumberUnavailable == 0 && s.NumberMisscheduled == 0 && s.UpdatedNumberScheduled == updated
+	})
+	return w.list()
+}
+
+// list returns the UIDs of the pods that aren't on their way out, by node and image.
+func (w *world) list() map[string]string {
+	w.Helper()
 	list, err := w.Pods.CoreV1().Pods(w.name).List(w.Context(), metav1.ListOptions{})
 	if err != nil {
 		w.Fatal(err)
 	}
 	out := map[string]string{}
 	for _, p := range list.Items {
-		if p.DeletionTimestamp != nil {
-			continue
+		if p.DeletionTimestamp == nil {
+			out[p.Spec.NodeName+" "+p.Spec.Containers[0].Image] += string(p.UID)
 		}
-		out[p.Spec.NodeName+" "+p.Spec.Containers[0].Image] += string(p.UID)
 	}
 	return out
+}
+
+// deleteOn deletes the pod of a node, as a user does.
+func (w *world) deleteOn(node string) {
+	w.Helper()
+	list, err := w.Pods.CoreV1().Pods(w.name).List(w.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+	if err != nil || len(list.Items) != 1 {
+		w.Fatalf("%d pods on %s: %v", len(list.Items), node, err)
+	}
+	if err := w.Pods.CoreV1().Pods(w.name).Delete(w.Context(), list.Items[0].Name, metav1.DeleteOptions{}); err != nil {
+		w.Fatal(err)
+	}
 }
 
 func image(is string) func(*v1beta1.DaemonSetSpec) {

@@ -119,15 +119,15 @@ func (c Client) Settle(ctx context.Context, pod *corev1.Pod) (time.Duration, err
 	}
 	done := step.Done || step.Condition != nil && step.Condition.Status == corev1.ConditionTrue
 	v := lifecycle.Judge(pod, c.Hooks, lifecycle.Keep, done)
-	if step.Done && stands(pod, v) {
+	if step.Condition == nil && step.Patch == nil && step.Resize == nil && step.After == 0 && stands(pod, v) {
 		c.Known.settle(c.Owner, pod, c.Generation)
 	}
 	return step.After, c.note(ctx, pod, v)
 }
 
 // Unsettled are those of some pods that [Client.Settle] has to be asked for: not those
-// of which nothing was to be done, and that haven't changed since, nor has the
-// workload's spec.
+// of which nothing was to be done, also since their kubelets have to do something first,
+// and that haven't changed since, nor has the workload's spec.
 func (c Client) Unsettled(pods []*corev1.Pod) []*corev1.Pod {
 	return c.Known.unsettled(c.Owner, pods, c.Generation)
 }
