@@ -59,6 +59,7 @@ type machine struct {
 	want   want
 	places []place
 	born   int
+	beside bool // a pod was created beside one on its way out
 }
 
 func (m *machine) at(node string) *place {
@@ -95,9 +96,9 @@ func (m *machine) reconcile() bool {
 			at := &m.places[i]
 			switch name {
 			case at.old:
-				at.old, at.oldAvailable = "", false
+				at.old, at.oldAvailable, at.occupied = "", false, true
 			case at.updated:
-				at.updated, at.updatedAvailable = "", false
+				at.updated, at.updatedAvailable, at.occupied = "", false, true
 			}
 		}
 	}
@@ -110,6 +111,7 @@ func (m *machine) reconcile() bool {
 	}
 	for _, node := range p.create {
 		m.born++
+		m.beside = m.beside || m.at(node).occupied
 		m.at(node).updated = fmt.Sprint("pod", m.born)
 	}
 	return len(p.create)+len(p.remove)+len(p.update) > 0
@@ -144,6 +146,9 @@ func TestRollouts(t *testing.T) {
 			if now := m.available(); now < before && now < nodes-m.want.maxUnavailable {
 				rt.Fatalf("%d available nodes became %d of %d, of which %d may be unavailable: %+v", before, now, nodes, m.want.maxUnavailable, m.places)
 			}
+			if m.beside {
+				rt.Fatalf("a node got a pod before its last one had gone: %+v", m.places)
+			}
 			if _, now := m.having(); now > surging && now > m.want.maxSurge {
 				rt.Fatalf("%d nodes run two pods, %d may", now, m.want.maxSurge)
 			}
@@ -157,6 +162,8 @@ func TestRollouts(t *testing.T) {
 			},
 			"unready":   func(rt *rapid.T) { p := any(rt); p.oldAvailable, p.updatedAvailable = false, false },
 			"lost":      func(rt *rapid.T) { p := any(rt); p.old, p.oldAvailable = "", false },
+			"leaves":    func(rt *rapid.T) { any(rt).occupied = true },
+			"left":      func(rt *rapid.T) { any(rt).occupied = false },
 			"tainted":   func(rt *rapid.T) { p := any(rt); p.runs = !p.runs; p.stays = p.runs || rapid.Bool().Draw(rt, "stays") },
 			"partition": func(rt *rapid.T) { m.want.partition = rapid.IntRange(0, len(m.places)).Draw(rt, "partition") },
 			"pause":     func(*rapid.T) { m.want.moves = !m.want.moves },
@@ -177,7 +184,7 @@ func TestRollouts(t *testing.T) {
 			}
 			for i := range m.places {
 				p := &m.places[i]
-				p.oldAvailable, p.updatedAvailable = p.old != "", p.updated != ""
+				p.oldAvailable, p.updatedAvailable, p.occupied = p.old != "", p.updated != "", false
 			}
 			if !work(rt) {
 				break
