@@ -35,8 +35,10 @@ QUIET ?= 10m
 BENCH_PUSH ?=
 # RUN is which tests make e2e runs, as a regular expression.
 RUN ?=
-# PODS is how many the CloneSet of make bench-workloads has.
+# PODS is how many the CloneSet of make bench-workloads has, and NODES on how many its
+# DaemonSet runs (at most 1024).
 PODS ?= 2000
+NODES ?= 1000
 # MUTANTS faults are made one at a time by make mutate, drawn by MUTATE_SEED;
 # MUTATE_THRESHOLD percent of them must be caught.
 MUTANTS ?= 100
@@ -240,8 +242,8 @@ bin-bench-apply:
 	go build -C lab/bench -trimpath -o ../../bin/bench-apply ./apply
 
 .PHONY: bench-workloads
-bench-workloads: build lab bin-bench-workloads ## create, update in place and delete a CloneSet of PODS (2000), beside a bare loop that writes the same pods
-	bin/bench-workloads --pods $(PODS)
+bench-workloads: build lab bin-bench-workloads ## create, update in place and delete a CloneSet of PODS (2000), roll a DaemonSet on NODES (1000), beside a bare loop that writes the same pods
+	bin/bench-workloads --pods $(PODS) --nodes $(NODES)
 
 .PHONY: bin-bench-workloads
 bin-bench-workloads:

@@ -3,8 +3,9 @@
 //
 // Each folder has one job, which all workloads share: podorder and slowstart say which
 // pods and how many, expectations that the informer isn't behind, revision what pods
-// are made from, inplace and lifecycle which steps a pod goes through. A folder for each
-// workload puts them together.
+// are made from, inplace and lifecycle which steps a pod goes through, podclient writes
+// pods, and host has informers keep no more than that takes. A folder for each workload
+// puts them together.
 package workload
 
 import (
@@ -12,35 +13,24 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/selection"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
-	ctrlwebhook "sigs.k8s.io/controller-runtime/pkg/webhook"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/controllers/workload/cloneset"
 	"github.com/keelson-io/keelson/controllers/workload/daemonset"
+	"github.com/keelson-io/keelson/controllers/workload/host"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
-	"github.com/keelson-io/keelson/controllers/workload/revision"
 	"github.com/keelson-io/keelson/controllers/workload/webhook"
 )
 
@@ -82,63 +72,31 @@ func New(ctx context.Context, c *rest.Config, o Options) (*Controller, error) {
 		return nil, fmt.Errorf("ask what the cluster serves: %w", err)
 	}
 	resize := slices.ContainsFunc(core.APIResources, func(r metav1.APIResource) bool { return r.Name == "pods/resize" })
-	m, certificates, err := newManager(c, o)
-	if err != nil {
-		return nil, err
+	options := ctrl.Options{
+		Logger:         logr.FromSlogHandler(o.Log.Handler()),
+		LeaderElection: o.Lead, LeaderElectionID: leaseName, LeaderElectionNamespace: v1alpha1.Namespace, LeaderElectionReleaseOnCancel: true,
 	}
-	if certificates != nil {
-		if err := webhook.Add(m, certificates, *o.Webhooks); err != nil {
+	made := &Controller{}
+	if o.Webhooks != nil {
+		if made.certificates, err = webhook.Serve(&options, *o.Webhooks); err != nil {
 			return nil, err
 		}
 	}
-	if err := cloneset.Add(ctx, m, cloneset.Options{Workers: o.Workers, InPlace: inplace.Options{Resize: resize}, Now: o.Now}); err != nil {
+	if made.manager, err = host.NewManager(c, o.Namespace, options); err != nil {
 		return nil, err
 	}
-	if err := daemonset.Add(ctx, m, daemonset.Options{Workers: o.Workers, InPlace: inplace.Options{Resize: resize}, Now: o.Now}); err != nil {
-		return nil, err
-	}
-	return &Controller{manager: m, certificates: certificates}, nil
-}
-
-func newManager(c *rest.Config, o Options) (ctrl.Manager, *webhook.Certificates, error) {
-	c = rest.CopyConfig(c)
-	c.QPS = -1 // the API server says itself when it is too much: priority and fairness
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, v1beta1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			return nil, nil, fmt.Errorf("the types of workloads: %w", err)
-		}
-	}
-	made, err := labels.NewRequirement(revision.Label, selection.Exists, nil)
-	if err != nil {
-		return nil, nil, fmt.Errorf("the selector of pods: %w", err)
-	}
-	caches := cache.Options{
-		DefaultTransform: cache.TransformStripManagedFields(),
-		ByObject:         map[client.Object]cache.ByObject{&corev1.Pod{}: {Label: labels.NewSelector().Add(*made)}}, // others' pods are nobody's business
-	}
-	if o.Namespace != "" {
-		caches.DefaultNamespaces = map[string]cache.Config{o.Namespace: {}}
-	}
-	var answers ctrlwebhook.Server
-	var certificates *webhook.Certificates
 	if o.Webhooks != nil {
-		if err := webhook.AddToScheme(scheme); err != nil {
-			return nil, nil, err
+		if err := webhook.Add(made.manager, made.certificates, *o.Webhooks); err != nil {
+			return nil, err
 		}
-		maps.Copy(caches.ByObject, webhook.Caches(*o.Webhooks))
-		answers, certificates = webhook.Server(*o.Webhooks)
 	}
-	m, err := ctrl.NewManager(c, ctrl.Options{
-		WebhookServer: answers,
-		Scheme:        scheme, Logger: logr.FromSlogHandler(o.Log.Handler()), Cache: caches, Metrics: server.Options{BindAddress: "0"}, // the command serves them
-		LeaderElection: o.Lead, LeaderElectionID: leaseName, LeaderElectionNamespace: v1alpha1.Namespace, LeaderElectionReleaseOnCancel: true,
-		Controller: config.Controller{SkipNameValidation: new(true)}, // one process may run several of these
-	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("connect to the cluster: %w", err)
+	settings := host.Options{Workers: o.Workers, InPlace: inplace.Options{Resize: resize}, Now: o.Now}
+	for _, add := range []func(ctrl.Manager, host.Options) error{cloneset.Add, daemonset.Add} {
+		if err := add(made.manager, settings); err != nil {
+			return nil, err
+		}
 	}
-	return m, certificates, nil
+	return made, nil
 }
 
 // Metrics are those of all workloads in the process.

@@ -6,6 +6,13 @@ import "context"
 func Stages() ([]byte, error)            { return stages() }
 func Policy(level Audit) ([]byte, error) { return policy(level) }
 
+// PodRange and NodeAddress expose what a node of an index has of the network.
+func PodRange(i int) string    { return podRange(i) }
+func NodeAddress(i int) string { return nodeAddress(i) }
+
+// MaxNodes is how many there may be.
+const MaxNodes = maxNodes
+
 // Args exposes the command lines of a cluster's components.
 func Args(dir string, o Options) map[string][]string {
 	r := &record{dir: dir, Name: "a", Options: o, Ports: ports{Etcd: 16001, EtcdPeer: 16002, APIServer: 16003}}

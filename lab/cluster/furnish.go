@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strconv"
 	"strings"
 	"time"
 
@@ -132,6 +131,20 @@ const zones = 3
 
 func zone(i int) string { return "lab-" + string(rune('a'+i%zones)) }
 
+// podRange is where the pods of a node get their addresses, of which it may need 110: a
+// /24 of 10.244.0.0/16, and from the 257th node on of 10.246.0.0/16 to 10.248.0.0/16.
+// Between them are the nodes' own addresses.
+func podRange(i int) string {
+	second := 244 + i/256
+	if second > 244 {
+		second++
+	}
+	return fmt.Sprintf("10.%d.%d.0/24", second, i%256)
+}
+
+// nodeAddress is a node's own, in 10.245.0.0/16.
+func nodeAddress(i int) string { return fmt.Sprintf("10.245.%d.%d", i/200, i%200+1) }
+
 // node returns the node of an index, as a kubelet would register it.
 func (r *record) node(i int) *corev1.Node {
 	name := fmt.Sprintf("%s-node-%d", r.Name, i)
@@ -152,7 +165,7 @@ func (r *record) node(i int) *corev1.Node {
 		corev1.ResourceEphemeralStorage: resource.MustParse("1Ti"),
 		corev1.ResourcePods:             resource.MustParse("110"),
 	}
-	podCIDR := "10.244." + strconv.Itoa(i) + ".0/24"
+	podCIDR := podRange(i)
 	return &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
 		Spec:       corev1.NodeSpec{PodCIDR: podCIDR, PodCIDRs: []string{podCIDR}},
@@ -160,7 +173,7 @@ func (r *record) node(i int) *corev1.Node {
 			Capacity:    room,
 			Allocatable: room,
 			Addresses: []corev1.NodeAddress{
-				{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("10.245.%d.%d", i/200, i%200+1)},
+				{Type: corev1.NodeInternalIP, Address: nodeAddress(i)},
 				{Type: corev1.NodeHostName, Address: name},
 			},
 			NodeInfo: corev1.NodeSystemInfo{

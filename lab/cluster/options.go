@@ -44,8 +44,8 @@ const (
 	DefaultServiceCIDR = "10.96.0.0/16"
 )
 
-// maxNodes is how many pod ranges of a /24 there are in 10.244.0.0/16.
-const maxNodes = 256
+// maxNodes is how many pod ranges of a /24 there are: [podRange].
+const maxNodes = 1024
 
 // ErrOptions is the error of what can't be asked for.
 var ErrOptions = errors.New("invalid option")

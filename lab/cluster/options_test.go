@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"errors"
+	"net/netip"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -29,7 +30,7 @@ func TestChange(t *testing.T) {
 		},
 		"TooManyNodes": {
 			why:    "There are so many pod ranges.",
-			change: cluster.Change{Nodes: new(257)}, to: standard, err: cluster.ErrOptions,
+			change: cluster.Change{Nodes: new(1025)}, to: standard, err: cluster.ErrOptions,
 		},
 		"FewerThanNone": {
 			why:    "A typing mistake.",
@@ -74,5 +75,37 @@ func TestChange(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", tc.why, diff)
 			}
 		})
+	}
+}
+
+// No two nodes share an address, nor do their pods, whose ranges stay as they were in
+// clusters that have fewer nodes; Services have none of them.
+func TestAddresses(t *testing.T) {
+	t.Parallel()
+	services := netip.MustParsePrefix(cluster.DefaultServiceCIDR)
+	ranges, nodes := map[netip.Prefix]int{}, map[netip.Addr]int{}
+	for i := range cluster.MaxNodes {
+		r, at := netip.MustParsePrefix(cluster.PodRange(i)), netip.MustParseAddr(cluster.NodeAddress(i))
+		if r.Masked() != r || r.Bits() != 24 || r.Overlaps(services) {
+			t.Errorf("node %d: pods in %s", i, r)
+		}
+		if _, taken := ranges[r]; taken {
+			t.Errorf("node %d: pods in %s, as another's", i, r)
+		}
+		if _, taken := nodes[at]; taken || services.Contains(at) {
+			t.Errorf("node %d is at %s, as another", i, at)
+		}
+		ranges[r], nodes[at] = i, i
+	}
+	for at, i := range nodes {
+		of, err := at.Prefix(24)
+		if _, pods := ranges[of]; pods || err != nil {
+			t.Errorf("node %d is at %s, among pods: %v", i, at, err)
+		}
+	}
+	for i, want := range map[int]string{0: "10.244.0.0/24", 255: "10.244.255.0/24", 256: "10.246.0.0/24", 1023: "10.248.255.0/24"} {
+		if got := cluster.PodRange(i); got != want {
+			t.Errorf("node %d: pods in %s, want %s", i, got, want)
+		}
 	}
 }

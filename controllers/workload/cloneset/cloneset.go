@@ -13,20 +13,17 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/expectations"
+	"github.com/keelson-io/keelson/controllers/workload/host"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 	"github.com/keelson-io/keelson/controllers/workload/podclient"
 	"github.com/keelson-io/keelson/controllers/workload/revision"
@@ -45,6 +42,7 @@ const (
 type Reconciler struct {
 	objects client.Client // reads are the informers'
 	pods    kubernetes.Interface
+	known   *podclient.Known
 	events  events.EventRecorder
 	options inplace.Options
 	now     func() time.Time
@@ -56,36 +54,17 @@ type Reconciler struct {
 	statuses map[types.UID]time.Time // when each was written last
 }
 
-// Options are the settings of a [Reconciler].
-type Options struct {
-	// Workers is how many CloneSets are looked at at once.
-	Workers int
-	// InPlace says what the cluster can do.
-	InPlace inplace.Options
-	// Now tells the time.
-	Now func() time.Time
-}
-
-// Add has a manager run CloneSets. Its client and cache must know the API groups v1,
-// apps/v1 and apps.kruise.io.
-func Add(ctx context.Context, m ctrl.Manager, o Options) error {
-	pods, err := kubernetes.NewForConfigAndClient(m.GetConfig(), m.GetHTTPClient())
+// Add has a manager run CloneSets.
+func Add(m ctrl.Manager, o host.Options) error {
+	h, err := host.New(m, kind, "cloneset-controller", o)
 	if err != nil {
 		return fmt.Errorf("CloneSets: %w", err)
 	}
-	if err := m.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, podclient.OwnerIndex(kind), podclient.ByOwner(kind)); err != nil {
-		return fmt.Errorf("CloneSets: index pods: %w", err)
-	}
 	r := &Reconciler{
-		objects: m.GetClient(), pods: pods, events: m.GetEventRecorder("cloneset-controller"), options: o.InPlace, now: o.Now,
-		expect: expectations.New(o.Now), revisions: revision.Store{Cache: m.GetClient(), API: pods}, statuses: map[types.UID]time.Time{},
+		objects: h.Objects, pods: h.Pods, known: h.Known, events: h.Events, options: o.InPlace, now: o.Now,
+		expect: h.Expect, revisions: h.Revisions, statuses: map[types.UID]time.Time{},
 	}
-	err = ctrl.NewControllerManagedBy(m).Named("cloneset").
-		For(&v1beta1.CloneSet{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&corev1.Pod{}, podclient.Heard(kind, r.expect)).
-		WithOptions(controller.Options{MaxConcurrentReconciles: o.Workers}).
-		Complete(r)
-	if err != nil {
+	if err := h.Watch(m, &v1beta1.CloneSet{}).Complete(r); err != nil {
 		return fmt.Errorf("CloneSets: %w", err)
 	}
 	return nil

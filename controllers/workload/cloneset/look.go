@@ -12,7 +12,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
@@ -46,7 +45,7 @@ type look struct {
 func (r *Reconciler) look(ctx context.Context, set *v1beta1.CloneSet) (*look, error) {
 	l := &look{Reconciler: r, set: set.DeepCopy(), at: r.now(), byName: map[string]*corev1.Pod{}, plans: map[[2]string]*inplace.Plan{}}
 	l.want, _ = newWant(&set.Spec) // it was checked
-	l.client = podclient.Client{API: r.pods, Expect: r.expect, Owner: set.UID, Hooks: set.Spec.Lifecycle, Now: l.at}
+	l.client = podclient.Client{API: r.pods, Expect: r.expect, Known: r.known, Owner: set.UID, Generation: set.Generation, Hooks: set.Spec.Lifecycle, Now: l.at}
 	l.policy = v1beta1.PodUpdateRecreate
 	if u := set.Spec.UpdateStrategy.RollingUpdate; u != nil && u.PodUpdatePolicy != "" {
 		l.policy = u.PodUpdatePolicy
@@ -54,7 +53,8 @@ func (r *Reconciler) look(ctx context.Context, set *v1beta1.CloneSet) (*look, er
 	if err := l.readRevisions(ctx); err != nil {
 		return nil, err
 	}
-	return l, l.readPods(ctx)
+	l.readPods()
+	return l, nil
 }
 
 // check refuses what can't be read, and what would otherwise be passed over in silence.
@@ -96,13 +96,8 @@ func (l *look) readRevisions(ctx context.Context) error {
 }
 
 // readPods takes the pods as the informer has them, sorted by how little they are missed.
-func (l *look) readPods(ctx context.Context) error {
-	var list corev1.PodList
-	if err := l.objects.List(ctx, &list, client.InNamespace(l.set.Namespace), client.MatchingFields{podclient.OwnerIndex(kind): string(l.set.UID)}, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("the pods of CloneSet %s/%s: %w", l.set.Namespace, l.set.Name, err)
-	}
-	for i := range list.Items {
-		p := &list.Items[i]
+func (l *look) readPods() {
+	for _, p := range l.known.Of(l.set) {
 		if p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
 			l.pods = append(l.pods, p)
 		}
@@ -112,7 +107,6 @@ func (l *look) readPods(ctx context.Context) error {
 		l.byName[p.Name] = p
 		l.members = append(l.members, l.member(p))
 	}
-	return nil
 }
 
 func (l *look) member(p *corev1.Pod) member {

@@ -26,6 +26,7 @@ func (l *look) settle(ctx context.Context, busy map[string]bool) error {
 			pods = append(pods, p)
 		}
 	}
+	pods = l.client.Unsettled(pods)
 	// All are asked, whatever befalls one: an annotation that somebody broke on one pod
 	// must not keep the others out of service.
 	errs := make([]error, len(pods))

@@ -6,29 +6,23 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/applier/apiservertest"
 	"github.com/keelson-io/keelson/controllers/workload/cloneset"
-	"github.com/keelson-io/keelson/controllers/workload/inplace"
 	"github.com/keelson-io/keelson/controllers/workload/kubelettest"
+	"github.com/keelson-io/keelson/controllers/workload/worldtest"
 )
 
 // apiServer is a real one, with the CRDs that ship; nil in -short runs.
@@ -52,60 +46,9 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	apiservertest.Need(t, apiServer)
 	t.Parallel()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, v1beta1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c, err := client.New(apiServer, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pods, err := kubernetes.NewForConfig(apiServer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{T: t, client: c, pods: pods, namespace: strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "Test"), "/", "-"))}
-	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}); err != nil {
-		t.Fatal(err)
-	}
-	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: w.namespace}}
-	if err := c.Create(t.Context(), account); err != nil {
-		t.Fatal(err)
-	}
-	w.start(scheme)
-	w.kubelet = kubelettest.Start(t, pods, w.namespace)
-	return w
-}
-
-// start starts the controller, for this namespace alone.
-func (w *world) start(scheme *runtime.Scheme) {
-	w.Helper()
-	m, err := ctrl.NewManager(apiServer, ctrl.Options{
-		Scheme: scheme, Metrics: server.Options{BindAddress: "0"}, Logger: logr.Discard(), Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{w.namespace: {}}},
-		Controller: config.Controller{SkipNameValidation: new(true)},
-	})
-	if err != nil {
-		w.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(w.Context())
-	if err := cloneset.Add(ctx, m, cloneset.Options{Workers: 2, InPlace: inplace.Options{Resize: true}, Now: time.Now}); err != nil {
-		w.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if err := m.Start(ctx); err != nil {
-			w.Error(err)
-		}
-	}()
-	w.Cleanup(func() {
-		cancel()
-		<-ended
-	})
+	w := worldtest.New(t, apiServer, cloneset.Add)
+	return &world{T: t, client: w.Client, pods: w.Pods, namespace: w.Namespace, kubelet: w.Kubelet}
 }
 
 // create creates a CloneSet of web:v1.

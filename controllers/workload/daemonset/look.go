@@ -1,7 +1,6 @@
 package daemonset
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,7 +11,6 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -44,11 +42,11 @@ type look struct {
 func (r *Reconciler) look(ctx context.Context, set *v1beta1.DaemonSet) (*look, error) {
 	l := &look{
 		Reconciler: r, set: set, byName: map[string]*corev1.Pod{}, plans: map[string]*inplace.Plan{},
-		client: podclient.Client{API: r.pods, Expect: r.expect, Owner: set.UID, Hooks: set.Spec.Lifecycle, Now: r.now()},
+		client: podclient.Client{API: r.Pods, Expect: r.Expect, Known: r.Known, Owner: set.UID, Generation: set.Generation, Hooks: hooks(set), Now: r.now()},
 	}
 	owner := revision.Owner{Object: set, Kind: v1beta1.GroupVersion.WithKind(kind), Labels: set.Spec.Selector.MatchLabels, Collisions: set.Status.CollisionCount}
 	var err error
-	if l.history, err = r.revisions.Sync(ctx, owner, &set.Spec.Template); err != nil {
+	if l.history, err = r.Revisions.Sync(ctx, owner, &set.Spec.Template); err != nil {
 		return nil, err
 	}
 	if err := l.read(ctx); err != nil {
@@ -60,49 +58,68 @@ func (r *Reconciler) look(ctx context.Context, set *v1beta1.DaemonSet) (*look, e
 			desired++
 		}
 	}
-	l.want, err = newWant(&set.Spec, desired)
+	l.want, err = newWant(set, desired)
 	return l, err
+}
+
+// hooks are those that DaemonSets have: OpenKruise passes over the others, and pods
+// that came from it may hold them.
+func hooks(set *v1beta1.DaemonSet) *v1beta1.Lifecycle {
+	if set.Spec.Lifecycle == nil || set.Spec.Lifecycle.PreDelete == nil {
+		return nil
+	}
+	return &v1beta1.Lifecycle{PreDelete: set.Spec.Lifecycle.PreDelete}
+}
+
+// check refuses what can't be read.
+func check(set *v1beta1.DaemonSet) error {
+	if _, err := newWant(set, 0); err != nil {
+		return err
+	}
+	if _, err := metav1.LabelSelectorAsSelector(set.Spec.Selector); err != nil {
+		return fmt.Errorf("spec.selector: %w", err)
+	}
+	_, err := nodeSelector(set)
+	return err
+}
+
+// nodeSelector chooses the nodes whose pods are updated.
+func nodeSelector(set *v1beta1.DaemonSet) (labels.Selector, error) {
+	u := set.Spec.UpdateStrategy.RollingUpdate
+	if u == nil || u.Selector == nil {
+		return labels.Everything(), nil
+	}
+	selector, err := metav1.LabelSelectorAsSelector(u.Selector)
+	if err != nil {
+		return nil, fmt.Errorf("spec.updateStrategy.rollingUpdate.selector: %w", err)
+	}
+	return selector, nil
 }
 
 // read finds out what each node runs, and should.
 func (l *look) read(ctx context.Context) error {
 	var nodes corev1.NodeList
-	if err := l.objects.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
+	if err := l.Objects.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("the nodes: %w", err)
 	}
-	var pods corev1.PodList
-	if err := l.objects.List(ctx, &pods, client.InNamespace(l.set.Namespace), client.MatchingFields{podclient.OwnerIndex(kind): string(l.set.UID)}, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("its pods: %w", err)
+	selector, err := nodeSelector(l.set)
+	if err != nil {
+		return err
 	}
-	selector := labels.Everything()
-	if u := l.set.Spec.UpdateStrategy.RollingUpdate; u != nil && u.Selector != nil {
-		var err error
-		if selector, err = metav1.LabelSelectorAsSelector(u.Selector); err != nil {
-			return fmt.Errorf("spec.updateStrategy.rollingUpdate.selector: %w", err)
-		}
-	}
-	there := map[string]*place{}
-	for i := range nodes.Items {
+	there := make(map[string]*place, len(nodes.Items))
+	for i, fit := 0, newFit(&l.set.Spec.Template); i < len(nodes.Items); i++ {
 		n := &nodes.Items[i]
 		at := &place{node: n.Name, selected: selector.Matches(labels.Set(n.Labels))}
-		at.runs, at.stays = eligible(n, &l.set.Spec.Template)
+		at.runs, at.stays = fit.eligible(n)
 		there[n.Name] = at
 	}
-	var mine []*corev1.Pod
-	for i := range pods.Items {
-		if p := &pods.Items[i]; p.DeletionTimestamp == nil {
-			mine = append(mine, p)
-			l.byName[p.Name] = p
-		}
-	}
-	// Of several on a node those are kept that are missed most.
-	podorder.ForDeletion(mine, podorder.Options{Now: l.client.Now, MinReadySeconds: l.set.Spec.MinReadySeconds})
-	for _, p := range slices.Backward(mine) {
-		node := nodeOf(p)
+	for node, pods := range l.onNodes() {
 		if there[node] == nil {
 			there[node] = &place{node: node} // it has gone
 		}
-		l.put(there[node], p)
+		for _, p := range pods {
+			l.put(there[node], p)
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(there)) {
 		l.places = append(l.places, *there[name])
@@ -110,12 +127,36 @@ func (l *look) read(ctx context.Context) error {
 	return nil
 }
 
+// onNodes are the pods by node; of several those first that are missed most.
+func (l *look) onNodes() map[string][]*corev1.Pod {
+	out := map[string][]*corev1.Pod{}
+	for _, p := range l.Known.Of(l.set) {
+		out[nodeOf(p)] = append(out[nodeOf(p)], p)
+	}
+	for _, pods := range out {
+		if len(pods) > 1 {
+			podorder.ForDeletion(pods, podorder.Options{Now: l.client.Now, MinReadySeconds: l.set.Spec.MinReadySeconds})
+			slices.Reverse(pods)
+		}
+	}
+	return out
+}
+
 // put takes in that a node has a pod.
 func (l *look) put(at *place, p *corev1.Pod) {
+	if p.DeletionTimestamp != nil {
+		at.occupied = true
+		return
+	}
+	l.byName[p.Name] = p
 	available, after := l.client.Available(p, l.set.Spec.MinReadySeconds)
 	l.again(after)
 	updated := revision.Has(p, l.history.Updated.Name)
+	left := l.backoff.left(l.spot(p), l.client.Now)
 	switch {
+	case p.Status.Phase == corev1.PodFailed && left > 0:
+		at.occupied = true
+		l.again(left)
 	case p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded:
 		at.surplus = append(at.surplus, p.Name)
 	case updated && at.updated == "":
@@ -125,6 +166,11 @@ func (l *look) put(at *place, p *corev1.Pod) {
 	default:
 		at.surplus = append(at.surplus, p.Name)
 	}
+}
+
+// spot is where a pod fails, if it does.
+func (l *look) spot(p *corev1.Pod) spot {
+	return spot{l.set.UID, revision.Hash(p.Labels[revision.Label]), nodeOf(p)}
 }
 
 // plan is how a pod comes to the new revision in place; nil: it can't.
@@ -161,36 +207,36 @@ func (l *look) act(ctx context.Context) error {
 	for _, name := range append(slices.Clone(p.remove), p.update...) {
 		busy[name] = true
 	}
-	var rest []string
-	for _, name := range slices.Sorted(maps.Keys(l.byName)) {
+	var rest []*corev1.Pod
+	used := map[string]bool{} // revisions, by hash
+	for name, pod := range l.byName {
+		used[revision.Hash(pod.Labels[revision.Label])] = true
 		if !busy[name] {
-			rest = append(rest, name)
+			rest = append(rest, pod)
 		}
 	}
 	// All are tried, whatever befalls one.
 	var created, removed, updated podclient.Told
 	defer func() {
-		created.Tell(l.events, l.set, "SuccessfulCreate", "Creating", "Created %s")
-		removed.Tell(l.events, l.set, "SuccessfulDelete", "Deleting", "Deleted %s")
-		updated.Tell(l.events, l.set, "SuccessfulUpdatePodInPlace", "Updating", "successfully update %s in-place(revision "+l.history.Updated.Name+")")
+		created.Tell(l.Events, l.set, "SuccessfulCreate", "Creating", "Created %s")
+		removed.Tell(l.Events, l.set, "SuccessfulDelete", "Deleting", "Deleted %s")
+		updated.Tell(l.Events, l.set, "SuccessfulUpdatePodInPlace", "Updating", "successfully update %s in-place(revision "+l.history.Updated.Name+")")
 	}()
 	return errors.Join(
 		each(p.create, func(node string) error { return l.create(ctx, node, &created) }),
 		each(p.remove, func(name string) error { return l.remove(ctx, l.byName[name], &removed) }),
 		each(p.update, func(name string) error { return l.update(ctx, l.byName[name], &updated) }),
-		each(rest, func(name string) error {
-			after, err := l.client.Settle(ctx, l.byName[name])
+		each(l.client.Unsettled(rest), func(pod *corev1.Pod) error {
+			after, err := l.client.Settle(ctx, pod)
 			l.again(after)
 			return err
 		}),
-		l.revisions.Forget(ctx, l.history, l.set.Spec.RevisionHistoryLimit, func(r *appsv1.ControllerRevision) bool {
-			return slices.ContainsFunc(slices.Collect(maps.Values(l.byName)), func(p *corev1.Pod) bool { return revision.Has(p, r.Name) })
-		}),
+		l.Revisions.Forget(ctx, l.history, l.set.Spec.RevisionHistoryLimit, func(r *appsv1.ControllerRevision) bool { return used[revision.Hash(r.Name)] }),
 	)
 }
 
-func each(names []string, do func(string) error) error {
-	_, err := slowstart.Run(len(names), podclient.AtOnce, func(i int) error { return do(names[i]) })
+func each[T any](of []T, do func(T) error) error {
+	_, err := slowstart.Run(len(of), podclient.AtOnce, func(i int) error { return do(of[i]) })
 	return err
 }
 
@@ -201,7 +247,7 @@ func (l *look) create(ctx context.Context, node string, told *podclient.Told) er
 		t.Labels = map[string]string{}
 	}
 	t.Labels[revision.Label] = hash
-	if state := lifecycle.AtBirth(l.set.Spec.Lifecycle); state != "" {
+	if state := lifecycle.AtBirth(l.client.Hooks); state != "" {
 		t.Labels[v1beta1.LabelLifecycle] = string(state)
 	}
 	t.Spec.Affinity, t.Spec.Tolerations = bound(t.Spec.Affinity, node), tolerated(&t.Spec)
@@ -216,7 +262,7 @@ func (l *look) create(ctx context.Context, node string, told *podclient.Told) er
 		Spec: t.Spec,
 	})
 	if pod == nil {
-		l.events.Eventf(l.set, nil, corev1.EventTypeWarning, "FailedCreate", "Creating", "failed to create pod on node %s: %v", node, err)
+		l.Events.Eventf(l.set, nil, corev1.EventTypeWarning, "FailedCreate", "Creating", "failed to create pod on node %s: %v", node, err)
 		return err
 	}
 	told.Add(pod)
@@ -227,7 +273,12 @@ func (l *look) remove(ctx context.Context, pod *corev1.Pod, told *podclient.Told
 	gone, err := l.client.Delete(ctx, pod)
 	switch {
 	case err != nil:
-		l.events.Eventf(l.set, pod, corev1.EventTypeWarning, "FailedDelete", "Deleting", "failed to delete pod %s: %v", pod.Name, err)
+		l.Events.Eventf(l.set, pod, corev1.EventTypeWarning, "FailedDelete", "Deleting", "failed to delete pod %s: %v", pod.Name, err)
+	case gone && pod.Status.Phase == corev1.PodFailed:
+		l.backoff.next(l.spot(pod), l.client.Now)
+		l.Events.Eventf(l.set, pod, corev1.EventTypeWarning, "FailedDaemonPod", "Deleting", "Found failed daemon pod %s/%s on node %s, will try to kill it", pod.Namespace, pod.Name, nodeOf(pod))
+	case gone && pod.Status.Phase == corev1.PodSucceeded:
+		l.Events.Eventf(l.set, pod, corev1.EventTypeNormal, "SucceededDaemonPod", "Deleting", "Found succeeded daemon pod %s/%s on node %s, will try to delete it", pod.Namespace, pod.Name, nodeOf(pod))
 	case gone:
 		told.Add(pod)
 	}
@@ -239,48 +290,9 @@ func (l *look) update(ctx context.Context, pod *corev1.Pod, told *podclient.Told
 	l.again(after)
 	switch {
 	case err != nil:
-		l.events.Eventf(l.set, pod, corev1.EventTypeWarning, "FailedUpdatePodInPlace", "Updating", "failed to update pod %s in-place: %v", pod.Name, err)
+		l.Events.Eventf(l.set, pod, corev1.EventTypeWarning, "FailedUpdatePodInPlace", "Updating", "failed to update pod %s in-place: %v", pod.Name, err)
 	case changed:
 		told.Add(pod)
 	}
 	return err
-}
-
-// writeStatus writes what was seen, where that is something else than before.
-func (l *look) writeStatus(ctx context.Context) error {
-	now := v1beta1.DaemonSetStatus{
-		ObservedGeneration: l.set.Generation, UpdateRevision: revision.Hash(l.history.Updated.Name), CollisionCount: l.history.Collisions, Conditions: l.set.Status.Conditions,
-	}
-	for _, at := range l.places {
-		pod, available := cmp.Or(at.updated, at.old), at.updatedAvailable || at.oldAvailable
-		if !at.runs {
-			if pod != "" {
-				now.NumberMisscheduled++
-			}
-			continue
-		}
-		ready := false
-		if pod != "" {
-			_, ready = podorder.ReadySince(l.byName[pod])
-			ready = ready && inplace.Open(l.byName[pod])
-		}
-		now.DesiredNumberScheduled++
-		for of, counts := range map[*int32]bool{
-			&now.CurrentNumberScheduled: pod != "", &now.NumberReady: ready || available, &now.NumberAvailable: available,
-			&now.UpdatedNumberScheduled: at.updated != "", &now.NumberUnavailable: !available,
-		} {
-			if counts {
-				*of++
-			}
-		}
-	}
-	if equality.Semantic.DeepEqual(now, l.set.Status) {
-		return nil
-	}
-	set := l.set.DeepCopy()
-	set.Status = now
-	if err := l.objects.Status().Update(ctx, set); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("its status: %w", err)
-	}
-	return nil
 }

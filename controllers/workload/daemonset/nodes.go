@@ -35,20 +35,29 @@ func tolerated(spec *corev1.PodSpec) []corev1.Toleration {
 	return out
 }
 
-// eligible reports whether a pod of a template should run on a node, and whether one
-// that does should go on: a taint NoSchedule keeps new ones away, and leaves those that
-// are there.
-func eligible(node *corev1.Node, template *corev1.PodTemplateSpec) (runs, stays bool) {
-	if name := template.Spec.NodeName; name != "" && name != node.Name {
-		return false, false
-	}
+// fit says which nodes a template is for.
+type fit struct {
+	node        string // the only one; "": any
+	affinity    nodeaffinity.RequiredNodeAffinity
+	tolerations []corev1.Toleration
+}
+
+func newFit(template *corev1.PodTemplateSpec) fit {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{NodeSelector: template.Spec.NodeSelector, Affinity: template.Spec.Affinity}}
-	if fits, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node); err != nil || !fits {
+	return fit{template.Spec.NodeName, nodeaffinity.GetRequiredNodeAffinity(pod), tolerated(&template.Spec)}
+}
+
+// eligible reports whether a pod should run on a node, and whether one that does should
+// go on: a taint NoSchedule keeps new ones away, and leaves those that are there.
+func (f fit) eligible(node *corev1.Node) (runs, stays bool) {
+	if f.node != "" && f.node != node.Name {
 		return false, false
 	}
-	tolerations := tolerated(&template.Spec)
+	if fits, err := f.affinity.Match(node); err != nil || !fits {
+		return false, false
+	}
 	untolerated := func(effects ...corev1.TaintEffect) bool {
-		_, found := schedulingcorev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, tolerations, func(t *corev1.Taint) bool { return slices.Contains(effects, t.Effect) }, false)
+		_, found := schedulingcorev1.FindMatchingUntoleratedTaint(klog.Background(), node.Spec.Taints, f.tolerations, func(t *corev1.Taint) bool { return slices.Contains(effects, t.Effect) }, false)
 		return found
 	}
 	stays = !untolerated(corev1.TaintEffectNoExecute)

@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/keelson-io/keelson/api/apps/v1alpha1"
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 )
 
@@ -23,8 +24,9 @@ type want struct {
 	progressive bool
 }
 
-// newWant reads a spec for so many nodes that should run a pod.
-func newWant(s *v1beta1.DaemonSetSpec, nodes int) (want, error) {
+// newWant reads a DaemonSet for so many nodes that should run a pod.
+func newWant(set *v1beta1.DaemonSet, nodes int) (want, error) {
+	s := &set.Spec
 	u := s.UpdateStrategy.RollingUpdate
 	if u == nil {
 		u = &v1beta1.DaemonSetRollingUpdateStrategy{}
@@ -32,6 +34,9 @@ func newWant(s *v1beta1.DaemonSetSpec, nodes int) (want, error) {
 	w := want{
 		moves:       s.UpdateStrategy.Type != v1beta1.DaemonSetOnDelete && (u.Paused == nil || !*u.Paused),
 		progressive: s.ScaleStrategy != nil && s.ScaleStrategy.PartitionedScaling,
+	}
+	if s.ScaleStrategy == nil { // manifests of v1alpha1 say it so, and may have been sent as v1beta1
+		w.progressive = set.Annotations[v1alpha1.AnnotationProgressiveCreate] == "true"
 	}
 	var err error
 	read := func(field string, value *intstr.IntOrString, otherwise int) int {
@@ -66,6 +71,9 @@ type place struct {
 	oldAvailable, updatedAvailable bool
 	// surplus are others that it has, and failed ones.
 	surplus []string
+	// occupied: a pod is on its way out, or has failed and stays for a while. None is
+	// created beside it: agents own what they watch.
+	occupied bool
 	// inPlace: the old pod can come to the new revision without being replaced.
 	inPlace bool
 }
@@ -101,7 +109,7 @@ func (w want) decide(places []place) plan {
 		switch {
 		case !at.stays:
 			p.remove = append(p.remove, present(at.old, at.updated)...)
-		case at.runs && at.old == "" && at.updated == "" && filled < running-skip:
+		case at.runs && at.old == "" && at.updated == "" && !at.occupied && len(at.surplus) == 0 && filled < running-skip:
 			filled++
 			p.create = append(p.create, at.node)
 		case at.old != "" && at.updated != "" && (at.updatedAvailable || !at.oldAvailable):
@@ -174,7 +182,7 @@ func (w want) move(places []place, reach map[string]bool, p *plan) {
 			room = &surge
 		}
 		switch {
-		case at.oldAvailable && *room <= 0:
+		case at.oldAvailable && (*room <= 0 || w.maxSurge > 0 && at.occupied):
 			continue
 		case at.oldAvailable:
 			*room--

@@ -10,7 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"pgregory.net/rapid"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
 )
 
 // A node runs a pod where its template, its taints and its affinity let it, and keeps
@@ -44,7 +47,7 @@ func TestEligible(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if runs, stays := eligible(c.node, &corev1.PodTemplateSpec{Spec: c.spec}); runs != c.runs || stays != c.stays {
+			if runs, stays := newFit(&corev1.PodTemplateSpec{Spec: c.spec}).eligible(c.node); runs != c.runs || stays != c.stays {
 				t.Errorf("%s It runs %v and stays %v", c.why, runs, stays)
 			}
 		})
@@ -56,6 +59,7 @@ type machine struct {
 	want   want
 	places []place
 	born   int
+	beside bool // a pod was created beside one on its way out
 }
 
 func (m *machine) at(node string) *place {
@@ -92,9 +96,9 @@ func (m *machine) reconcile() bool {
 			at := &m.places[i]
 			switch name {
 			case at.old:
-				at.old, at.oldAvailable = "", false
+				at.old, at.oldAvailable, at.occupied = "", false, true
 			case at.updated:
-				at.updated, at.updatedAvailable = "", false
+				at.updated, at.updatedAvailable, at.occupied = "", false, true
 			}
 		}
 	}
@@ -107,6 +111,7 @@ func (m *machine) reconcile() bool {
 	}
 	for _, node := range p.create {
 		m.born++
+		m.beside = m.beside || m.at(node).occupied
 		m.at(node).updated = fmt.Sprint("pod", m.born)
 	}
 	return len(p.create)+len(p.remove)+len(p.update) > 0
@@ -141,6 +146,9 @@ func TestRollouts(t *testing.T) {
 			if now := m.available(); now < before && now < nodes-m.want.maxUnavailable {
 				rt.Fatalf("%d available nodes became %d of %d, of which %d may be unavailable: %+v", before, now, nodes, m.want.maxUnavailable, m.places)
 			}
+			if m.beside {
+				rt.Fatalf("a node got a pod before its last one had gone: %+v", m.places)
+			}
 			if _, now := m.having(); now > surging && now > m.want.maxSurge {
 				rt.Fatalf("%d nodes run two pods, %d may", now, m.want.maxSurge)
 			}
@@ -154,6 +162,8 @@ func TestRollouts(t *testing.T) {
 			},
 			"unready":   func(rt *rapid.T) { p := any(rt); p.oldAvailable, p.updatedAvailable = false, false },
 			"lost":      func(rt *rapid.T) { p := any(rt); p.old, p.oldAvailable = "", false },
+			"leaves":    func(rt *rapid.T) { any(rt).occupied = true },
+			"left":      func(rt *rapid.T) { any(rt).occupied = false },
 			"tainted":   func(rt *rapid.T) { p := any(rt); p.runs = !p.runs; p.stays = p.runs || rapid.Bool().Draw(rt, "stays") },
 			"partition": func(rt *rapid.T) { m.want.partition = rapid.IntRange(0, len(m.places)).Draw(rt, "partition") },
 			"pause":     func(*rapid.T) { m.want.moves = !m.want.moves },
@@ -174,7 +184,7 @@ func TestRollouts(t *testing.T) {
 			}
 			for i := range m.places {
 				p := &m.places[i]
-				p.oldAvailable, p.updatedAvailable = p.old != "", p.updated != ""
+				p.oldAvailable, p.updatedAvailable, p.occupied = p.old != "", p.updated != "", false
 			}
 			if !work(rt) {
 				break
@@ -205,6 +215,41 @@ func TestReach(t *testing.T) {
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("partition %d: -want +got:\n%s", partition, diff)
 		}
+	}
+}
+
+// One look creates, deletes and updates no more than burstReplicas says, which may be a
+// percentage of the nodes that run a pod; one at least, or nothing would ever happen.
+func TestBurstReplicas(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		burst *intstr.IntOrString
+		most  int
+	}{
+		"Default": {nil, 250}, "Number": {new(intstr.FromInt32(7)), 7}, "Percentage": {new(intstr.FromString("2%")), 8}, "None": {new(intstr.FromInt32(0)), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			set := &v1beta1.DaemonSet{Spec: v1beta1.DaemonSetSpec{BurstReplicas: c.burst}}
+			set.Spec.UpdateStrategy.RollingUpdate = &v1beta1.DaemonSetRollingUpdateStrategy{MaxUnavailable: new(intstr.FromString("100%"))}
+			w, err := newWant(set, 400)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for what, at := range map[string]place{
+				"create": {runs: true, stays: true, selected: true}, "delete": {old: "pod"}, "update": {runs: true, stays: true, selected: true, old: "pod", oldAvailable: true, inPlace: true},
+			} {
+				var places []place
+				for i := range 400 {
+					at.node = fmt.Sprint("node", i)
+					places = append(places, at)
+				}
+				p := w.decide(places)
+				if n := len(p.create) + len(p.remove) + len(p.update); n != c.most {
+					t.Errorf("%s: %d pods, and not %d", what, n, c.most)
+				}
+			}
+		})
 	}
 }
 

@@ -10,25 +10,18 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/applier/apiservertest"
 	"github.com/keelson-io/keelson/controllers/workload/daemonset"
-	"github.com/keelson-io/keelson/controllers/workload/inplace"
-	"github.com/keelson-io/keelson/controllers/workload/kubelettest"
+	"github.com/keelson-io/keelson/controllers/workload/worldtest"
 )
 
 // apiServer is a real one, with the CRDs that ship; nil in -short runs.
@@ -41,86 +34,36 @@ func TestMain(m *testing.M) {
 
 const patience = 30 * time.Second
 
-// world is a namespace with a controller, a kubelet, and nodes of its own.
+// world is one with nodes of its own.
 type world struct {
-	*testing.T
-	client  client.Client
-	pods    kubernetes.Interface
-	name    string // of the namespace, and label of the nodes
-	kubelet *kubelettest.Kubelet
+	*worldtest.World
+	name string // label of the nodes
 }
 
 func newWorld(t *testing.T, nodes int) *world {
 	t.Helper()
-	apiservertest.Need(t, apiServer)
 	t.Parallel()
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, v1beta1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	c, err := client.New(apiServer, client.Options{Scheme: scheme})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pods, err := kubernetes.NewForConfig(apiServer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{T: t, client: c, pods: pods, name: strings.ToLower(strings.TrimPrefix(t.Name(), "Test"))}
-	w.make(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.name}})
-	w.make(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: w.name}})
+	w := &world{World: worldtest.New(t, apiServer, daemonset.Add)}
+	w.name = w.Namespace
 	for i := range nodes {
 		w.node(i)
 	}
-	m, err := ctrl.NewManager(apiServer, ctrl.Options{
-		Scheme: scheme, Metrics: server.Options{BindAddress: "0"}, Cache: cache.Options{DefaultNamespaces: map[string]cache.Config{w.name: {}}},
-		Controller: config.Controller{SkipNameValidation: new(true)},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	if err := daemonset.Add(ctx, m, daemonset.Options{Workers: 2, InPlace: inplace.Options{Resize: true}, Now: time.Now}); err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		if err := m.Start(ctx); err != nil {
-			t.Error(err)
-		}
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-ended
-	})
-	w.kubelet = kubelettest.Start(t, pods, w.name)
 	return w
-}
-
-func (w *world) make(o client.Object) {
-	w.Helper()
-	if err := w.client.Create(w.Context(), o); err != nil {
-		w.Fatal(err)
-	}
 }
 
 func (w *world) node(i int) *corev1.Node {
 	w.Helper()
-	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(w.name, "-", i), Labels: map[string]string{"of": w.name, "number": fmt.Sprint(i)}}}
-	w.make(n)
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint(w.name, "-", i), Labels: map[string]string{"of": w.name, "number": fmt.Sprint(i), "pool": fmt.Sprint(i % 3)}}}
+	w.Make(n)
 	n.Spec.Taints = nil // the API server adds that it isn't ready
-	if err := w.client.Update(w.Context(), n); err != nil {
+	if err := w.Client.Update(w.Context(), n); err != nil {
 		w.Fatal(err)
 	}
 	return n
 }
 
-// create creates a DaemonSet of agent:v1 for the nodes of this world.
-func (w *world) create(update v1beta1.DaemonSetRollingUpdateStrategy) {
-	w.Helper()
+// daemonSet is one of agent:v1 for the nodes of this world.
+func (w *world) daemonSet(update v1beta1.DaemonSetRollingUpdateStrategy) *v1beta1.DaemonSet {
 	set := &v1beta1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: "agent", Namespace: w.name}}
 	set.Spec = v1beta1.DaemonSetSpec{
 		Selector:       &metav1.LabelSelector{MatchLabels: map[string]string{"app": "agent"}},
@@ -128,51 +71,86 @@ func (w *world) create(update v1beta1.DaemonSetRollingUpdateStrategy) {
 	}
 	set.Spec.Template.Labels = map[string]string{"app": "agent"}
 	set.Spec.Template.Spec = corev1.PodSpec{Containers: []corev1.Container{{Name: "agent", Image: "agent:v1"}}, NodeSelector: map[string]string{"of": w.name}}
-	w.make(set)
+	return set
+}
+
+// create creates it.
+func (w *world) create(update v1beta1.DaemonSetRollingUpdateStrategy, changes ...func(*v1beta1.DaemonSetSpec)) {
+	w.Helper()
+	set := w.daemonSet(update)
+	for _, change := range changes {
+		change(&set.Spec)
+	}
+	w.Make(set)
 }
 
 // change changes the DaemonSet's spec.
 func (w *world) change(change func(*v1beta1.DaemonSetSpec)) {
 	w.Helper()
 	var set v1beta1.DaemonSet
-	if err := w.client.Get(w.Context(), client.ObjectKey{Namespace: w.name, Name: "agent"}, &set); err != nil {
+	if err := w.Client.Get(w.Context(), client.ObjectKey{Namespace: w.name, Name: "agent"}, &set); err != nil {
 		w.Fatal(err)
 	}
 	before := set.DeepCopy()
 	change(&set.Spec)
-	if err := w.client.Patch(w.Context(), &set, client.MergeFrom(before)); err != nil {
+	if err := w.Client.Patch(w.Context(), &set, client.MergeFrom(before)); err != nil {
 		w.Fatal(err)
 	}
+}
+
+// eventually waits until the status of the newest generation is so.
+func (w *world) eventually(what string, is func(v1beta1.DaemonSetStatus) bool) v1beta1.DaemonSetStatus {
+	w.Helper()
+	var set v1beta1.DaemonSet
+	err := wait.PollUntilContextTimeout(w.Context(), 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		if err := w.Client.Get(ctx, client.ObjectKey{Namespace: w.name, Name: "agent"}, &set); err != nil {
+			return false, err
+		}
+		return set.Status.ObservedGeneration == set.Generation && is(set.Status), nil
+	})
+	if err != nil {
+		w.Fatalf("never %s: %v, %+v", what, err, set.Status)
+	}
+	return set.Status
 }
 
 // settled waits until as many nodes have an available pod, as many of them of the newest
 // revision, and returns the UIDs of the pods by node and image.
 func (w *world) settled(nodes, updated int32) map[string]string {
 	w.Helper()
-	var set v1beta1.DaemonSet
-	err := wait.PollUntilContextTimeout(w.Context(), 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		if err := w.client.Get(ctx, client.ObjectKey{Namespace: w.name, Name: "agent"}, &set); err != nil {
-			return false, err
-		}
-		s := set.Status
-		return s.ObservedGeneration == set.Generation && s.DesiredNumberScheduled == nodes && s.CurrentNumberScheduled == nodes && s.NumberReady == nodes && s.NumberAvailable == nodes &&
-			s.NumberUnavailable == 0 && s.NumberMisscheduled == 0 && s.UpdatedNumberScheduled == updated, nil
+	w.eventually(fmt.Sprintf("%d nodes, %d of them updated", nodes, updated), func(s v1beta1.DaemonSetStatus) bool {
+		return s.DesiredNumberScheduled == nodes && s.CurrentNumberScheduled == nodes && s.NumberReady == nodes && s.NumberAvailable == nodes &&
+			s.NumberUnavailable == 0 && s.NumberMisscheduled == 0 && s.UpdatedNumberScheduled == updated
 	})
-	if err != nil {
-		w.Fatalf("never %d nodes, %d of them updated: %v, %+v", nodes, updated, err, set.Status)
-	}
-	list, err := w.pods.CoreV1().Pods(w.name).List(w.Context(), metav1.ListOptions{})
+	return w.list()
+}
+
+// list returns the UIDs of the pods that aren't on their way out, by node and image.
+func (w *world) list() map[string]string {
+	w.Helper()
+	list, err := w.Pods.CoreV1().Pods(w.name).List(w.Context(), metav1.ListOptions{})
 	if err != nil {
 		w.Fatal(err)
 	}
 	out := map[string]string{}
 	for _, p := range list.Items {
-		if p.DeletionTimestamp != nil {
-			continue
+		if p.DeletionTimestamp == nil {
+			out[p.Spec.NodeName+" "+p.Spec.Containers[0].Image] += string(p.UID)
 		}
-		out[p.Spec.NodeName+" "+p.Spec.Containers[0].Image] += string(p.UID)
 	}
 	return out
+}
+
+// deleteOn deletes the pod of a node, as a user does.
+func (w *world) deleteOn(node string) {
+	w.Helper()
+	list, err := w.Pods.CoreV1().Pods(w.name).List(w.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
+	if err != nil || len(list.Items) != 1 {
+		w.Fatalf("%d pods on %s: %v", len(list.Items), node, err)
+	}
+	if err := w.Pods.CoreV1().Pods(w.name).Delete(w.Context(), list.Items[0].Name, metav1.DeleteOptions{}); err != nil {
+		w.Fatal(err)
+	}
 }
 
 func image(is string) func(*v1beta1.DaemonSetSpec) {
@@ -191,7 +169,7 @@ func TestEachNode(t *testing.T) {
 	late := w.node(3)
 	w.settled(4, 4)
 	late.Spec.Taints = []corev1.Taint{{Key: "example.com/broken", Effect: corev1.TaintEffectNoExecute}}
-	if err := w.client.Update(t.Context(), late); err != nil {
+	if err := w.Client.Update(t.Context(), late); err != nil {
 		t.Fatal(err)
 	}
 	if got := w.settled(3, 3); len(got) != 3 || got[late.Name+" agent:v1"] != "" {
@@ -204,7 +182,7 @@ func TestPartitionInPlace(t *testing.T) {
 	w := newWorld(t, 4)
 	w.create(v1beta1.DaemonSetRollingUpdateStrategy{Type: v1beta1.DaemonSetInPlaceIfPossible, Partition: new(intstr.FromInt32(4))})
 	before := w.settled(4, 4)
-	w.kubelet.Happened()
+	w.Kubelet.Happened()
 	w.change(image("agent:v2"))
 	w.settled(4, 0)
 	w.change(partition(2))
@@ -217,7 +195,7 @@ func TestPartitionInPlace(t *testing.T) {
 	if diff := cmp.Diff(want, w.settled(4, 4)); diff != "" {
 		t.Errorf("-before +after:\n%s", diff)
 	}
-	gates := strings.Join(w.kubelet.Happened(), ", ")
+	gates := strings.Join(w.Kubelet.Happened(), ", ")
 	if n := strings.Count(gates, "gate False"); n != 4 || strings.Count(gates, "image agent:v2") != 4 || strings.Count(gates, "gate True") != 4 || strings.Contains(gates, "DELETED") {
 		t.Errorf("%s", gates)
 	}
@@ -248,12 +226,12 @@ func TestSurge(t *testing.T) {
 	w := newWorld(t, 2)
 	w.create(v1beta1.DaemonSetRollingUpdateStrategy{MaxSurge: new(intstr.FromInt32(1)), MaxUnavailable: new(intstr.FromInt32(0))})
 	w.settled(2, 2)
-	w.kubelet.Happened()
+	w.Kubelet.Happened()
 	w.change(image("agent:v2"))
 	w.settled(2, 2)
 	var order []string
 	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
-		for _, what := range w.kubelet.Happened() {
+		for _, what := range w.Kubelet.Happened() {
 			if what == "ADDED" || what == "deleting" {
 				order = append(order, what)
 			}

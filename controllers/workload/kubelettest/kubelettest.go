@@ -8,12 +8,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -28,9 +30,11 @@ type Kubelet struct {
 	pods      kubernetes.Interface
 	namespace string
 
-	mu   sync.Mutex
-	none string   // an image that can't be pulled
-	seen []string // what happened to the pods, as a watch has it
+	mu    sync.Mutex
+	none  string   // an image that can't be pulled
+	fails string   // one whose containers fail, and their pods with them
+	anew  bool     // all pods have to be looked at: one of these is another
+	seen  []string // what happened to the pods, as a watch has it
 }
 
 // Start runs the pods of a namespace until the test ends.
@@ -55,7 +59,14 @@ func Start(t testing.TB, pods kubernetes.Interface, namespace string) *Kubelet {
 func (k *Kubelet) Lose(image string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.none = image
+	k.none, k.anew = image, true
+}
+
+// Fail names an image whose pods fail from now on, as one that is evicted does.
+func (k *Kubelet) Fail(image string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.fails, k.anew = image, true
 }
 
 // Happened returns what has happened to the pods since it was asked last: ADDED,
@@ -68,8 +79,11 @@ func (k *Kubelet) Happened() []string {
 	return out
 }
 
+// atOnce is how many pods are worked on at a time: nodes don't wait for each other.
+const atOnce = 8
+
 func (k *Kubelet) run(ctx context.Context, events <-chan watch.Event) {
-	known := map[types.UID]*corev1.Pod{}
+	known, todo := map[types.UID]*corev1.Pod{}, map[types.UID]bool{}
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -82,15 +96,41 @@ func (k *Kubelet) run(ctx context.Context, events <-chan watch.Event) {
 				return
 			}
 			k.note(string(e.Type), known[p.UID], p)
-			if known[p.UID] = p; e.Type == watch.Deleted {
+			if known[p.UID], todo[p.UID] = p, true; e.Type == watch.Deleted {
 				delete(known, p.UID)
+				delete(todo, p.UID)
 			}
 		case <-tick.C:
-			for _, p := range known {
-				k.sync(ctx, p)
-			}
+			k.work(ctx, known, todo)
 		}
 	}
+}
+
+// work does what is to do, and leaves what has failed.
+func (k *Kubelet) work(ctx context.Context, known map[types.UID]*corev1.Pod, todo map[types.UID]bool) {
+	k.mu.Lock()
+	if k.anew {
+		for uid := range known {
+			todo[uid] = true
+		}
+	}
+	k.anew = false
+	k.mu.Unlock()
+	var mu sync.Mutex
+	var work sync.WaitGroup
+	room := make(chan struct{}, atOnce)
+	for _, uid := range slices.Collect(maps.Keys(todo)) {
+		room <- struct{}{}
+		work.Go(func() {
+			defer func() { <-room }()
+			if k.sync(ctx, known[uid]) == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				delete(todo, uid) // what it has changed comes back as an event
+			}
+		})
+	}
+	work.Wait()
 }
 
 // note keeps what a watch tells of a pod's gate and images.
@@ -118,17 +158,25 @@ func (k *Kubelet) note(what string, was, is *corev1.Pod) {
 }
 
 // sync is what a kubelet does with a pod, once.
-func (k *Kubelet) sync(ctx context.Context, p *corev1.Pod) {
+func (k *Kubelet) sync(ctx context.Context, p *corev1.Pod) error {
 	k.mu.Lock()
-	none := k.none
+	none, fails := k.none, k.fails
 	k.mu.Unlock()
 	if p.DeletionTimestamp != nil {
-		_ = k.pods.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
-		return
+		err := k.pods.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
 	}
 	if p.Spec.NodeName == "" {
-		_ = k.pods.CoreV1().Pods(p.Namespace).Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: p.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: nodeOf(p)}}, metav1.CreateOptions{})
-		return
+		return k.pods.CoreV1().Pods(p.Namespace).Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: p.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: nodeOf(p)}}, metav1.CreateOptions{})
+	}
+	if p.Status.Phase == corev1.PodFailed {
+		return nil // for good
+	}
+	if p.Spec.Containers[0].Image == fails {
+		return k.write(ctx, p, map[string]any{"phase": corev1.PodFailed, "reason": "Evicted"})
 	}
 	is := p.Status.DeepCopy()
 	is.Phase, is.ObservedGeneration = corev1.PodRunning, p.Generation
@@ -163,14 +211,20 @@ func (k *Kubelet) sync(ctx context.Context, p *corev1.Pod) {
 		}
 		conditions = append(conditions, c)
 	}
-	patch, err := json.Marshal(map[string]any{"status": map[string]any{
+	return k.write(ctx, p, map[string]any{
 		"phase": is.Phase, "observedGeneration": is.ObservedGeneration, "containerStatuses": is.ContainerStatuses, "conditions": conditions,
-	}})
+	})
+}
+
+// write writes a pod's status, whatever somebody else has written meanwhile.
+func (k *Kubelet) write(ctx context.Context, p *corev1.Pod, status map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID}, "status": status})
 	if err != nil {
 		k.t.Error(err)
-		return
+		return err
 	}
-	_, _ = k.pods.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err = k.pods.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	return err
 }
 
 // nodeOf is the node that a pod is bound to, or any.

@@ -3,8 +3,7 @@ package podclient
 import (
 	"context"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -12,55 +11,38 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/expectations"
 )
 
-// OwnerIndex is a field index of pods by the UID of the workload of a kind that they
-// belong to: [ByOwner].
-func OwnerIndex(kind string) string { return "keelson." + kind }
+// queue is what a controller works off.
+type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// ByOwner fills [OwnerIndex].
-func ByOwner(kind string) client.IndexerFunc {
-	return func(o client.Object) []string {
-		if owner := ownerOf(o, kind); owner != nil {
-			return []string{string(owner.UID)}
+// Heard keeps what is known of pods, tells expectations of each that the informer has
+// shown, and has its workload looked at. What is known comes first: whoever sees that a
+// write was seen must find it.
+func Heard(known *Known, expect *expectations.Expectations) handler.EventHandler {
+	heard := func(o client.Object, gone bool, q queue) {
+		owner := ownerOf(o, known.kind)
+		if pod, ok := o.(*corev1.Pod); ok && owner != nil {
+			if gone {
+				known.lost(owner.UID, pod)
+			} else {
+				known.saw(owner.UID, pod)
+			}
 		}
-		return nil
-	}
-}
-
-// ownerOf is the workload of apps.kruise.io that an object belongs to. Kubernetes' own
-// have the same kinds in another group.
-func ownerOf(o metav1.Object, kind string) *metav1.OwnerReference {
-	owner := metav1.GetControllerOfNoCopy(o)
-	if owner == nil || owner.Kind != kind {
-		return nil
-	}
-	if gv, err := schema.ParseGroupVersion(owner.APIVersion); err != nil || gv.Group != v1beta1.GroupVersion.Group {
-		return nil
-	}
-	return owner
-}
-
-// Heard tells expectations of each pod that the informer has shown, and has its
-// workload of a kind looked at.
-func Heard(kind string, expect *expectations.Expectations) handler.EventHandler {
-	saw := func(o client.Object, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 		expect.Saw(o)
-		if owner := ownerOf(o, kind); owner != nil {
+		if owner != nil {
 			q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: owner.Name}}, gather)
 		}
 	}
 	return handler.Funcs{
-		CreateFunc: func(_ context.Context, e event.CreateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			saw(e.Object, q)
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { heard(e.Object, false, q) },
+		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q queue) {
+			if was := ownerOf(e.ObjectOld, known.kind); was != nil && (ownerOf(e.ObjectNew, known.kind) == nil || ownerOf(e.ObjectNew, known.kind).UID != was.UID) {
+				heard(e.ObjectOld, true, q) // somebody set it free
+			}
+			heard(e.ObjectNew, false, q)
 		},
-		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			saw(e.ObjectNew, q)
-		},
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
-			saw(e.Object, q)
-		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { heard(e.Object, true, q) },
 	}
 }

@@ -33,9 +33,12 @@ const AtOnce = 32
 type Client struct {
 	API    kubernetes.Interface
 	Expect *expectations.Expectations
+	Known  *Known
 	Owner  types.UID
-	Hooks  *v1beta1.Lifecycle // of the workload; nil: none
-	Now    time.Time
+	// Generation is the workload's, and Hooks are what its spec has of them; nil: none.
+	Generation int64
+	Hooks      *v1beta1.Lifecycle
+	Now        time.Time
 }
 
 // Available reports whether a pod serves, and has for long enough; if not for long
@@ -115,7 +118,18 @@ func (c Client) Settle(ctx context.Context, pod *corev1.Pod) (time.Duration, err
 		return 0, err
 	}
 	done := step.Done || step.Condition != nil && step.Condition.Status == corev1.ConditionTrue
-	return step.After, c.note(ctx, pod, lifecycle.Judge(pod, c.Hooks, lifecycle.Keep, done))
+	v := lifecycle.Judge(pod, c.Hooks, lifecycle.Keep, done)
+	if step.Condition == nil && step.Patch == nil && step.Resize == nil && step.After == 0 && stands(pod, v) {
+		c.Known.settle(c.Owner, pod, c.Generation)
+	}
+	return step.After, c.note(ctx, pod, v)
+}
+
+// Unsettled are those of some pods that [Client.Settle] has to be asked for: not those
+// of which nothing was to be done, also since their kubelets have to do something first,
+// and that haven't changed since, nor has the workload's spec.
+func (c Client) Unsettled(pods []*corev1.Pod) []*corev1.Pod {
+	return c.Known.unsettled(c.Owner, pods, c.Generation)
 }
 
 // step writes what an update in place needs next, and returns the pod as it is then.
@@ -154,7 +168,7 @@ func (c Client) Patch(ctx context.Context, pod *corev1.Pod, patch []byte, subres
 
 // note writes where a pod stands among its hooks, where that is another place.
 func (c Client) note(ctx context.Context, pod *corev1.Pod, v lifecycle.Verdict) error {
-	if v.State == "" || v.State == lifecycle.StateOf(pod) {
+	if stands(pod, v) {
 		return nil
 	}
 	patch, err := lifecycle.Patch(pod, v.State, c.Now)
@@ -162,4 +176,9 @@ func (c Client) note(ctx context.Context, pod *corev1.Pod, v lifecycle.Verdict) 
 		_, err = c.Patch(ctx, pod, patch)
 	}
 	return err
+}
+
+// stands reports whether a pod is where its hooks want it.
+func stands(pod *corev1.Pod, v lifecycle.Verdict) bool {
+	return v.State == "" || v.State == lifecycle.StateOf(pod)
 }

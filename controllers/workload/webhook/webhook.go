@@ -64,8 +64,8 @@ type Options struct {
 	Lifetime time.Duration
 }
 
-// AddToScheme adds the types that a manager with webhooks has to know.
-func AddToScheme(s *runtime.Scheme) error {
+// addToScheme adds the types that a manager with webhooks has to know.
+func addToScheme(s *runtime.Scheme) error {
 	for _, add := range []func(*runtime.Scheme) error{admissionregistrationv1.AddToScheme, apiextensionsv1.AddToScheme, alpha.AddToScheme} {
 		if err := add(s); err != nil {
 			return fmt.Errorf("the types of webhooks: %w", err)
@@ -74,8 +74,8 @@ func AddToScheme(s *runtime.Scheme) error {
 	return nil
 }
 
-// Caches are what a manager with webhooks watches: the few objects that are theirs.
-func Caches(o Options) map[client.Object]cache.ByObject {
+// caches are what a manager with webhooks watches: the few objects that are theirs.
+func caches(o Options) map[client.Object]cache.ByObject {
 	named := fields.OneTermEqualSelector(metav1.ObjectNameField, o.Service)
 	return map[client.Object]cache.ByObject{
 		&corev1.Secret{}: {
@@ -97,8 +97,9 @@ type hooks struct {
 	certificates *certificates
 }
 
-// Server returns the server of a manager's webhooks, and what Add needs of it.
-func Server(o Options) (webhook.Server, *Certificates) {
+// Serve gives the options of a manager what it takes to serve webhooks; Add does the rest
+// once there is a manager.
+func Serve(m *ctrl.Options, o Options) (*Certificates, error) {
 	c := &certificates{
 		secret: client.ObjectKey{Namespace: o.Namespace, Name: secretName(o)},
 		names:  []string{o.Service + "." + o.Namespace + ".svc", o.Service + "." + o.Namespace + ".svc.cluster.local"},
@@ -107,10 +108,15 @@ func Server(o Options) (webhook.Server, *Certificates) {
 	if c.life == 0 {
 		c.life = lifetime
 	}
-	server := webhook.NewServer(webhook.Options{Port: o.Port, TLSOpts: []func(*tls.Config){func(t *tls.Config) {
+	m.Scheme = runtime.NewScheme()
+	if err := addToScheme(m.Scheme); err != nil {
+		return nil, err
+	}
+	m.Cache.ByObject = caches(o)
+	m.WebhookServer = webhook.NewServer(webhook.Options{Port: o.Port, TLSOpts: []func(*tls.Config){func(t *tls.Config) {
 		t.MinVersion, t.GetCertificate = tls.VersionTLS12, c.get
 	}}})
-	return server, &Certificates{c}
+	return &Certificates{c}, nil
 }
 
 // Certificates are those of a server.

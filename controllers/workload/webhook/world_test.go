@@ -38,7 +38,7 @@ func connect(t *testing.T) client.Client {
 	t.Helper()
 	apiservertest.Need(t, apiServer)
 	scheme := runtime.NewScheme()
-	if err := errors.Join(corev1.AddToScheme(scheme), AddToScheme(scheme)); err != nil {
+	if err := errors.Join(corev1.AddToScheme(scheme), addToScheme(scheme)); err != nil {
 		t.Fatal(err)
 	}
 	c, err := client.New(apiServer, client.Options{Scheme: scheme})

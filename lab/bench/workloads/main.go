@@ -1,7 +1,7 @@
-// Command workloads measures keelson workloads: a large CloneSet on a cluster of the
-// lab, whose nodes kwok plays, is created, updated in place and scaled to nothing, and
-// beside that a bare loop writes the same pods as often, which is what the API server
-// can take.
+// Command workloads measures keelson workloads on a cluster of the lab, whose nodes kwok
+// plays. A large CloneSet is created, updated in place and scaled to nothing; then the
+// cluster gets many nodes, on which a DaemonSet is created and rolled in place. Beside
+// both a bare loop writes the same pods as often, which is what the API server can take.
 //
 //	bench-workloads [FLAGS]    (make bench-workloads)
 //
@@ -22,7 +22,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -31,7 +30,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -46,12 +44,10 @@ import (
 )
 
 const (
-	name      = "workloads" // of the cluster
-	set       = "web"       // the CloneSet
-	perNode   = 100
-	patience  = 20 * time.Minute
-	inFlight  = 32 // requests of the bare loop, as of the controller
-	container = "web"
+	name     = "workloads" // of the cluster
+	perNode  = 100
+	patience = 20 * time.Minute
+	inFlight = 32 // requests of the bare loop, as of the controller
 )
 
 func main() {
@@ -67,7 +63,7 @@ func main() {
 // bench is one run.
 type bench struct {
 	dir, keelson, crds string
-	pods               int
+	pods, nodes        int
 	lab                *cluster.Lab
 	out                io.Writer
 
@@ -83,8 +79,9 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	flags.StringVar(&b.keelson, "keelson", "bin/keelson", "the program to measure")
 	flags.StringVar(&b.crds, "crds", "components/workload-controllers/template/crds", "folder of the CRDs")
 	flags.IntVar(&b.pods, "pods", 2000, "pods of the CloneSet")
-	if err := flags.Parse(args); err != nil || flags.NArg() > 0 || b.pods < 1 {
-		return errors.Join(err, errors.New("usage: bench-workloads [--keelson FILE] [--crds FOLDER] [--pods N]"))
+	flags.IntVar(&b.nodes, "nodes", 1000, "nodes of the DaemonSet")
+	if err := flags.Parse(args); err != nil || flags.NArg() > 0 || b.pods < 1 || b.nodes < 1 {
+		return errors.Join(err, errors.New("usage: bench-workloads [--keelson FILE] [--crds FOLDER] [--pods N] [--nodes N]"))
 	}
 	programs, err := binaries.Find()
 	if err != nil {
@@ -112,10 +109,16 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	if err := b.connect(ctx); err != nil {
 		return err
 	}
-	return b.measure(ctx)
+	if err := b.cloneSet(ctx); err != nil {
+		return err
+	}
+	if err := b.lab.Up(ctx, name, cluster.Change{Nodes: &b.nodes}, programs); err != nil {
+		return err
+	}
+	return b.daemonSet(ctx)
 }
 
-// connect installs the CRDs, and starts the controller.
+// connect installs the CRDs.
 func (b *bench) connect(ctx context.Context) error {
 	path, err := b.lab.Kubeconfig(name, cluster.Keelson)
 	if err != nil {
@@ -139,6 +142,21 @@ func (b *bench) connect(ctx context.Context) error {
 	}
 	if b.log, err = b.lab.AuditLog(name); err != nil {
 		return err
+	}
+	return nil
+}
+
+// start starts the controller, which has seen nothing yet: what it uses is for one
+// workload alone.
+func (b *bench) start() error {
+	path, err := b.lab.Kubeconfig(name, cluster.Keelson)
+	if err != nil {
+		return err
+	}
+	if b.process != nil {
+		if err := b.process.Stop(time.Minute); err != nil {
+			return err
+		}
 	}
 	b.process, err = process.StartChild(process.Spec{
 		Path: b.keelson, Log: filepath.Join(b.dir, "workloads.log"), Args: []string{"workloads", "--kubeconfig", path, "--lead=false", "--listen", ""},
@@ -194,48 +212,19 @@ func until(ctx context.Context, what string, is func(context.Context) (bool, err
 	}
 }
 
-// step is a change of the CloneSet, and when it has come about.
+// step is a change of a workload, and when it has come about.
 type step struct {
 	name   string
-	change func(*v1beta1.CloneSetSpec)
-	is     func(v1beta1.CloneSetStatus) bool
-	// counts is what moves meanwhile.
-	counts func(v1beta1.CloneSetStatus) int32
+	change func(context.Context) (generation int64, err error)
+	look   func(context.Context) (seen, error)
+	pods   int
 }
 
-func (b *bench) measure(ctx context.Context) error {
-	n := int32(b.pods) //nolint:gosec // a flag
-	rolling := func(s *v1beta1.CloneSetSpec, image string, unavailable intstr.IntOrString) {
-		s.Template.Spec.Containers[0].Image = image
-		s.UpdateStrategy.RollingUpdate.MaxUnavailable = &unavailable
-	}
-	updated := func(s v1beta1.CloneSetStatus) bool { return s.UpdatedReadyReplicas == n && s.ReadyReplicas == n }
-	count := func(s v1beta1.CloneSetStatus) int32 { return s.UpdatedReadyReplicas }
-	steps := []step{
-		{"created", nil, func(s v1beta1.CloneSetStatus) bool { return s.Replicas == n && s.ReadyReplicas == n }, func(s v1beta1.CloneSetStatus) int32 { return s.ReadyReplicas }},
-		{"updated in place, maxUnavailable 100%", func(s *v1beta1.CloneSetSpec) { rolling(s, "web:v2", intstr.FromString("100%")) }, updated, count},
-		{"updated in place, maxUnavailable 20%", func(s *v1beta1.CloneSetSpec) { rolling(s, "web:v3", intstr.FromString("20%")) }, updated, count},
-	}
-	w := tabwriter.NewWriter(b.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(b.out, "%d pods\n", b.pods)
-	for _, s := range steps {
-		if err := b.step(ctx, w, s); err != nil {
-			return err
-		}
-	}
-	u, err := b.process.Usage()
-	if err != nil {
-		return fmt.Errorf("what the controller uses: %w", err)
-	}
-	if err := b.bare(ctx, w); err != nil {
-		return err
-	}
-	err = b.step(ctx, w, step{"scaled to 0", func(s *v1beta1.CloneSetSpec) { s.Replicas = new(int32(0)) }, func(s v1beta1.CloneSetStatus) bool { return s.Replicas == 0 }, func(s v1beta1.CloneSetStatus) int32 { return s.Replicas }})
-	if err != nil {
-		return err
-	}
-	fmt.Fprintf(w, "the controller's memory\tpeak %d MB of 120 MB, now %d MB\n", u.Peak>>20, u.RSS>>20)
-	return w.Flush() //nolint:wrapcheck // stdout
+// seen is what a status says.
+type seen struct {
+	generation int64
+	done       bool
+	counts     int32 // what moves meanwhile
 }
 
 // step makes a change, waits for it, and prints what it took.
@@ -249,16 +238,15 @@ func (b *bench) step(ctx context.Context, w io.Writer, s step) error {
 		return fmt.Errorf("what the controller uses: %w", err)
 	}
 	begun := time.Now()
-	generation, err := b.write(ctx, s.change)
+	generation, err := s.change(ctx)
 	if err != nil {
 		return err
 	}
-	seen := map[int32]bool{}
+	numbers := map[int32]bool{}
 	err = until(ctx, s.name, func(ctx context.Context) (bool, error) {
-		var is v1beta1.CloneSet
-		err := b.client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: set}, &is)
-		seen[s.counts(is.Status)] = true
-		return is.Status.ObservedGeneration == generation && s.is(is.Status), err //nolint:wrapcheck // it says what
+		is, err := s.look(ctx)
+		numbers[is.counts] = true
+		return is.generation == generation && is.done, err
 	})
 	if err != nil {
 		return err
@@ -272,13 +260,13 @@ func (b *bench) step(ctx context.Context, w io.Writer, s step) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "%s\t%s; the status showed %d numbers meanwhile\n", s.name, wall.Round(100*time.Millisecond), len(seen))
-	fmt.Fprintf(w, "\tthe controller: %s of CPU, %s\n", (after.CPU - before.CPU).Round(10*time.Millisecond), b.writes(events))
+	fmt.Fprintf(w, "%s\t%s; the status showed %d numbers meanwhile\n", s.name, wall.Round(100*time.Millisecond), len(numbers))
+	fmt.Fprintf(w, "\tthe controller: %s of CPU, %s\n", (after.CPU - before.CPU).Round(10*time.Millisecond), writes(events, s.pods))
 	return nil
 }
 
 // writes are the controller's, a pod, by what was written.
-func (b *bench) writes(events []audit.Event) string {
+func writes(events []audit.Event, pods int) string {
 	by := map[string]int{}
 	for _, e := range events {
 		if e.Write() && e.Code < 300 && strings.HasPrefix(e.UserAgent, "keelson/") {
@@ -287,44 +275,36 @@ func (b *bench) writes(events []audit.Event) string {
 	}
 	var out []string
 	for _, what := range slices.SortedFunc(maps.Keys(by), func(x, y string) int { return cmp.Or(cmp.Compare(by[y], by[x]), cmp.Compare(x, y)) }) {
-		out = append(out, fmt.Sprintf("%s %.2f", what, float64(by[what])/float64(b.pods)))
+		out = append(out, fmt.Sprintf("%s %.2f", what, float64(by[what])/float64(pods)))
 	}
 	return "writes a pod: " + strings.Join(out, ", ")
 }
 
-// write creates the CloneSet, or changes it.
-func (b *bench) write(ctx context.Context, change func(*v1beta1.CloneSetSpec)) (int64, error) {
-	var is v1beta1.CloneSet
-	if change == nil {
-		is = v1beta1.CloneSet{ObjectMeta: metav1.ObjectMeta{Name: set, Namespace: metav1.NamespaceDefault}}
-		is.Spec.Replicas, is.Spec.Selector = new(int32(b.pods)), &metav1.LabelSelector{MatchLabels: map[string]string{"app": set}} //nolint:gosec // a flag
-		is.Spec.Template.Labels = map[string]string{"app": set}
-		is.Spec.Template.Spec.Containers = []corev1.Container{{Name: container, Image: "web:v1"}}
-		is.Spec.UpdateStrategy.RollingUpdate = &v1beta1.CloneSetRollingUpdateStrategy{PodUpdatePolicy: v1beta1.PodUpdateInPlaceIfPossible}
-		if err := b.client.Create(ctx, &is); err != nil {
-			return 0, fmt.Errorf("create the CloneSet: %w", err)
-		}
-		return is.Generation, nil
+// why says what the writes of an update in place are for: the table explains itself.
+const why = `of the 3 writes of an update in place
+  patch pods/status  closes the gate: no Service sends the pod anything more
+  patch pods         has the image, the revision, and what ran before: the kubelet starts it
+  patch pods/status  opens the gate, when that runs
+`
+
+// usage prints what the controller uses, since it was started.
+func (b *bench) usage(w io.Writer) error {
+	u, err := b.process.Usage()
+	if err != nil {
+		return fmt.Errorf("what the controller uses: %w", err)
 	}
-	if err := b.client.Get(ctx, client.ObjectKey{Namespace: metav1.NamespaceDefault, Name: set}, &is); err != nil {
-		return 0, fmt.Errorf("read the CloneSet: %w", err)
-	}
-	before := is.DeepCopy()
-	change(&is.Spec)
-	if err := b.client.Patch(ctx, &is, client.MergeFrom(before)); err != nil {
-		return 0, fmt.Errorf("change the CloneSet: %w", err)
-	}
-	return is.Generation, nil
+	fmt.Fprintf(w, "the controller's memory\tpeak %d MB of 120 MB, now %d MB\n", u.Peak>>20, u.RSS>>20)
+	return nil
 }
 
 // bare writes each pod three times, as an update in place does: its status, an
 // annotation, its status. The controller and the kubelets have to look at that.
-func (b *bench) bare(ctx context.Context, w io.Writer) error {
+func (b *bench) bare(ctx context.Context, w io.Writer, of string) error {
 	pods, err := kubernetes.NewForConfig(b.config)
 	if err != nil {
 		return fmt.Errorf("bare loop: %w", err)
 	}
-	list, err := pods.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{})
+	list, err := pods.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: "app=" + of})
 	if err != nil {
 		return fmt.Errorf("bare loop: %w", err)
 	}
@@ -347,6 +327,9 @@ func (b *bench) bare(ctx context.Context, w io.Writer) error {
 	}
 	if err := work.Wait(); err != nil {
 		return err //nolint:wrapcheck // it is the loop's
+	}
+	if len(list.Items) == 0 {
+		return fmt.Errorf("bare loop: there are no pods of %s", of)
 	}
 	fmt.Fprintf(w, "a bare loop of 3 writes a pod, %d in flight\t%s\n", inFlight, time.Since(begun).Round(100*time.Millisecond))
 	return nil

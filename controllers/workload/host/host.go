@@ -1,0 +1,146 @@
+// Package host is what the reconcilers of all workloads stand on: a manager whose
+// informers keep what they read and nothing else, a client that writes pods, and the
+// pods of each workload as the informer showed them last.
+package host
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/expectations"
+	"github.com/keelson-io/keelson/controllers/workload/inplace"
+	"github.com/keelson-io/keelson/controllers/workload/podclient"
+	"github.com/keelson-io/keelson/controllers/workload/revision"
+)
+
+// Options are the settings of a reconciler.
+type Options struct {
+	// Workers is how many workloads of its kind are looked at at once.
+	Workers int
+	// InPlace says what the cluster can do.
+	InPlace inplace.Options
+	// Now tells the time.
+	Now func() time.Time
+}
+
+// Host is what the reconciler of one kind stands on.
+type Host struct {
+	Objects   client.Client // reads are the informers'
+	Pods      kubernetes.Interface
+	Known     *podclient.Known // pods, as the informer showed them
+	Events    events.EventRecorder
+	Expect    *expectations.Expectations
+	Revisions revision.Store
+
+	kind    string
+	workers int
+
+	mu       sync.Mutex
+	statuses map[types.UID]time.Time // when each was written last
+}
+
+// New returns what the reconciler of a kind of apps.kruise.io needs.
+func New(m ctrl.Manager, kind, reporter string, o Options) (*Host, error) {
+	c := rest.CopyConfig(m.GetConfig())
+	// Every write of a pod is answered by the whole pod: in JSON that costs three times
+	// as much to read.
+	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+	pods, err := kubernetes.NewForConfigAndClient(c, m.GetHTTPClient())
+	if err != nil {
+		return nil, fmt.Errorf("%ss: %w", kind, err)
+	}
+	return &Host{
+		Objects: m.GetClient(), Pods: pods, Known: podclient.NewKnown(kind), Events: m.GetEventRecorder(reporter), Expect: expectations.New(o.Now),
+		Revisions: revision.Store{Cache: m.GetClient(), API: pods}, kind: kind, workers: o.Workers,
+		statuses: map[types.UID]time.Time{},
+	}, nil
+}
+
+// Watch has workloads like an object looked at when their spec or their pods change.
+func (h *Host) Watch(m ctrl.Manager, like client.Object) *builder.Builder {
+	return ctrl.NewControllerManagedBy(m).Named(strings.ToLower(h.kind)).
+		For(like, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&corev1.Pod{}, podclient.Heard(h.Known, h.Expect)).
+		WithOptions(controller.Options{MaxConcurrentReconciles: h.workers})
+}
+
+// statusEvery is how long a status that goes on changing is not written again.
+const statusEvery = time.Second
+
+// Paced is how long a status that goes on changing is not to be written yet. Where that
+// is 0 it counts as written now.
+func (h *Host) Paced(of types.UID, now time.Time) time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if left := statusEvery - now.Sub(h.statuses[of]); left > 0 {
+		return left
+	}
+	h.statuses[of] = now
+	return 0
+}
+
+// NewManager returns a manager for the reconcilers of workloads. It works in one
+// namespace alone, or in all where that is "". Options are those that differ from one
+// process to another: who leads, where it logs, what else it knows, watches and serves.
+func NewManager(c *rest.Config, namespace string, o ctrl.Options) (ctrl.Manager, error) {
+	c = rest.CopyConfig(c)
+	c.QPS = -1 // the API server says itself when it is too much: priority and fairness
+	if o.Scheme == nil {
+		o.Scheme = runtime.NewScheme()
+	}
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, v1beta1.AddToScheme} {
+		if err := add(o.Scheme); err != nil {
+			return nil, fmt.Errorf("the types of workloads: %w", err)
+		}
+	}
+	caches, err := Caches()
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(caches.ByObject, o.Cache.ByObject)
+	o.Cache = caches
+	if namespace != "" {
+		o.Cache.DefaultNamespaces = map[string]cache.Config{namespace: {}}
+	}
+	o.Metrics = server.Options{BindAddress: "0"}                    // the command serves them
+	o.Controller = config.Controller{SkipNameValidation: new(true)} // one process may run several of these
+	m, err := ctrl.NewManager(c, o)
+	if err != nil {
+		return nil, fmt.Errorf("connect to the cluster: %w", err)
+	}
+	return m, nil
+}
+
+// Caches are what the informers keep: [slim] has it.
+func Caches() (cache.Options, error) {
+	made, err := labels.NewRequirement(revision.Label, selection.Exists, nil)
+	if err != nil {
+		return cache.Options{}, fmt.Errorf("the selector of pods: %w", err)
+	}
+	return cache.Options{
+		DefaultTransform: slim,
+		ByObject:         map[client.Object]cache.ByObject{&corev1.Pod{}: {Label: labels.NewSelector().Add(*made)}}, // others' pods are nobody's business
+	}, nil
+}

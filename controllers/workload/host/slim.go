@@ -1,0 +1,79 @@
+package host
+
+import (
+	"slices"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+)
+
+// slim takes out of an object, before an informer keeps it, what nobody here reads:
+// nothing that is kept is ever written back, for pods are patched, and templates come
+// from revisions. Whoever reads a field that isn't kept adds it here.
+func slim(o any) (any, error) {
+	if m, ok := o.(metav1.Object); ok {
+		m.SetManagedFields(nil)
+	}
+	switch o := o.(type) {
+	case *corev1.Pod:
+		return slimPod(o), nil
+	case *corev1.Node:
+		o.Status, o.Annotations = corev1.NodeStatus{}, nil // of each of its images, and more
+	case *appsv1.ControllerRevision:
+		if !ours(o) {
+			o.Data.Raw, o.Data.Object = nil, nil // StatefulSets and DaemonSets of apps/v1 have theirs
+		}
+	}
+	return o, nil
+}
+
+// ours reports whether an object belongs to a workload of apps.kruise.io.
+func ours(o metav1.Object) bool {
+	owner := metav1.GetControllerOfNoCopy(o)
+	if owner == nil {
+		return false
+	}
+	gv, err := schema.ParseGroupVersion(owner.APIVersion)
+	return err == nil && gv.Group == v1beta1.GroupVersion.Group
+}
+
+// slimPod keeps what says how a pod is, where it is, and what of it can change. A pod
+// of somebody else's is kept as a name: its version counts for what was seen.
+func slimPod(p *corev1.Pod) *corev1.Pod {
+	if !ours(p) {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion}}
+	}
+	delete(p.Annotations, corev1.LastAppliedConfigAnnotation)
+	kept := &corev1.Pod{ObjectMeta: p.ObjectMeta}
+	kept.Spec = corev1.PodSpec{
+		NodeName: p.Spec.NodeName, Affinity: p.Spec.Affinity, ReadinessGates: p.Spec.ReadinessGates,
+		Containers: make([]corev1.Container, len(p.Spec.Containers)), // no more room than it takes
+		// Claims belong to pods; other volumes are the kubelet's.
+		Volumes: slices.Clip(slices.DeleteFunc(p.Spec.Volumes, func(v corev1.Volume) bool { return v.PersistentVolumeClaim == nil })),
+	}
+	for i, c := range p.Spec.Containers {
+		kept.Spec.Containers[i] = corev1.Container{Name: c.Name, Image: c.Image, Resources: c.Resources, ResizePolicy: c.ResizePolicy, Env: prioritized(c.Env)}
+	}
+	kept.Status = corev1.PodStatus{
+		ObservedGeneration: p.Status.ObservedGeneration, Phase: p.Status.Phase, Reason: p.Status.Reason, Conditions: p.Status.Conditions,
+		ContainerStatuses: p.Status.ContainerStatuses,
+	}
+	for i := range kept.Status.ContainerStatuses {
+		s := &kept.Status.ContainerStatuses[i]
+		s.LastTerminationState, s.VolumeMounts, s.AllocatedResourcesStatus, s.User = corev1.ContainerState{}, nil, nil, nil
+	}
+	return kept
+}
+
+// prioritized is what a container's environment says of its turn.
+func prioritized(env []corev1.EnvVar) []corev1.EnvVar {
+	i := slices.IndexFunc(env, func(e corev1.EnvVar) bool { return e.Name == v1beta1.EnvContainerPriority })
+	if i < 0 {
+		return nil
+	}
+	return []corev1.EnvVar{env[i]}
+}

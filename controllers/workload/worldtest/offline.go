@@ -1,0 +1,159 @@
+package worldtest
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	toolscache "k8s.io/client-go/tools/cache"
+	cachetesting "k8s.io/client-go/tools/cache/testing"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/host"
+)
+
+// Offline is a manager's cache, with informers as they ship, of objects that are in no
+// cluster: what a look costs is measured without an API server. Whoever writes fails.
+type Offline struct {
+	// Client reads from the cache.
+	Client client.Client
+	Pods   kubernetes.Interface
+	cache  cache.Cache
+	tb     testing.TB
+
+	mu      sync.Mutex
+	sources map[string]*cachetesting.FakeControllerSource // by type
+}
+
+// NewOffline returns a cache of nothing, which has pods told of as a controller has.
+func NewOffline(tb testing.TB, pods handler.EventHandler) *Offline {
+	tb.Helper()
+	o := &Offline{tb: tb, sources: map[string]*cachetesting.FakeControllerSource{}}
+	scheme := runtime.NewScheme()
+	mapper := meta.NewDefaultRESTMapper(nil)
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, v1beta1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	for gvk := range scheme.AllKnownTypes() {
+		mapper.Add(gvk, meta.RESTScopeNamespace)
+	}
+	options, err := host.Caches()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	options.Scheme, options.Mapper, options.HTTPClient = scheme, mapper, http.DefaultClient
+	options.NewInformer = func(_ toolscache.ListerWatcher, like runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
+		return toolscache.NewSharedIndexInformer(o.of(like), like, resync, indexers)
+	}
+	c := &rest.Config{Host: "http://offline.invalid"}
+	if o.cache, err = cache.New(c, options); err != nil {
+		tb.Fatal(err)
+	}
+	if o.Client, err = client.New(c, client.Options{Scheme: scheme, Mapper: mapper, HTTPClient: http.DefaultClient, Cache: &client.CacheOptions{Reader: o.cache}}); err != nil {
+		tb.Fatal(err)
+	}
+	if o.Pods, err = kubernetes.NewForConfig(c); err != nil {
+		tb.Fatal(err)
+	}
+	o.tell(pods)
+	ctx, cancel := context.WithCancel(tb.Context())
+	ended := make(chan error)
+	go func() { ended <- o.cache.Start(ctx) }()
+	tb.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			tb.Error(err)
+		}
+	})
+	return o
+}
+
+// tell has a handler told of pods, as a controller's source does.
+func (o *Offline) tell(pods handler.EventHandler) {
+	o.tb.Helper()
+	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	o.tb.Cleanup(queue.ShutDown)
+	informer, err := o.cache.GetInformer(o.tb.Context(), &corev1.Pod{}, cache.BlockUntilSynced(false))
+	if err != nil {
+		o.tb.Fatal(err)
+	}
+	ctx := o.tb.Context()
+	as := func(obj any) client.Object {
+		p, ok := obj.(*corev1.Pod)
+		if !ok {
+			o.tb.Errorf("%T is no pod", obj)
+		}
+		return p
+	}
+	_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc: func(is any) { pods.Create(ctx, event.CreateEvent{Object: as(is)}, queue) },
+		UpdateFunc: func(was, is any) {
+			pods.Update(ctx, event.UpdateEvent{ObjectOld: as(was), ObjectNew: as(is)}, queue)
+		},
+		DeleteFunc: func(was any) { pods.Delete(ctx, event.DeleteEvent{Object: as(was)}, queue) },
+	})
+	if err != nil {
+		o.tb.Fatal(err)
+	}
+}
+
+func (o *Offline) of(like runtime.Object) *cachetesting.FakeControllerSource {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	key := fmt.Sprintf("%T", like)
+	if o.sources[key] == nil {
+		o.sources[key] = cachetesting.NewFakeControllerSource()
+	}
+	return o.sources[key]
+}
+
+// Add adds objects.
+func (o *Offline) Add(objects ...client.Object) {
+	for _, object := range objects {
+		object.SetUID(types.UID(object.GetName()))
+		o.of(object).Add(object.DeepCopyObject())
+	}
+}
+
+// Change changes an object, and waits until the cache has it so.
+func (o *Offline) Change(object, seen client.Object) {
+	o.tb.Helper()
+	changed, ok := object.DeepCopyObject().(client.Object)
+	if !ok {
+		o.tb.Fatalf("%T is no object", object)
+	}
+	o.of(object).Modify(changed)
+	o.Until("the change is seen", func() bool {
+		err := o.Client.Get(o.tb.Context(), client.ObjectKeyFromObject(object), seen)
+		return err == nil && seen.GetResourceVersion() == changed.GetResourceVersion()
+	})
+}
+
+// Until waits until something is so.
+func (o *Offline) Until(what string, is func() bool) {
+	o.tb.Helper()
+	for end := time.Now().Add(time.Minute); !is(); {
+		if time.Now().After(end) {
+			o.tb.Fatalf("not until %s", what)
+		}
+		time.Sleep(100 * time.Microsecond)
+	}
+}

@@ -1,0 +1,94 @@
+// Package worldtest is where the controllers of workloads are tried: a namespace of a
+// real API server, with a manager as it ships, and a kubelet.
+package worldtest
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/applier/apiservertest"
+	"github.com/keelson-io/keelson/controllers/workload/host"
+	"github.com/keelson-io/keelson/controllers/workload/inplace"
+	"github.com/keelson-io/keelson/controllers/workload/kubelettest"
+)
+
+// World is a namespace with a controller and a kubelet of its own.
+type World struct {
+	testing.TB
+	// Client reads and writes the API server, and no cache.
+	Client    client.Client
+	Pods      kubernetes.Interface
+	Namespace string
+	Kubelet   *kubelettest.Kubelet
+}
+
+// New returns the world of a test, which is called as it is. Its controller is the one
+// that is added, and ends with the test.
+func New(t testing.TB, server *rest.Config, add func(ctrl.Manager, host.Options) error) *World {
+	t.Helper()
+	apiservertest.Need(t, server)
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, v1beta1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, err := client.New(server, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	pods, err := kubernetes.NewForConfig(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &World{TB: t, Client: c, Pods: pods, Namespace: strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "Test"), "/", "-"))}
+	w.Make(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace}})
+	w.Make(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: w.Namespace}})
+	w.start(server, add)
+	w.Kubelet = kubelettest.Start(t, pods, w.Namespace)
+	return w
+}
+
+// Make creates an object.
+func (w *World) Make(o client.Object) {
+	w.Helper()
+	if err := w.Client.Create(w.Context(), o); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *World) start(server *rest.Config, add func(ctrl.Manager, host.Options) error) {
+	w.Helper()
+	m, err := host.NewManager(server, w.Namespace, ctrl.Options{Logger: logr.Discard()})
+	if err != nil {
+		w.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(w.Context())
+	if err := add(m, host.Options{Workers: 2, InPlace: inplace.Options{Resize: true}, Now: time.Now}); err != nil {
+		w.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := m.Start(ctx); err != nil {
+			w.Error(err)
+		}
+	}()
+	w.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+}
