@@ -14,17 +14,25 @@ import (
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/expectations"
+	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
 
 // OwnerIndex is a field index of pods by the UID of the workload of a kind that they
 // belong to: [ByOwner].
 func OwnerIndex(kind string) string { return "keelson." + kind }
 
+// Orphan is in [OwnerIndex] in place of the UID where nobody controls an object that
+// some workload has made: it has a revision.
+const Orphan = "orphan"
+
 // ByOwner fills [OwnerIndex].
 func ByOwner(kind string) client.IndexerFunc {
 	return func(o client.Object) []string {
 		if owner := ownerOf(o, kind); owner != nil {
 			return []string{string(owner.UID)}
+		}
+		if _, made := o.GetLabels()[revision.Label]; made && metav1.GetControllerOfNoCopy(o) == nil {
+			return []string{Orphan}
 		}
 		return nil
 	}
@@ -43,8 +51,8 @@ func ownerOf(o metav1.Object, kind string) *metav1.OwnerReference {
 	return owner
 }
 
-// Heard tells expectations of each pod that the informer has shown, and has its
-// workload of a kind looked at.
+// Heard tells expectations of each object that the informer has shown, and has its
+// workload of a kind looked at; also the one that it had before.
 func Heard(kind string, expect *expectations.Expectations) handler.EventHandler {
 	saw := func(o client.Object, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 		expect.Saw(o)
@@ -57,6 +65,9 @@ func Heard(kind string, expect *expectations.Expectations) handler.EventHandler 
 			saw(e.Object, q)
 		},
 		UpdateFunc: func(_ context.Context, e event.UpdateEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+			if metav1.GetControllerOfNoCopy(e.ObjectNew) == nil {
+				saw(e.ObjectOld, q)
+			}
 			saw(e.ObjectNew, q)
 		},
 		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
