@@ -102,9 +102,16 @@ func newManager(c *rest.Config, o Options) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the selector of pods: %w", err)
 	}
+	claimed, err := labels.NewRequirement(v1beta1.LabelInstanceID, selection.Exists, nil)
+	if err != nil {
+		return nil, fmt.Errorf("the selector of claims: %w", err)
+	}
 	caches := cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
-		ByObject:         map[client.Object]cache.ByObject{&corev1.Pod{}: {Label: labels.NewSelector().Add(*made)}}, // others' pods are nobody's business
+		ByObject: map[client.Object]cache.ByObject{ // others' are nobody's business
+			&corev1.Pod{}:                   {Label: labels.NewSelector().Add(*made)},
+			&corev1.PersistentVolumeClaim{}: {Label: labels.NewSelector().Add(*claimed)},
+		},
 	}
 	if o.Namespace != "" {
 		caches.DefaultNamespaces = map[string]cache.Config{o.Namespace: {}}

@@ -35,6 +35,9 @@ type look struct {
 	pods    []*corev1.Pod // that aren't on their way out, those first that are missed least
 	members []member      // one for each
 	byName  map[string]*corev1.Pod
+	ids     map[string]time.Time                       // that pods have, also those that have ended; until when those that are deleted have time
+	claims  map[string][]*corev1.PersistentVolumeClaim // by id
+	shares  shares
 	plans   map[[2]string]*inplace.Plan // by the names of both revisions; nil: not in place
 
 	client podclient.Client
@@ -45,8 +48,9 @@ type look struct {
 
 func (r *Reconciler) look(ctx context.Context, set *v1beta1.CloneSet) (*look, error) {
 	l := &look{Reconciler: r, set: set.DeepCopy(), at: r.now(), byName: map[string]*corev1.Pod{}, plans: map[[2]string]*inplace.Plan{}}
+	l.ids, l.claims = map[string]time.Time{}, map[string][]*corev1.PersistentVolumeClaim{}
 	l.want, _ = newWant(&set.Spec) // it was checked
-	l.client = podclient.Client{API: r.pods, Expect: r.expect, Owner: set.UID, Hooks: set.Spec.Lifecycle, Now: l.at}
+	l.client = podclient.Client{API: r.api, Expect: r.expect, Owner: set.UID, Hooks: set.Spec.Lifecycle, Now: l.at}
 	l.policy = v1beta1.PodUpdateRecreate
 	if u := set.Spec.UpdateStrategy.RollingUpdate; u != nil && u.PodUpdatePolicy != "" {
 		l.policy = u.PodUpdatePolicy
@@ -54,10 +58,13 @@ func (r *Reconciler) look(ctx context.Context, set *v1beta1.CloneSet) (*look, er
 	if err := l.readRevisions(ctx); err != nil {
 		return nil, err
 	}
-	return l, l.readPods(ctx)
+	if err := l.readPods(ctx); err != nil {
+		return nil, err
+	}
+	return l, l.readClaims(ctx)
 }
 
-// check refuses what can't be read, and what would otherwise be passed over in silence.
+// check refuses what can't be read.
 func check(s *v1beta1.CloneSetSpec) error {
 	if _, err := newWant(s); err != nil {
 		return err
@@ -65,17 +72,9 @@ func check(s *v1beta1.CloneSetSpec) error {
 	if _, err := metav1.LabelSelectorAsSelector(s.Selector); err != nil {
 		return fmt.Errorf("spec.selector: %w", err)
 	}
-	u := s.UpdateStrategy.RollingUpdate
-	if u == nil {
-		u = &v1beta1.CloneSetRollingUpdateStrategy{}
-	}
-	for field, used := range map[string]bool{
-		"volumeClaimTemplates":                          len(s.VolumeClaimTemplates) > 0,
-		"updateStrategy.rollingUpdate.priorityStrategy": u.PriorityStrategy != nil,
-		"updateStrategy.rollingUpdate.scatterStrategy":  len(u.ScatterStrategy) > 0,
-	} {
-		if used {
-			return fmt.Errorf("spec.%s isn't built yet", field)
+	if u := s.UpdateStrategy.RollingUpdate; u != nil {
+		if _, err := podorder.NewPriority(u.PriorityStrategy); err != nil {
+			return fmt.Errorf("spec.updateStrategy.rollingUpdate.priorityStrategy.%w", err)
 		}
 	}
 	return nil
@@ -103,7 +102,8 @@ func (l *look) readPods(ctx context.Context) error {
 	}
 	for i := range list.Items {
 		p := &list.Items[i]
-		if p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+		l.take(p)
+		if active(p) {
 			l.pods = append(l.pods, p)
 		}
 	}
@@ -115,6 +115,20 @@ func (l *look) readPods(ctx context.Context) error {
 	return nil
 }
 
+// active reports whether a pod hasn't ended, and isn't on its way out.
+func active(p *corev1.Pod) bool {
+	return p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
+}
+
+// take notes that a pod has an id, and how long.
+func (l *look) take(p *corev1.Pod) {
+	var ends time.Time
+	if p.DeletionTimestamp != nil {
+		ends = p.DeletionTimestamp.Time
+	}
+	l.ids[p.Labels[v1beta1.LabelInstanceID]] = ends
+}
+
 func (l *look) member(p *corev1.Pod) member {
 	available, after := l.client.Available(p, l.set.Spec.MinReadySeconds)
 	l.again(after)
@@ -124,6 +138,8 @@ func (l *look) member(p *corev1.Pod) member {
 		m.updated = m.updated || l.want.partition > 0
 	}
 	m.preparing = lifecycle.StateOf(p) == v1beta1.LifecyclePreparingDelete
+	m.recallable = m.preparing && !m.marked && lifecycle.Judge(p, l.set.Spec.Lifecycle, lifecycle.Keep, false).State == v1beta1.LifecycleNormal
+	m.begun = lifecycle.StateOf(p) == v1beta1.LifecyclePreparingUpdate || !inplace.Open(p)
 	m.inPlace = l.plan(p, l.target(m)) != nil
 	return m
 }
