@@ -34,9 +34,9 @@ Replicas agree by the Lease keelson-system/keelson-workloads on one that works
 it running starts it again. Whatever is killed on the way is seen by the next
 look: all that it knows is in the objects.
 
-Not built yet, and refused where a CloneSet has it, in its condition FailedScale:
-volumeClaimTemplates, priorityStrategy, scatterStrategy. There are no webhooks:
-only v1beta1 is served as it is stored.
+What can't be read is refused, in a CloneSet's condition FailedScale. Not built yet:
+webhooks, so only v1beta1 is served as it is stored, and images that are pulled
+ahead.
 
 The HTTP server answers /metrics, /healthz and /readyz.
 

@@ -63,6 +63,9 @@ func Gate(pod *corev1.Pod, v Verdict, now time.Time) *corev1.PodCondition {
 		holders = slices.DeleteFunc(holders, ours)
 	}
 	want := &corev1.PodCondition{Type: v1beta1.KruisePodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(now)}
+	if is != nil && is.Message != "" {
+		want.Message = "[]" // a patch without any would leave the old one
+	}
 	if len(holders) > 0 {
 		text, _ := json.Marshal(holders) // strings alone: it never fails
 		want.Status, want.Message = corev1.ConditionFalse, string(text)
