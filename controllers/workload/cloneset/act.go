@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
@@ -121,6 +122,9 @@ func (l *look) createOne(ctx context.Context, of *appsv1.ControllerRevision, id 
 	if err != nil {
 		return err
 	}
+	if s, err := metav1.LabelSelectorAsSelector(l.set.Spec.Selector); err != nil || !s.Matches(labels.Set(pod.Labels)) {
+		return fmt.Errorf("spec.selector doesn't find pods of revision %s", of.Name) // it changed since
+	}
 	if err := l.createClaims(ctx, id); err != nil {
 		return err
 	}
@@ -140,20 +144,20 @@ func (l *look) newPod(of *appsv1.ControllerRevision, id string) (*corev1.Pod, er
 		return nil, err
 	}
 	hash := revision.Hash(of.Name)
-	labels := maps.Clone(t.Labels)
-	if labels == nil {
-		labels = map[string]string{}
+	has := maps.Clone(t.Labels)
+	if has == nil {
+		has = map[string]string{}
 	}
-	labels[v1beta1.LabelInstanceID] = id
-	labels[revision.Label] = hash
-	labels[appsv1.DefaultDeploymentUniqueLabelKey] = hash
+	has[v1beta1.LabelInstanceID] = id
+	has[revision.Label] = hash
+	has[appsv1.DefaultDeploymentUniqueLabelKey] = hash
 	annotations := maps.Clone(t.Annotations)
 	if state := lifecycle.AtBirth(l.set.Spec.Lifecycle); state != "" {
-		labels[v1beta1.LabelLifecycle] = string(state)
+		has[v1beta1.LabelLifecycle] = string(state)
 	}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: l.set.Name + "-" + id, Namespace: l.set.Namespace, Labels: labels, Annotations: annotations, Finalizers: t.Finalizers,
+			Name: l.set.Name + "-" + id, Namespace: l.set.Namespace, Labels: has, Annotations: annotations, Finalizers: t.Finalizers,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(l.set, v1beta1.GroupVersion.WithKind(kind))},
 		},
 		Spec: t.Spec,

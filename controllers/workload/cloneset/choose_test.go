@@ -126,3 +126,24 @@ func TestLasting(t *testing.T) {
 		}
 	}
 }
+
+// A selector finds the pods of the template, and not all there are: what it doesn't find
+// would be made again for ever.
+func TestCheckSelector(t *testing.T) {
+	t.Parallel()
+	web := map[string]string{"app": "web"}
+	for want, selector := range map[string]*metav1.LabelSelector{
+		"": {MatchLabels: web}, "spec.selector finds every pod": {}, "spec.selector doesn't find pods of spec.template": {MatchLabels: map[string]string{"app": "db"}},
+		`spec.selector: "Near" is not a valid label selector operator`: {MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Near"}}},
+	} {
+		s := &v1beta1.CloneSetSpec{Selector: selector}
+		s.Template.Labels = web
+		got := ""
+		if err := check(s); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

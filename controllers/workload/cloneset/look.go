@@ -2,6 +2,7 @@ package cloneset
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
@@ -69,8 +71,14 @@ func check(s *v1beta1.CloneSetSpec) error {
 	if _, err := newWant(s); err != nil {
 		return err
 	}
-	if _, err := metav1.LabelSelectorAsSelector(s.Selector); err != nil {
+	selector, err := metav1.LabelSelectorAsSelector(s.Selector)
+	switch {
+	case err != nil:
 		return fmt.Errorf("spec.selector: %w", err)
+	case selector.Empty():
+		return errors.New("spec.selector finds every pod")
+	case !selector.Matches(labels.Set(s.Template.Labels)):
+		return errors.New("spec.selector doesn't find pods of spec.template") // they would be released, and made again, for ever
 	}
 	if u := s.UpdateStrategy.RollingUpdate; u != nil {
 		if _, err := podorder.NewPriority(u.PriorityStrategy); err != nil {

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -250,11 +252,13 @@ func TestProgressing(t *testing.T) {
 // What the API server refuses is told with its reason, until it doesn't any more.
 func TestFailedScale(t *testing.T) {
 	w := newWorld(t)
-	w.create(1, func(s *v1beta1.CloneSetSpec) { s.Template.Spec.ServiceAccountName = "later" })
+	class := &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: w.namespace}}
+	w.create(1, func(s *v1beta1.CloneSetSpec) { s.Template.Spec.PriorityClassName = class.Name })
 	w.eventually("it is told", func(s v1beta1.CloneSetStatus) bool {
-		return len(s.Conditions) == 1 && s.Conditions[0].Type == v1beta1.CloneSetFailedScale && s.Conditions[0].Reason == "Failed" && s.Conditions[0].Status == corev1.ConditionTrue
+		return len(s.Conditions) == 1 && s.Conditions[0].Type == v1beta1.CloneSetFailedScale && s.Conditions[0].Reason == "Failed" && s.Conditions[0].Status == corev1.ConditionTrue &&
+			strings.Contains(s.Conditions[0].Message, "no PriorityClass with name "+class.Name)
 	})
-	if err := w.client.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "later", Namespace: w.namespace}}); err != nil {
+	if _, err := w.pods.SchedulingV1().PriorityClasses().Create(t.Context(), class, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.settled(1, 1)
