@@ -125,7 +125,7 @@ func TestPriority(t *testing.T) {
 		w.edit(p.Name, func(p *corev1.Pod) { p.Labels["turn"] = turn })
 	}
 	for i, want := range [][]string{{"turn-11"}, {"turn-11", "turn-10"}} {
-		partition := int32(2 - i) //nolint:gosec // 2 or 1
+		partition := []int32{2, 1}[i]
 		w.change(func(s *v1beta1.CloneSetSpec) {
 			image("web:v2")(s)
 			s.UpdateStrategy.RollingUpdate.Partition = new(intstr.FromInt32(partition))
