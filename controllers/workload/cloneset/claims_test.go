@@ -58,6 +58,7 @@ func (w *world) claimed() map[string]string {
 	uids := map[string]string{}
 	err := wait.PollUntilContextTimeout(w.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
 		want, got = nil, nil
+		clear(uids)
 		for _, p := range w.list() {
 			want = append(want, "data-"+p.Name)
 		}
