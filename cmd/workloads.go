@@ -44,9 +44,8 @@ Replicas agree by the Lease keelson-system/keelson-workloads on one that works
 it running starts it again. Whatever is killed on the way is seen by the next
 look: all that it knows is in the objects.
 
-Not built yet, and refused where a CloneSet has it, in its condition FailedScale:
-volumeClaimTemplates, priorityStrategy, scatterStrategy. Without webhooks
-v1alpha1 must not be used: nobody converts it.
+What can't be read is refused, in a CloneSet's condition FailedScale. Images aren't
+pulled ahead yet. Without webhooks v1alpha1 must not be used: nobody converts it.
 
 The HTTP server answers /metrics, /healthz and /readyz.
 

@@ -91,8 +91,8 @@ func New(ctx context.Context, c *rest.Config, o Options) (*Controller, error) {
 		}
 	}
 	settings := host.Options{Workers: o.Workers, InPlace: inplace.Options{Resize: resize}, Now: o.Now}
-	for _, add := range []func(ctrl.Manager, host.Options) error{cloneset.Add, daemonset.Add} {
-		if err := add(made.manager, settings); err != nil {
+	for _, add := range []func(context.Context, ctrl.Manager, host.Options) error{cloneset.Add, daemonset.Add} {
+		if err := add(ctx, made.manager, settings); err != nil {
 			return nil, err
 		}
 	}

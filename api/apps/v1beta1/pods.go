@@ -31,6 +31,10 @@ const (
 // updated in place.
 const InPlaceUpdateReady corev1.PodConditionType = "InPlaceUpdateReady"
 
+// KruisePodReady is a readiness gate, and its condition: False while a hook that marks
+// pods not ready holds a pod back. Its message lists who wants that, as JSON.
+const KruisePodReady corev1.PodConditionType = "KruisePodReady"
+
 // LifecycleState is where a pod stands among the hooks of its workload.
 type LifecycleState string
 

@@ -5,17 +5,19 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/keelson-io/keelson/controllers/workload/podclient"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 	"github.com/keelson-io/keelson/controllers/workload/lifecycle"
+	"github.com/keelson-io/keelson/controllers/workload/podorder"
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 	"github.com/keelson-io/keelson/controllers/workload/slowstart"
 )
@@ -23,23 +25,73 @@ import (
 // act does what the look has decided: pods come and go first, then others come to their
 // revision, and what was begun is brought to its end in any case.
 func (l *look) act(ctx context.Context) error {
-	c := l.want.decide(tallies(l.members))
-	c.createOld = min(c.createOld, burst)
-	c.createNew = min(c.createNew, burst-c.createOld)
-	doomed := atMost(c.doomed(l.members))
-	err := errors.Join(l.create(ctx, c), l.delete(ctx, doomed))
+	members := l.want.recall(l.members)
+	c := l.want.decide(tallies(members))
+	l.limit(&c)
+	doomed, held := l.condemn(c, members)
+	err := errors.Join(l.create(ctx, c), l.delete(ctx, slices.Concat(doomed, held)), l.dropClaims(ctx))
 	var m moves
 	if err == nil && c.createOld+c.createNew+len(doomed) == 0 {
-		m = c.moved(l.members)
+		m = c.moved(l.inTurn(c, members))
 		m.inPlace, m.mark = atMost(m.inPlace), atMost(m.mark)
 	}
 	busy := map[string]bool{}
-	for _, list := range [][]member{doomed, m.inPlace, m.mark} {
+	for _, list := range [][]member{doomed, held, m.inPlace, m.mark} {
 		for _, p := range list {
 			busy[p.name] = true
 		}
 	}
 	return errors.Join(err, l.mark(ctx, m.mark), l.update(ctx, m.inPlace), l.settle(ctx, busy), l.forget(ctx))
+}
+
+// limit bounds how many pods this look creates, also to those whose claims are free.
+func (l *look) limit(c *counts) {
+	n := l.shares.limit(c.createOld + c.createNew)
+	if n < c.createOld+c.createNew {
+		l.again(l.shares.after)
+	}
+	n = min(n, burst)
+	c.createOld = min(c.createOld, n)
+	c.createNew = n - c.createOld
+}
+
+// condemn are the members to delete, and those of which that was said before, whom a
+// hook holds back or has just let go.
+func (l *look) condemn(c counts, members []member) (doomed, held []member) {
+	for _, m := range c.doomed(members) {
+		if m.preparing {
+			held = append(held, m)
+		} else {
+			doomed = append(doomed, m)
+		}
+	}
+	return atMost(doomed), held
+}
+
+// inTurn are the members that may come to another revision now, those first whose turn
+// it is.
+func (l *look) inTurn(c counts, members []member) []member {
+	u := l.set.Spec.UpdateStrategy.RollingUpdate
+	if u == nil || u.PriorityStrategy == nil && len(u.ScatterStrategy) == 0 {
+		return members
+	}
+	priority, _ := podorder.NewPriority(u.PriorityStrategy) // it was checked
+	byName := map[string]member{}
+	waiting := map[bool][]*corev1.Pod{} // by whether they are updated
+	for _, m := range members {
+		if byName[m.name] = m; m.idle() {
+			waiting[m.updated] = append(waiting[m.updated], l.byName[m.name])
+		}
+	}
+	var out []member
+	for _, updated := range []bool{false, true} {
+		pods := waiting[updated]
+		priority.Sort(pods)
+		for _, p := range podorder.Scatter(pods, l.pods, u.ScatterStrategy) {
+			out = append(out, byName[p.Name])
+		}
+	}
+	return c.turn(out)
 }
 
 func atMost(members []member) []member { return members[:min(len(members), burst)] }
@@ -48,12 +100,16 @@ func atMost(members []member) []member { return members[:min(len(members), burst
 func (l *look) create(ctx context.Context, c counts) error {
 	var told podclient.Told
 	defer func() { told.Tell(l.events, l.set, "SuccessfulCreate", "Creating", "succeed to create %s") }()
+	ids, err := l.newIDs(ctx, c.createOld+c.createNew)
+	if err != nil {
+		return err
+	}
 	n, err := slowstart.Run(c.createOld+c.createNew, podclient.AtOnce, func(i int) error {
 		of := l.updated
 		if i < c.createOld {
 			of = l.current
 		}
-		return l.createOne(ctx, of, &told)
+		return l.createOne(ctx, of, ids[i], &told)
 	})
 	if err != nil {
 		return fmt.Errorf("%d of %d pods were created: %w", n, c.createOld+c.createNew, err)
@@ -61,9 +117,15 @@ func (l *look) create(ctx context.Context, c counts) error {
 	return nil
 }
 
-func (l *look) createOne(ctx context.Context, of *appsv1.ControllerRevision, told *podclient.Told) error {
-	pod, err := l.newPod(of)
+func (l *look) createOne(ctx context.Context, of *appsv1.ControllerRevision, id string, told *podclient.Told) error {
+	pod, err := l.newPod(of, id)
 	if err != nil {
+		return err
+	}
+	if s, err := metav1.LabelSelectorAsSelector(l.set.Spec.Selector); err != nil || !s.Matches(labels.Set(pod.Labels)) {
+		return fmt.Errorf("spec.selector doesn't find pods of revision %s", of.Name) // it changed since
+	}
+	if err := l.createClaims(ctx, id); err != nil {
 		return err
 	}
 	made, err := l.client.Create(ctx, pod)
@@ -75,31 +137,27 @@ func (l *look) createOne(ctx context.Context, of *appsv1.ControllerRevision, tol
 	return err
 }
 
-// newPod is a pod of a revision.
-func (l *look) newPod(of *appsv1.ControllerRevision) (*corev1.Pod, error) {
+// newPod is a pod of a revision, with an id.
+func (l *look) newPod(of *appsv1.ControllerRevision, id string) (*corev1.Pod, error) {
 	t, err := revision.Template(of)
 	if err != nil {
 		return nil, err
 	}
-	id := rand.String(5)
-	for _, taken := l.byName[l.set.Name+"-"+id]; taken; _, taken = l.byName[l.set.Name+"-"+id] {
-		id = rand.String(5)
-	}
 	hash := revision.Hash(of.Name)
-	labels := maps.Clone(t.Labels)
-	if labels == nil {
-		labels = map[string]string{}
+	has := maps.Clone(t.Labels)
+	if has == nil {
+		has = map[string]string{}
 	}
-	labels[v1beta1.LabelInstanceID] = id
-	labels[revision.Label] = hash
-	labels[appsv1.DefaultDeploymentUniqueLabelKey] = hash
+	has[v1beta1.LabelInstanceID] = id
+	has[revision.Label] = hash
+	has[appsv1.DefaultDeploymentUniqueLabelKey] = hash
 	annotations := maps.Clone(t.Annotations)
 	if state := lifecycle.AtBirth(l.set.Spec.Lifecycle); state != "" {
-		labels[v1beta1.LabelLifecycle] = string(state)
+		has[v1beta1.LabelLifecycle] = string(state)
 	}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: l.set.Name + "-" + id, Namespace: l.set.Namespace, Labels: labels, Annotations: annotations, Finalizers: t.Finalizers,
+			Name: l.set.Name + "-" + id, Namespace: l.set.Namespace, Labels: has, Annotations: annotations, Finalizers: t.Finalizers,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(l.set, v1beta1.GroupVersion.WithKind(kind))},
 		},
 		Spec: t.Spec,
@@ -107,10 +165,14 @@ func (l *look) newPod(of *appsv1.ControllerRevision) (*corev1.Pod, error) {
 	if l.policy != v1beta1.PodUpdateRecreate {
 		inplace.AddGate(&pod.Spec)
 	}
+	lifecycle.AddGate(&pod.Spec, l.set.Spec.Lifecycle)
+	l.addClaims(&pod.Spec, id)
 	return pod, nil
 }
 
-// delete deletes pods, or asks those who hold them back.
+// delete deletes pods and their claims, or asks those who hold them back. A process that
+// is killed between the two leaves claims that the next look deletes, or a new pod takes
+// over.
 func (l *look) delete(ctx context.Context, doomed []member) error {
 	var told podclient.Told
 	defer func() { told.Tell(l.events, l.set, "SuccessfulDelete", "Deleting", "succeed to delete %s") }()
@@ -122,6 +184,7 @@ func (l *look) delete(ctx context.Context, doomed []member) error {
 			l.events.Eventf(l.set, pod, corev1.EventTypeWarning, "FailedDelete", "Deleting", "failed to delete pod %s: %v", pod.Name, err)
 		case gone:
 			told.Add(pod)
+			err = l.deleteClaims(ctx, pod.Labels[v1beta1.LabelInstanceID])
 		}
 		return err
 	})

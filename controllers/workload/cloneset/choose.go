@@ -1,5 +1,7 @@
 package cloneset
 
+import "slices"
+
 // member is a pod of a CloneSet that isn't on its way out.
 type member struct {
 	name string
@@ -11,8 +13,34 @@ type member struct {
 	marked bool
 	// preparing: a hook holds back its deletion.
 	preparing bool
+	// recallable: that can be taken back.
+	recallable bool
+	// recalled: it is, now, and nothing else befalls it in this look.
+	recalled bool
+	// begun: it was taken out of service to come to another revision.
+	begun bool
 	// inPlace: it can come to the other revision without being replaced.
 	inPlace bool
+}
+
+// recall takes back deletions that hooks hold back, where pods are wanted again: those
+// that are missed most, of members that are sorted by how little they are missed. They
+// serve nobody before the next look.
+func (w want) recall(members []member) []member {
+	members = slices.Clone(members)
+	kept := 0
+	for _, m := range members {
+		if !m.preparing && !m.marked {
+			kept++
+		}
+	}
+	for i := len(members) - 1; i >= 0 && kept < w.replicas; i-- {
+		if m := &members[i]; m.preparing && m.recallable {
+			m.preparing, m.recalled = false, true
+			kept++
+		}
+	}
+	return members
 }
 
 // tallies counts members by revision: those of the current one, and the updated.
@@ -72,7 +100,7 @@ func (c counts) doomed(members []member) []member {
 		{c.beyond, false, func(member) bool { return true }},
 	} {
 		for _, m := range members {
-			if left == 0 || next.n == 0 || next.share && *share[m.updated] <= 0 || gone[m.name] || !next.of(m) {
+			if left == 0 || next.n == 0 || next.share && *share[m.updated] <= 0 || gone[m.name] || m.recalled || !next.of(m) {
 				continue
 			}
 			gone[m.name] = true
@@ -112,6 +140,34 @@ func (c counts) moved(members []member) moves {
 	return out
 }
 
+// idle reports whether nothing else is to befall a member.
+func (m member) idle() bool { return !m.marked && !m.preparing && !m.recalled }
+
+// turn are the members whose turn it is where they are sorted by a strategy: the first
+// ones, as many as go. Without a strategy, those that serve nobody come first; with one,
+// a partition means those that it names.
+func (c counts) turn(members []member) []member {
+	left := map[bool]int{false: c.forward, true: c.back} // by whether it is updated
+	members = slices.Clone(members)
+	slices.SortStableFunc(members, func(a, b member) int { // what was begun goes on
+		switch {
+		case a.begun == b.begun:
+			return 0
+		case a.begun:
+			return -1
+		}
+		return 1
+	})
+	var out []member
+	for _, m := range members {
+		if m.idle() && left[m.updated] > 0 {
+			left[m.updated]--
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
 // goes reports whether a member can come to another revision now, and takes it off what
 // is left of the numbers.
 func (c *counts) goes(m member) bool {
@@ -122,7 +178,7 @@ func (c *counts) goes(m member) bool {
 	if m.inPlace {
 		room = &c.spare
 	}
-	if *left == 0 || m.marked || m.preparing || m.available && *room == 0 {
+	if *left == 0 || !m.idle() || m.available && *room == 0 {
 		return false
 	}
 	if m.available {

@@ -13,12 +13,15 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
@@ -41,12 +44,14 @@ const (
 // Reconciler brings CloneSets about.
 type Reconciler struct {
 	objects client.Client // reads are the informers'
-	pods    kubernetes.Interface
+	api     kubernetes.Interface
 	known   *podclient.Known
 	events  events.EventRecorder
 	options inplace.Options
 	now     func() time.Time
-	expect  *expectations.Expectations
+	live    client.Reader              // reads are the API server's
+	expect  *expectations.Expectations // of pods
+	claimed *expectations.Expectations // of their claims
 	// revisions keeps those of the templates.
 	revisions revision.Store
 
@@ -55,16 +60,26 @@ type Reconciler struct {
 }
 
 // Add has a manager run CloneSets.
-func Add(m ctrl.Manager, o host.Options) error {
+func Add(ctx context.Context, m ctrl.Manager, o host.Options) error {
 	h, err := host.New(m, kind, "cloneset-controller", o)
 	if err != nil {
 		return fmt.Errorf("CloneSets: %w", err)
 	}
-	r := &Reconciler{
-		objects: h.Objects, pods: h.Pods, known: h.Known, events: h.Events, options: o.InPlace, now: o.Now,
-		expect: h.Expect, revisions: h.Revisions, statuses: map[types.UID]time.Time{},
+	if err := m.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, podclient.OrphanIndex, podclient.Orphans); err != nil {
+		return fmt.Errorf("CloneSets: index pods: %w", err)
 	}
-	if err := h.Watch(m, &v1beta1.CloneSet{}).Complete(r); err != nil {
+	if err := m.GetFieldIndexer().IndexField(ctx, &corev1.PersistentVolumeClaim{}, podclient.OwnerIndex(kind), podclient.ByOwner(kind)); err != nil {
+		return fmt.Errorf("CloneSets: index claims: %w", err)
+	}
+	r := &Reconciler{
+		objects: h.Objects, live: m.GetAPIReader(), api: h.Pods, known: h.Known, events: h.Events, options: o.InPlace, now: o.Now,
+		expect: h.Expect, claimed: expectations.New(o.Now), revisions: h.Revisions, statuses: map[types.UID]time.Time{},
+	}
+	err = h.Watch(m, &v1beta1.CloneSet{}).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.adopters), builder.WithPredicates(predicate.NewPredicateFuncs(orphan))).
+		Watches(&corev1.PersistentVolumeClaim{}, podclient.Heard(h.Known, r.claimed)).
+		Complete(r)
+	if err != nil {
 		return fmt.Errorf("CloneSets: %w", err)
 	}
 	return nil
@@ -79,23 +94,33 @@ func (r *Reconciler) Reconcile(ctx context.Context, q reconcile.Request) (reconc
 	if set.DeletionTimestamp != nil {
 		return reconcile.Result{}, nil // its pods are the garbage collector's
 	}
-	if r.expect.Waits(set.UID) {
+	if r.expect.Waits(set.UID) || r.claimed.Waits(set.UID) {
 		return reconcile.Result{RequeueAfter: expectations.Patience}, nil
 	}
 	if err := check(&set.Spec); err != nil {
 		return reconcile.Result{}, r.refuse(ctx, &set, err)
 	}
-	l, err := r.look(ctx, &set)
+	after, err := r.work(ctx, &set)
+	if err != nil && lasting(err) == nil {
+		return reconcile.Result{RequeueAfter: time.Second}, nil // somebody was faster, say: look again
+	}
+	return reconcile.Result{RequeueAfter: after}, err
+}
+
+// work is one look at a CloneSet. It returns when the next one is due though nothing
+// changes; 0: never.
+func (r *Reconciler) work(ctx context.Context, set *v1beta1.CloneSet) (time.Duration, error) {
+	if wrote, err := r.claim(ctx, set); wrote > 0 || err != nil {
+		return expectations.Patience, err
+	}
+	l, err := r.look(ctx, set)
 	if err != nil {
-		return reconcile.Result{}, err
+		return 0, err
 	}
 	err = l.act(ctx)
-	after, statusErr := l.writeStatus(ctx, err)
-	if err = errors.Join(err, statusErr); apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: time.Second}, nil // somebody was faster: look again
-	}
+	after, statusErr := l.writeStatus(ctx, lasting(err))
 	if after == 0 || l.after > 0 && l.after < after {
 		after = l.after
 	}
-	return reconcile.Result{RequeueAfter: after}, err
+	return after, errors.Join(err, statusErr)
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
@@ -141,7 +142,7 @@ func TestSpecifiedDelete(t *testing.T) {
 	})
 }
 
-// What isn't built, or can't be read, is refused with the field, and nothing is done.
+// What can't be read is refused with the field, and nothing is done.
 func TestRefused(t *testing.T) {
 	w := newWorld(t)
 	w.create(3, nil)
@@ -151,11 +152,12 @@ func TestRefused(t *testing.T) {
 		says   string
 		change func(*v1beta1.CloneSetRollingUpdateStrategy)
 	}{
-		{"spec.updateStrategy.rollingUpdate.scatterStrategy isn't built yet: nothing is done", func(u *v1beta1.CloneSetRollingUpdateStrategy) {
-			u.ScatterStrategy = []v1beta1.UpdateScatterTerm{{Key: "a", Value: "b"}}
+		{"spec.updateStrategy.rollingUpdate.priorityStrategy.weightPriority[0].matchSelector: ", func(u *v1beta1.CloneSetRollingUpdateStrategy) {
+			near := metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "zone", Operator: "Near"}}}
+			u.PriorityStrategy = &v1beta1.UpdatePriorityStrategy{WeightPriority: []v1beta1.UpdatePriorityWeightTerm{{Weight: 1, MatchSelector: near}}}
 		}},
 		{"spec.updateStrategy.rollingUpdate.partition: invalid value for IntOrString", func(u *v1beta1.CloneSetRollingUpdateStrategy) {
-			u.ScatterStrategy, u.Partition = nil, new(intstr.FromString("half"))
+			u.PriorityStrategy, u.Partition = nil, new(intstr.FromString("half"))
 		}},
 	} {
 		w.change(func(s *v1beta1.CloneSetSpec) { step.change(s.UpdateStrategy.RollingUpdate); s.Replicas = new(int32(1)) })

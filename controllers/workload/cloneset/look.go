@@ -2,6 +2,7 @@ package cloneset
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -12,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
@@ -34,6 +36,9 @@ type look struct {
 	pods    []*corev1.Pod // that aren't on their way out, those first that are missed least
 	members []member      // one for each
 	byName  map[string]*corev1.Pod
+	ids     map[string]time.Time                       // that pods have, also those that have ended; until when those that are deleted have time
+	claims  map[string][]*corev1.PersistentVolumeClaim // by id
+	shares  shares
 	plans   map[[2]string]*inplace.Plan // by the names of both revisions; nil: not in place
 
 	client podclient.Client
@@ -44,8 +49,9 @@ type look struct {
 
 func (r *Reconciler) look(ctx context.Context, set *v1beta1.CloneSet) (*look, error) {
 	l := &look{Reconciler: r, set: set.DeepCopy(), at: r.now(), byName: map[string]*corev1.Pod{}, plans: map[[2]string]*inplace.Plan{}}
+	l.ids, l.claims = map[string]time.Time{}, map[string][]*corev1.PersistentVolumeClaim{}
 	l.want, _ = newWant(&set.Spec) // it was checked
-	l.client = podclient.Client{API: r.pods, Expect: r.expect, Known: r.known, Owner: set.UID, Generation: set.Generation, Hooks: set.Spec.Lifecycle, Now: l.at}
+	l.client = podclient.Client{API: r.api, Expect: r.expect, Known: r.known, Owner: set.UID, Generation: set.Generation, Hooks: set.Spec.Lifecycle, Now: l.at}
 	l.policy = v1beta1.PodUpdateRecreate
 	if u := set.Spec.UpdateStrategy.RollingUpdate; u != nil && u.PodUpdatePolicy != "" {
 		l.policy = u.PodUpdatePolicy
@@ -54,28 +60,26 @@ func (r *Reconciler) look(ctx context.Context, set *v1beta1.CloneSet) (*look, er
 		return nil, err
 	}
 	l.readPods()
-	return l, nil
+	return l, l.readClaims(ctx)
 }
 
-// check refuses what can't be read, and what would otherwise be passed over in silence.
+// check refuses what can't be read.
 func check(s *v1beta1.CloneSetSpec) error {
 	if _, err := newWant(s); err != nil {
 		return err
 	}
-	if _, err := metav1.LabelSelectorAsSelector(s.Selector); err != nil {
+	selector, err := metav1.LabelSelectorAsSelector(s.Selector)
+	switch {
+	case err != nil:
 		return fmt.Errorf("spec.selector: %w", err)
+	case selector.Empty():
+		return errors.New("spec.selector finds every pod")
+	case !selector.Matches(labels.Set(s.Template.Labels)):
+		return errors.New("spec.selector doesn't find pods of spec.template") // they would be released, and made again, for ever
 	}
-	u := s.UpdateStrategy.RollingUpdate
-	if u == nil {
-		u = &v1beta1.CloneSetRollingUpdateStrategy{}
-	}
-	for field, used := range map[string]bool{
-		"volumeClaimTemplates":                          len(s.VolumeClaimTemplates) > 0,
-		"updateStrategy.rollingUpdate.priorityStrategy": u.PriorityStrategy != nil,
-		"updateStrategy.rollingUpdate.scatterStrategy":  len(u.ScatterStrategy) > 0,
-	} {
-		if used {
-			return fmt.Errorf("spec.%s isn't built yet", field)
+	if u := s.UpdateStrategy.RollingUpdate; u != nil {
+		if _, err := podorder.NewPriority(u.PriorityStrategy); err != nil {
+			return fmt.Errorf("spec.updateStrategy.rollingUpdate.priorityStrategy.%w", err)
 		}
 	}
 	return nil
@@ -98,7 +102,8 @@ func (l *look) readRevisions(ctx context.Context) error {
 // readPods takes the pods as the informer has them, sorted by how little they are missed.
 func (l *look) readPods() {
 	for _, p := range l.known.Of(l.set) {
-		if p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
+		l.take(p)
+		if active(p) {
 			l.pods = append(l.pods, p)
 		}
 	}
@@ -107,6 +112,20 @@ func (l *look) readPods() {
 		l.byName[p.Name] = p
 		l.members = append(l.members, l.member(p))
 	}
+}
+
+// active reports whether a pod hasn't ended, and isn't on its way out.
+func active(p *corev1.Pod) bool {
+	return p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
+}
+
+// take notes that a pod has an id, and how long.
+func (l *look) take(p *corev1.Pod) {
+	var ends time.Time
+	if p.DeletionTimestamp != nil {
+		ends = p.DeletionTimestamp.Time
+	}
+	l.ids[p.Labels[v1beta1.LabelInstanceID]] = ends
 }
 
 func (l *look) member(p *corev1.Pod) member {
@@ -118,6 +137,8 @@ func (l *look) member(p *corev1.Pod) member {
 		m.updated = m.updated || l.want.partition > 0
 	}
 	m.preparing = lifecycle.StateOf(p) == v1beta1.LifecyclePreparingDelete
+	m.recallable = m.preparing && !m.marked && lifecycle.Judge(p, l.set.Spec.Lifecycle, lifecycle.Keep, false).State == v1beta1.LifecycleNormal
+	m.begun = lifecycle.StateOf(p) == v1beta1.LifecyclePreparingUpdate || !inplace.Open(p)
 	m.inPlace = l.plan(p, l.target(m)) != nil
 	return m
 }

@@ -66,7 +66,8 @@ type tally struct {
 	available, unavailable int
 	// marked ones are to be replaced, since somebody said so.
 	markedAvailable, markedUnavailable int
-	// preparing are marked or surplus, and a hook holds back their deletion.
+	// preparing are marked or surplus, and a hook holds back their deletion: they go, and
+	// stand in for nobody.
 	preparing int
 }
 
@@ -92,7 +93,8 @@ type counts struct {
 // decide says what to do. old are the pods that don't have the update revision.
 func (w want) decide(old, updated tally) counts {
 	var c counts
-	total := old.kept() + old.marked() + updated.kept() + updated.marked()
+	stay := old.kept() + old.marked() + updated.kept() + updated.marked()
+	total := stay
 	if !w.excludePreparing {
 		total += old.preparing + updated.preparing
 	}
@@ -109,7 +111,7 @@ func (w want) decide(old, updated tally) counts {
 		c.forward = max(old.kept()-w.partition, 0)
 		c.back = min(max(updated.kept()-(w.replicas-w.partition), 0), max(w.partition-old.kept(), 0))
 	}
-	missing := max(w.replicas-total, 0)
+	missing := max(w.replicas-stay, 0)
 	c.mark = max(w.maxUnavailable+w.maxSurge-marked-unavailable-missing, 0)
 
 	target := w.replicas + w.surge(marked, unavailable, c.forward+c.back)
@@ -120,11 +122,11 @@ func (w want) decide(old, updated tally) counts {
 			c.createOld = min(c.createOld, limit)
 			c.createNew = limit - c.createOld
 		}
-	case total-gone > target:
-		c.remove = total - gone - target
+	case stay-gone > target:
+		c.remove = stay - gone - target
 		c.removeOld = max(old.kept()-w.partition, 0)
 		c.removeUpdated = max(updated.kept()-(w.replicas-w.partition), 0)
-		c.beyond = max(total-gone-w.replicas-w.maxSurge, 0)
+		c.beyond = max(stay-gone-w.replicas-w.maxSurge, 0)
 	}
 	return c
 }

@@ -110,12 +110,26 @@ type machine struct {
 	inPlace bool // updates are
 	pods    []member
 	born    int
+	final   bool // a deletion that a hook holds back isn't taken back
+	hooked  map[string]bool
+	turns   bool // a strategy says whose turn it is
 }
 
 func (m *machine) available() int {
 	n := 0
 	for _, p := range m.pods {
 		if p.available {
+			n++
+		}
+	}
+	return n
+}
+
+// count is how many pods there are, but for those that aren't to be counted.
+func (m *machine) count() int {
+	n := 0
+	for _, p := range m.pods {
+		if !p.preparing || !m.want.excludePreparing {
 			n++
 		}
 	}
@@ -129,21 +143,40 @@ func (m *machine) find(name string) *member {
 // reconcile does what is decided, and reports whether that was anything.
 func (m *machine) reconcile() bool {
 	for i := range m.pods {
-		m.pods[i].inPlace = m.inPlace
+		p := &m.pods[i]
+		p.inPlace, p.recallable = m.inPlace, p.preparing && !p.marked && !m.final
 	}
-	c := m.want.decide(tallies(m.pods))
-	doomed := c.doomed(m.pods)
+	members := m.want.recall(m.pods)
+	c := m.want.decide(tallies(members))
+	doomed := c.doomed(members)
+	did := c.createOld+c.createNew > 0
 	for i := range c.createOld + c.createNew {
 		m.born++
 		m.pods = append(m.pods, member{name: fmt.Sprint("pod", m.born), updated: i >= c.createOld})
 	}
+	for _, p := range members {
+		if p.recalled {
+			m.find(p.name).preparing = false
+			did = true
+		}
+	}
 	for _, d := range doomed {
+		if m.hooked[d.name] {
+			it := m.find(d.name)
+			did = did || !it.preparing
+			it.preparing, it.available = true, false
+			continue
+		}
+		did = true
 		m.pods = slices.DeleteFunc(m.pods, func(p member) bool { return p.name == d.name })
 	}
-	if c.createOld+c.createNew+len(doomed) > 0 {
+	if did {
 		return true
 	}
-	moved := c.moved(m.pods)
+	if m.turns {
+		members = c.turn(members)
+	}
+	moved := c.moved(members)
 	for _, p := range moved.inPlace {
 		it := m.find(p.name)
 		it.updated, it.available = !it.updated, false
@@ -159,8 +192,9 @@ func (m *machine) reconcile() bool {
 func TestRollouts(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		m := &machine{inPlace: rapid.Bool().Draw(rt, "in place"), want: want{
-			replicas: rapid.IntRange(0, 12).Draw(rt, "replicas"), maxUnavailable: rapid.IntRange(0, 4).Draw(rt, "maxUnavailable"), maxSurge: rapid.IntRange(0, 4).Draw(rt, "maxSurge"),
+		m := &machine{inPlace: rapid.Bool().Draw(rt, "in place"), final: rapid.Bool().Draw(rt, "final"), turns: rapid.Bool().Draw(rt, "turns"), hooked: map[string]bool{}, want: want{
+			excludePreparing: rapid.Bool().Draw(rt, "exclude preparing"),
+			replicas:         rapid.IntRange(0, 12).Draw(rt, "replicas"), maxUnavailable: rapid.IntRange(0, 4).Draw(rt, "maxUnavailable"), maxSurge: rapid.IntRange(0, 4).Draw(rt, "maxSurge"),
 			toCreate: 100,
 		}}
 		if m.want.maxUnavailable+m.want.maxSurge == 0 {
@@ -173,9 +207,9 @@ func TestRollouts(t *testing.T) {
 			return &m.pods[rapid.IntRange(0, len(m.pods)-1).Draw(rt, "pod")]
 		}
 		work := func(rt *rapid.T) bool {
-			before, had, floor := m.available(), len(m.pods), m.want.replicas-m.want.maxUnavailable
+			before, had, floor := m.available(), m.count(), m.want.replicas-m.want.maxUnavailable
 			did := m.reconcile()
-			if n := len(m.pods); n > had && n > m.want.replicas+m.want.maxSurge {
+			if n := m.count(); n > had && n > m.want.replicas+m.want.maxSurge {
 				rt.Fatalf("%d pods became %d, of %d and a surge of %d", had, n, m.want.replicas, m.want.maxSurge)
 			}
 			if now := m.available(); now < before && now < floor {
@@ -185,9 +219,14 @@ func TestRollouts(t *testing.T) {
 		}
 		rt.Repeat(map[string]func(*rapid.T){
 			"reconcile": func(rt *rapid.T) { work(rt) },
-			"ready":     func(rt *rapid.T) { pod(rt).available = true },
-			"unready":   func(rt *rapid.T) { pod(rt).available = false },
-			"mark":      func(rt *rapid.T) { pod(rt).marked = true },
+			"ready": func(rt *rapid.T) {
+				p := pod(rt)
+				p.available = !p.preparing
+			},
+			"hook":    func(rt *rapid.T) { m.hooked[pod(rt).name] = true },
+			"unhook":  func(rt *rapid.T) { delete(m.hooked, pod(rt).name) },
+			"unready": func(rt *rapid.T) { pod(rt).available = false },
+			"mark":    func(rt *rapid.T) { pod(rt).marked = true },
 			"lost": func(rt *rapid.T) {
 				name := pod(rt).name
 				m.pods = slices.DeleteFunc(m.pods, func(p member) bool { return p.name == name })
@@ -211,6 +250,10 @@ func TestRollouts(t *testing.T) {
 					rt.Fatalf("it finds no end: %+v, %+v", m.want, m.pods)
 				}
 			}
+			if len(m.hooked) > 0 { // it came to rest while they were held
+				clear(m.hooked)
+				continue
+			}
 			if i := slices.IndexFunc(m.pods, func(p member) bool { return !p.available }); i >= 0 {
 				m.pods[i].available = true
 				continue
@@ -222,7 +265,7 @@ func TestRollouts(t *testing.T) {
 			if !p.updated {
 				old++
 			}
-			if p.marked || !p.available {
+			if p.marked || !p.available || p.preparing {
 				rt.Fatalf("in the end: %+v", p)
 			}
 		}
@@ -230,4 +273,89 @@ func TestRollouts(t *testing.T) {
 			rt.Fatalf("in the end %d pods, %d of them old: %+v", len(m.pods), old, m.want)
 		}
 	})
+}
+
+// A deletion that a hook holds back is no reason for another one, and is taken back where
+// pods are wanted again, of those first that are missed most.
+func TestPreparing(t *testing.T) {
+	t.Parallel()
+	serving := member{updated: true, available: true}
+	preparing := member{updated: true, preparing: true, recallable: true}
+	marked := member{updated: true, preparing: true, marked: true}
+	for name, c := range map[string]struct {
+		why      string
+		replicas int
+		exclude  bool
+		members  []member
+		created  int
+		doomed   []string
+		recalled []string
+	}{
+		"Held":      {"It goes, and nobody else.", 2, false, []member{preparing, serving, serving}, 0, []string{"0"}, nil},
+		"Fewer":     {"One more goes.", 1, false, []member{preparing, serving, serving}, 0, []string{"0", "1"}, nil},
+		"More":      {"It is taken back.", 3, false, []member{preparing, serving, serving}, 0, nil, []string{"0"}},
+		"MostFirst": {"The last one is missed most.", 3, false, []member{preparing, preparing, serving, serving}, 0, []string{"0"}, []string{"1"}},
+		"Marked":    {"Somebody wants it to go: its replacement waits for that.", 3, false, []member{marked, serving, serving}, 0, []string{"0"}, nil},
+		"Excluded":  {"It isn't counted: its replacement doesn't wait.", 3, true, []member{marked, serving, serving}, 1, []string{"0"}, nil},
+		"InPlaceOf": {"It replaces one that is to go.", 2, false, []member{preparing, {updated: true, marked: true}, serving}, 0, []string{"1"}, []string{"0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for i := range c.members {
+				c.members[i].name = fmt.Sprint(i)
+			}
+			w := want{replicas: c.replicas, maxUnavailable: 1, toCreate: 100, excludePreparing: c.exclude}
+			members := w.recall(c.members)
+			did := w.decide(tallies(members))
+			var recalled []string
+			for _, m := range members {
+				if m.recalled {
+					recalled = append(recalled, m.name)
+				}
+			}
+			if did.createNew != c.created || !slices.Equal(names(did.doomed(members)), c.doomed) || !slices.Equal(recalled, c.recalled) {
+				t.Errorf("%s It creates %d, deletes %v and takes back %v", c.why, did.createNew, names(did.doomed(members)), recalled)
+			}
+		})
+	}
+}
+
+// A partition of 80, 60, 40, 20 and 0 % of 100 pods is five batches, and raising it takes
+// as many back each time, with never more than maxUnavailable out of service.
+func TestBatchesOf100(t *testing.T) {
+	t.Parallel()
+	m := &machine{inPlace: true, want: want{replicas: 100, maxUnavailable: 10, toCreate: 100}}
+	for i := range 100 {
+		m.pods = append(m.pods, member{name: fmt.Sprint("pod", i), available: true})
+	}
+	for _, step := range []struct{ percent, updated int }{{80, 20}, {60, 40}, {40, 60}, {20, 80}, {0, 100}, {20, 80}, {40, 60}, {60, 40}, {80, 20}, {100, 0}} {
+		w, err := newWant(&v1beta1.CloneSetSpec{Replicas: new(int32(100)), UpdateStrategy: v1beta1.CloneSetUpdateStrategy{RollingUpdate: &v1beta1.CloneSetRollingUpdateStrategy{
+			Partition: new(intstr.FromString(fmt.Sprint(step.percent, "%"))), MaxUnavailable: new(intstr.FromInt32(10)),
+		}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.want = w
+		changed := 0
+		for m.reconcile() {
+			if m.available() < 90 {
+				t.Fatalf("partition %d %%: %d are available", step.percent, m.available())
+			}
+			for i := range m.pods {
+				if !m.pods[i].available {
+					changed++
+				}
+				m.pods[i].available = true
+			}
+		}
+		updated := 0
+		for _, p := range m.pods {
+			if p.updated {
+				updated++
+			}
+		}
+		if updated != step.updated || changed != 20 || len(m.pods) != 100 || m.born > 0 {
+			t.Errorf("partition %d %%: %d are updated, want %d; %d changed; %d pods, %d of them new", step.percent, updated, step.updated, changed, len(m.pods), m.born)
+		}
+	}
 }

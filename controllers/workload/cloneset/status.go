@@ -2,18 +2,19 @@ package cloneset
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
-	"github.com/keelson-io/keelson/controllers/workload/inplace"
-	"github.com/keelson-io/keelson/controllers/workload/podorder"
+	"github.com/keelson-io/keelson/controllers/workload/podclient"
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
 
@@ -54,6 +55,29 @@ func (r *Reconciler) refuse(ctx context.Context, set *v1beta1.CloneSet, why erro
 	return nil
 }
 
+// lasting is what is left of an error without all that passes by itself, which nobody
+// has to be told of; nil: nothing.
+func lasting(err error) error {
+	if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // each of them is asked
+		var left []error
+		for _, e := range several.Unwrap() {
+			left = append(left, lasting(e))
+		}
+		return errors.Join(left...)
+	}
+	for _, passes := range []func(error) bool{
+		apierrors.IsConflict, apierrors.IsAlreadyExists, apierrors.IsNotFound, apierrors.IsTimeout, apierrors.IsServerTimeout, apierrors.IsTooManyRequests, apierrors.IsServiceUnavailable,
+		func(err error) bool {
+			return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+		},
+	} {
+		if passes(err) {
+			return nil
+		}
+	}
+	return err
+}
+
 // status is what the look has seen. What it did is seen by the next one.
 func (l *look) status(failed error) v1beta1.CloneSetStatus {
 	was := l.set.Status
@@ -63,8 +87,7 @@ func (l *look) status(failed error) v1beta1.CloneSetStatus {
 		LabelSelector:           metav1.FormatLabelSelector(l.set.Spec.Selector),
 	}
 	for i, p := range l.pods {
-		_, ready := podorder.ReadySince(p)
-		ready = ready && inplace.Open(p)
+		ready := podclient.Ready(p)
 		updated := revision.Has(p, l.updated.Name)
 		for of, counts := range map[*int32]bool{
 			&is.Replicas: true, &is.ReadyReplicas: ready, &is.AvailableReplicas: l.members[i].available,

@@ -37,7 +37,7 @@ type Reconciler struct {
 }
 
 // Add has a manager run DaemonSets.
-func Add(m ctrl.Manager, o host.Options) error {
+func Add(_ context.Context, m ctrl.Manager, o host.Options) error {
 	h, err := host.New(m, kind, "daemonset-controller", o)
 	if err != nil {
 		return fmt.Errorf("DaemonSets: %w", err)

@@ -139,8 +139,15 @@ func Caches() (cache.Options, error) {
 	if err != nil {
 		return cache.Options{}, fmt.Errorf("the selector of pods: %w", err)
 	}
+	claimed, err := labels.NewRequirement(v1beta1.LabelInstanceID, selection.Exists, nil)
+	if err != nil {
+		return cache.Options{}, fmt.Errorf("the selector of claims: %w", err)
+	}
 	return cache.Options{
 		DefaultTransform: slim,
-		ByObject:         map[client.Object]cache.ByObject{&corev1.Pod{}: {Label: labels.NewSelector().Add(*made)}}, // others' pods are nobody's business
+		ByObject: map[client.Object]cache.ByObject{ // others' are nobody's business
+			&corev1.Pod{}:                   {Label: labels.NewSelector().Add(*made)},
+			&corev1.PersistentVolumeClaim{}: {Label: labels.NewSelector().Add(*claimed)},
+		},
 	}, nil
 }

@@ -44,7 +44,7 @@ func ours(o metav1.Object) bool {
 // slimPod keeps what says how a pod is, where it is, and what of it can change. A pod
 // of somebody else's is kept as a name: its version counts for what was seen.
 func slimPod(p *corev1.Pod) *corev1.Pod {
-	if !ours(p) {
+	if metav1.GetControllerOfNoCopy(p) != nil && !ours(p) { // one that nobody has may be adopted
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: p.Namespace, UID: p.UID, ResourceVersion: p.ResourceVersion}}
 	}
 	delete(p.Annotations, corev1.LastAppliedConfigAnnotation)

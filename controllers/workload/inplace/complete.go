@@ -36,8 +36,8 @@ func runs(pod *corev1.Pod, c corev1.Container, is corev1.ContainerStatus, was v1
 	if is.ImageID != was.ImageID {
 		return true
 	}
-	if was.ContainerID == "" || is.ContainerID == "" { // OpenKruise noted the image alone
-		return sameImage(is.Image, c.Image)
+	if was.ContainerID == "" || is.ContainerID == "" { // OpenKruise noted the image alone, or it may be the same container: changes
+		return is.State.Running != nil && sameImage(is.Image, c.Image)
 	}
 	if is.ContainerID == was.ContainerID || is.State.Running == nil {
 		return false

@@ -134,7 +134,7 @@ func batch(pod *corev1.Pod, state v1beta1.InPlaceState, plan *Plan, now time.Tim
 	for _, name := range names {
 		s := status(pod, name)
 		if image, ok := images[name]; ok {
-			state.LastContainerStatuses[name] = v1beta1.InPlaceContainerStatus{ImageID: s.ImageID, ContainerID: s.ContainerID}
+			state.LastContainerStatuses[name] = v1beta1.InPlaceContainerStatus{ImageID: s.ImageID, ContainerID: changes(pod, s, image)}
 			containers = append(containers, map[string]any{"name": name, "image": image})
 		}
 		if r, ok := resources[name]; ok {
@@ -165,6 +165,17 @@ func batch(pod *corev1.Pod, state v1beta1.InPlaceState, plan *Plan, now time.Tim
 		}
 	}
 	return step, nil
+}
+
+// changes is the container that another one has to come in place of; "": none has to.
+// Where the image that runs is wanted again, and the last change hasn't taken hold, its
+// kubelet may never have read of that, and leaves the container as it is.
+func changes(pod *corev1.Pod, is corev1.ContainerStatus, image string) string {
+	before, _, err := stateOf(pod)
+	if err == nil && before.LastContainerStatuses[is.Name].ContainerID == is.ContainerID && sameImage(is.Image, image) {
+		return ""
+	}
+	return is.ContainerID
 }
 
 func put(in *map[string]*string, key, value string) {

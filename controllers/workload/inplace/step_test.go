@@ -207,6 +207,20 @@ func TestRollback(t *testing.T) {
 	s.settles("condition True: InPlaceUpdateComplete", "done")
 }
 
+// What is taken back before its kubelet has read of it changes no container.
+func TestRollbackAtOnce(t *testing.T) {
+	t.Parallel()
+	s := newStory(t, corev1.Container{Name: "web", Image: "web:v1"})
+	s.begins(image("web:none"), 0, "condition False: StartInPlaceUpdate", "patch web=web:none")
+	s.settles("waits for container web to run web:none")
+	s.begins(image("web:v1"), 0, "patch web=web:v1")
+	s.settles("condition True: InPlaceUpdateComplete", "done")
+	s.begins(image("web:v2"), 0, "condition False: StartInPlaceUpdate", "patch web=web:v2")
+	s.settles("waits for container web to run web:v2")
+	s.kubelet("web", "sha256:web:v1", "web:v2") // the same digest
+	s.settles("condition True: InPlaceUpdateComplete", "done")
+}
+
 // Containers with a priority go one after the other, the highest first, each when the
 // one before it is ready.
 func TestBatches(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -12,7 +13,37 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-io/keelson/controllers/workload/expectations"
+	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
+
+// OwnerIndex is a field index of objects by the UID of the workload of a kind that they
+// belong to: [ByOwner].
+func OwnerIndex(kind string) string { return "keelson." + kind }
+
+// ByOwner fills [OwnerIndex].
+func ByOwner(kind string) client.IndexerFunc {
+	return func(o client.Object) []string {
+		if owner := ownerOf(o, kind); owner != nil {
+			return []string{string(owner.UID)}
+		}
+		return nil
+	}
+}
+
+// OrphanIndex is a field index of the pods, all under the value [Orphan], that some
+// workload has made, since they have a revision, and that nobody controls: [Orphans].
+const (
+	OrphanIndex = "keelson.orphan"
+	Orphan      = "true"
+)
+
+// Orphans fills [OrphanIndex].
+func Orphans(o client.Object) []string {
+	if _, made := o.GetLabels()[revision.Label]; made && metav1.GetControllerOfNoCopy(o) == nil {
+		return []string{Orphan}
+	}
+	return nil
+}
 
 // queue is what a controller works off.
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]

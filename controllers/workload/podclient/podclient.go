@@ -42,20 +42,26 @@ type Client struct {
 }
 
 // Available reports whether a pod serves, and has for long enough; if not for long
-// enough, after which time it will have. Its kubelet may not have heard yet that its
-// gate was closed.
+// enough, after which time it will have.
 func (c Client) Available(pod *corev1.Pod, minReadySeconds int32) (bool, time.Duration) {
-	since, ready := podorder.ReadySince(pod)
-	if !ready || !inplace.Open(pod) || !lifecycle.Normal(pod) {
+	if !Ready(pod) || !lifecycle.Normal(pod) {
 		return false, 0
 	}
 	if podorder.Available(pod, minReadySeconds, c.Now) {
 		return true, 0
 	}
+	since, _ := podorder.ReadySince(pod)
 	return false, since.Add(time.Duration(minReadySeconds) * time.Second).Sub(c.Now)
 }
 
-// Create creates a pod, and opens its gate.
+// Ready reports whether a pod is ready, and none of its gates that are ours was closed:
+// its kubelet may not have heard of it yet.
+func Ready(pod *corev1.Pod) bool {
+	_, ready := podorder.ReadySince(pod)
+	return ready && inplace.Open(pod) && lifecycle.Open(pod)
+}
+
+// Create creates a pod, and opens its gates.
 func (c Client) Create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error) {
 	made, err := c.API.CoreV1().Pods(pod.Namespace).Create(ctx, pod, metav1.CreateOptions{})
 	if err != nil {
@@ -114,12 +120,17 @@ func (c Client) Settle(ctx context.Context, pod *corev1.Pod) (time.Duration, err
 	if err != nil {
 		return 0, err
 	}
-	if pod, err = c.step(ctx, pod, step); err != nil {
-		return 0, err
-	}
 	done := step.Done || step.Condition != nil && step.Condition.Status == corev1.ConditionTrue
 	v := lifecycle.Judge(pod, c.Hooks, lifecycle.Keep, done)
-	if step.Condition == nil && step.Patch == nil && step.Resize == nil && step.After == 0 && stands(pod, v) {
+	if gate := lifecycle.Gate(pod, v, c.Now); step.Condition != nil && gate != nil { // both in one write
+		pod, err = c.conditions(ctx, pod, step.Condition, gate)
+	} else {
+		pod, err = c.step(ctx, pod, step)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if step.Condition == nil && step.Patch == nil && step.Resize == nil && step.After == 0 && lifecycle.Gate(pod, v, c.Now) == nil && stands(pod, v) {
 		c.Known.settle(c.Owner, pod, c.Generation)
 	}
 	return step.After, c.note(ctx, pod, v)
@@ -135,13 +146,7 @@ func (c Client) Unsettled(pods []*corev1.Pod) []*corev1.Pod {
 // step writes what an update in place needs next, and returns the pod as it is then.
 func (c Client) step(ctx context.Context, pod *corev1.Pod, s inplace.Step) (*corev1.Pod, error) {
 	if s.Condition != nil {
-		patch, err := json.Marshal(map[string]any{
-			"metadata": map[string]any{"uid": pod.UID}, "status": map[string]any{"conditions": []any{s.Condition}},
-		})
-		if err != nil {
-			return pod, fmt.Errorf("a condition of pod %s/%s: %w", pod.Namespace, pod.Name, err)
-		}
-		return c.Patch(ctx, pod, patch, "status")
+		return c.conditions(ctx, pod, s.Condition)
 	}
 	var err error
 	if s.Patch != nil {
@@ -151,6 +156,17 @@ func (c Client) step(ctx context.Context, pod *corev1.Pod, s inplace.Step) (*cor
 		pod, err = c.Patch(ctx, pod, s.Resize, "resize")
 	}
 	return pod, err
+}
+
+// conditions writes conditions of a pod's status, and leaves the others alone.
+func (c Client) conditions(ctx context.Context, pod *corev1.Pod, are ...*corev1.PodCondition) (*corev1.Pod, error) {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": pod.UID}, "status": map[string]any{"conditions": are},
+	})
+	if err != nil {
+		return pod, fmt.Errorf("conditions of pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return c.Patch(ctx, pod, patch, "status")
 }
 
 // Patch writes a strategic merge patch. A pod that has gone meanwhile needs none.
@@ -166,8 +182,16 @@ func (c Client) Patch(ctx context.Context, pod *corev1.Pod, patch []byte, subres
 	return answer, nil
 }
 
-// note writes where a pod stands among its hooks, where that is another place.
+// note writes where a pod stands among its hooks, where that is another place. The gate
+// comes first: whoever reads of a state that takes a pod out of its Services can count
+// on it.
 func (c Client) note(ctx context.Context, pod *corev1.Pod, v lifecycle.Verdict) error {
+	if gate := lifecycle.Gate(pod, v, c.Now); gate != nil {
+		var err error
+		if pod, err = c.conditions(ctx, pod, gate); err != nil {
+			return err
+		}
+	}
 	if stands(pod, v) {
 		return nil
 	}

@@ -110,6 +110,32 @@ func TestForDeletionCrowd(t *testing.T) {
 	}
 }
 
+// All keys at once: each pod goes for a reason of its own, and by all that counts less it
+// would be missed more than the next.
+func TestForDeletionByAllKeys(t *testing.T) {
+	t.Parallel()
+	old := createdFor(5 * time.Hour)
+	pods := []*corev1.Pod{
+		pod("unassigned", on(""), costs("9"), old),
+		pod("pending", phase(corev1.PodPending), costs("9"), old),
+		pod("unknown", phase(corev1.PodUnknown), costs("9"), old),
+		pod("unready", unready, costs("9"), old),
+		pod("cheap", costs("-1"), readyFor(4*time.Hour), old),
+		pod("crowded", on("shared"), readyFor(2*time.Hour), old),
+		pod("crowd", on("shared"), readyFor(3*time.Hour), old),
+		pod("lately", readyFor(time.Minute), old),
+		pod("restarted", restarted(3), old),
+		pod("youngest", createdFor(time.Minute)),
+		pod("oldest", old),
+	}
+	want := namesOf(pods)
+	rapid.Check(t, func(rt *rapid.T) {
+		if got := sorted(rapid.Permutation(pods).Draw(rt, "as they come"), podorder.Options{Now: now}); got != want {
+			rt.Errorf("They go in the order %s, want %s", got, want)
+		}
+	})
+}
+
 func sorted(pods []*corev1.Pod, o podorder.Options) string {
 	podorder.ForDeletion(pods, o)
 	var names []string

@@ -37,7 +37,7 @@ type World struct {
 
 // New returns the world of a test, which is called as it is. Its controller is the one
 // that is added, and ends with the test.
-func New(t testing.TB, server *rest.Config, add func(ctrl.Manager, host.Options) error) *World {
+func New(t testing.TB, server *rest.Config, add func(context.Context, ctrl.Manager, host.Options) error) *World {
 	t.Helper()
 	apiservertest.Need(t, server)
 	scheme := runtime.NewScheme()
@@ -70,14 +70,14 @@ func (w *World) Make(o client.Object) {
 	}
 }
 
-func (w *World) start(server *rest.Config, add func(ctrl.Manager, host.Options) error) {
+func (w *World) start(server *rest.Config, add func(context.Context, ctrl.Manager, host.Options) error) {
 	w.Helper()
 	m, err := host.NewManager(server, w.Namespace, ctrl.Options{Logger: logr.Discard()})
 	if err != nil {
 		w.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(w.Context())
-	if err := add(m, host.Options{Workers: 2, InPlace: inplace.Options{Resize: true}, Now: time.Now}); err != nil {
+	if err := add(ctx, m, host.Options{Workers: 2, InPlace: inplace.Options{Resize: true}, Now: time.Now}); err != nil {
 		w.Fatal(err)
 	}
 	ended := make(chan struct{})

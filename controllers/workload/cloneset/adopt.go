@@ -1,0 +1,114 @@
+package cloneset
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/podclient"
+)
+
+// claim adopts the pods that the selector finds and nobody has, and releases those that
+// it doesn't find any more, as a ReplicaSet does. It returns how many it wrote: what is
+// there is known when the informer has shown them.
+//
+// Only pods that some workload has made are adopted, with their revision in a label: the
+// others aren't even read.
+func (r *Reconciler) claim(ctx context.Context, set *v1beta1.CloneSet) (int, error) {
+	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
+	if err != nil {
+		return 0, fmt.Errorf("spec.selector: %w", err)
+	}
+	pods := podclient.Client{API: r.api, Expect: r.expect, Owner: set.UID, Now: r.now()}
+	orphans, err := r.orphans(ctx, set, selector)
+	strangers := slices.DeleteFunc(r.known.Of(set), func(p *corev1.Pod) bool { return !active(p) || selector.Matches(labels.Set(p.Labels)) })
+	if err != nil || len(orphans)+len(strangers) == 0 {
+		return 0, err
+	}
+	if len(orphans) > 0 {
+		if err := r.stands(ctx, set); err != nil {
+			return 0, err
+		}
+	}
+	wrote := 0
+	var errs []error
+	write := func(p *corev1.Pod, owner any, reason, text string) {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID, "ownerReferences": []any{owner}}})
+		if err == nil {
+			_, err = pods.Patch(ctx, p, patch)
+		}
+		if err != nil {
+			errs = append(errs, err)
+			return
+		}
+		wrote++
+		r.events.Eventf(set, p, corev1.EventTypeNormal, reason, "Claiming", text, p.Name)
+	}
+	for _, p := range orphans {
+		write(p, metav1.NewControllerRef(set, v1beta1.GroupVersion.WithKind(kind)), "Adopted", "adopted pod %s, which the selector finds")
+	}
+	for _, p := range strangers {
+		write(p, map[string]any{"$patch": "delete", "uid": set.UID}, "Released", "released pod %s, which the selector doesn't find any more")
+	}
+	return wrote, errors.Join(errs...)
+}
+
+// orphans are the pods of the set's namespace that nobody has, aren't on their way out,
+// and that a selector finds.
+func (r *Reconciler) orphans(ctx context.Context, set *v1beta1.CloneSet, selector labels.Selector) ([]*corev1.Pod, error) {
+	var list corev1.PodList
+	if err := r.objects.List(ctx, &list, client.InNamespace(set.Namespace), client.MatchingFields{podclient.OrphanIndex: podclient.Orphan}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("the pods that CloneSet %s/%s may have: %w", set.Namespace, set.Name, err)
+	}
+	var out []*corev1.Pod
+	for i := range list.Items {
+		if p := &list.Items[i]; active(p) && selector.Matches(labels.Set(p.Labels)) {
+			out = append(out, p)
+		}
+	}
+	return out, nil
+}
+
+// stands reports as an error where a CloneSet isn't any more what the informer has: the
+// garbage collector makes orphans of the pods of one that is deleted so, and they are to
+// stay that.
+func (r *Reconciler) stands(ctx context.Context, set *v1beta1.CloneSet) error {
+	var is v1beta1.CloneSet
+	err := r.live.Get(ctx, client.ObjectKeyFromObject(set), &is)
+	switch {
+	case err != nil:
+		return fmt.Errorf("before CloneSet %s/%s adopts pods: %w", set.Namespace, set.Name, err)
+	case is.UID != set.UID || is.DeletionTimestamp != nil:
+		return apierrors.NewConflict(v1beta1.GroupVersion.WithResource("clonesets").GroupResource(), set.Name, errors.New("it was deleted"))
+	}
+	return nil
+}
+
+// orphan reports whether nobody has a pod.
+func orphan(pod client.Object) bool { return metav1.GetControllerOfNoCopy(pod) == nil }
+
+// adopters are the CloneSets that a pod which nobody has may belong to.
+func (r *Reconciler) adopters(ctx context.Context, pod client.Object) []reconcile.Request {
+	var list v1beta1.CloneSetList
+	if err := r.objects.List(ctx, &list, client.InNamespace(pod.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+		return nil // it is the informer's: it fails when the process ends
+	}
+	var out []reconcile.Request
+	for i := range list.Items {
+		s, err := metav1.LabelSelectorAsSelector(list.Items[i].Spec.Selector)
+		if err == nil && !s.Empty() && s.Matches(labels.Set(pod.GetLabels())) {
+			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		}
+	}
+	return out
+}

@@ -1,0 +1,149 @@
+package cloneset
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+)
+
+// Whose turn it is says a strategy, but what was begun goes on first. A partition means
+// the pods that the strategy names, also where others serve nobody.
+func TestInTurn(t *testing.T) {
+	t.Parallel()
+	weights := &v1beta1.UpdatePriorityStrategy{WeightPriority: []v1beta1.UpdatePriorityWeightTerm{{Weight: 5, MatchSelector: metav1.LabelSelector{MatchLabels: map[string]string{"first": "yes"}}}}}
+	apart := []v1beta1.UpdateScatterTerm{{Key: "dear", Value: "yes"}}
+	for name, c := range map[string]struct {
+		why      string
+		strategy v1beta1.CloneSetRollingUpdateStrategy
+		pods     string // their names, with ! begun, ~ serving nobody, ^ updated, * marked, and labels
+		forward  int
+		back     int
+		want     string
+	}{
+		"None":     {"All are asked, in the order of deletion.", v1beta1.CloneSetRollingUpdateStrategy{}, "a ~b *c", 1, 0, "a b c"},
+		"Priority": {"The two that it names.", v1beta1.CloneSetRollingUpdateStrategy{PriorityStrategy: weights}, "~a b:first c:first", 2, 0, "b c"},
+		"Begun":    {"One was taken out of service already.", v1beta1.CloneSetRollingUpdateStrategy{PriorityStrategy: weights}, "a !b c:first", 2, 0, "b c"},
+		"Marked":   {"It is replaced anyway.", v1beta1.CloneSetRollingUpdateStrategy{PriorityStrategy: weights}, "a b:first *c:first", 2, 0, "b a"},
+		"Scatter":  {"One first and one last.", v1beta1.CloneSetRollingUpdateStrategy{ScatterStrategy: apart}, "a:dear b:dear c d e", 5, 0, "a c d e b"},
+		"GoesOn":   {"The first was updated.", v1beta1.CloneSetRollingUpdateStrategy{ScatterStrategy: apart}, "^a:dear b:dear c d e", 4, 0, "c d e b"},
+		"Both":     {"What is scattered goes by priority otherwise.", v1beta1.CloneSetRollingUpdateStrategy{PriorityStrategy: weights, ScatterStrategy: apart}, "a:dear b:dear c d:first e", 5, 0, "a d c e b"},
+		"Back":     {"So it is on the way back.", v1beta1.CloneSetRollingUpdateStrategy{PriorityStrategy: weights}, "^a ^b:first c:first", 0, 1, "b"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := &look{set: &v1beta1.CloneSet{}, byName: map[string]*corev1.Pod{}}
+			l.set.Spec.UpdateStrategy.RollingUpdate = &c.strategy
+			for _, word := range strings.Fields(c.pods) {
+				flags := word[:strings.IndexFunc(word, func(r rune) bool { return r >= 'a' && r <= 'z' })]
+				name, label, _ := strings.Cut(word[len(flags):], ":")
+				p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{label: "yes"}}}
+				l.pods, l.byName[name] = append(l.pods, p), p
+				l.members = append(l.members, member{
+					name: name, available: !strings.ContainsAny(flags, "!~"), begun: strings.Contains(flags, "!"), updated: strings.Contains(flags, "^"), marked: strings.Contains(flags, "*"),
+				})
+			}
+			if got := strings.Join(names(l.inTurn(counts{forward: c.forward, back: c.back}, l.members)), " "); got != c.want {
+				t.Errorf("%s %s, want %s", c.why, got, c.want)
+			}
+		})
+	}
+}
+
+// Claims are for the pod that they were made for, then for the next one, or nobody's.
+func TestShare(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	stopping := instance{id: "a", pod: true, ends: now.Add(10 * time.Second)}
+	for name, c := range map[string]struct {
+		why   string
+		is    instance
+		reuse bool
+		want  shares
+	}{
+		"Used":         {"Its pod has it.", instance{id: "a", pod: true}, true, shares{}},
+		"Left":         {"Its pod has gone.", instance{id: "a"}, false, shares{unneeded: []string{"a"}}},
+		"Free":         {"A new pod can have it.", instance{id: "a"}, true, shares{free: []string{"a"}}},
+		"Deleted":      {"What is left of it is nobody's.", instance{id: "a", deleted: true}, true, shares{unneeded: []string{"a"}}},
+		"Stopping":     {"It is used still.", stopping, false, shares{}},
+		"FreeSoon":     {"A new pod waits for it.", stopping, true, shares{waits: 1, after: 40 * time.Second}},
+		"NeverFree":    {"It goes with its pod.", instance{id: "a", pod: true, ends: stopping.ends, deleted: true}, true, shares{}},
+		"StillStops":   {"Its kubelet is late.", instance{id: "a", pod: true, ends: now.Add(-20 * time.Second)}, true, shares{waits: 1, after: 10 * time.Second}},
+		"NeverStopped": {"Its node may be lost: nobody waits for ever.", instance{id: "a", pod: true, ends: now.Add(-30 * time.Second)}, true, shares{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if diff := cmp.Diff(c.want, share([]instance{c.is}, c.reuse, now), cmp.AllowUnexported(shares{})); diff != "" {
+				t.Errorf("%s -want +got:\n%s", c.why, diff)
+			}
+		})
+	}
+	later := instance{id: "b", pod: true, ends: now.Add(time.Minute)}
+	if got := share([]instance{later, stopping}, true, now); got.waits != 2 || got.after != 40*time.Second {
+		t.Errorf("the one that ends first: %+v", got)
+	}
+	for _, c := range []struct{ waits, free, n, want int }{{0, 0, 3, 3}, {1, 0, 3, 2}, {2, 0, 1, 0}, {1, 1, 1, 1}, {1, 1, 3, 2}, {5, 2, 3, 2}} {
+		if got := (shares{waits: c.waits, free: make([]string, c.free)}).limit(c.n); got != c.want {
+			t.Errorf("%+v: %d", c, got)
+		}
+	}
+}
+
+// What passes by itself is nobody's trouble; what doesn't is told alone.
+func TestLasting(t *testing.T) {
+	t.Parallel()
+	pods := schema.GroupResource{Resource: "pods"}
+	denied := apierrors.NewForbidden(pods, "web-a", errors.New("exceeded quota"))
+	passing := []error{
+		nil, apierrors.NewConflict(pods, "web-a", errors.New("changed")), apierrors.NewAlreadyExists(pods, "web-a"), apierrors.NewNotFound(pods, "web-a"),
+		apierrors.NewServerTimeout(pods, "create", 1), apierrors.NewTooManyRequests("busy", 1), apierrors.NewServiceUnavailable("starting"), apierrors.NewTimeoutError("slow", 1),
+	}
+	for _, err := range passing {
+		if err != nil {
+			err = fmt.Errorf("create pod: %w", err)
+		}
+		if left := lasting(err); left != nil {
+			t.Errorf("%v", left)
+		}
+	}
+	for _, err := range []error{
+		denied, errors.Join(passing[1], denied), errors.Join(errors.Join(denied, passing[2]), passing[3]), fmt.Errorf("0 of 3: %w", denied),
+		errors.New("what nobody knows"), apierrors.NewInternalError(errors.New("failed calling webhook")),
+	} {
+		want := strings.Join(slices.DeleteFunc(strings.Split(err.Error(), "\n"), func(line string) bool { return strings.Contains(line, "web-a") && !strings.Contains(line, "quota") }), "\n")
+		if left := lasting(err); left == nil || left.Error() != want {
+			t.Errorf("%v is left, want %s", left, want)
+		}
+	}
+}
+
+// A selector finds the pods of the template, and not all there are: what it doesn't find
+// would be made again for ever.
+func TestCheckSelector(t *testing.T) {
+	t.Parallel()
+	web := map[string]string{"app": "web"}
+	for want, selector := range map[string]*metav1.LabelSelector{
+		"": {MatchLabels: web}, "spec.selector finds every pod": {}, "spec.selector doesn't find pods of spec.template": {MatchLabels: map[string]string{"app": "db"}},
+		`spec.selector: "Near" is not a valid label selector operator`: {MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "app", Operator: "Near"}}},
+	} {
+		s := &v1beta1.CloneSetSpec{Selector: selector}
+		s.Template.Labels = web
+		got := ""
+		if err := check(s); err != nil {
+			got = err.Error()
+		}
+		if got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package cloneset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/podclient"
+	"github.com/keelson-io/keelson/controllers/workload/slowstart"
+)
+
+// late is for how long after its grace period a pod may still be stopping before nobody
+// waits for its claims any more.
+const late = 30 * time.Second
+
+// instance is an id that claims have, and what became of the pod that they were for.
+type instance struct {
+	id string
+	// pod: one has the id, be it on its way out.
+	pod bool
+	// ends is until when its kubelet has time to stop it; zero: it isn't on its way out.
+	ends time.Time
+	// deleted: one of the claims is on its way out.
+	deleted bool
+}
+
+// shares says what becomes of claims.
+type shares struct {
+	// free ids are for new pods to take over, in order.
+	free []string
+	// waits is for how many new pods claims become free soon, and after at most the time
+	// to look again.
+	waits int
+	after time.Duration
+	// unneeded ids are those whose claims go.
+	unneeded []string
+}
+
+// share says what becomes of claims whose pods have gone, or go: they are for new pods,
+// or nobody's.
+func share(instances []instance, reuse bool, now time.Time) shares {
+	var s shares
+	for _, i := range instances {
+		left := i.ends.Add(late).Sub(now)
+		switch {
+		case !i.pod && (!reuse || i.deleted):
+			s.unneeded = append(s.unneeded, i.id)
+		case !i.pod:
+			s.free = append(s.free, i.id)
+		case reuse && !i.deleted && !i.ends.IsZero() && left > 0:
+			if s.waits == 0 || left < s.after {
+				s.after = left
+			}
+			s.waits++
+		}
+	}
+	return s
+}
+
+// limit is how many of n new pods are created now: those that take over claims, and
+// those for whom none become free soon.
+func (s shares) limit(n int) int { return max(n-s.waits, min(n, len(s.free))) }
+
+// readClaims finds out what becomes of the claims that there are.
+func (l *look) readClaims(ctx context.Context) error {
+	var list corev1.PersistentVolumeClaimList
+	if err := l.objects.List(ctx, &list, client.InNamespace(l.set.Namespace), client.MatchingFields{podclient.OwnerIndex(kind): string(l.set.UID)}, client.UnsafeDisableDeepCopy); err != nil {
+		return fmt.Errorf("the claims of CloneSet %s/%s: %w", l.set.Namespace, l.set.Name, err)
+	}
+	for i := range list.Items {
+		if id := list.Items[i].Labels[v1beta1.LabelInstanceID]; id != "" {
+			l.claims[id] = append(l.claims[id], &list.Items[i])
+		}
+	}
+	var instances []instance
+	for _, id := range slices.Sorted(maps.Keys(l.claims)) {
+		ends, taken := l.ids[id]
+		deleted := slices.ContainsFunc(l.claims[id], func(c *corev1.PersistentVolumeClaim) bool { return c.DeletionTimestamp != nil })
+		instances = append(instances, instance{id: id, pod: taken, ends: ends, deleted: deleted})
+	}
+	l.shares = share(instances, l.set.Spec.ScaleStrategy.EnablePVCReuse, l.at)
+	if len(l.set.Spec.VolumeClaimTemplates) == 0 {
+		l.shares.free, l.shares.waits = nil, 0 // no new pod has any
+	}
+	return nil
+}
+
+// newIDs are those of n new pods: free ones whose claims they take over, then others
+// that nobody has.
+func (l *look) newIDs(ctx context.Context, n int) ([]string, error) {
+	if n == 0 {
+		return nil, nil
+	}
+	var ids []string
+	if free := l.shares.free; len(free) > 0 {
+		taken, err := l.embodied(ctx)
+		if err != nil {
+			return nil, err
+		}
+		free = slices.DeleteFunc(slices.Clone(free), func(id string) bool { return taken[id] })
+		ids = free[:min(n, len(free))]
+	}
+	for len(ids) < n {
+		id := rand.String(5)
+		_, pod := l.ids[id]
+		if _, claim := l.claims[id]; !pod && !claim && !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// embodied are the ids that pods have, as the API server has them: that the informer
+// shows no pod is no reason to delete what it may have stored, or to give it away.
+func (l *look) embodied(ctx context.Context) (map[string]bool, error) {
+	list, err := l.api.CoreV1().Pods(l.set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: v1beta1.LabelInstanceID})
+	if err != nil {
+		return nil, fmt.Errorf("which pods of %s have claims: %w", l.set.Namespace, err)
+	}
+	ids := map[string]bool{}
+	for _, p := range list.Items {
+		ids[p.Labels[v1beta1.LabelInstanceID]] = true
+	}
+	return ids, nil
+}
+
+// newClaim is the claim of an instance by a template.
+func (l *look) newClaim(t *corev1.PersistentVolumeClaim, id string) *corev1.PersistentVolumeClaim {
+	c := t.DeepCopy()
+	c.Name, c.GenerateName, c.Namespace = l.claimName(t, id), "", l.set.Namespace
+	if c.Labels == nil {
+		c.Labels = map[string]string{}
+	}
+	maps.Copy(c.Labels, l.set.Spec.Selector.MatchLabels)
+	c.Labels[v1beta1.LabelInstanceID] = id
+	c.OwnerReferences = append(c.OwnerReferences, *metav1.NewControllerRef(l.set, v1beta1.GroupVersion.WithKind(kind)))
+	return c
+}
+
+func (l *look) claimName(t *corev1.PersistentVolumeClaim, id string) string {
+	return strings.Join([]string{t.Name, l.set.Name, id}, "-")
+}
+
+// addClaims has a pod use its claims, in place of what its template has by their names.
+func (l *look) addClaims(pod *corev1.PodSpec, id string) {
+	var volumes []corev1.Volume
+	named := map[string]bool{}
+	for i := range l.set.Spec.VolumeClaimTemplates {
+		t := &l.set.Spec.VolumeClaimTemplates[i]
+		named[t.Name] = true
+		volumes = append(volumes, corev1.Volume{Name: t.Name, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: l.claimName(t, id)},
+		}})
+	}
+	for _, v := range pod.Volumes {
+		if !named[v.Name] {
+			volumes = append(volumes, v)
+		}
+	}
+	pod.Volumes = volumes
+}
+
+// createClaims creates those claims of an instance that aren't there.
+func (l *look) createClaims(ctx context.Context, id string) error {
+	for i := range l.set.Spec.VolumeClaimTemplates {
+		c := l.newClaim(&l.set.Spec.VolumeClaimTemplates[i], id)
+		made, err := l.api.CoreV1().PersistentVolumeClaims(c.Namespace).Create(ctx, c, metav1.CreateOptions{})
+		switch {
+		case err == nil:
+			l.claimed.Wrote(l.set.UID, made)
+			continue
+		case apierrors.IsAlreadyExists(err):
+			err = l.usable(ctx, c.Name)
+		}
+		if err != nil {
+			l.events.Eventf(l.set, nil, corev1.EventTypeWarning, "FailedCreate", "Creating", "failed to create pvc %s: %v", c.Name, err)
+			return fmt.Errorf("claim %s/%s: %w", c.Namespace, c.Name, err)
+		}
+	}
+	return nil
+}
+
+// usable says why a claim that is there can't be a new pod's.
+func (l *look) usable(ctx context.Context, name string) error {
+	is, err := l.api.CoreV1().PersistentVolumeClaims(l.set.Namespace).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case err != nil:
+		return err //nolint:wrapcheck // the caller names it
+	case !metav1.IsControlledBy(is, l.set):
+		return errors.New("it is there, and somebody else's")
+	case is.DeletionTimestamp != nil:
+		return errors.New("it is being deleted")
+	}
+	return nil
+}
+
+// dropClaims deletes claims that nobody needs any more.
+func (l *look) dropClaims(ctx context.Context) error {
+	var unneeded []string
+	for _, id := range l.shares.unneeded {
+		if slices.ContainsFunc(l.claims[id], func(c *corev1.PersistentVolumeClaim) bool { return c.DeletionTimestamp == nil }) {
+			unneeded = append(unneeded, id)
+		}
+	}
+	if len(unneeded) == 0 {
+		return nil
+	}
+	taken, err := l.embodied(ctx)
+	if err != nil {
+		return err
+	}
+	unneeded = slices.DeleteFunc(unneeded, func(id string) bool { return taken[id] })
+	_, err = slowstart.Run(min(len(unneeded), burst), podclient.AtOnce, func(i int) error { return l.deleteClaims(ctx, unneeded[i]) })
+	return err
+}
+
+// deleteClaims deletes the claims of an instance. They stay until its pod has gone: the
+// API server protects what is in use.
+func (l *look) deleteClaims(ctx context.Context, id string) error {
+	for _, c := range l.claims[id] {
+		if c.DeletionTimestamp != nil {
+			continue
+		}
+		var answer corev1.PersistentVolumeClaim
+		err := l.api.CoreV1().RESTClient().Delete().Namespace(c.Namespace).Resource("persistentvolumeclaims").Name(c.Name).
+			Body(&metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(c.UID))}).Do(ctx).Into(&answer)
+		switch {
+		case apierrors.IsNotFound(err) || apierrors.IsConflict(err): // it has gone already
+		case err != nil:
+			return fmt.Errorf("delete claim %s/%s: %w", c.Namespace, c.Name, err)
+		default:
+			l.claimed.Wrote(l.set.UID, &answer)
+		}
+	}
+	return nil
+}
