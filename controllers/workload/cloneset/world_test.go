@@ -47,7 +47,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	t.Parallel()
-	w := worldtest.New(t, apiServer, cloneset.Add)
+	w := worldtest.New(t, apiServer, time.Now, cloneset.Add)
 	return &world{T: t, client: w.Client, pods: w.Pods, namespace: w.Namespace, kubelet: w.Kubelet}
 }
 

@@ -121,6 +121,7 @@ func (l *look) read(ctx context.Context) error {
 			l.put(there[node], p)
 		}
 	}
+	l.places = make([]place, 0, len(there))
 	for _, name := range slices.Sorted(maps.Keys(there)) {
 		l.places = append(l.places, *there[name])
 	}

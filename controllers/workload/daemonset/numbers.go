@@ -87,24 +87,25 @@ type plan struct {
 // decide says what to do with places that are sorted by name.
 func (w want) decide(places []place) plan {
 	var p plan
-	reach := w.reach(places)
 	skip := 0 // nodes that stay without a pod
 	if w.progressive {
 		skip = w.partition
 	}
-	running := 0
-	for _, at := range places {
+	running, filled, olds := 0, 0, 0
+	for i := range places {
+		at := &places[i]
+		if at.old != "" {
+			olds++
+		}
 		if at.runs {
 			running++
 		}
-	}
-	filled := 0
-	for _, at := range places {
-		if at.runs && at.old+at.updated != "" {
+		if at.runs && (at.old != "" || at.updated != "") {
 			filled++
 		}
 	}
-	for _, at := range places {
+	for i := range places {
+		at := &places[i]
 		p.remove = append(p.remove, at.surplus...)
 		switch {
 		case !at.stays:
@@ -116,8 +117,8 @@ func (w want) decide(places []place) plan {
 			p.remove = append(p.remove, at.old) // its replacement is there, or it serves nobody
 		}
 	}
-	if w.moves {
-		w.move(places, reach, &p)
+	if w.moves && olds > 0 {
+		w.move(places, w.reach(places), &p)
 	}
 	p.create, p.remove, p.update = p.create[:min(len(p.create), w.burst)], p.remove[:min(len(p.remove), w.burst)], p.update[:min(len(p.update), w.burst)]
 	return p
@@ -159,7 +160,7 @@ func (w want) reach(places []place) map[string]bool {
 }
 
 // serves reports whether a node has an available pod.
-func (p place) serves() bool { return p.oldAvailable || p.updatedAvailable }
+func (p *place) serves() bool { return p.oldAvailable || p.updatedAvailable }
 
 // move brings pods to the new revision: those that aren't available in any case, and
 // others as far as not too many nodes are without an available pod, or run two.

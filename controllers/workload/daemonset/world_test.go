@@ -43,7 +43,7 @@ type world struct {
 func newWorld(t *testing.T, nodes int) *world {
 	t.Helper()
 	t.Parallel()
-	w := &world{World: worldtest.New(t, apiServer, daemonset.Add)}
+	w := &world{World: worldtest.New(t, apiServer, time.Now, daemonset.Add)}
 	w.name = w.Namespace
 	for i := range nodes {
 		w.node(i)

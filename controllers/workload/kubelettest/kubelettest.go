@@ -164,13 +164,17 @@ func (k *Kubelet) sync(ctx context.Context, p *corev1.Pod) error {
 	k.mu.Unlock()
 	if p.DeletionTimestamp != nil {
 		err := k.pods.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(p.UID))})
-		if apierrors.IsNotFound(err) {
-			return nil
+		if err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("pod %s/%s ends: %w", p.Namespace, p.Name, err)
 		}
-		return err
+		return nil
 	}
 	if p.Spec.NodeName == "" {
-		return k.pods.CoreV1().Pods(p.Namespace).Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: p.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: nodeOf(p)}}, metav1.CreateOptions{})
+		err := k.pods.CoreV1().Pods(p.Namespace).Bind(ctx, &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: p.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: nodeOf(p)}}, metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("pod %s/%s comes to its node: %w", p.Namespace, p.Name, err)
+		}
+		return nil
 	}
 	if p.Status.Phase == corev1.PodFailed {
 		return nil // for good
@@ -221,10 +225,12 @@ func (k *Kubelet) write(ctx context.Context, p *corev1.Pod, status map[string]an
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID}, "status": status})
 	if err != nil {
 		k.t.Error(err)
-		return err
+		return fmt.Errorf("the status of pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
-	_, err = k.pods.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
-	return err
+	if _, err = k.pods.CoreV1().Pods(p.Namespace).Patch(ctx, p.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+		return fmt.Errorf("the status of pod %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	return nil
 }
 
 // nodeOf is the node that a pod is bound to, or any.

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	toolscache "k8s.io/client-go/tools/cache"
@@ -150,10 +151,8 @@ func (o *Offline) Change(object, seen client.Object) {
 // Until waits until something is so.
 func (o *Offline) Until(what string, is func() bool) {
 	o.tb.Helper()
-	for end := time.Now().Add(time.Minute); !is(); {
-		if time.Now().After(end) {
-			o.tb.Fatalf("not until %s", what)
-		}
-		time.Sleep(100 * time.Microsecond)
+	err := wait.PollUntilContextTimeout(o.tb.Context(), time.Millisecond, time.Minute, true, func(context.Context) (bool, error) { return is(), nil })
+	if err != nil {
+		o.tb.Fatalf("not until %s: %v", what, err)
 	}
 }

@@ -35,9 +35,12 @@ type World struct {
 	Kubelet   *kubelettest.Kubelet
 }
 
+// Add has a manager run the controller of a workload.
+type Add func(context.Context, ctrl.Manager, host.Options) error
+
 // New returns the world of a test, which is called as it is. Its controller is the one
-// that is added, and ends with the test.
-func New(t testing.TB, server *rest.Config, add func(context.Context, ctrl.Manager, host.Options) error) *World {
+// that is added, tells the time by now, and ends with the test.
+func New(t testing.TB, server *rest.Config, now func() time.Time, add Add) *World {
 	t.Helper()
 	apiservertest.Need(t, server)
 	scheme := runtime.NewScheme()
@@ -57,7 +60,7 @@ func New(t testing.TB, server *rest.Config, add func(context.Context, ctrl.Manag
 	w := &World{TB: t, Client: c, Pods: pods, Namespace: strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "Test"), "/", "-"))}
 	w.Make(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.Namespace}})
 	w.Make(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: w.Namespace}})
-	w.start(server, add)
+	w.start(server, now, add)
 	w.Kubelet = kubelettest.Start(t, pods, w.Namespace)
 	return w
 }
@@ -70,14 +73,14 @@ func (w *World) Make(o client.Object) {
 	}
 }
 
-func (w *World) start(server *rest.Config, add func(context.Context, ctrl.Manager, host.Options) error) {
+func (w *World) start(server *rest.Config, now func() time.Time, add Add) {
 	w.Helper()
 	m, err := host.NewManager(server, w.Namespace, ctrl.Options{Logger: logr.Discard()})
 	if err != nil {
 		w.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(w.Context())
-	if err := add(ctx, m, host.Options{Workers: 2, InPlace: inplace.Options{Resize: true}, Now: time.Now}); err != nil {
+	if err := add(ctx, m, host.Options{Workers: 2, InPlace: inplace.Options{Resize: true}, Now: now}); err != nil {
 		w.Fatal(err)
 	}
 	ended := make(chan struct{})
