@@ -92,7 +92,7 @@ func (s *shop) keelson(args ...string) result {
 	return world{now: time.Now()}.run(s.T, append([]string{"workload", "--kubeconfig", kubeconfig, "--context", "prod", "-n", s.namespace}, args...)...)
 }
 
-func cloneSet(namespace string, change func(*v1beta1.CloneSetSpec)) *v1beta1.CloneSet {
+func cloneSet(namespace string) *v1beta1.CloneSet {
 	set := &v1beta1.CloneSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "web"}}
 	set.Spec = v1beta1.CloneSetSpec{
 		Replicas: new(int32(3)), Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
@@ -100,9 +100,6 @@ func cloneSet(namespace string, change func(*v1beta1.CloneSetSpec)) *v1beta1.Clo
 	}
 	set.Spec.Template.Labels = map[string]string{"app": "web"}
 	set.Spec.Template.Spec.Containers = []corev1.Container{{Name: "web", Image: "web:v1"}}
-	if change != nil {
-		change(&set.Spec)
-	}
 	return set
 }
 
@@ -156,7 +153,7 @@ type shownWorkload struct {
 func TestWorkload(t *testing.T) {
 	s := newShop(t)
 	s.run()
-	s.create(cloneSet(s.namespace, nil))
+	s.create(cloneSet(s.namespace))
 	s.keelson("status", "web", "--watch", "--timeout", "30s").want(t, 0).says(t, "CloneSet workload/web: Healthy\n")
 	s.keelson("status", "web").want(t, 0).says(t, "CloneSet workload/web: Healthy\n", "pods: 3 wanted, 3 there, 3 ready, 3 available, 3 updated\n",
 		"update: InPlaceIfPossible, to revision ", "1         web-", "web:v1", "available\n").saysNot(t, "delivered by Keelson", "from ")
@@ -291,8 +288,8 @@ func TestWorkloadDaemon(t *testing.T) {
 	}
 
 	t.Log("names")
-	s.create(cloneSet(s.namespace, nil))
-	both := &v1beta1.CloneSet{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "agent"}, Spec: cloneSet("", nil).Spec}
+	s.create(cloneSet(s.namespace))
+	both := &v1beta1.CloneSet{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: "agent"}, Spec: cloneSet("").Spec}
 	s.create(both)
 	s.keelson("status", "agent").want(t, 2).says(t, "has a CloneSet and a DaemonSet agent: say cloneset/agent or daemonset/agent")
 	s.keelson("pause", "agent").want(t, 2).says(t, "say cloneset/agent")
@@ -334,7 +331,7 @@ func TestWorkloadDaemon(t *testing.T) {
 // A watch sees what comes, and ends when the workload is done, or gone.
 func TestWorkloadWatch(t *testing.T) {
 	s := newShop(t)
-	s.create(cloneSet(s.namespace, nil))
+	s.create(cloneSet(s.namespace))
 	set := s.get()
 	say := func(change func(*v1beta1.CloneSetStatus)) {
 		t.Helper()

@@ -44,7 +44,7 @@ func TestInTurn(t *testing.T) {
 			t.Parallel()
 			l := &look{set: &v1beta1.CloneSet{}, byName: map[string]*corev1.Pod{}}
 			l.set.Spec.UpdateStrategy.RollingUpdate = &c.strategy
-			for _, word := range strings.Fields(c.pods) {
+			for word := range strings.FieldsSeq(c.pods) {
 				flags := word[:strings.IndexFunc(word, func(r rune) bool { return r >= 'a' && r <= 'z' })]
 				name, label, _ := strings.Cut(word[len(flags):], ":")
 				p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{label: "yes"}}}

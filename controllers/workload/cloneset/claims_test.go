@@ -56,7 +56,7 @@ func (w *world) claimed() map[string]string {
 	w.Helper()
 	var want, got []string
 	uids := map[string]string{}
-	err := wait.PollUntilContextTimeout(w.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(w.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) { //nolint:contextcheck // the test's own
 		want, got = nil, nil
 		clear(uids)
 		for _, p := range w.list() {

@@ -50,7 +50,7 @@ func (w *world) edit(name string, change func(*corev1.Pod)) {
 func (w *world) in(state v1beta1.LifecycleState, n int) []corev1.Pod {
 	w.Helper()
 	var pods []corev1.Pod
-	err := wait.PollUntilContextTimeout(w.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(w.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) { //nolint:contextcheck // the test's own
 		pods = slices.DeleteFunc(w.list(), func(p corev1.Pod) bool { return p.Labels[v1beta1.LabelLifecycle] != string(state) })
 		return len(pods) == n, nil
 	})

@@ -58,7 +58,7 @@ func (r *Reconciler) refuse(ctx context.Context, set *v1beta1.CloneSet, why erro
 // lasting is what is left of an error without all that passes by itself, which nobody
 // has to be told of; nil: nothing.
 func lasting(err error) error {
-	if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // each of them is asked
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
 		var left []error
 		for _, e := range several.Unwrap() {
 			left = append(left, lasting(e))

@@ -73,7 +73,7 @@ func TestFailing(t *testing.T) {
 	if note := w.event("FailedDaemonPod"); !strings.HasPrefix(note, "Found failed daemon pod "+w.name+"/agent-") || !strings.HasSuffix(note, "on node "+w.name+"-0, will try to kill it") {
 		t.Errorf("the event says %q", note)
 	}
-	w.change(image("agent:v2"))
+	w.change(newImage)
 	w.settled(1, 1)
 }
 
@@ -112,7 +112,7 @@ func TestRefused(t *testing.T) {
 			before := w.settled(2, 2)
 			w.change(func(s *v1beta1.DaemonSetSpec) {
 				c.spoil(s)
-				image("agent:v2")(s)
+				newImage(s)
 			})
 			is := w.eventually("refused", func(s v1beta1.DaemonSetStatus) bool { return len(s.Conditions) == 1 })
 			got := is.Conditions[0]
@@ -140,7 +140,7 @@ func TestMinReady(t *testing.T) {
 	w.create(v1beta1.DaemonSetRollingUpdateStrategy{}, func(s *v1beta1.DaemonSetSpec) { s.MinReadySeconds = 2 })
 	w.settled(3, 3)
 	w.Kubelet.Happened()
-	w.change(image("agent:v2"))
+	w.change(newImage)
 	born := w.births(3)
 	// A condition's time has no fractions of a second.
 	for i := 1; i < len(born); i++ {
@@ -175,7 +175,7 @@ func TestAtRest(t *testing.T) {
 			w := newWorld(t, 3)
 			w.create(v1beta1.DaemonSetRollingUpdateStrategy{}, rest)
 			before := w.settled(3, 3)
-			w.change(image("agent:v2"))
+			w.change(newImage)
 			if diff := cmp.Diff(before, w.settled(3, 0)); diff != "" {
 				t.Errorf("-before +after:\n%s", diff)
 			}
@@ -209,7 +209,7 @@ func TestPreDelete(t *testing.T) {
 		s.Template.Labels[hold] = "true"
 	})
 	before := w.settled(3, 3)
-	w.change(image("agent:v2"))
+	w.change(newImage)
 	for updated := range int32(3) {
 		w.eventually("one held back", func(s v1beta1.DaemonSetStatus) bool {
 			return s.UpdatedNumberScheduled == updated && s.NumberAvailable == 2
@@ -244,7 +244,7 @@ func TestLeaving(t *testing.T) {
 	w := newWorld(t, 1)
 	w.create(v1beta1.DaemonSetRollingUpdateStrategy{}, func(s *v1beta1.DaemonSetSpec) { s.Template.Finalizers = []string{holds} })
 	w.settled(1, 1)
-	w.change(image("agent:v2"))
+	w.change(newImage)
 	w.eventually("none", func(s v1beta1.DaemonSetStatus) bool { return s.CurrentNumberScheduled == 0 })
 	list, err := w.Pods.CoreV1().Pods(w.name).List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(list.Items) != 1 || list.Items[0].DeletionTimestamp == nil {

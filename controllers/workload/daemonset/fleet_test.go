@@ -141,7 +141,7 @@ func TestFleetSelector(t *testing.T) {
 	})
 	before := w.settled(fleet, fleet)
 	seen := w.observe()
-	w.change(image("agent:v2"))
+	w.change(newImage)
 	after := w.settled(fleet, 34)
 	seen.within(t, "the roll", most{pods: fleet, out: 10, updated: 34})
 	for i := range fleet {
@@ -158,7 +158,7 @@ func TestFleetSurge(t *testing.T) {
 	w.create(v1beta1.DaemonSetRollingUpdateStrategy{MaxSurge: new(intstr.FromString("20%")), MaxUnavailable: new(intstr.FromInt32(0))})
 	w.settled(fleet, fleet)
 	seen := w.observe()
-	w.change(image("agent:v2"))
+	w.change(newImage)
 	after := w.settled(fleet, fleet)
 	seen.within(t, "the roll", most{pods: fleet + 20, out: 0, beside: 20, updated: fleet})
 	if len(after) != fleet {
@@ -175,7 +175,7 @@ func TestFleetPartition(t *testing.T) {
 	})
 	before := w.settled(fleet, fleet)
 	seen := w.observe()
-	w.change(image("agent:v2"))
+	w.change(newImage)
 	w.settled(fleet, 30)
 	seen.within(t, "70%", most{pods: fleet, out: 25, updated: 30})
 	for _, step := range []struct {

@@ -178,23 +178,27 @@ func (w want) move(places []place, reach map[string]bool, p *plan) {
 		if !reach[at.node] || at.old == "" || at.updated != "" {
 			continue
 		}
-		room := &spare
-		if w.maxSurge > 0 {
-			room = &surge
-		}
-		switch {
-		case at.oldAvailable && (*room <= 0 || w.maxSurge > 0 && at.occupied):
-			continue
-		case at.oldAvailable:
-			*room--
-		}
 		switch {
 		case at.oldAvailable && w.maxSurge > 0:
-			p.create = append(p.create, at.node)
-		case at.inPlace:
-			p.update = append(p.update, at.old)
+			if surge > 0 && !at.occupied {
+				surge--
+				p.create = append(p.create, at.node)
+			}
+		case at.oldAvailable && spare <= 0:
 		default:
-			p.remove = append(p.remove, at.old)
+			if at.oldAvailable {
+				spare--
+			}
+			p.renew(at)
 		}
 	}
+}
+
+// renew brings the old pod of a place to the new revision, in place where it can be.
+func (p *plan) renew(at place) {
+	if at.inPlace {
+		p.update = append(p.update, at.old)
+		return
+	}
+	p.remove = append(p.remove, at.old)
 }

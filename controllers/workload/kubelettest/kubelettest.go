@@ -182,6 +182,11 @@ func (k *Kubelet) sync(ctx context.Context, p *corev1.Pod) error {
 	if p.Spec.Containers[0].Image == fails {
 		return k.write(ctx, p, map[string]any{"phase": corev1.PodFailed, "reason": "Evicted"})
 	}
+	return k.write(ctx, p, running(p, none))
+}
+
+// running is the status of a pod whose containers run, but for those whose image is none.
+func running(p *corev1.Pod, none string) map[string]any {
 	is := p.Status.DeepCopy()
 	is.Phase, is.ObservedGeneration = corev1.PodRunning, p.Generation
 	ready := corev1.ConditionTrue
@@ -215,9 +220,9 @@ func (k *Kubelet) sync(ctx context.Context, p *corev1.Pod) error {
 		}
 		conditions = append(conditions, c)
 	}
-	return k.write(ctx, p, map[string]any{
+	return map[string]any{
 		"phase": is.Phase, "observedGeneration": is.ObservedGeneration, "containerStatuses": is.ContainerStatuses, "conditions": conditions,
-	})
+	}
 }
 
 // write writes a pod's status, whatever somebody else has written meanwhile.

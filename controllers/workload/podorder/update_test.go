@@ -17,7 +17,7 @@ import (
 // labelled are pods with the names and labels of a text: "a:zone=1,tier=x b".
 func labelled(text string) []*corev1.Pod {
 	var out []*corev1.Pod
-	for _, word := range strings.Fields(text) {
+	for word := range strings.FieldsSeq(text) {
 		name, rest, _ := strings.Cut(word, ":")
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{}}}
 		for pair := range strings.SplitSeq(rest, ",") {

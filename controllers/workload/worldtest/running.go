@@ -23,7 +23,7 @@ func Running(owner metav1.Object, kind, hash string, i int) *corev1.Pod {
 		Annotations: map[string]string{v1beta1.AnnotationInPlaceState: fmt.Sprintf(
 			`{"revision":%q,"updateTimestamp":"2023-11-14T22:13:20Z","lastContainerStatuses":{"main":{"imageID":"sha256:1","containerID":"containerd://1"}},"updateImages":true}`, hash)},
 		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, v1beta1.GroupVersion.WithKind(kind))},
-		ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "keelson", FieldsV1: &metav1.FieldsV1{Raw: make([]byte, 2000)}}},
+		ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "keelson", FieldsV1: metav1.NewFieldsV1(string(make([]byte, 2000)))}},
 	}}
 	probe := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz"}}}
 	projected := corev1.Volume{Name: "token", VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{Sources: make([]corev1.VolumeProjection, 3)}}}
