@@ -56,13 +56,13 @@ func (w *world) claimed() map[string]string {
 	w.Helper()
 	var want, got []string
 	uids := map[string]string{}
-	err := wait.PollUntilContextTimeout(w.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) { //nolint:contextcheck // the test's own
+	err := wait.PollUntilContextTimeout(w.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
 		want, got = nil, nil
 		clear(uids)
-		for _, p := range w.list() {
+		for _, p := range w.list() { //nolint:contextcheck // the test's own
 			want = append(want, "data-"+p.Name)
 		}
-		for name, c := range w.claims() {
+		for name, c := range w.claims() { //nolint:contextcheck // the test's own
 			got = append(got, name)
 			uids[name] = string(c.UID)
 		}

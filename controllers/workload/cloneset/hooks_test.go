@@ -50,8 +50,8 @@ func (w *world) edit(name string, change func(*corev1.Pod)) {
 func (w *world) in(state v1beta1.LifecycleState, n int) []corev1.Pod {
 	w.Helper()
 	var pods []corev1.Pod
-	err := wait.PollUntilContextTimeout(w.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) { //nolint:contextcheck // the test's own
-		pods = slices.DeleteFunc(w.list(), func(p corev1.Pod) bool { return p.Labels[v1beta1.LabelLifecycle] != string(state) })
+	err := wait.PollUntilContextTimeout(w.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+		pods = slices.DeleteFunc(w.list(), func(p corev1.Pod) bool { return p.Labels[v1beta1.LabelLifecycle] != string(state) }) //nolint:contextcheck // the test's own
 		return len(pods) == n, nil
 	})
 	if err != nil {

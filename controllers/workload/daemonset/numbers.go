@@ -165,15 +165,7 @@ func (p *place) serves() bool { return p.oldAvailable || p.updatedAvailable }
 // move brings pods to the new revision: those that aren't available in any case, and
 // others as far as not too many nodes are without an available pod, or run two.
 func (w want) move(places []place, reach map[string]bool, p *plan) {
-	spare, surge := w.maxUnavailable, w.maxSurge
-	for _, at := range places {
-		if at.runs && !at.serves() {
-			spare--
-		}
-		if at.old != "" && at.updated != "" {
-			surge--
-		}
-	}
+	spare, surge := w.room(places)
 	for _, at := range places {
 		if !reach[at.node] || at.old == "" || at.updated != "" {
 			continue
@@ -192,6 +184,20 @@ func (w want) move(places []place, reach map[string]bool, p *plan) {
 			p.renew(at)
 		}
 	}
+}
+
+// room is how many nodes more may be without an available pod, and how many run two.
+func (w want) room(places []place) (spare, surge int) {
+	spare, surge = w.maxUnavailable, w.maxSurge
+	for _, at := range places {
+		if at.runs && !at.serves() {
+			spare--
+		}
+		if at.old != "" && at.updated != "" {
+			surge--
+		}
+	}
+	return spare, surge
 }
 
 // renew brings the old pod of a place to the new revision, in place where it can be.
