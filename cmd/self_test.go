@@ -1,6 +1,7 @@
 package cmd_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -137,4 +138,44 @@ func anywhere(rights map[right]bool) map[right]bool {
 		out[r] = true
 	}
 	return out
+}
+
+// TestWorkloadComponent: what components/workload-controllers says is complete without a
+// cluster, asks for no right by a wildcard, and says no to values that can't be meant.
+func TestWorkloadComponent(t *testing.T) {
+	t.Parallel()
+	f := &fleet{t: t, dir: t.TempDir(), kubeconfig: kubeconfig, rename: strings.NewReplacer()}
+	const component = "workload-controllers"
+	for name, content := range map[string]string{
+		"fleet.yaml":                              "apiVersion: keelson.io/v1alpha1\nkind: Fleet\nname: self\n",
+		"clusters/prod/cluster.yaml":              "apiVersion: keelson.io/v1alpha1\nkind: Cluster\nconnection: {hub: true}\n",
+		"clusters/prod/workload-controllers.yaml": "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: v0.1.0\nvalues: {replicas: 1}\n",
+	} {
+		f.write(name, content)
+	}
+	f.git("init", "-q", "-b", "main")
+	if err := os.CopyFS(filepath.Join(f.dir, "components", component), os.DirFS("../components/"+component)); err != nil {
+		t.Fatal(err)
+	}
+	f.commit()
+	f.tag(component + "/v0.1.0")
+	f.keelson("validate").want(t, 0)
+	f.keelson("render", "prod", component).want(t, 0).says(t,
+		"readOnlyRootFilesystem: true", "runAsNonRoot: true", "image: ghcr.io/keelson-io/keelson:v0.1.0", "--webhook-service=keelson-system/workload-controllers",
+		"name: clonesets.apps.kruise.io", "name: daemonsets.apps.kruise.io", "failurePolicy: Ignore", "failurePolicy: Fail").
+		saysNot(t, "kind: PodDisruptionBudget", "kind: ServiceMonitor", "caBundle")
+	for right := range grantedByObjects(t, f.keelson("render", "prod", component, "-o", "json").want(t, 0).out) {
+		if strings.Contains(fmt.Sprintf("%+v", right), "*") {
+			t.Errorf("a wildcard: %+v", right)
+		}
+	}
+	f.edit("clusters/prod/workload-controllers.yaml", "replicas: 1", "replicas: 2, protection: {kinds: [{group: shop.example, resources: [carts]}]}")
+	f.commit()
+	f.keelson("render", "prod", component, "-a", "monitoring.coreos.com/v1/ServiceMonitor").want(t, 0).says(t, "kind: PodDisruptionBudget", "kind: ServiceMonitor", "shop.example")
+	for before, after := range map[string]string{"shop.example": "'*'", "[carts]": "['*']", "replicas: 2": "replicas: 0"} {
+		f.edit("clusters/prod/workload-controllers.yaml", before, after)
+		f.commit()
+		f.keelson("validate").want(t, 1).says(t, "clusters/prod/workload-controllers.yaml")
+		f.edit("clusters/prod/workload-controllers.yaml", after, before)
+	}
 }
