@@ -43,7 +43,10 @@ func (w *world) start(l launch, args ...string) (*keelson, error) {
 		return nil, fmt.Errorf("open the log of keelson: %w", err)
 	}
 	defer func() { _ = out.Close() }() // the process has its own
-	args = slices.Concat(args, []string{"--repo", l.repo, "--kubeconfig", l.kubeconfig})
+	args = append(slices.Clone(args), "--kubeconfig", l.kubeconfig)
+	if l.repo != "" {
+		args = append(args, "--repo", l.repo)
+	}
 	k := &keelson{log: log, done: make(chan struct{})}
 	k.cmd = exec.Command(w.keelson, args...) //nolint:noctx,gosec // ended by kill
 	k.cmd.Stdout, k.cmd.Stderr = out, out

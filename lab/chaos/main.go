@@ -38,6 +38,7 @@ type sizes struct {
 	Faults     int           // that the proxy injects
 	Rounds     int           // of two writers
 	Shards     int           // of three replicas
+	Workloads  int           // rollouts of CloneSets
 	Rollouts   int           // seeds that each transition of rollouts is tried on
 	Chances    int           // to prune what must stay
 	Contend    time.Duration // of contended writes
@@ -69,6 +70,7 @@ func newCommand() *cobra.Command {
 	f.IntVar(&o.Rounds, "rounds", 100, "`ROUNDS` of two writers")
 	f.IntVar(&o.Shards, "shards", 20, "`ROUNDS` of three replicas")
 	f.IntVar(&o.Rollouts, "rollout-seeds", 10, "`SEEDS` that each transition of rollouts is tried on")
+	f.IntVar(&o.Workloads, "workloads", 200, "`ROLLOUTS` of CloneSets while their controller is killed")
 	f.IntVar(&o.Chances, "chances", 1000, "`CHANCES` to prune what must stay")
 	f.DurationVar(&o.Contend, "contend", 5*time.Minute, "`TIME` of contended writes")
 	f.DurationVar(&o.Flood, "flood", 2*time.Minute, "`TIME` that webhooks are flooded")

@@ -1,6 +1,7 @@
 package cloneset_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -107,6 +108,39 @@ func TestPartition(t *testing.T) {
 	}
 	if diff := cmp.Diff(before, uids(w.list())); diff != "" {
 		t.Errorf("-before +after:\n%s", diff)
+	}
+}
+
+// A partition that is raised when all pods have the new revision finds none to take them
+// back to: nothing happens, by either policy, and the next update starts from there.
+func TestPartitionTooLate(t *testing.T) {
+	for name, policy := range map[string]func(*v1beta1.CloneSetSpec){"replaced": func(*v1beta1.CloneSetSpec) {}, "in-place": inPlace} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.create(3, policy)
+			w.settled(3, 3)
+			w.change(image("web:v2"))
+			w.settled(3, 3)
+			before := uids(w.list())
+			w.kubelet.Happened()
+			w.change(func(s *v1beta1.CloneSetSpec) {
+				s.UpdateStrategy.RollingUpdate.Partition = new(intstr.FromInt32(3))
+			})
+			w.settled(3, 3)
+			w.change(func(s *v1beta1.CloneSetSpec) { s.Replicas = new(int32(4)) }) // something to wait for
+			w.settled(4, 4)
+			for name, uid := range before {
+				if uids(w.list())[name] != uid {
+					t.Errorf("%s was replaced", name)
+				}
+			}
+			happened := slices.DeleteFunc(w.kubelet.Happened(), func(what string) bool { return what == "gate True" }) // of the new one
+			if diff := cmp.Diff([]string{"ADDED"}, happened); diff != "" {
+				t.Errorf("-want +got:\n%s", diff)
+			}
+			w.change(image("web:v3"))
+			w.settled(4, 1) // three stay behind
+		})
 	}
 }
 

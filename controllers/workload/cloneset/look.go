@@ -96,6 +96,7 @@ func (l *look) readRevisions(ctx context.Context) error {
 	if l.current == nil {
 		l.current = l.updated // which pods stay at, or go back to
 	}
+	l.want.alone = l.current.Name == l.updated.Name
 	return nil
 }
 
@@ -132,10 +133,6 @@ func (l *look) member(p *corev1.Pod) member {
 	available, after := l.client.Available(p, l.set.Spec.MinReadySeconds)
 	l.again(after)
 	m := member{name: p.Name, updated: revision.Has(p, l.updated.Name), marked: l.marked(p), available: available}
-	if l.current == l.updated {
-		// Nobody stays behind, whatever the partition: there is no other revision to be of.
-		m.updated = m.updated || l.want.partition > 0
-	}
 	m.preparing = lifecycle.StateOf(p) == v1beta1.LifecyclePreparingDelete
 	m.recallable = m.preparing && !m.marked && lifecycle.Judge(p, l.set.Spec.Lifecycle, lifecycle.Keep, false).State == v1beta1.LifecycleNormal
 	m.begun = lifecycle.StateOf(p) == v1beta1.LifecyclePreparingUpdate || !inplace.Open(p)

@@ -16,6 +16,9 @@ type want struct {
 	maxUnavailable, maxSurge int
 	// toCreate is how many pods may be unavailable while others are created.
 	toCreate int
+	// alone: the current revision is the update revision, so that nobody can go back,
+	// whatever the partition.
+	alone bool
 	// paused leaves every pod at its revision.
 	paused bool
 	// excludePreparing doesn't count pods whose deletion a hook holds back.
@@ -93,6 +96,9 @@ type counts struct {
 // decide says what to do. old are the pods that don't have the update revision.
 func (w want) decide(old, updated tally) counts {
 	var c counts
+	if w.alone {
+		w.partition = min(w.partition, old.kept())
+	}
 	stay := old.kept() + old.marked() + updated.kept() + updated.marked()
 	total := stay
 	if !w.excludePreparing {

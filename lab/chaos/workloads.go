@@ -1,0 +1,348 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+	"sigs.k8s.io/yaml"
+
+	"github.com/keelson-io/keelson/lab/process"
+)
+
+const (
+	crowdNamespace = "default"
+	// crowdSets CloneSets are updated at the same time, and share a process that is
+	// killed again and again.
+	crowdSets = 20
+	// A process lives that long at least and at most: it takes a second to know what
+	// there is.
+	shortLife, longLife = 500 * time.Millisecond, 4 * time.Second
+	// rolloutPatience bounds one rollout: at 60 kills a minute it takes its time.
+	rolloutPatience = 5 * time.Minute
+)
+
+// crowd are CloneSets that are updated while the process that does it is killed.
+type crowd struct {
+	*world
+	pods  kubernetes.Interface
+	sets  dynamic.ResourceInterface
+	watch *podWatch
+
+	mu    sync.Mutex
+	out   result
+	kills int
+}
+
+// bounds are what a CloneSet promises.
+type bounds struct{ replicas, maxUnavailable, maxSurge int }
+
+// runWorkloads updates CloneSets, in place and by replacement, in partitions and back,
+// while keelson workloads is killed at random moments. Every write of its is then held
+// against the pods as they were at that moment.
+func runWorkloads(ctx context.Context, w *world) (result, error) {
+	c := &crowd{world: w, out: result{did: "rollouts of CloneSets whose controller is killed again and again", must: w.Workloads}}
+	if err := c.install(ctx); err != nil {
+		return c.out, err
+	}
+	mark, err := w.mark()
+	if err != nil {
+		return c.out, err
+	}
+	if c.watch, err = watchPods(ctx, c.pods); err != nil {
+		return c.out, err
+	}
+	promised := map[string]bounds{}
+	killing, stop := context.WithCancel(ctx)
+	defer stop()
+	killed := make(chan error, 1)
+	go func() { killed <- c.kill(killing, w.chance("kills")) }()
+	var rollouts errgroup.Group
+	for i := range crowdSets {
+		name := fmt.Sprintf("crowd-%02d", i)
+		chance := w.chance(name)
+		b := bounds{replicas: 3 + chance.IntN(5), maxUnavailable: 1 + chance.IntN(2), maxSurge: chance.IntN(3)}
+		promised[name] = b
+		rollouts.Go(func() error { return c.roll(ctx, name, b, chance) })
+	}
+	err = rollouts.Wait()
+	stop()
+	if k := <-killed; err == nil {
+		err = k
+	}
+	if err != nil {
+		return c.out, err
+	}
+	return c.judge(mark, promised)
+}
+
+// install makes the cluster know CloneSets.
+func (c *crowd) install(ctx context.Context) error {
+	config, err := c.admin()
+	if err != nil {
+		return err
+	}
+	if c.pods, err = kubernetes.NewForConfig(config); err != nil {
+		return fmt.Errorf("make a client: %w", err)
+	}
+	all, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("make a client: %w", err)
+	}
+	c.sets = all.Resource(schema.GroupVersionResource{Group: "apps.kruise.io", Version: "v1beta1", Resource: "clonesets"}).Namespace(crowdNamespace)
+	crds := all.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	files, err := filepath.Glob(filepath.Join(filepath.Dir(filepath.Dir(c.keelson)), "components", "workload-controllers", "template", "crds", "*.yaml"))
+	if err != nil || len(files) == 0 {
+		return fmt.Errorf("find the CRDs beside %s: %d files: %w", c.keelson, len(files), err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			return fmt.Errorf("read a CRD: %w", err)
+		}
+		crd := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(data, &crd.Object); err != nil {
+			return fmt.Errorf("read %s: %w", file, err)
+		}
+		if _, err := crds.Create(ctx, crd, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("install %s: %w", crd.GetName(), err)
+		}
+	}
+	return until(ctx, time.Minute, func(ctx context.Context) error {
+		_, err := c.sets.List(ctx, metav1.ListOptions{})
+		return err //nolint:wrapcheck // the wait says it
+	})
+}
+
+// kill starts the process, lets it live for a while and kills it, until the context ends.
+func (c *crowd) kill(ctx context.Context, chance *rand.Rand) error {
+	kubeconfig, err := c.direct()
+	if err != nil {
+		return err
+	}
+	for ctx.Err() == nil {
+		k, err := c.start(launch{name: "workloads", kubeconfig: kubeconfig}, "workloads", "--context", "target", "--lead=false", "--listen", "")
+		if err != nil {
+			return err
+		}
+		_ = process.Wait(ctx, shortLife+time.Duration(chance.Int64N(int64(longLife-shortLife)))) // or all is done
+		if err := k.kill(); err != nil {
+			return err
+		}
+		c.mu.Lock()
+		c.kills++
+		c.mu.Unlock()
+	}
+	return nil
+}
+
+// roll makes a CloneSet and updates it as often as it is its turn: to a partition, then
+// for every other rollout back, and then to the end.
+func (c *crowd) roll(ctx context.Context, name string, b bounds, chance *rand.Rand) error {
+	policy := []string{"ReCreate", "InPlaceIfPossible"}[chance.IntN(2)]
+	set := fmt.Sprintf(`{"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "metadata": {"name": %[1]q}, "spec": {
+		"replicas": %[2]d, "selector": {"matchLabels": {"app": %[1]q}},
+		"updateStrategy": {"rollingUpdate": {"podUpdatePolicy": %[5]q, "maxUnavailable": %[3]d, "maxSurge": %[4]d}},
+		"template": {"metadata": {"labels": {"app": %[1]q}}, "spec": {"containers": [{"name": "web", "image": "web:v0"}]}}}}`,
+		name, b.replicas, b.maxUnavailable, b.maxSurge, policy)
+	made := &unstructured.Unstructured{}
+	if err := made.UnmarshalJSON([]byte(set)); err != nil {
+		return fmt.Errorf("make %s: %w", name, err)
+	}
+	if _, err := c.sets.Create(ctx, made, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("make %s: %w", name, err)
+	}
+	if err := c.settled(ctx, name, b.replicas, b.replicas); err != nil {
+		return err
+	}
+	for i := range (c.Workloads + crowdSets - 1) / crowdSets {
+		c.mu.Lock()
+		c.out.number++
+		c.mu.Unlock()
+		began := time.Now()
+		steps := []int{chance.IntN(b.replicas + 1), 0}
+		if i%2 == 1 { // once all have come there is no way back
+			steps = []int{1 + chance.IntN(b.replicas), b.replicas, 0}
+		}
+		for _, partition := range steps {
+			patch := fmt.Sprintf(`{"spec": {"updateStrategy": {"rollingUpdate": {"partition": %d}}, "template": {"spec": {"containers": [{"name": "web", "image": "web:v%d"}]}}}}`, partition, i+1)
+			if _, err := c.sets.Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+				return fmt.Errorf("update %s: %w", name, err)
+			}
+			if err := c.settled(ctx, name, b.replicas, b.replicas-partition); err != nil {
+				return fmt.Errorf("rollout %d to partition %d: %w", i+1, partition, err)
+			}
+		}
+		c.mu.Lock()
+		c.out.recovered(time.Since(began))
+		c.mu.Unlock()
+	}
+	return nil
+}
+
+// settled waits until all pods of a CloneSet are available, and so many updated.
+func (c *crowd) settled(ctx context.Context, name string, pods, updated int) error {
+	return until(ctx, rolloutPatience, func(ctx context.Context) error {
+		set, err := c.sets.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err //nolint:wrapcheck // the wait says it
+		}
+		status, _, err := unstructured.NestedMap(set.Object, "status")
+		if err != nil {
+			return fmt.Errorf("read the status of %s: %w", name, err)
+		}
+		want := map[string]int{
+			"observedGeneration": int(set.GetGeneration()), "replicas": pods, "availableReplicas": pods, "updatedReplicas": updated, "updatedReadyReplicas": updated,
+		}
+		for field, n := range want {
+			if is, _ := status[field].(int64); is != int64(n) {
+				return fmt.Errorf("%s: %s is %d and not %d", name, field, is, n)
+			}
+		}
+		return nil
+	})
+}
+
+// podWatch has every state of every pod, in the order of their versions.
+type podWatch struct {
+	mu     sync.Mutex
+	events []watch.Event
+}
+
+func watchPods(ctx context.Context, pods kubernetes.Interface) (*podWatch, error) {
+	list, err := pods.CoreV1().Pods(crowdNamespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list pods: %w", err)
+	}
+	follow, err := watchtools.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return pods.CoreV1().Pods(crowdNamespace).Watch(ctx, o) //nolint:wrapcheck // it is tried again
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch pods: %w", err)
+	}
+	w := &podWatch{}
+	go func() {
+		for e := range follow.ResultChan() {
+			w.mu.Lock()
+			w.events = append(w.events, e)
+			w.mu.Unlock()
+		}
+	}()
+	return w, nil
+}
+
+// tally counts the pods of a CloneSet.
+type crowdTally struct{ active, available int }
+
+// judge holds each write of Keelson's against the pods as they were: none may make more
+// than a surge allows, or take one out of service that is needed.
+func (c *crowd) judge(mark int64, promised map[string]bounds) (result, error) {
+	ours, err := c.ours(mark)
+	if err != nil {
+		return c.out, err
+	}
+	c.watch.mu.Lock()
+	defer c.watch.mu.Unlock()
+	pods, tallies, judged := map[types.UID]*corev1.Pod{}, map[string]crowdTally{}, 0
+	for _, e := range c.watch.events {
+		pod, ok := e.Object.(*corev1.Pod)
+		if !ok {
+			return c.out, fmt.Errorf("the watch of pods broke, and nothing can be said of it: %v", e.Object)
+		}
+		name := pod.Labels["app"]
+		b, before := promised[name], tallies[name]
+		after := before.less(pods[pod.UID])
+		if e.Type == watch.Deleted {
+			delete(pods, pod.UID)
+		} else {
+			pods[pod.UID] = pod
+			after = after.more(pod)
+		}
+		tallies[name] = after
+		if !ours[pod.ResourceVersion] {
+			continue
+		}
+		judged++
+		if after.active > before.active && after.active > b.replicas+b.maxSurge {
+			c.out.violate("%s: pod %s is one of %d, of %d and a surge of %d", name, pod.Name, after.active, b.replicas, b.maxSurge)
+		}
+		if after.available < before.available && after.available < b.replicas-b.maxUnavailable {
+			c.out.violate("%s: pod %s was taken out of service, and %d of %d were left, of which %d may be unavailable", name, pod.Name, after.available, b.replicas, b.maxUnavailable)
+		}
+	}
+	c.out.notes = append(c.out.notes, fmt.Sprintf("%d kills, %d writes of pods judged, %d states of pods seen", c.kills, judged, len(c.watch.events)))
+	if judged == 0 || c.kills < c.out.number/crowdSets {
+		return c.out, fmt.Errorf("%d writes judged, %d kills: this shows nothing", judged, c.kills)
+	}
+	return c.out, nil
+}
+
+// ours are the versions of pods that Keelson wrote.
+func (c *crowd) ours(mark int64) (map[string]bool, error) {
+	events, err := c.since(mark)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]bool{}
+	for _, e := range events {
+		if e.Resource.Resource != "pods" || !e.Write() || e.Code >= 300 || len(e.Response) == 0 {
+			continue
+		}
+		var pod metav1.PartialObjectMetadata
+		if err := json.Unmarshal(e.Response, &pod); err != nil {
+			return nil, fmt.Errorf("read %s: %w", e, err)
+		}
+		if pod.ResourceVersion != "" {
+			out[pod.ResourceVersion] = true
+		}
+	}
+	return out, nil
+}
+
+func (t crowdTally) less(p *corev1.Pod) crowdTally {
+	if p == nil {
+		return t
+	}
+	one := crowdTally{}.more(p)
+	return crowdTally{t.active - one.active, t.available - one.available}
+}
+
+// more counts a pod: it is available where it is ready, and nobody has closed its gate,
+// of which its kubelet may not have heard yet.
+func (t crowdTally) more(p *corev1.Pod) crowdTally {
+	if p.DeletionTimestamp != nil || p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded {
+		return t
+	}
+	t.active++
+	ready, open := false, true
+	for _, condition := range p.Status.Conditions {
+		switch condition.Type {
+		case corev1.PodReady:
+			ready = condition.Status == corev1.ConditionTrue
+		case "InPlaceUpdateReady":
+			open = condition.Status == corev1.ConditionTrue
+		}
+	}
+	if ready && open {
+		t.available++
+	}
+	return t
+}
