@@ -9,12 +9,14 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
@@ -157,6 +159,7 @@ func (a *app) openWorkloads(o *workloadOptions) (*kruiseSets, error) {
 	}
 	config.WarningHandler = a.warnings()
 	a.log.Debug("connecting to the cluster", "server", config.Host)
+	ctrl.SetLogger(logr.FromSlogHandler(a.log.Handler())) // or the library complains on stderr that nobody set one
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, appsv1.AddToScheme, v1beta1.AddToScheme} {
 		if err := add(scheme); err != nil {

@@ -215,7 +215,7 @@ func TestWorkload(t *testing.T) {
 
 	t.Log("what fails, and what goes")
 	s.change(func(spec *v1beta1.CloneSetSpec) {
-		spec.UpdateStrategy.RollingUpdate.ScatterStrategy = []v1beta1.UpdateScatterTerm{{Key: "a", Value: "b"}}
+		spec.UpdateStrategy.RollingUpdate.Partition = new(intstr.FromString("half"))
 	})
 	s.keelson("status", "web", "--watch", "--timeout", "30s").want(t, 1).says(t, "Degraded: SpecRefused: ")
 	s.keelson("status", "web").want(t, 1).says(t, "FailedScale  True", "SpecRefused")
