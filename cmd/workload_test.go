@@ -278,8 +278,8 @@ func TestWorkloadDaemon(t *testing.T) {
 		t.Errorf("paused: %+v", u)
 	}
 	s.keelson("rollback", "agent").want(t, 0).says(t, "agent:v2 → agent:v1\n", "its pods stay as they are while it is paused: 'keelson workload resume daemonset/agent -n workloaddaemon'")
-	if set := get(); set.Spec.Template.Spec.Containers[0].Image != "agent:v1" || manager(set, `"f:template"`) != v1alpha1.WorkloadManager {
-		t.Errorf("rolled back: %+v, by %s", set.Spec.Template.Spec.Containers, manager(set, `"f:template"`))
+	if set := get(); set.Spec.Template.Spec.Containers[0].Image != "agent:v1" || manager(set, `"f:containers"`) != v1alpha1.WorkloadManager {
+		t.Errorf("rolled back: %+v, by %s", set.Spec.Template.Spec.Containers, manager(set, `"f:containers"`))
 	}
 	s.keelson("status", "agent").want(t, 1).says(t, "its controller has not seen generation 3 yet, but 1")
 	s.keelson("resume", "agent").want(t, 0)
