@@ -232,7 +232,7 @@ func watchPods(ctx context.Context, pods kubernetes.Interface) (*podWatch, error
 	}
 	follow, err := watchtools.NewRetryWatcherWithContext(ctx, list.ResourceVersion, &cache.ListWatch{
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return pods.CoreV1().Pods(crowdNamespace).Watch(ctx, o) //nolint:wrapcheck // it is tried again
+			return pods.CoreV1().Pods(crowdNamespace).Watch(ctx, o)
 		},
 	})
 	if err != nil {
@@ -334,11 +334,12 @@ func (t crowdTally) more(p *corev1.Pod) crowdTally {
 	t.active++
 	ready, open := false, true
 	for _, condition := range p.Status.Conditions {
-		switch condition.Type {
-		case corev1.PodReady:
-			ready = condition.Status == corev1.ConditionTrue
-		case "InPlaceUpdateReady":
-			open = condition.Status == corev1.ConditionTrue
+		is := condition.Status == corev1.ConditionTrue
+		if condition.Type == corev1.PodReady {
+			ready = is
+		}
+		if condition.Type == "InPlaceUpdateReady" {
+			open = is
 		}
 	}
 	if ready && open {
