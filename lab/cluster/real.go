@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"text/template"
 	"time"
@@ -40,6 +41,9 @@ const (
 	allPods      = "10.244.0.0/16"
 	kubeletUser  = "kubelet-client" // as whom the API server asks kubelets
 )
+
+// systemPath is where the machine's own programs are, whoever starts a node.
+const systemPath = "/usr/sbin:/usr/bin:/sbin:/bin"
 
 // debian is what to install for real nodes.
 const debian = "apt-get install runc containernetworking-plugins iptables"
@@ -101,7 +105,10 @@ func checkMachine() error {
 		return err
 	}
 	for _, program := range []string{"runc", "iptables"} {
-		if _, err := exec.LookPath(program); err != nil {
+		if !slices.ContainsFunc(strings.Split(systemPath, ":"), func(dir string) bool {
+			_, err := exec.LookPath(filepath.Join(dir, program))
+			return err == nil
+		}) {
 			return fmt.Errorf("%w: %s isn't installed; on Debian: %s", ErrNoRealNodes, program, debian)
 		}
 	}
@@ -234,7 +241,7 @@ func (r *record) nodeConfig(i int) node.Config {
 		Cgroup:  r.cgroup(i),
 		Binds:   []node.Bind{{Folder: r.realDir(i, "lib"), At: "/var/lib"}, {Folder: r.realDir(i, "log"), At: "/var/log"}},
 		// containerd finds its shim there, and the shim runc.
-		Path: r.NodeBin + ":/usr/sbin:/usr/bin:/sbin:/bin",
+		Path: r.NodeBin + ":" + systemPath,
 		Logs: r.path("logs"),
 		Programs: []node.Program{
 			program(binaries.Containerd, "--config="+r.realDir(i, "containerd.toml")),
