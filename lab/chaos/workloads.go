@@ -65,7 +65,9 @@ func runWorkloads(ctx context.Context, w *world) (result, error) {
 	if err != nil {
 		return c.out, err
 	}
-	if c.watch, err = watchPods(ctx, c.pods); err != nil {
+	following, unfollow := context.WithCancel(ctx)
+	defer unfollow()
+	if c.watch, err = watchPods(following, c.pods); err != nil {
 		return c.out, err
 	}
 	promised := map[string]bounds{}
