@@ -1,10 +1,15 @@
 package cloneset
 
-import "slices"
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
 
 // member is a pod of a CloneSet that isn't on its way out.
 type member struct {
 	name string
+	pod  *corev1.Pod
 	// updated: it has the update revision.
 	updated bool
 	// available: it serves, and no hook says otherwise.
@@ -25,19 +30,24 @@ type member struct {
 
 // recall takes back deletions that hooks hold back, where pods are wanted again: those
 // that are missed most, of members that are sorted by how little they are missed. They
-// serve nobody before the next look.
+// serve nobody before the next look. None is taken back beside one that is to go and
+// can't yet, where there would be too many of them: it would have to go again.
 func (w want) recall(members []member) []member {
 	members = slices.Clone(members)
-	kept := 0
+	kept, stay := 0, 0
 	for _, m := range members {
 		if !m.preparing && !m.marked {
 			kept++
 		}
+		if !m.preparing && (!m.marked || m.available) {
+			stay++
+		}
 	}
-	for i := len(members) - 1; i >= 0 && kept < w.replicas; i-- {
+	for i := len(members) - 1; i >= 0 && kept < w.replicas && stay < w.replicas+w.maxSurge; i-- {
 		if m := &members[i]; m.preparing && m.recallable {
 			m.preparing, m.recalled = false, true
 			kept++
+			stay++
 		}
 	}
 	return members
@@ -50,20 +60,25 @@ func tallies(members []member) (old, updated tally) {
 		if m.updated {
 			t = &updated
 		}
-		switch {
-		case m.preparing:
-			t.preparing++
-		case m.marked && m.available:
-			t.markedAvailable++
-		case m.marked:
-			t.markedUnavailable++
-		case m.available:
-			t.available++
-		default:
-			t.unavailable++
-		}
+		t.add(&m, 1)
 	}
 	return old, updated
+}
+
+// add counts a member, by 1, or doesn't any more, by -1.
+func (t *tally) add(m *member, by int) {
+	switch {
+	case m.preparing:
+		t.preparing += by
+	case m.marked && m.available:
+		t.markedAvailable += by
+	case m.marked:
+		t.markedUnavailable += by
+	case m.available:
+		t.available += by
+	default:
+		t.unavailable += by
+	}
 }
 
 // take returns the first n members for which it is so.
@@ -86,34 +101,36 @@ func (c counts) doomed(members []member) []member {
 	for _, m := range out {
 		gone[m.name] = true
 	}
-	left, spare := c.remove, c.spare
+	return append(out, c.surplus(slices.DeleteFunc(slices.Clone(members), func(m member) bool { return gone[m.name] || m.recalled }))...)
+}
+
+// surplus are the members to delete of those that nobody asked for, or whose turn it
+// isn't yet, since there are too many.
+func (c counts) surplus(members []member) []member {
+	var out []member
 	share := map[bool]*int{false: &c.removeOld, true: &c.removeUpdated} // by whether it is updated
-	for _, next := range []struct {
-		n     int
-		share bool
-		of    func(member) bool
-	}{
-		{c.remove, false, func(m member) bool { return m.marked && spare > 0 }},
-		{c.remove, true, func(m member) bool { return !m.available }},
-		{c.remove, true, func(member) bool { return spare > 0 }},
-		{c.beyond, false, func(m member) bool { return !m.available }},
-		{c.beyond, false, func(member) bool { return true }},
+	for _, next := range []func(member) bool{
+		func(m member) bool { return m.marked && c.spare > 0 },
+		func(m member) bool { return !m.available && *share[m.updated] > 0 },
+		func(m member) bool { return c.spare > 0 && *share[m.updated] > 0 },
+		func(m member) bool { return c.beyond > 0 && !m.available },
+		func(member) bool { return c.beyond > 0 },
 	} {
-		for _, m := range members {
-			if left == 0 || next.n == 0 || next.share && *share[m.updated] <= 0 || gone[m.name] || m.recalled || !next.of(m) {
-				continue
+		members = slices.DeleteFunc(members, func(m member) bool {
+			if c.remove == 0 || !next(m) {
+				return false
 			}
-			gone[m.name] = true
 			out = append(out, m)
-			left--
-			next.n--
+			c.remove--
+			c.beyond-- // whoever goes makes one less
 			if !m.marked {
 				*share[m.updated]--
 			}
 			if m.available {
-				spare--
+				c.spare--
 			}
-		}
+			return true
+		})
 	}
 	return out
 }

@@ -93,6 +93,15 @@ type counts struct {
 	forward, back, spare, mark int
 }
 
+// chooses reports whether pods may have to go, or to change. Where it is false, none are
+// doomed and none are moved, whichever they are.
+func (c counts) chooses(old, updated tally) bool {
+	room := c.spare+c.mark > 0
+	forward := c.forward > 0 && (room || old.unavailable > 0)
+	back := c.back > 0 && (room || updated.unavailable > 0)
+	return forward || back || old.preparing+updated.preparing+old.marked()+updated.marked()+c.remove > 0
+}
+
 // decide says what to do. old are the pods that don't have the update revision.
 func (w want) decide(old, updated tally) counts {
 	var c counts

@@ -113,6 +113,7 @@ type machine struct {
 	final   bool // a deletion that a hook holds back isn't taken back
 	hooked  map[string]bool
 	turns   bool // a strategy says whose turn it is
+	wrong   bool // numbers said that nobody is to be chosen, and somebody was
 }
 
 func (m *machine) available() int {
@@ -147,8 +148,12 @@ func (m *machine) reconcile() bool {
 		p.inPlace, p.recallable = m.inPlace, p.preparing && !p.marked && !m.final
 	}
 	members := m.want.recall(m.pods)
-	c := m.want.decide(tallies(members))
+	old, updated := tallies(members)
+	c := m.want.decide(old, updated)
 	doomed := c.doomed(members)
+	if all := c.moved(members); !c.chooses(old, updated) && len(doomed)+len(all.inPlace)+len(all.mark) > 0 {
+		m.wrong = true
+	}
 	did := c.createOld+c.createNew > 0
 	for i := range c.createOld + c.createNew {
 		m.born++
@@ -209,6 +214,9 @@ func TestRollouts(t *testing.T) {
 		work := func(rt *rapid.T) bool {
 			before, had, floor := m.available(), m.count(), m.want.replicas-m.want.maxUnavailable
 			did := m.reconcile()
+			if m.wrong {
+				rt.Fatalf("by numbers nobody is to be chosen: %+v", m.pods)
+			}
 			if n := m.count(); n > had && n > m.want.replicas+m.want.maxSurge {
 				rt.Fatalf("%d pods became %d, of %d and a surge of %d", had, n, m.want.replicas, m.want.maxSurge)
 			}
@@ -297,6 +305,7 @@ func TestPreparing(t *testing.T) {
 		"MostFirst": {"The last one is missed most.", 3, false, []member{preparing, preparing, serving, serving}, 0, []string{"0"}, []string{"1"}},
 		"Marked":    {"Somebody wants it to go: its replacement waits for that.", 3, false, []member{marked, serving, serving}, 0, []string{"0"}, nil},
 		"Excluded":  {"It isn't counted: its replacement doesn't wait.", 3, true, []member{marked, serving, serving}, 1, []string{"0"}, nil},
+		"NotBeside": {"One that is to go serves until others do: it would be one too many, and go again.", 2, false, []member{preparing, {updated: true}, {updated: true, marked: true, available: true}}, 0, []string{"0"}, nil},
 		"InPlaceOf": {"It replaces one that is to go.", 2, false, []member{preparing, {updated: true, marked: true}, serving}, 0, []string{"1"}, []string{"0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -315,6 +324,33 @@ func TestPreparing(t *testing.T) {
 			}
 			if did.createNew != c.created || !slices.Equal(names(did.doomed(members)), c.doomed) || !slices.Equal(recalled, c.recalled) {
 				t.Errorf("%s It creates %d, deletes %v and takes back %v", c.why, did.createNew, names(did.doomed(members)), recalled)
+			}
+		})
+	}
+}
+
+// Where there are too many pods, those that are needed go last.
+func TestTooMany(t *testing.T) {
+	t.Parallel()
+	old, updated := member{}, member{updated: true, available: true}
+	for name, c := range map[string]struct {
+		why     string
+		want    want
+		members []member
+		doomed  []string
+	}{
+		"Shares":     {"Each revision gives what it has beyond its share.", want{replicas: 2, partition: 1, maxUnavailable: 1}, []member{old, old, updated, updated}, []string{"0", "2"}},
+		"Surge":      {"The others serve, and a surge lets them stay until the partition does.", want{replicas: 2, partition: 2, maxSurge: 3}, []member{old, old, updated, updated}, nil},
+		"FarTooMany": {"Whoever goes makes one less, so that none that serves has to.", want{replicas: 2, partition: 2, maxSurge: 3}, []member{old, old, old, old, updated, updated}, []string{"0", "1"}},
+		"NoSurge":    {"Somebody has to go: one that serves nobody.", want{replicas: 2, partition: 2, maxUnavailable: 0}, []member{old, old, updated, updated}, []string{"0", "1"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for i := range c.members {
+				c.members[i].name = fmt.Sprint(i)
+			}
+			if got := names(c.want.decide(tallies(c.members)).doomed(c.members)); !slices.Equal(got, c.doomed) {
+				t.Errorf("%s %v go, and not %v", c.why, got, c.doomed)
 			}
 		})
 	}
