@@ -25,9 +25,17 @@ import (
 // act does what the look has decided: pods come and go first, then others come to their
 // revision, and what was begun is brought to its end in any case.
 func (l *look) act(ctx context.Context) error {
-	members := l.want.recall(l.members)
-	c := l.want.decide(tallies(members))
+	old, updated := l.roster.sums.old, l.roster.sums.updated
+	var members []member
+	if old.preparing+updated.preparing > 0 {
+		members = l.want.recall(l.roster.members())
+		old, updated = tallies(members)
+	}
+	c := l.want.decide(old, updated)
 	l.limit(&c)
+	if members == nil && c.chooses(old, updated) {
+		members = l.roster.members()
+	}
 	doomed, held := l.condemn(c, members)
 	err := errors.Join(l.create(ctx, c), l.delete(ctx, slices.Concat(doomed, held)), l.dropClaims(ctx))
 	var m moves
@@ -46,9 +54,9 @@ func (l *look) act(ctx context.Context) error {
 
 // limit bounds how many pods this look creates, also to those whose claims are free.
 func (l *look) limit(c *counts) {
-	n := l.shares.limit(c.createOld + c.createNew)
+	n := l.roster.claims.shares.limit(c.createOld + c.createNew)
 	if n < c.createOld+c.createNew {
-		l.again(l.shares.after)
+		l.again(l.roster.claims.shares.after)
 	}
 	n = min(n, burst)
 	c.createOld = min(c.createOld, n)
@@ -77,17 +85,19 @@ func (l *look) inTurn(c counts, members []member) []member {
 	}
 	priority, _ := podorder.NewPriority(u.PriorityStrategy) // it was checked
 	byName := map[string]member{}
+	all := make([]*corev1.Pod, 0, len(members))
 	waiting := map[bool][]*corev1.Pod{} // by whether they are updated
 	for _, m := range members {
+		all = append(all, m.pod)
 		if byName[m.name] = m; m.idle() {
-			waiting[m.updated] = append(waiting[m.updated], l.byName[m.name])
+			waiting[m.updated] = append(waiting[m.updated], m.pod)
 		}
 	}
 	var out []member
 	for _, updated := range []bool{false, true} {
 		pods := waiting[updated]
 		priority.Sort(pods)
-		for _, p := range podorder.Scatter(pods, l.pods, u.ScatterStrategy) {
+		for _, p := range podorder.Scatter(pods, all, u.ScatterStrategy) {
 			out = append(out, byName[p.Name])
 		}
 	}
@@ -99,7 +109,7 @@ func atMost(members []member) []member { return members[:min(len(members), burst
 // create creates pods of both revisions.
 func (l *look) create(ctx context.Context, c counts) error {
 	var told podclient.Told
-	defer func() { told.Tell(l.events, l.set, "SuccessfulCreate", "Creating", "succeed to create %s") }()
+	defer func() { told.Tell(l.Events, l.set, "SuccessfulCreate", "Creating", "succeed to create %s") }()
 	ids, err := l.newIDs(ctx, c.createOld+c.createNew)
 	if err != nil {
 		return err
@@ -130,7 +140,7 @@ func (l *look) createOne(ctx context.Context, of *appsv1.ControllerRevision, id 
 	}
 	made, err := l.client.Create(ctx, pod)
 	if made == nil {
-		l.events.Eventf(l.set, nil, corev1.EventTypeWarning, "FailedCreate", "Creating", "failed to create pod: %v", err)
+		l.Events.Eventf(l.set, nil, corev1.EventTypeWarning, "FailedCreate", "Creating", "failed to create pod: %v", err)
 		return err
 	}
 	told.Add(made)
@@ -175,13 +185,13 @@ func (l *look) newPod(of *appsv1.ControllerRevision, id string) (*corev1.Pod, er
 // over.
 func (l *look) delete(ctx context.Context, doomed []member) error {
 	var told podclient.Told
-	defer func() { told.Tell(l.events, l.set, "SuccessfulDelete", "Deleting", "succeed to delete %s") }()
+	defer func() { told.Tell(l.Events, l.set, "SuccessfulDelete", "Deleting", "succeed to delete %s") }()
 	_, err := slowstart.Run(len(doomed), podclient.AtOnce, func(i int) error {
-		pod := l.byName[doomed[i].name]
+		pod := doomed[i].pod
 		gone, err := l.client.Delete(ctx, pod)
 		switch {
 		case err != nil:
-			l.events.Eventf(l.set, pod, corev1.EventTypeWarning, "FailedDelete", "Deleting", "failed to delete pod %s: %v", pod.Name, err)
+			l.Events.Eventf(l.set, pod, corev1.EventTypeWarning, "FailedDelete", "Deleting", "failed to delete pod %s: %v", pod.Name, err)
 		case gone:
 			told.Add(pod)
 			err = l.deleteClaims(ctx, pod.Labels[v1beta1.LabelInstanceID])
@@ -195,17 +205,17 @@ func (l *look) delete(ctx context.Context, doomed []member) error {
 func (l *look) mark(ctx context.Context, members []member) error {
 	var told podclient.Told
 	defer func() {
-		told.Tell(l.events, l.set, "SuccessfulUpdatePodReCreate", "Updating", "successfully update %s for recreate")
+		told.Tell(l.Events, l.set, "SuccessfulUpdatePodReCreate", "Updating", "successfully update %s for recreate")
 	}()
 	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"true"}}}`, v1beta1.LabelSpecifiedDelete)
 	_, err := slowstart.Run(len(members), podclient.AtOnce, func(i int) error {
-		pod := l.byName[members[i].name]
+		pod := members[i].pod
 		if l.policy == v1beta1.PodUpdateInPlaceOnly {
-			l.events.Eventf(l.set, pod, corev1.EventTypeWarning, "FailedUpdatePodInPlace", "Updating", "pod %s can't be updated in place", pod.Name)
+			l.Events.Eventf(l.set, pod, corev1.EventTypeWarning, "FailedUpdatePodInPlace", "Updating", "pod %s can't be updated in place", pod.Name)
 			return nil
 		}
 		if _, err := l.client.Patch(ctx, pod, patch); err != nil {
-			l.events.Eventf(l.set, pod, corev1.EventTypeWarning, "FailedUpdatePodReCreate", "Updating", "failed to update pod %s for recreate: %v", pod.Name, err)
+			l.Events.Eventf(l.set, pod, corev1.EventTypeWarning, "FailedUpdatePodReCreate", "Updating", "failed to update pod %s for recreate: %v", pod.Name, err)
 			return err
 		}
 		told.Add(pod)
@@ -220,17 +230,17 @@ func (l *look) update(ctx context.Context, members []member) error {
 	told := map[bool]*podclient.Told{false: {}, true: {}} // by whether it goes back
 	defer func() {
 		for back, to := range map[bool]*appsv1.ControllerRevision{false: l.updated, true: l.current} {
-			told[back].Tell(l.events, l.set, "SuccessfulUpdatePodInPlace", "Updating", "successfully update %s in-place(revision "+to.Name+")")
+			told[back].Tell(l.Events, l.set, "SuccessfulUpdatePodInPlace", "Updating", "successfully update %s in-place(revision "+to.Name+")")
 		}
 	}()
 	_, err := slowstart.Run(len(members), podclient.AtOnce, func(i int) error {
 		m := members[i]
-		pod, to := l.byName[m.name], l.target(m)
+		pod, to := m.pod, l.target(m)
 		changed, after, err := l.client.Update(ctx, pod, l.plan(pod, to), to.Name, l.grace())
 		l.again(after)
 		switch {
 		case err != nil:
-			l.events.Eventf(l.set, pod, corev1.EventTypeWarning, "FailedUpdatePodInPlace", "Updating", "failed to update pod %s in-place: %v", m.name, err)
+			l.Events.Eventf(l.set, pod, corev1.EventTypeWarning, "FailedUpdatePodInPlace", "Updating", "failed to update pod %s in-place: %v", m.name, err)
 		case changed:
 			told[m.updated].Add(pod)
 		}

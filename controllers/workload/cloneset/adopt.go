@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -24,19 +23,15 @@ import (
 //
 // Only pods that some workload has made are adopted, with their revision in a label: the
 // others aren't even read.
-func (r *Reconciler) claim(ctx context.Context, set *v1beta1.CloneSet) (int, error) {
-	selector, err := metav1.LabelSelectorAsSelector(set.Spec.Selector)
-	if err != nil {
-		return 0, fmt.Errorf("spec.selector: %w", err)
-	}
-	pods := podclient.Client{API: r.api, Expect: r.expect, Owner: set.UID, Now: r.now()}
-	orphans, err := r.orphans(ctx, set, selector)
-	strangers := slices.DeleteFunc(r.known.Of(set), func(p *corev1.Pod) bool { return !active(p) || selector.Matches(labels.Set(p.Labels)) })
+func (l *look) claim(ctx context.Context) (int, error) {
+	set := l.set
+	orphans, err := l.orphans(ctx)
+	strangers := l.roster.strangers()
 	if err != nil || len(orphans)+len(strangers) == 0 {
 		return 0, err
 	}
 	if len(orphans) > 0 {
-		if err := r.stands(ctx, set); err != nil {
+		if err := l.stands(ctx, set); err != nil {
 			return 0, err
 		}
 	}
@@ -45,14 +40,14 @@ func (r *Reconciler) claim(ctx context.Context, set *v1beta1.CloneSet) (int, err
 	write := func(p *corev1.Pod, owner any, reason, text string) {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.UID, "ownerReferences": []any{owner}}})
 		if err == nil {
-			_, err = pods.Patch(ctx, p, patch)
+			_, err = l.client.Patch(ctx, p, patch)
 		}
 		if err != nil {
 			errs = append(errs, err)
 			return
 		}
 		wrote++
-		r.events.Eventf(set, p, corev1.EventTypeNormal, reason, "Claiming", text, p.Name)
+		l.Events.Eventf(set, p, corev1.EventTypeNormal, reason, "Claiming", text, p.Name)
 	}
 	for _, p := range orphans {
 		write(p, metav1.NewControllerRef(set, v1beta1.GroupVersion.WithKind(kind)), "Adopted", "adopted pod %s, which the selector finds")
@@ -64,15 +59,15 @@ func (r *Reconciler) claim(ctx context.Context, set *v1beta1.CloneSet) (int, err
 }
 
 // orphans are the pods of the set's namespace that nobody has, aren't on their way out,
-// and that a selector finds.
-func (r *Reconciler) orphans(ctx context.Context, set *v1beta1.CloneSet, selector labels.Selector) ([]*corev1.Pod, error) {
+// and that its selector finds.
+func (l *look) orphans(ctx context.Context) ([]*corev1.Pod, error) {
 	var list corev1.PodList
-	if err := r.objects.List(ctx, &list, client.InNamespace(set.Namespace), client.MatchingFields{podclient.OrphanIndex: podclient.Orphan}, client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("the pods that CloneSet %s/%s may have: %w", set.Namespace, set.Name, err)
+	if err := l.Objects.List(ctx, &list, client.InNamespace(l.set.Namespace), client.MatchingFields{podclient.OrphanIndex: podclient.Orphan}, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("the pods that CloneSet %s/%s may have: %w", l.set.Namespace, l.set.Name, err)
 	}
 	var out []*corev1.Pod
 	for i := range list.Items {
-		if p := &list.Items[i]; active(p) && selector.Matches(labels.Set(p.Labels)) {
+		if p := &list.Items[i]; active(p) && l.selector.Matches(labels.Set(p.Labels)) {
 			out = append(out, p)
 		}
 	}
@@ -100,7 +95,7 @@ func orphan(pod client.Object) bool { return metav1.GetControllerOfNoCopy(pod) =
 // adopters are the CloneSets that a pod which nobody has may belong to.
 func (r *Reconciler) adopters(ctx context.Context, pod client.Object) []reconcile.Request {
 	var list v1beta1.CloneSetList
-	if err := r.objects.List(ctx, &list, client.InNamespace(pod.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Objects.List(ctx, &list, client.InNamespace(pod.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
 		return nil // it is the informer's: it fails when the process ends
 	}
 	var out []reconcile.Request

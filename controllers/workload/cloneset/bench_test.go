@@ -2,60 +2,86 @@ package cloneset
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/expectations"
+	"github.com/keelson-io/keelson/controllers/workload/host"
 	"github.com/keelson-io/keelson/controllers/workload/podclient"
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 	"github.com/keelson-io/keelson/controllers/workload/worldtest"
 )
 
-// What one look costs that an event of one pod causes, where nothing is to be done.
+// What one look costs that an event of one pod causes: where nothing is to be done, and
+// in the middle of a rollout, where one would be chosen, and has to wait.
 func BenchmarkLook(b *testing.B) {
-	for _, n := range []int{100, 1000, 5000} {
-		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			known, expect := podclient.NewKnown(kind), expectations.New(time.Now)
-			off := worldtest.NewOffline(b, podclient.Heard(known, expect))
-			set := &v1beta1.CloneSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", Generation: 1}}
-			set.Spec.Replicas, set.Spec.Selector = new(int32(n)), &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}} //nolint:gosec // of the list above
-			set.Spec.Template.Labels = map[string]string{"app": "web"}
-			set.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main", Image: "main:v2"}}
-			off.Add(set)
-			made, err := revision.New(revision.Owner{Object: set, Kind: v1beta1.GroupVersion.WithKind(kind), Labels: set.Spec.Selector.MatchLabels}, &set.Spec.Template, 1)
-			if err != nil {
-				b.Fatal(err)
-			}
-			off.Add(made)
-			for i := range n {
-				off.Add(worldtest.Running(set, kind, revision.Hash(made.Name), i))
-			}
-			off.Until("all pods are known", func() bool { return len(known.Of(set)) == n })
-			r := &Reconciler{objects: off.Client, known: known, now: time.Now, expect: expect, revisions: revision.Store{Cache: off.Client, API: off.Pods}, statuses: map[types.UID]time.Time{}}
-			l, err := r.look(b.Context(), set)
-			if err != nil {
-				b.Fatal(err)
-			}
-			set.Status = l.status(nil)
-			off.Change(set, &v1beta1.CloneSet{})
-			q := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(set)}
-			b.ReportAllocs()
-			for i := range b.N {
-				b.StopTimer()
-				p := worldtest.Running(set, kind, revision.Hash(made.Name), i%n)
-				off.Change(p, &corev1.Pod{})
-				b.StartTimer()
-				if _, err := r.Reconcile(b.Context(), q); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
+	for name, rolling := range map[string]bool{"AtRest": false, "Rolling": true} {
+		for _, n := range []int{100, 1000, 5000} {
+			b.Run(fmt.Sprint(name, "/", n), func(b *testing.B) { benchmarkLook(b, n, rolling) })
+		}
+	}
+}
+
+func benchmarkLook(b *testing.B, n int, rolling bool) {
+	b.Helper()
+	h := &host.Host{Known: podclient.NewKnown[*corev1.Pod](kind), Expect: expectations.New(time.Now)}
+	off := worldtest.NewOffline(b, podclient.Heard(h.Known, h.Expect))
+	h.Objects, h.API, h.Revisions = off.Client, off.Pods, revision.Store{Cache: off.Client, API: off.Pods}
+	set := &v1beta1.CloneSet{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "shop", Generation: 1}}
+	set.Spec.Replicas, set.Spec.Selector = new(int32(n)), &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}} //nolint:gosec // of the list above
+	set.Spec.UpdateStrategy.RollingUpdate = &v1beta1.CloneSetRollingUpdateStrategy{MaxUnavailable: new(intstr.FromInt32(1)), PodUpdatePolicy: v1beta1.PodUpdateInPlaceIfPossible}
+	set.Spec.Template.Labels = map[string]string{"app": "web"}
+	set.Spec.Template.Spec.Containers = []corev1.Container{{Name: "main"}}
+	off.Add(set)
+	made := off.Revisions(set, kind, &set.Spec.Template, "main:v1", "main:v2")
+	pod := func(i int) *corev1.Pod {
+		p := worldtest.Running(set, kind, revision.Hash(made[1].Name), i)
+		if rolling {
+			p.Labels[revision.Label] = revision.Hash(made[i%2].Name)
+		}
+		return p
+	}
+	if rolling {
+		set.Status.CurrentRevision = made[0].Name
+	}
+	for i := range n {
+		p := pod(i)
+		if rolling && i == 1 {
+			unready := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady })
+			p.Status.Conditions[unready].Status = corev1.ConditionFalse
+		}
+		off.Add(p)
+	}
+	r := newReconciler(h, off.Client, host.Options{Now: time.Now})
+	off.Until("all pods are known", func() bool { return len(h.Known.Since(new(podclient.Mark[*corev1.Pod]), set).Are) == n })
+	l, err := r.look(b.Context(), set)
+	if err != nil {
+		b.Fatal(err)
+	}
+	if set.Status = l.status(nil); int(set.Status.Replicas) != n || (int(set.Status.AvailableReplicas) == n-1) != rolling {
+		b.Fatalf("%+v", set.Status)
+	}
+	off.Change(set, &v1beta1.CloneSet{})
+	q := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(set)}
+	if _, err := r.Reconcile(b.Context(), q); err != nil { // the first look has all of them to judge
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		b.StopTimer()
+		off.Change(pod(2*i%n), &corev1.Pod{})
+		b.StartTimer()
+		if _, err := r.Reconcile(b.Context(), q); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

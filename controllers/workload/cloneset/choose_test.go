@@ -42,18 +42,18 @@ func TestInTurn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			l := &look{set: &v1beta1.CloneSet{}, byName: map[string]*corev1.Pod{}}
+			l := &look{set: &v1beta1.CloneSet{}}
+			var members []member
 			l.set.Spec.UpdateStrategy.RollingUpdate = &c.strategy
 			for word := range strings.FieldsSeq(c.pods) {
 				flags := word[:strings.IndexFunc(word, func(r rune) bool { return r >= 'a' && r <= 'z' })]
 				name, label, _ := strings.Cut(word[len(flags):], ":")
 				p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{label: "yes"}}}
-				l.pods, l.byName[name] = append(l.pods, p), p
-				l.members = append(l.members, member{
-					name: name, available: !strings.ContainsAny(flags, "!~"), begun: strings.Contains(flags, "!"), updated: strings.Contains(flags, "^"), marked: strings.Contains(flags, "*"),
+				members = append(members, member{
+					name: name, pod: p, available: !strings.ContainsAny(flags, "!~"), begun: strings.Contains(flags, "!"), updated: strings.Contains(flags, "^"), marked: strings.Contains(flags, "*"),
 				})
 			}
-			if got := strings.Join(names(l.inTurn(counts{forward: c.forward, back: c.back}, l.members)), " "); got != c.want {
+			if got := strings.Join(names(l.inTurn(counts{forward: c.forward, back: c.back}, members)), " "); got != c.want {
 				t.Errorf("%s %s, want %s", c.why, got, c.want)
 			}
 		})

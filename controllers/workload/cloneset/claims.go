@@ -12,8 +12,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/podclient"
@@ -72,28 +72,57 @@ func share(instances []instance, reuse bool, now time.Time) shares {
 // those for whom none become free soon.
 func (s shares) limit(n int) int { return max(n-s.waits, min(n, len(s.free))) }
 
+// claims are what is known of a CloneSet's claims, and what becomes of them.
+type claims struct {
+	mark   podclient.Mark[*corev1.PersistentVolumeClaim]
+	all    map[types.UID]*corev1.PersistentVolumeClaim
+	byID   map[string][]*corev1.PersistentVolumeClaim
+	shares shares
+	// stale: pods changed so that something else may become of them.
+	stale bool
+}
+
 // readClaims finds out what becomes of the claims that there are.
-func (l *look) readClaims(ctx context.Context) error {
-	var list corev1.PersistentVolumeClaimList
-	if err := l.objects.List(ctx, &list, client.InNamespace(l.set.Namespace), client.MatchingFields{podclient.OwnerIndex(kind): string(l.set.UID)}, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("the claims of CloneSet %s/%s: %w", l.set.Namespace, l.set.Name, err)
+func (l *look) readClaims() {
+	c := &l.roster.claims
+	changes := l.claims.Since(&c.mark, l.set)
+	if changes.Anew {
+		c.stale = c.stale || len(c.all) > 0
+		c.all = map[types.UID]*corev1.PersistentVolumeClaim{}
 	}
-	for i := range list.Items {
-		if id := list.Items[i].Labels[v1beta1.LabelInstanceID]; id != "" {
-			l.claims[id] = append(l.claims[id], &list.Items[i])
+	for _, uid := range changes.Gone {
+		delete(c.all, uid)
+	}
+	for _, claim := range changes.Are {
+		c.all[claim.UID] = claim
+	}
+	// Those that wait do so until some time.
+	if c.stale || len(changes.Are)+len(changes.Gone) > 0 || c.shares.waits > 0 {
+		l.share(c)
+	}
+}
+
+func (l *look) share(c *claims) {
+	c.stale, c.shares, c.byID = false, shares{}, map[string][]*corev1.PersistentVolumeClaim{}
+	if len(c.all) == 0 {
+		return
+	}
+	for _, claim := range c.all {
+		if id := claim.Labels[v1beta1.LabelInstanceID]; id != "" {
+			c.byID[id] = append(c.byID[id], claim)
 		}
 	}
+	ids := l.roster.ids()
 	var instances []instance
-	for _, id := range slices.Sorted(maps.Keys(l.claims)) {
-		ends, taken := l.ids[id]
-		deleted := slices.ContainsFunc(l.claims[id], func(c *corev1.PersistentVolumeClaim) bool { return c.DeletionTimestamp != nil })
+	for _, id := range slices.Sorted(maps.Keys(c.byID)) {
+		ends, taken := ids[id]
+		deleted := slices.ContainsFunc(c.byID[id], func(c *corev1.PersistentVolumeClaim) bool { return c.DeletionTimestamp != nil })
 		instances = append(instances, instance{id: id, pod: taken, ends: ends, deleted: deleted})
 	}
-	l.shares = share(instances, l.set.Spec.ScaleStrategy.EnablePVCReuse, l.at)
+	c.shares = share(instances, l.set.Spec.ScaleStrategy.EnablePVCReuse, l.at)
 	if len(l.set.Spec.VolumeClaimTemplates) == 0 {
-		l.shares.free, l.shares.waits = nil, 0 // no new pod has any
+		c.shares.free, c.shares.waits = nil, 0 // no new pod has any
 	}
-	return nil
 }
 
 // newIDs are those of n new pods: free ones whose claims they take over, then others
@@ -103,7 +132,8 @@ func (l *look) newIDs(ctx context.Context, n int) ([]string, error) {
 		return nil, nil
 	}
 	var ids []string
-	if free := l.shares.free; len(free) > 0 {
+	has := l.roster.ids()
+	if free := l.roster.claims.shares.free; len(free) > 0 {
 		taken, err := l.embodied(ctx)
 		if err != nil {
 			return nil, err
@@ -113,8 +143,8 @@ func (l *look) newIDs(ctx context.Context, n int) ([]string, error) {
 	}
 	for len(ids) < n {
 		id := rand.String(5)
-		_, pod := l.ids[id]
-		if _, claim := l.claims[id]; !pod && !claim && !slices.Contains(ids, id) {
+		_, pod := has[id]
+		if _, claim := l.roster.claims.byID[id]; !pod && !claim && !slices.Contains(ids, id) {
 			ids = append(ids, id)
 		}
 	}
@@ -124,7 +154,7 @@ func (l *look) newIDs(ctx context.Context, n int) ([]string, error) {
 // embodied are the ids that pods have, as the API server has them: that the informer
 // shows no pod is no reason to delete what it may have stored, or to give it away.
 func (l *look) embodied(ctx context.Context) (map[string]bool, error) {
-	list, err := l.api.CoreV1().Pods(l.set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: v1beta1.LabelInstanceID})
+	list, err := l.API.CoreV1().Pods(l.set.Namespace).List(ctx, metav1.ListOptions{LabelSelector: v1beta1.LabelInstanceID})
 	if err != nil {
 		return nil, fmt.Errorf("which pods of %s have claims: %w", l.set.Namespace, err)
 	}
@@ -175,7 +205,7 @@ func (l *look) addClaims(pod *corev1.PodSpec, id string) {
 func (l *look) createClaims(ctx context.Context, id string) error {
 	for i := range l.set.Spec.VolumeClaimTemplates {
 		c := l.newClaim(&l.set.Spec.VolumeClaimTemplates[i], id)
-		made, err := l.api.CoreV1().PersistentVolumeClaims(c.Namespace).Create(ctx, c, metav1.CreateOptions{})
+		made, err := l.API.CoreV1().PersistentVolumeClaims(c.Namespace).Create(ctx, c, metav1.CreateOptions{})
 		switch {
 		case err == nil:
 			l.claimed.Wrote(l.set.UID, made)
@@ -184,7 +214,7 @@ func (l *look) createClaims(ctx context.Context, id string) error {
 			err = l.usable(ctx, c.Name)
 		}
 		if err != nil {
-			l.events.Eventf(l.set, nil, corev1.EventTypeWarning, "FailedCreate", "Creating", "failed to create pvc %s: %v", c.Name, err)
+			l.Events.Eventf(l.set, nil, corev1.EventTypeWarning, "FailedCreate", "Creating", "failed to create pvc %s: %v", c.Name, err)
 			return fmt.Errorf("claim %s/%s: %w", c.Namespace, c.Name, err)
 		}
 	}
@@ -193,7 +223,7 @@ func (l *look) createClaims(ctx context.Context, id string) error {
 
 // usable says why a claim that is there can't be a new pod's.
 func (l *look) usable(ctx context.Context, name string) error {
-	is, err := l.api.CoreV1().PersistentVolumeClaims(l.set.Namespace).Get(ctx, name, metav1.GetOptions{})
+	is, err := l.API.CoreV1().PersistentVolumeClaims(l.set.Namespace).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case err != nil:
 		return err //nolint:wrapcheck // the caller names it
@@ -208,8 +238,8 @@ func (l *look) usable(ctx context.Context, name string) error {
 // dropClaims deletes claims that nobody needs any more.
 func (l *look) dropClaims(ctx context.Context) error {
 	var unneeded []string
-	for _, id := range l.shares.unneeded {
-		if slices.ContainsFunc(l.claims[id], func(c *corev1.PersistentVolumeClaim) bool { return c.DeletionTimestamp == nil }) {
+	for _, id := range l.roster.claims.shares.unneeded {
+		if slices.ContainsFunc(l.roster.claims.byID[id], func(c *corev1.PersistentVolumeClaim) bool { return c.DeletionTimestamp == nil }) {
 			unneeded = append(unneeded, id)
 		}
 	}
@@ -228,12 +258,12 @@ func (l *look) dropClaims(ctx context.Context) error {
 // deleteClaims deletes the claims of an instance. They stay until its pod has gone: the
 // API server protects what is in use.
 func (l *look) deleteClaims(ctx context.Context, id string) error {
-	for _, c := range l.claims[id] {
+	for _, c := range l.roster.claims.byID[id] {
 		if c.DeletionTimestamp != nil {
 			continue
 		}
 		var answer corev1.PersistentVolumeClaim
-		err := l.api.CoreV1().RESTClient().Delete().Namespace(c.Namespace).Resource("persistentvolumeclaims").Name(c.Name).
+		err := l.API.CoreV1().RESTClient().Delete().Namespace(c.Namespace).Resource("persistentvolumeclaims").Name(c.Name).
 			Body(&metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(c.UID))}).Do(ctx).Into(&answer)
 		switch {
 		case apierrors.IsNotFound(err) || apierrors.IsConflict(err): // it has gone already

@@ -10,13 +10,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/events"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,7 +26,6 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/host"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 	"github.com/keelson-io/keelson/controllers/workload/podclient"
-	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
 
 const (
@@ -37,26 +33,18 @@ const (
 	// burst bounds how many pods one look creates, deletes or updates, so that the
 	// status tells how far it is.
 	burst = 250
-	// statusEvery is how long a status that goes on changing is not written again.
-	statusEvery = time.Second
 )
 
 // Reconciler brings CloneSets about.
 type Reconciler struct {
-	objects client.Client // reads are the informers'
-	api     kubernetes.Interface
-	known   *podclient.Known
-	events  events.EventRecorder
+	*host.Host
 	options inplace.Options
 	now     func() time.Time
-	live    client.Reader              // reads are the API server's
-	expect  *expectations.Expectations // of pods
-	claimed *expectations.Expectations // of their claims
-	// revisions keeps those of the templates.
-	revisions revision.Store
+	live    client.Reader // reads are the API server's
+	claims  *podclient.Known[*corev1.PersistentVolumeClaim]
+	claimed *expectations.Expectations // of claims
 
-	mu       sync.Mutex
-	statuses map[types.UID]time.Time // when each was written last
+	rosters *host.Kept[roster]
 }
 
 // Add has a manager run CloneSets.
@@ -68,16 +56,10 @@ func Add(ctx context.Context, m ctrl.Manager, o host.Options) error {
 	if err := m.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, podclient.OrphanIndex, podclient.Orphans); err != nil {
 		return fmt.Errorf("CloneSets: index pods: %w", err)
 	}
-	if err := m.GetFieldIndexer().IndexField(ctx, &corev1.PersistentVolumeClaim{}, podclient.OwnerIndex(kind), podclient.ByOwner(kind)); err != nil {
-		return fmt.Errorf("CloneSets: index claims: %w", err)
-	}
-	r := &Reconciler{
-		objects: h.Objects, live: m.GetAPIReader(), api: h.Pods, known: h.Known, events: h.Events, options: o.InPlace, now: o.Now,
-		expect: h.Expect, claimed: expectations.New(o.Now), revisions: h.Revisions, statuses: map[types.UID]time.Time{},
-	}
+	r := newReconciler(h, m.GetAPIReader(), o)
 	err = h.Watch(m, &v1beta1.CloneSet{}).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.adopters), builder.WithPredicates(predicate.NewPredicateFuncs(orphan))).
-		Watches(&corev1.PersistentVolumeClaim{}, podclient.Heard(h.Known, r.claimed)).
+		Watches(&corev1.PersistentVolumeClaim{}, podclient.Heard(r.claims, r.claimed)).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("CloneSets: %w", err)
@@ -85,16 +67,26 @@ func Add(ctx context.Context, m ctrl.Manager, o host.Options) error {
 	return nil
 }
 
+func newReconciler(h *host.Host, live client.Reader, o host.Options) *Reconciler {
+	return &Reconciler{
+		Host: h, live: live, options: o.InPlace, now: o.Now, claims: podclient.NewKnown[*corev1.PersistentVolumeClaim](kind), claimed: expectations.New(o.Now),
+		rosters: host.NewKept(newRoster),
+	}
+}
+
 // Reconcile implements [reconcile.Reconciler].
 func (r *Reconciler) Reconcile(ctx context.Context, q reconcile.Request) (reconcile.Result, error) {
 	var set v1beta1.CloneSet
-	if err := r.objects.Get(ctx, q.NamespacedName, &set); err != nil {
+	if err := r.Objects.Get(ctx, q.NamespacedName, &set); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.rosters.Forget(q.NamespacedName)
+		}
 		return reconcile.Result{}, client.IgnoreNotFound(err) //nolint:wrapcheck // it says what and where
 	}
 	if set.DeletionTimestamp != nil {
 		return reconcile.Result{}, nil // its pods are the garbage collector's
 	}
-	if r.expect.Waits(set.UID) || r.claimed.Waits(set.UID) {
+	if r.Expect.Waits(set.UID) || r.claimed.Waits(set.UID) {
 		return reconcile.Result{RequeueAfter: expectations.Patience}, nil
 	}
 	if err := check(&set.Spec); err != nil {
@@ -110,12 +102,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, q reconcile.Request) (reconc
 // work is one look at a CloneSet. It returns when the next one is due though nothing
 // changes; 0: never.
 func (r *Reconciler) work(ctx context.Context, set *v1beta1.CloneSet) (time.Duration, error) {
-	if wrote, err := r.claim(ctx, set); wrote > 0 || err != nil {
-		return expectations.Patience, err
-	}
 	l, err := r.look(ctx, set)
 	if err != nil {
 		return 0, err
+	}
+	if wrote, err := l.claim(ctx); wrote > 0 || err != nil {
+		return expectations.Patience, err
 	}
 	err = l.act(ctx)
 	after, statusErr := l.writeStatus(ctx, lasting(err))

@@ -25,21 +25,17 @@ import (
 // look is one look at a CloneSet: what there is, what is wanted, and what was done.
 type look struct {
 	*Reconciler
-	set    *v1beta1.CloneSet
-	want   want
-	policy v1beta1.PodUpdatePolicy
-	at     time.Time
+	set      *v1beta1.CloneSet
+	want     want
+	policy   v1beta1.PodUpdatePolicy
+	selector labels.Selector
+	at       time.Time
 
 	history          revision.History
 	current, updated *appsv1.ControllerRevision
 
-	pods    []*corev1.Pod // that aren't on their way out, those first that are missed least
-	members []member      // one for each
-	byName  map[string]*corev1.Pod
-	ids     map[string]time.Time                       // that pods have, also those that have ended; until when those that are deleted have time
-	claims  map[string][]*corev1.PersistentVolumeClaim // by id
-	shares  shares
-	plans   map[[2]string]*inplace.Plan // by the names of both revisions; nil: not in place
+	roster *roster
+	plans  map[[2]string]*inplace.Plan // by the names of both revisions; nil: not in place
 
 	client podclient.Client
 
@@ -48,10 +44,9 @@ type look struct {
 }
 
 func (r *Reconciler) look(ctx context.Context, set *v1beta1.CloneSet) (*look, error) {
-	l := &look{Reconciler: r, set: set.DeepCopy(), at: r.now(), byName: map[string]*corev1.Pod{}, plans: map[[2]string]*inplace.Plan{}}
-	l.ids, l.claims = map[string]time.Time{}, map[string][]*corev1.PersistentVolumeClaim{}
+	l := &look{Reconciler: r, set: set.DeepCopy(), at: r.now(), roster: r.rosters.Of(set), plans: map[[2]string]*inplace.Plan{}}
 	l.want, _ = newWant(&set.Spec) // it was checked
-	l.client = podclient.Client{API: r.api, Expect: r.expect, Known: r.known, Owner: set.UID, Generation: set.Generation, Hooks: set.Spec.Lifecycle, Now: l.at}
+	l.client = podclient.Client{API: r.API, Expect: r.Expect, Owner: set.UID, Hooks: set.Spec.Lifecycle, Now: l.at}
 	l.policy = v1beta1.PodUpdateRecreate
 	if u := set.Spec.UpdateStrategy.RollingUpdate; u != nil && u.PodUpdatePolicy != "" {
 		l.policy = u.PodUpdatePolicy
@@ -59,8 +54,7 @@ func (r *Reconciler) look(ctx context.Context, set *v1beta1.CloneSet) (*look, er
 	if err := l.readRevisions(ctx); err != nil {
 		return nil, err
 	}
-	l.readPods()
-	return l, l.readClaims(ctx)
+	return l, l.readPods()
 }
 
 // check refuses what can't be read.
@@ -89,7 +83,7 @@ func check(s *v1beta1.CloneSetSpec) error {
 func (l *look) readRevisions(ctx context.Context) error {
 	owner := revision.Owner{Object: l.set, Kind: v1beta1.GroupVersion.WithKind(kind), Labels: l.set.Spec.Selector.MatchLabels, Collisions: l.set.Status.CollisionCount}
 	var err error
-	if l.history, err = l.revisions.Sync(ctx, owner, &l.set.Spec.Template); err != nil {
+	if l.history, err = l.Revisions.Sync(ctx, owner, &l.set.Spec.Template); err != nil {
 		return err
 	}
 	l.updated, l.current = l.history.Updated, l.history.Named(l.set.Status.CurrentRevision)
@@ -100,44 +94,39 @@ func (l *look) readRevisions(ctx context.Context) error {
 	return nil
 }
 
-// readPods takes the pods as the informer has them, sorted by how little they are missed.
-func (l *look) readPods() {
-	for _, p := range l.known.Of(l.set) {
-		l.take(p)
-		if active(p) {
-			l.pods = append(l.pods, p)
-		}
+// readPods takes in what befell the pods and their claims.
+func (l *look) readPods() error {
+	var err error
+	if l.selector, err = metav1.LabelSelectorAsSelector(l.set.Spec.Selector); err != nil {
+		return fmt.Errorf("spec.selector: %w", err)
 	}
-	podorder.ForDeletion(l.pods, podorder.Options{Now: l.at, MinReadySeconds: l.set.Spec.MinReadySeconds})
-	for _, p := range l.pods {
-		l.byName[p.Name] = p
-		l.members = append(l.members, l.member(p))
+	b := basis{generation: l.set.Generation, current: l.current.Name, updated: l.updated.Name}
+	for _, r := range l.history.Revisions {
+		b.history += r.Name + " "
 	}
+	since := func(m *podclient.Mark[*corev1.Pod]) podclient.Changes[*corev1.Pod] { return l.Known.Since(m, l.set) }
+	l.again(l.roster.sync(b, since, l.judge, l.at))
+	l.readClaims()
+	return nil
 }
 
-// active reports whether a pod hasn't ended, and isn't on its way out.
-func active(p *corev1.Pod) bool {
-	return p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
-}
-
-// take notes that a pod has an id, and how long.
-func (l *look) take(p *corev1.Pod) {
-	var ends time.Time
-	if p.DeletionTimestamp != nil {
-		ends = p.DeletionTimestamp.Time
+// judge says what a pod is to the CloneSet.
+func (l *look) judge(p *corev1.Pod) facts {
+	o := podorder.Options{Now: l.at, MinReadySeconds: l.set.Spec.MinReadySeconds}
+	f := facts{
+		active: active(p), ready: podclient.Ready(p), stranger: !l.selector.Matches(labels.Set(p.Labels)), revision: revision.Hash(p.Labels[revision.Label]),
+		rank: podorder.RankOf(p, o),
 	}
-	l.ids[p.Labels[v1beta1.LabelInstanceID]] = ends
-}
-
-func (l *look) member(p *corev1.Pod) member {
-	available, after := l.client.Available(p, l.set.Spec.MinReadySeconds)
-	l.again(after)
-	m := member{name: p.Name, updated: revision.Has(p, l.updated.Name), marked: l.marked(p), available: available}
-	m.preparing = lifecycle.StateOf(p) == v1beta1.LifecyclePreparingDelete
-	m.recallable = m.preparing && !m.marked && lifecycle.Judge(p, l.set.Spec.Lifecycle, lifecycle.Keep, false).State == v1beta1.LifecycleNormal
-	m.begun = lifecycle.StateOf(p) == v1beta1.LifecyclePreparingUpdate || !inplace.Open(p)
-	m.inPlace = l.plan(p, l.target(m)) != nil
-	return m
+	if since, ready := podorder.ReadySince(p); ready && !podorder.Available(p, o.MinReadySeconds, o.Now) {
+		f.due = since.Add(time.Duration(o.MinReadySeconds) * time.Second)
+	}
+	f.member = member{name: p.Name, pod: p, updated: revision.Has(p, l.updated.Name), marked: l.marked(p)}
+	f.available, _ = l.client.Available(p, o.MinReadySeconds)
+	f.preparing = lifecycle.StateOf(p) == v1beta1.LifecyclePreparingDelete
+	f.recallable = f.preparing && !f.marked && lifecycle.Judge(p, l.set.Spec.Lifecycle, lifecycle.Keep, false).State == v1beta1.LifecycleNormal
+	f.begun = lifecycle.StateOf(p) == v1beta1.LifecyclePreparingUpdate || !inplace.Open(p)
+	f.inPlace = l.plan(p, l.target(f.member)) != nil
+	return f
 }
 
 // target is the revision that a member goes to when it goes.

@@ -4,13 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/keelson-io/keelson/controllers/workload/podclient"
 
 	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -20,29 +18,33 @@ import (
 
 // settle brings to their end the updates that were begun, and pods into service.
 func (l *look) settle(ctx context.Context, busy map[string]bool) error {
-	var pods []*corev1.Pod
-	for i, p := range l.pods {
-		if !busy[p.Name] && !l.members[i].marked {
-			pods = append(pods, p)
+	var open []*entry
+	for e := range l.roster.unsettled {
+		if !busy[e.name] && !e.marked {
+			open = append(open, e)
 		}
 	}
-	pods = l.client.Unsettled(pods)
 	// All are asked, whatever befalls one: an annotation that somebody broke on one pod
 	// must not keep the others out of service.
-	errs := make([]error, len(pods))
-	_, _ = slowstart.Run(len(pods), podclient.AtOnce, func(i int) error {
-		after, err := l.client.Settle(ctx, pods[i])
+	errs, settled := make([]error, len(open)), make([]bool, len(open))
+	_, _ = slowstart.Run(len(open), podclient.AtOnce, func(i int) error {
+		var after time.Duration
+		settled[i], after, errs[i] = l.client.Settle(ctx, open[i].pod)
 		l.again(after)
-		errs[i] = err
 		return nil
 	})
+	for i, e := range open {
+		if settled[i] {
+			delete(l.roster.unsettled, e)
+		}
+	}
 	return errors.Join(errs...)
 }
 
 // forget deletes revisions that no pod has, beyond those that are kept.
 func (l *look) forget(ctx context.Context) error {
-	return l.revisions.Forget(ctx, l.history, l.set.Spec.RevisionHistoryLimit, func(r *appsv1.ControllerRevision) bool {
-		return r.Name == l.current.Name || slices.ContainsFunc(l.pods, func(p *corev1.Pod) bool { return revision.Has(p, r.Name) })
+	return l.Revisions.Forget(ctx, l.history, l.set.Spec.RevisionHistoryLimit, func(r *appsv1.ControllerRevision) bool {
+		return r.Name == l.current.Name || l.roster.sums.revisions[revision.Hash(r.Name)] > 0
 	})
 }
 
@@ -53,20 +55,13 @@ func (l *look) writeStatus(ctx context.Context, failed error) (time.Duration, er
 	if equality.Semantic.DeepEqual(&now, &l.set.Status) {
 		return 0, nil
 	}
-	l.mu.Lock()
-	since := l.at.Sub(l.statuses[l.set.UID])
-	l.mu.Unlock()
-	if since < statusEvery && now.ObservedGeneration == l.set.Status.ObservedGeneration {
-		return statusEvery - since, nil
+	if left := l.Paced(l.set.UID, l.at); left > 0 && now.ObservedGeneration == l.set.Status.ObservedGeneration {
+		return left, nil
 	}
 	set := l.set.DeepCopy()
 	set.Status = now
-	err := l.objects.Status().Update(ctx, set)
-	if client.IgnoreNotFound(err) != nil {
+	if err := l.Objects.Status().Update(ctx, set); client.IgnoreNotFound(err) != nil {
 		return 0, fmt.Errorf("the status of CloneSet %s/%s: %w", l.set.Namespace, l.set.Name, err)
 	}
-	l.mu.Lock()
-	l.statuses[l.set.UID] = l.at
-	l.mu.Unlock()
 	return 0, nil
 }

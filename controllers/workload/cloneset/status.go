@@ -14,8 +14,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
-	"github.com/keelson-io/keelson/controllers/workload/podclient"
-	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
 
 // Reasons of the condition Progressing, in the order in which they are looked for.
@@ -48,8 +46,8 @@ func (r *Reconciler) refuse(ctx context.Context, set *v1beta1.CloneSet, why erro
 	if equality.Semantic.DeepEqual(now.Status, set.Status) {
 		return nil
 	}
-	r.events.Eventf(set, nil, corev1.EventTypeWarning, reasonRefused, "Reconciling", "%s", c.Message)
-	if err := r.objects.Status().Update(ctx, now); client.IgnoreNotFound(err) != nil {
+	r.Events.Eventf(set, nil, corev1.EventTypeWarning, reasonRefused, "Reconciling", "%s", c.Message)
+	if err := r.Objects.Status().Update(ctx, now); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("the status of CloneSet %s/%s: %w", set.Namespace, set.Name, err)
 	}
 	return nil
@@ -80,26 +78,16 @@ func lasting(err error) error {
 
 // status is what the look has seen. What it did is seen by the next one.
 func (l *look) status(failed error) v1beta1.CloneSetStatus {
-	was := l.set.Status
+	was, all, renewed := l.set.Status, l.roster.sums.all, l.roster.sums.renewed
 	is := v1beta1.CloneSetStatus{
+		Replicas: all.replicas, ReadyReplicas: all.ready, AvailableReplicas: all.available,
+		UpdatedReplicas: renewed.replicas, UpdatedReadyReplicas: renewed.ready, UpdatedAvailableReplicas: renewed.available,
 		ObservedGeneration: l.set.Generation, UpdateRevision: l.updated.Name, CurrentRevision: l.current.Name, CollisionCount: l.history.Collisions,
 		ExpectedUpdatedReplicas: int32(l.want.replicas - l.want.partition), //nolint:gosec // both were int32
 		LabelSelector:           metav1.FormatLabelSelector(l.set.Spec.Selector),
 	}
-	for i, p := range l.pods {
-		ready := podclient.Ready(p)
-		updated := revision.Has(p, l.updated.Name)
-		for of, counts := range map[*int32]bool{
-			&is.Replicas: true, &is.ReadyReplicas: ready, &is.AvailableReplicas: l.members[i].available,
-			&is.UpdatedReplicas: updated, &is.UpdatedReadyReplicas: updated && ready, &is.UpdatedAvailableReplicas: updated && l.members[i].available,
-		} {
-			if counts {
-				*of++
-			}
-		}
-	}
 	// When all have the new revision, and as many as are wanted, it is the current one.
-	if int(is.UpdatedReplicas) == len(l.pods) && len(l.pods) == l.want.replicas {
+	if is.UpdatedReplicas == is.Replicas && int(is.Replicas) == l.want.replicas {
 		is.CurrentRevision = is.UpdateRevision
 	}
 	is.Conditions = l.conditions(was.Conditions, is, failed)

@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -34,6 +33,13 @@ type Reconciler struct {
 	options inplace.Options
 	now     func() time.Time
 	backoff *backoff
+	nodes   *nodes
+
+	rosters *host.Kept[roster]
+}
+
+func newReconciler(h *host.Host, o host.Options) *Reconciler {
+	return &Reconciler{Host: h, options: o.InPlace, now: o.Now, backoff: newBackoff(), nodes: newNodes(), rosters: host.NewKept(newRoster)}
 }
 
 // Add has a manager run DaemonSets.
@@ -42,9 +48,9 @@ func Add(_ context.Context, m ctrl.Manager, o host.Options) error {
 	if err != nil {
 		return fmt.Errorf("DaemonSets: %w", err)
 	}
-	r := &Reconciler{Host: h, options: o.InPlace, now: o.Now, backoff: newBackoff()}
+	r := newReconciler(h, o)
 	err = h.Watch(m, &v1beta1.DaemonSet{}).
-		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(r.all), builder.WithPredicates(predicate.Funcs{UpdateFunc: matters})).
+		Watches(&corev1.Node{}, r.nodes.heard(r.all), builder.WithPredicates(predicate.Funcs{UpdateFunc: matters})).
 		Complete(r)
 	if err != nil {
 		return fmt.Errorf("DaemonSets: %w", err)
@@ -60,14 +66,14 @@ func matters(e event.UpdateEvent) bool {
 }
 
 // all has every DaemonSet looked at.
-func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Request {
+func (r *Reconciler) all(ctx context.Context) []reconcile.Request {
 	var list v1beta1.DaemonSetList
-	if err := r.Objects.List(ctx, &list); err != nil {
+	if err := r.Objects.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		return nil // it is the informer's: it fails when the process ends
 	}
 	var out []reconcile.Request
-	for _, d := range list.Items {
-		out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&d)})
+	for i := range list.Items {
+		out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
 	}
 	return out
 }
@@ -76,6 +82,9 @@ func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Reque
 func (r *Reconciler) Reconcile(ctx context.Context, q reconcile.Request) (reconcile.Result, error) {
 	var set v1beta1.DaemonSet
 	if err := r.Objects.Get(ctx, q.NamespacedName, &set); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.rosters.Forget(q.NamespacedName)
+		}
 		return reconcile.Result{}, client.IgnoreNotFound(err) //nolint:wrapcheck // it says what and where
 	}
 	if set.DeletionTimestamp != nil {

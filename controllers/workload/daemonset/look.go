@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -13,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
@@ -31,8 +29,9 @@ type look struct {
 	want    want
 	client  podclient.Client
 	history revision.History
-	places  []place // by name
-	byName  map[string]*corev1.Pod
+	roster  *roster
+	fit     fit
+	chosen  labels.Selector          // of the nodes whose pods are updated
 	plans   map[string]*inplace.Plan // from revisions; nil: not in place
 
 	timer sync.Mutex
@@ -41,24 +40,24 @@ type look struct {
 
 func (r *Reconciler) look(ctx context.Context, set *v1beta1.DaemonSet) (*look, error) {
 	l := &look{
-		Reconciler: r, set: set, byName: map[string]*corev1.Pod{}, plans: map[string]*inplace.Plan{},
-		client: podclient.Client{API: r.Pods, Expect: r.Expect, Known: r.Known, Owner: set.UID, Generation: set.Generation, Hooks: hooks(set), Now: r.now()},
+		Reconciler: r, set: set, roster: r.rosters.Of(set), fit: newFit(&set.Spec.Template), plans: map[string]*inplace.Plan{},
+		client: podclient.Client{API: r.API, Expect: r.Expect, Owner: set.UID, Hooks: hooks(set), Now: r.now()},
 	}
 	owner := revision.Owner{Object: set, Kind: v1beta1.GroupVersion.WithKind(kind), Labels: set.Spec.Selector.MatchLabels, Collisions: set.Status.CollisionCount}
 	var err error
 	if l.history, err = r.Revisions.Sync(ctx, owner, &set.Spec.Template); err != nil {
 		return nil, err
 	}
-	if err := l.read(ctx); err != nil {
+	if l.chosen, err = nodeSelector(set); err != nil {
 		return nil, err
 	}
-	desired := 0
-	for _, at := range l.places {
-		if at.runs {
-			desired++
-		}
+	b := basis{generation: set.Generation, updated: l.history.Updated.Name}
+	for _, r := range l.history.Revisions {
+		b.history += r.Name + " "
 	}
-	l.want, err = newWant(set, desired)
+	since := func(m *podclient.Mark[*corev1.Pod]) podclient.Changes[*corev1.Pod] { return r.Known.Since(m, set) }
+	l.again(l.roster.sync(b, since, r.nodes, l.judge, l.client.Now))
+	l.want, err = newWant(set, l.roster.sums.running)
 	return l, err
 }
 
@@ -96,76 +95,48 @@ func nodeSelector(set *v1beta1.DaemonSet) (labels.Selector, error) {
 	return selector, nil
 }
 
-// read finds out what each node runs, and should.
-func (l *look) read(ctx context.Context) error {
-	var nodes corev1.NodeList
-	if err := l.Objects.List(ctx, &nodes, client.UnsafeDisableDeepCopy); err != nil {
-		return fmt.Errorf("the nodes: %w", err)
+// judge finds out what a node runs, and should.
+func (l *look) judge(e *entry) facts {
+	f := facts{place: place{node: e.node}}
+	if e.is != nil {
+		f.selected = l.chosen.Matches(labels.Set(e.is.Labels))
+		f.runs, f.stays = l.fit.eligible(e.is)
 	}
-	selector, err := nodeSelector(l.set)
-	if err != nil {
-		return err
+	if len(e.pods) > 1 { // those first that are missed most
+		podorder.ForDeletion(e.pods, podorder.Options{Now: l.client.Now, MinReadySeconds: l.set.Spec.MinReadySeconds})
+		slices.Reverse(e.pods)
 	}
-	there := make(map[string]*place, len(nodes.Items))
-	for i, fit := 0, newFit(&l.set.Spec.Template); i < len(nodes.Items); i++ {
-		n := &nodes.Items[i]
-		at := &place{node: n.Name, selected: selector.Matches(labels.Set(n.Labels))}
-		at.runs, at.stays = fit.eligible(n)
-		there[n.Name] = at
+	for _, p := range e.pods {
+		l.put(&f, p)
 	}
-	for node, pods := range l.onNodes() {
-		if there[node] == nil {
-			there[node] = &place{node: node} // it has gone
-		}
-		for _, p := range pods {
-			l.put(there[node], p)
-		}
-	}
-	l.places = make([]place, 0, len(there))
-	for _, name := range slices.Sorted(maps.Keys(there)) {
-		l.places = append(l.places, *there[name])
-	}
-	return nil
-}
-
-// onNodes are the pods by node; of several those first that are missed most.
-func (l *look) onNodes() map[string][]*corev1.Pod {
-	out := map[string][]*corev1.Pod{}
-	for _, p := range l.Known.Of(l.set) {
-		out[nodeOf(p)] = append(out[nodeOf(p)], p)
-	}
-	for _, pods := range out {
-		if len(pods) > 1 {
-			podorder.ForDeletion(pods, podorder.Options{Now: l.client.Now, MinReadySeconds: l.set.Spec.MinReadySeconds})
-			slices.Reverse(pods)
-		}
-	}
-	return out
+	return f
 }
 
 // put takes in that a node has a pod.
-func (l *look) put(at *place, p *corev1.Pod) {
+func (l *look) put(f *facts, p *corev1.Pod) {
 	if p.DeletionTimestamp != nil {
-		at.occupied = true
+		f.occupied = true
 		return
 	}
-	l.byName[p.Name] = p
 	available, after := l.client.Available(p, l.set.Spec.MinReadySeconds)
-	l.again(after)
 	updated := revision.Has(p, l.history.Updated.Name)
 	left := l.backoff.left(l.spot(p), l.client.Now)
 	switch {
 	case p.Status.Phase == corev1.PodFailed && left > 0:
-		at.occupied = true
-		l.again(left)
+		f.occupied, after = true, left
 	case p.Status.Phase == corev1.PodFailed || p.Status.Phase == corev1.PodSucceeded:
-		at.surplus = append(at.surplus, p.Name)
-	case updated && at.updated == "":
-		at.updated, at.updatedAvailable = p.Name, available
-	case !updated && at.old == "":
-		at.old, at.oldAvailable, at.inPlace = p.Name, available, l.plan(p) != nil
+		f.surplus = append(f.surplus, p.Name)
+	case updated && f.updated == "":
+		f.updated, f.updatedAvailable = p.Name, available
+		f.ready = f.ready || podclient.Ready(p)
+	case !updated && f.old == "":
+		f.old, f.oldAvailable, f.inPlace = p.Name, available, l.plan(p) != nil
+		f.ready = f.ready || podclient.Ready(p)
 	default:
-		at.surplus = append(at.surplus, p.Name)
+		f.surplus = append(f.surplus, p.Name)
+	}
+	if due := l.client.Now.Add(after); after > 0 && (f.due.IsZero() || due.Before(f.due)) {
+		f.due = due
 	}
 }
 
@@ -203,16 +174,17 @@ func (l *look) again(after time.Duration) {
 
 // act does what was decided, and brings to its end what was begun.
 func (l *look) act(ctx context.Context) error {
-	p := l.want.decide(l.places)
+	var p plan
+	if !l.want.idle(&l.roster.sums) {
+		p = l.want.decide(l.roster.places())
+	}
 	busy := map[string]bool{}
-	for _, name := range append(slices.Clone(p.remove), p.update...) {
+	for _, name := range slices.Concat(p.remove, p.update) {
 		busy[name] = true
 	}
 	var rest []*corev1.Pod
-	used := map[string]bool{} // revisions, by hash
-	for name, pod := range l.byName {
-		used[revision.Hash(pod.Labels[revision.Label])] = true
-		if !busy[name] {
+	for _, pod := range l.roster.unsettled {
+		if !busy[pod.Name] {
 			rest = append(rest, pod)
 		}
 	}
@@ -225,15 +197,31 @@ func (l *look) act(ctx context.Context) error {
 	}()
 	return errors.Join(
 		each(p.create, func(node string) error { return l.create(ctx, node, &created) }),
-		each(p.remove, func(name string) error { return l.remove(ctx, l.byName[name], &removed) }),
-		each(p.update, func(name string) error { return l.update(ctx, l.byName[name], &updated) }),
-		each(l.client.Unsettled(rest), func(pod *corev1.Pod) error {
-			after, err := l.client.Settle(ctx, pod)
-			l.again(after)
-			return err
+		each(p.remove, func(name string) error { return l.remove(ctx, l.roster.byName[name], &removed) }),
+		each(p.update, func(name string) error { return l.update(ctx, l.roster.byName[name], &updated) }),
+		l.settle(ctx, rest),
+		l.Revisions.Forget(ctx, l.history, l.set.Spec.RevisionHistoryLimit, func(r *appsv1.ControllerRevision) bool {
+			return l.roster.sums.revisions[revision.Hash(r.Name)] > 0
 		}),
-		l.Revisions.Forget(ctx, l.history, l.set.Spec.RevisionHistoryLimit, func(r *appsv1.ControllerRevision) bool { return used[revision.Hash(r.Name)] }),
 	)
+}
+
+// settle brings to their end the updates that were begun, and pods into service: of all,
+// whatever befalls one.
+func (l *look) settle(ctx context.Context, pods []*corev1.Pod) error {
+	errs, settled := make([]error, len(pods)), make([]bool, len(pods))
+	_, _ = slowstart.Run(len(pods), podclient.AtOnce, func(i int) error {
+		var after time.Duration
+		settled[i], after, errs[i] = l.client.Settle(ctx, pods[i])
+		l.again(after)
+		return nil
+	})
+	for i, p := range pods {
+		if settled[i] {
+			delete(l.roster.unsettled, p.UID)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func each[T any](of []T, do func(T) error) error {

@@ -85,15 +85,10 @@ type plan struct {
 }
 
 // decide says what to do with places that are sorted by name.
-func (w want) decide(places []place) plan {
+func (w want) decide(places []*place) plan {
 	var p plan
-	skip := 0 // nodes that stay without a pod
-	if w.progressive {
-		skip = w.partition
-	}
 	running, filled, olds := 0, 0, 0
-	for i := range places {
-		at := &places[i]
+	for _, at := range places {
 		if at.old != "" {
 			olds++
 		}
@@ -104,24 +99,51 @@ func (w want) decide(places []place) plan {
 			filled++
 		}
 	}
-	for i := range places {
-		at := &places[i]
-		p.remove = append(p.remove, at.surplus...)
-		switch {
-		case !at.stays:
-			p.remove = append(p.remove, present(at.old, at.updated)...)
-		case at.runs && at.old == "" && at.updated == "" && !at.occupied && len(at.surplus) == 0 && filled < running-skip:
+	for _, at := range places {
+		p.remove = append(p.remove, at.leaving()...)
+		if at.fillable() && filled < running-w.skip() {
 			filled++
 			p.create = append(p.create, at.node)
-		case at.old != "" && at.updated != "" && (at.updatedAvailable || !at.oldAvailable):
-			p.remove = append(p.remove, at.old) // its replacement is there, or it serves nobody
 		}
 	}
 	if w.moves && olds > 0 {
-		w.move(places, w.reach(places), &p)
+		w.move(places, &p)
 	}
 	p.create, p.remove, p.update = p.create[:min(len(p.create), w.burst)], p.remove[:min(len(p.remove), w.burst)], p.update[:min(len(p.update), w.burst)]
 	return p
+}
+
+// skip is how many nodes stay without a pod.
+func (w want) skip() int {
+	if w.progressive {
+		return w.partition
+	}
+	return 0
+}
+
+// idle reports whether there is nothing to decide, by sums alone: where it is so,
+// decide would have nothing done.
+func (w want) idle(s *sums) bool {
+	creates := s.empty > 0 && s.filled < s.running-w.skip()
+	room := s.poor > 0 || w.maxUnavailable > s.running-s.available || w.maxSurge > s.surging
+	moves := w.moves && s.olds > 0 && room && s.renewed < min(s.reachable, s.running-w.partition)
+	return s.crowded == 0 && !creates && !moves
+}
+
+// fillable reports whether a node can be given a pod.
+func (p *place) fillable() bool {
+	return p.runs && p.old == "" && p.updated == "" && !p.occupied && len(p.surplus) == 0
+}
+
+// leaving are the pods that go, whatever the strategy says.
+func (p *place) leaving() []string {
+	switch {
+	case !p.stays:
+		return slices.Concat(p.surplus, present(p.old, p.updated))
+	case p.old != "" && p.updated != "" && (p.updatedAvailable || !p.oldAvailable):
+		return slices.Concat(p.surplus, present(p.old)) // its replacement is there, or it serves nobody
+	}
+	return p.surplus
 }
 
 func present(pods ...string) []string {
@@ -131,32 +153,30 @@ func present(pods ...string) []string {
 // reach are the nodes that come to the new revision: those that need a pod and are
 // selected, without the last ones, as many as the partition says. Those that have come
 // there already count first, and then those whose pod isn't available.
-func (w want) reach(places []place) map[string]bool {
-	var order []place
+func (w want) reach(places []*place) []*place {
+	var order [3][]*place
 	nodes := 0
 	for _, at := range places {
 		if at.runs {
 			nodes++
 		}
 		if at.runs && at.selected {
-			order = append(order, at)
+			order[at.rank()] = append(order[at.rank()], at)
 		}
 	}
-	rank := func(at place) int {
-		switch {
-		case at.updated != "":
-			return 0
-		case !at.oldAvailable:
-			return 1
-		}
-		return 2
+	all := slices.Concat(order[:]...)
+	return all[:min(len(all), max(nodes-w.partition, 0))]
+}
+
+// rank is lower for nodes whose turn comes sooner.
+func (p *place) rank() int {
+	switch {
+	case p.updated != "":
+		return 0
+	case !p.oldAvailable:
+		return 1
 	}
-	slices.SortStableFunc(order, func(a, b place) int { return rank(a) - rank(b) })
-	out := map[string]bool{}
-	for _, at := range order[:min(len(order), max(nodes-w.partition, 0))] {
-		out[at.node] = true
-	}
-	return out
+	return 2
 }
 
 // serves reports whether a node has an available pod.
@@ -164,10 +184,10 @@ func (p *place) serves() bool { return p.oldAvailable || p.updatedAvailable }
 
 // move brings pods to the new revision: those that aren't available in any case, and
 // others as far as not too many nodes are without an available pod, or run two.
-func (w want) move(places []place, reach map[string]bool, p *plan) {
+func (w want) move(places []*place, p *plan) {
 	spare, surge := w.room(places)
-	for _, at := range places {
-		if !reach[at.node] || at.old == "" || at.updated != "" {
+	for _, at := range w.reach(places) {
+		if at.old == "" || at.updated != "" {
 			continue
 		}
 		switch {
@@ -187,7 +207,7 @@ func (w want) move(places []place, reach map[string]bool, p *plan) {
 }
 
 // room is how many nodes more may be without an available pod, and how many run two.
-func (w want) room(places []place) (spare, surge int) {
+func (w want) room(places []*place) (spare, surge int) {
 	spare, surge = w.maxUnavailable, w.maxSurge
 	for _, at := range places {
 		if at.runs && !at.serves() {
@@ -201,7 +221,7 @@ func (w want) room(places []place) (spare, surge int) {
 }
 
 // renew brings the old pod of a place to the new revision, in place where it can be.
-func (p *plan) renew(at place) {
+func (p *plan) renew(at *place) {
 	if at.inPlace {
 		p.update = append(p.update, at.old)
 		return

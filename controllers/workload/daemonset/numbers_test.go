@@ -2,8 +2,8 @@ package daemonset
 
 import (
 	"fmt"
-	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -57,13 +57,22 @@ func TestEligible(t *testing.T) {
 // machine is a DaemonSet with its nodes, without a cluster.
 type machine struct {
 	want   want
-	places []place
+	places []*place
 	born   int
 	beside bool // a pod was created beside one on its way out
+	wrong  bool // sums said that there was nothing to do, and there was
 }
 
 func (m *machine) at(node string) *place {
-	return &m.places[slices.IndexFunc(m.places, func(p place) bool { return p.node == node })]
+	return m.places[slices.IndexFunc(m.places, func(p *place) bool { return p.node == node })]
+}
+
+func (m *machine) String() string {
+	var out []string
+	for _, p := range m.places {
+		out = append(out, fmt.Sprintf("%+v", *p))
+	}
+	return strings.Join(out, ", ")
 }
 
 func (m *machine) available() int {
@@ -91,9 +100,13 @@ func (m *machine) having() (pods, surging int) {
 // reconcile does what is decided, and reports whether that was anything.
 func (m *machine) reconcile() bool {
 	p := m.want.decide(m.places)
+	var s sums
+	for _, at := range m.places {
+		s.add(&facts{place: *at}, 1)
+	}
+	m.wrong = m.wrong || m.want.idle(&s) && len(p.create)+len(p.remove)+len(p.update) > 0
 	for _, name := range p.remove {
-		for i := range m.places {
-			at := &m.places[i]
+		for _, at := range m.places {
 			switch name {
 			case at.old:
 				at.old, at.oldAvailable, at.occupied = "", false, true
@@ -103,8 +116,8 @@ func (m *machine) reconcile() bool {
 		}
 	}
 	for _, name := range p.update {
-		for i := range m.places {
-			if at := &m.places[i]; at.old == name {
+		for _, at := range m.places {
+			if at.old == name {
 				at.updated, at.old, at.oldAvailable, at.updatedAvailable = at.old, "", false, false
 			}
 		}
@@ -131,9 +144,9 @@ func TestRollouts(t *testing.T) {
 			m.want.maxUnavailable = 1
 		}
 		for i := range rapid.IntRange(1, 10).Draw(rt, "nodes") {
-			m.places = append(m.places, place{node: fmt.Sprint("node", i), runs: true, stays: true, selected: true, inPlace: inPlace})
+			m.places = append(m.places, &place{node: fmt.Sprint("node", i), runs: true, stays: true, selected: true, inPlace: inPlace})
 		}
-		any := func(rt *rapid.T) *place { return &m.places[rapid.IntRange(0, len(m.places)-1).Draw(rt, "node")] }
+		any := func(rt *rapid.T) *place { return m.places[rapid.IntRange(0, len(m.places)-1).Draw(rt, "node")] }
 		work := func(rt *rapid.T) bool {
 			before, nodes := m.available(), 0
 			_, surging := m.having()
@@ -144,10 +157,13 @@ func TestRollouts(t *testing.T) {
 			}
 			did := m.reconcile()
 			if now := m.available(); now < before && now < nodes-m.want.maxUnavailable {
-				rt.Fatalf("%d available nodes became %d of %d, of which %d may be unavailable: %+v", before, now, nodes, m.want.maxUnavailable, m.places)
+				rt.Fatalf("%d available nodes became %d of %d, of which %d may be unavailable: %s", before, now, nodes, m.want.maxUnavailable, m)
+			}
+			if m.wrong {
+				rt.Fatalf("by its sums there is nothing to do: %+v, %s", m.want, m)
 			}
 			if m.beside {
-				rt.Fatalf("a node got a pod before its last one had gone: %+v", m.places)
+				rt.Fatalf("a node got a pod before its last one had gone: %s", m)
 			}
 			if _, now := m.having(); now > surging && now > m.want.maxSurge {
 				rt.Fatalf("%d nodes run two pods, %d may", now, m.want.maxSurge)
@@ -168,8 +184,8 @@ func TestRollouts(t *testing.T) {
 			"partition": func(rt *rapid.T) { m.want.partition = rapid.IntRange(0, len(m.places)).Draw(rt, "partition") },
 			"pause":     func(*rapid.T) { m.want.moves = !m.want.moves },
 			"release": func(*rapid.T) { // of another revision: nobody has it yet
-				for i := range m.places {
-					if p := &m.places[i]; p.old == "" {
+				for _, p := range m.places {
+					if p.old == "" {
 						p.old, p.oldAvailable, p.updated, p.updatedAvailable = p.updated, p.updatedAvailable, "", false
 					}
 				}
@@ -179,11 +195,10 @@ func TestRollouts(t *testing.T) {
 		for range 200 {
 			for steps := 0; work(rt); steps++ {
 				if steps > 100 {
-					rt.Fatalf("it finds no end: %+v, %+v", m.want, m.places)
+					rt.Fatalf("it finds no end: %+v, %s", m.want, m)
 				}
 			}
-			for i := range m.places {
-				p := &m.places[i]
+			for _, p := range m.places {
 				p.oldAvailable, p.updatedAvailable, p.occupied = p.old != "", p.updated != "", false
 			}
 			if !work(rt) {
@@ -202,7 +217,7 @@ func TestRollouts(t *testing.T) {
 // that have come already, then those whose pod isn't available, then the others.
 func TestReach(t *testing.T) {
 	t.Parallel()
-	places := []place{
+	places := []*place{
 		{node: "a", runs: true, selected: true, old: "1", oldAvailable: true},
 		{node: "b", runs: true, selected: true, old: "2"},
 		{node: "c", runs: true, selected: true, updated: "3"},
@@ -210,8 +225,11 @@ func TestReach(t *testing.T) {
 		{node: "e", selected: true, old: "5", oldAvailable: true},
 		{node: "f", runs: true, selected: true, old: "6", oldAvailable: true},
 	}
-	for partition, want := range map[int][]string{0: {"a", "b", "c", "f"}, 1: {"a", "b", "c", "f"}, 2: {"a", "b", "c"}, 3: {"b", "c"}, 4: {"c"}, 5: nil} {
-		got := slices.Sorted(maps.Keys(with(partition).reach(places)))
+	for partition, want := range map[int][]string{0: {"c", "b", "a", "f"}, 1: {"c", "b", "a", "f"}, 2: {"c", "b", "a"}, 3: {"c", "b"}, 4: {"c"}, 5: nil} {
+		var got []string
+		for _, at := range with(partition).reach(places) {
+			got = append(got, at.node)
+		}
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("partition %d: -want +got:\n%s", partition, diff)
 		}
@@ -239,10 +257,11 @@ func TestBurstReplicas(t *testing.T) {
 			for what, at := range map[string]place{
 				"create": {runs: true, stays: true, selected: true}, "delete": {old: "pod"}, "update": {runs: true, stays: true, selected: true, old: "pod", oldAvailable: true, inPlace: true},
 			} {
-				var places []place
+				var places []*place
 				for i := range 400 {
-					at.node = fmt.Sprint("node", i)
-					places = append(places, at)
+					one := at
+					one.node = fmt.Sprint("node", i)
+					places = append(places, &one)
 				}
 				p := w.decide(places)
 				if n := len(p.create) + len(p.remove) + len(p.update); n != c.most {
@@ -260,7 +279,7 @@ func TestProgressive(t *testing.T) {
 	t.Parallel()
 	m := &machine{want: want{maxUnavailable: 1, burst: 100, moves: true, progressive: true, partition: 3}}
 	for i := range 5 {
-		m.places = append(m.places, place{node: fmt.Sprint("node", i), runs: true, stays: true, selected: true})
+		m.places = append(m.places, &place{node: fmt.Sprint("node", i), runs: true, stays: true, selected: true})
 	}
 	for _, step := range []struct{ partition, pods int }{{5, 0}, {3, 2}, {4, 2}, {1, 4}, {0, 5}} {
 		m.want.partition = step.partition

@@ -1,7 +1,6 @@
 package daemonset
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -14,8 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
-	"github.com/keelson-io/keelson/controllers/workload/inplace"
-	"github.com/keelson-io/keelson/controllers/workload/podorder"
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
 
@@ -53,37 +50,14 @@ func isRefused(c appsv1.DaemonSetCondition) bool { return c.Type == conditionRef
 
 // status is what the look has seen. What it did is seen by the next one.
 func (l *look) status() v1beta1.DaemonSetStatus {
-	is := v1beta1.DaemonSetStatus{
+	s := &l.roster.sums
+	n := func(n int) int32 { return int32(n) } //nolint:gosec // of nodes
+	return v1beta1.DaemonSetStatus{
 		ObservedGeneration: l.set.Generation, UpdateRevision: revision.Hash(l.history.Updated.Name), CollisionCount: l.history.Collisions,
-		Conditions: slices.DeleteFunc(slices.Clone(l.set.Status.Conditions), isRefused), // it is followed now
+		Conditions:             slices.DeleteFunc(slices.Clone(l.set.Status.Conditions), isRefused), // it is followed now
+		DesiredNumberScheduled: n(s.running), CurrentNumberScheduled: n(s.filled), UpdatedNumberScheduled: n(s.updated), NumberMisscheduled: n(s.misscheduled),
+		NumberReady: n(s.ready), NumberAvailable: n(s.available), NumberUnavailable: n(s.running - s.available),
 	}
-	for i := range l.places {
-		at := &l.places[i]
-		pod, available := cmp.Or(at.updated, at.old), at.serves()
-		if !at.runs {
-			is.NumberMisscheduled += one(pod != "")
-			continue
-		}
-		ready := available
-		if pod != "" && !ready {
-			_, ready = podorder.ReadySince(l.byName[pod])
-			ready = ready && inplace.Open(l.byName[pod])
-		}
-		is.DesiredNumberScheduled++
-		is.CurrentNumberScheduled += one(pod != "")
-		is.UpdatedNumberScheduled += one(at.updated != "")
-		is.NumberReady += one(ready)
-		is.NumberAvailable += one(available)
-		is.NumberUnavailable += one(!available)
-	}
-	return is
-}
-
-func one(counts bool) int32 {
-	if counts {
-		return 1
-	}
-	return 0
 }
 
 // writeStatus writes what was seen, where that is something else than before, and at

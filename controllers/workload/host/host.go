@@ -48,8 +48,8 @@ type Options struct {
 // Host is what the reconciler of one kind stands on.
 type Host struct {
 	Objects   client.Client // reads are the informers'
-	Pods      kubernetes.Interface
-	Known     *podclient.Known // pods, as the informer showed them
+	API       kubernetes.Interface
+	Known     *podclient.Known[*corev1.Pod] // as the informer showed them
 	Events    events.EventRecorder
 	Expect    *expectations.Expectations
 	Revisions revision.Store
@@ -67,13 +67,13 @@ func New(m ctrl.Manager, kind, reporter string, o Options) (*Host, error) {
 	// Every write of a pod is answered by the whole pod: in JSON that costs three times
 	// as much to read.
 	c.ContentType, c.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
-	pods, err := kubernetes.NewForConfigAndClient(c, m.GetHTTPClient())
+	api, err := kubernetes.NewForConfigAndClient(c, m.GetHTTPClient())
 	if err != nil {
 		return nil, fmt.Errorf("%ss: %w", kind, err)
 	}
 	return &Host{
-		Objects: m.GetClient(), Pods: pods, Known: podclient.NewKnown(kind), Events: m.GetEventRecorder(reporter), Expect: expectations.New(o.Now),
-		Revisions: revision.Store{Cache: m.GetClient(), API: pods}, kind: kind, workers: o.Workers,
+		Objects: m.GetClient(), API: api, Known: podclient.NewKnown[*corev1.Pod](kind), Events: m.GetEventRecorder(reporter), Expect: expectations.New(o.Now),
+		Revisions: revision.Store{Cache: m.GetClient(), API: api}, kind: kind, workers: o.Workers,
 		statuses: map[types.UID]time.Time{},
 	}, nil
 }

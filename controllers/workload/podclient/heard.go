@@ -3,7 +3,6 @@ package podclient
 import (
 	"context"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -15,20 +14,6 @@ import (
 	"github.com/keelson-io/keelson/controllers/workload/expectations"
 	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
-
-// OwnerIndex is a field index of objects by the UID of the workload of a kind that they
-// belong to: [ByOwner].
-func OwnerIndex(kind string) string { return "keelson." + kind }
-
-// ByOwner fills [OwnerIndex].
-func ByOwner(kind string) client.IndexerFunc {
-	return func(o client.Object) []string {
-		if owner := ownerOf(o, kind); owner != nil {
-			return []string{string(owner.UID)}
-		}
-		return nil
-	}
-}
 
 // OrphanIndex is a field index of the pods, all under the value [Orphan], that some
 // workload has made, since they have a revision, and that nobody controls: [Orphans].
@@ -48,17 +33,17 @@ func Orphans(o client.Object) []string {
 // queue is what a controller works off.
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Heard keeps what is known of pods, tells expectations of each that the informer has
+// Heard keeps what is known of objects, tells expectations of each that the informer has
 // shown, and has its workload looked at. What is known comes first: whoever sees that a
 // write was seen must find it.
-func Heard(known *Known, expect *expectations.Expectations) handler.EventHandler {
+func Heard[T client.Object](known *Known[T], expect *expectations.Expectations) handler.EventHandler {
 	heard := func(o client.Object, gone bool, q queue) {
 		owner := ownerOf(o, known.kind)
-		if pod, ok := o.(*corev1.Pod); ok && owner != nil {
+		if is, ok := o.(T); ok && owner != nil {
 			if gone {
-				known.lost(owner.UID, pod)
+				known.lost(owner.UID, is)
 			} else {
-				known.saw(owner.UID, pod)
+				known.saw(owner.UID, is)
 			}
 		}
 		expect.Saw(o)

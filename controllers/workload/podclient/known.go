@@ -3,98 +3,120 @@ package podclient
 import (
 	"sync"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 )
 
-// Known are the pods of the workloads of one kind as the informer showed them last. A
-// list of the informer's own copies each pod; this one has pointers to them, which
-// nobody may change. It is filled by the events that [Heard] tells expectations of, so
-// what was seen is known. It is safe for concurrent use.
-type Known struct {
+// Known are the pods, or the claims, of the workloads of one kind as the informer showed
+// them last, and which of them changed since somebody asked. A list of the informer's
+// own copies each object; this one has pointers to them, which nobody may change. It is
+// filled by the events that [Heard] tells expectations of, so what was seen is known. It
+// is safe for concurrent use.
+type Known[T client.Object] struct {
 	kind string
 
 	mu   sync.Mutex
-	pods map[key]map[types.UID]*fact // by owner, by pod
+	have map[key]*have[T]
 }
 
-// key is a workload's. A pod of another namespace may say that it belongs to it, and
+// key is a workload's. An object of another namespace may say that it belongs to it, and
 // doesn't.
 type key struct {
 	namespace string
 	uid       types.UID
 }
 
-// fact is a pod, and what was found out about it: it holds until the pod changes.
-type fact struct {
-	pod *corev1.Pod
-	// settled: nothing was to be done about it, by the hooks of a generation.
-	settled int64
+// have is what a workload has. It is dropped with the last object, so that nothing stays
+// of workloads that were.
+type have[T client.Object] struct {
+	all     map[types.UID]T
+	changed map[types.UID]struct{} // came, changed or went, since somebody asked
 }
 
-// NewKnown knows of no pods of a kind of apps.kruise.io.
-func NewKnown(kind string) *Known {
-	return &Known{kind: kind, pods: map[key]map[types.UID]*fact{}}
+// NewKnown knows of no objects of a kind of apps.kruise.io.
+func NewKnown[T client.Object](kind string) *Known[T] {
+	return &Known[T]{kind: kind, have: map[key]*have[T]{}}
 }
 
-// Of returns the pods of a workload, in no order.
-func (k *Known) Of(owner metav1.Object) []*corev1.Pod {
+// Mark is how far somebody knows what a workload has. The zero Mark knows nothing.
+type Mark[T client.Object] struct{ have *have[T] }
+
+// Changes are what befell the objects of a workload since a [Mark].
+type Changes[T client.Object] struct {
+	// Anew: whatever was known is void, and these are all that there are.
+	Anew bool
+	// Are came or changed, in no order.
+	Are []T
+	// Gone are those that went; some may have come and gone meanwhile.
+	Gone []types.UID
+}
+
+// Since returns what befell the objects of a workload since a mark, and moves that. A
+// workload has one mark: what one has been told of isn't told again.
+func (k *Known[T]) Since(mark *Mark[T], owner metav1.Object) Changes[T] {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	pods := k.pods[key{owner.GetNamespace(), owner.GetUID()}]
-	out := make([]*corev1.Pod, 0, len(pods))
-	for _, f := range pods {
-		out = append(out, f.pod)
+	h := k.have[key{owner.GetNamespace(), owner.GetUID()}]
+	if h == nil {
+		mark.have = nil
+		return Changes[T]{Anew: true}
 	}
-	return out
-}
-
-// saw takes in a pod that came or changed.
-func (k *Known) saw(owner types.UID, pod *corev1.Pod) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	of := key{pod.Namespace, owner}
-	if k.pods[of] == nil {
-		k.pods[of] = map[types.UID]*fact{}
+	if mark.have != h {
+		mark.have = h
+		clear(h.changed)
+		return Changes[T]{Anew: true, Are: h.list()}
 	}
-	k.pods[of][pod.UID] = &fact{pod: pod}
-}
-
-// lost takes in that a pod has gone.
-func (k *Known) lost(owner types.UID, pod metav1.Object) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	of := key{pod.GetNamespace(), owner}
-	delete(k.pods[of], pod.GetUID())
-	if len(k.pods[of]) == 0 {
-		delete(k.pods, of)
-	}
-}
-
-// unsettled are the pods but for those about which nothing was to be done as they are,
-// by the workload of a generation.
-func (k *Known) unsettled(owner types.UID, pods []*corev1.Pod, generation int64) []*corev1.Pod {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	var out []*corev1.Pod
-	for _, p := range pods {
-		if f := k.pods[key{p.Namespace, owner}][p.UID]; f == nil || f.pod != p || f.settled != generation {
-			out = append(out, p)
+	var c Changes[T]
+	for uid := range h.changed {
+		if o, is := h.all[uid]; is {
+			c.Are = append(c.Are, o)
+		} else {
+			c.Gone = append(c.Gone, uid)
 		}
 	}
+	clear(h.changed)
+	return c
+}
+
+func (h *have[T]) list() []T {
+	out := make([]T, 0, len(h.all))
+	for _, o := range h.all {
+		out = append(out, o)
+	}
 	return out
 }
 
-// settle takes in that nothing is to be done about a pod as it is.
-func (k *Known) settle(owner types.UID, pod *corev1.Pod, generation int64) {
+// saw takes in an object that came or changed.
+func (k *Known[T]) saw(owner types.UID, o T) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if f := k.pods[key{pod.Namespace, owner}][pod.UID]; f != nil && f.pod == pod {
-		f.settled = generation
+	of := key{o.GetNamespace(), owner}
+	h := k.have[of]
+	if h == nil {
+		h = &have[T]{map[types.UID]T{}, map[types.UID]struct{}{}}
+		k.have[of] = h
+	}
+	h.all[o.GetUID()] = o
+	h.changed[o.GetUID()] = struct{}{}
+}
+
+// lost takes in that an object has gone.
+func (k *Known[T]) lost(owner types.UID, o T) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	of := key{o.GetNamespace(), owner}
+	h := k.have[of]
+	if h == nil {
+		return
+	}
+	delete(h.all, o.GetUID())
+	h.changed[o.GetUID()] = struct{}{}
+	if len(h.all) == 0 {
+		delete(k.have, of)
 	}
 }
 

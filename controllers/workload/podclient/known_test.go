@@ -1,6 +1,8 @@
 package podclient_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -20,7 +22,7 @@ import (
 // ear is an informer's events, and what is known by them.
 type ear struct {
 	*testing.T
-	known   *podclient.Known
+	known   *podclient.Known[*corev1.Pod]
 	expect  *expectations.Expectations
 	handler handler.EventHandler
 	queue   workqueue.TypedRateLimitingInterface[reconcile.Request]
@@ -28,7 +30,7 @@ type ear struct {
 
 func newEar(t *testing.T) *ear {
 	t.Helper()
-	e := &ear{T: t, known: podclient.NewKnown("CloneSet"), expect: expectations.New(time.Now)}
+	e := &ear{T: t, known: podclient.NewKnown[*corev1.Pod]("CloneSet"), expect: expectations.New(time.Now)}
 	e.handler = podclient.Heard(e.known, e.expect)
 	e.queue = workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	t.Cleanup(e.queue.ShutDown)
@@ -47,7 +49,7 @@ func pod(uid types.UID, version, group string) *corev1.Pod {
 // versions are those of the pods that a workload of a namespace has.
 func (e *ear) versions(namespace string) map[string]string {
 	out := map[string]string{}
-	for _, p := range e.known.Of(&metav1.ObjectMeta{Namespace: namespace, UID: "web"}) {
+	for _, p := range e.known.Since(new(podclient.Mark[*corev1.Pod]), &metav1.ObjectMeta{Namespace: namespace, UID: "web"}).Are {
 		out[p.Name] = p.ResourceVersion
 	}
 	return out
@@ -106,46 +108,83 @@ func TestKnownBeforeSeen(t *testing.T) {
 	e.is("it is known", map[string]string{"a": "5"})
 }
 
-// A pod about which nothing was to be done is left alone until it changes, or until the
-// workload does.
-func TestUnsettled(t *testing.T) {
+// Whoever asks is told what changed since, once; and all there is, where what was known
+// is void.
+func TestSince(t *testing.T) {
 	t.Parallel()
 	e, group := newEar(t), v1beta1.GroupVersion.Group
-	client := podclient.Client{Known: e.known, Expect: e.expect, Owner: "web", Generation: 1, Now: time.Unix(0, 0)}
-	settle := func(want int) {
+	create := func(uid types.UID, version string) {
+		e.handler.Create(t.Context(), event.CreateEvent{Object: pod(uid, version, group)}, e.queue)
+	}
+	gone := func(uid types.UID) {
+		e.handler.Delete(t.Context(), event.DeleteEvent{Object: pod(uid, "9", group)}, e.queue)
+	}
+	var mark podclient.Mark[*corev1.Pod]
+	since := func(why string, anew bool, are, gone string) {
 		t.Helper()
-		unsettled := client.Unsettled(e.known.Of(&metav1.ObjectMeta{Namespace: "shop", UID: "web"}))
-		if len(unsettled) != want {
-			t.Errorf("%d pods are unsettled, and not %d", len(unsettled), want)
+		c := e.known.Since(&mark, &metav1.ObjectMeta{Namespace: "shop", UID: "web"})
+		var names, left []string
+		for _, p := range c.Are {
+			names = append(names, p.Name+p.ResourceVersion)
 		}
-		for _, p := range unsettled {
-			if _, err := client.Settle(t.Context(), p); err != nil {
-				t.Error(err)
-			}
+		for _, uid := range c.Gone {
+			left = append(left, string(uid))
+		}
+		slices.Sort(names)
+		slices.Sort(left)
+		if got := strings.Join(names, " "); c.Anew != anew || got != are || strings.Join(left, " ") != gone {
+			t.Errorf("%s: anew %v, %q are, %q gone", why, c.Anew, got, left)
 		}
 	}
-	first := pod("a", "1", group)
-	e.handler.Create(t.Context(), event.CreateEvent{Object: first}, e.queue)
-	e.handler.Create(t.Context(), event.CreateEvent{Object: pod("b", "2", group)}, e.queue)
-	settle(2)
-	settle(0)
-	e.handler.Update(t.Context(), event.UpdateEvent{ObjectOld: first, ObjectNew: pod("a", "3", group)}, e.queue)
-	settle(1)
-	settle(0)
-	client.Generation = 2
-	settle(2)
-	settle(0)
+	since("there is none", true, "", "")
+	create("a", "1")
+	create("b", "2")
+	since("the first ones", true, "a1 b2", "")
+	since("nothing happened", false, "", "")
+	create("a", "3")
+	create("c", "4")
+	gone("b")
+	create("d", "5")
+	gone("d")
+	since("some changed, one came, one went, one came and went", false, "a3 c4", "b d")
+	since("it was told", false, "", "")
+	mark = podclient.Mark[*corev1.Pod]{}
+	create("a", "6")
+	since("who forgets is told all", true, "a6 c4", "")
+	since("and no change twice", false, "", "")
+	gone("a")
+	gone("c")
+	create("e", "7")
+	since("none was left meanwhile, so nobody kept who went", true, "e7", "")
+	gone("e")
+	since("none is left", true, "", "")
+}
 
-	// One that waits for its kubelet does so until that has done something.
-	waits := pod("b", "4", group)
+// A pod about which nothing was to be done is left alone: also one whose kubelet has to
+// do something first.
+func TestSettled(t *testing.T) {
+	t.Parallel()
+	waits := pod("b", "4", v1beta1.GroupVersion.Group)
 	waits.Spec.Containers = []corev1.Container{{Name: "web", Image: "web:v2"}}
 	waits.Annotations = map[string]string{v1beta1.AnnotationInPlaceState: `{"lastContainerStatuses":{"web":{"imageID":"old"}}}`}
 	waits.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "web", ImageID: "old"}}
-	e.handler.Update(t.Context(), event.UpdateEvent{ObjectOld: pod("b", "2", group), ObjectNew: waits}, e.queue)
-	settle(1)
-	settle(0)
-	runs := waits.DeepCopy()
-	runs.Status.ContainerStatuses[0].ImageID = "new"
-	e.handler.Update(t.Context(), event.UpdateEvent{ObjectOld: waits, ObjectNew: runs}, e.queue)
-	settle(1)
+	broken := waits.DeepCopy()
+	broken.Annotations[v1beta1.AnnotationInPlaceState] = "{"
+	for name, c := range map[string]struct {
+		why     string
+		pod     *corev1.Pod
+		settled bool
+	}{
+		"Nothing": {"Nothing was begun.", pod("a", "1", v1beta1.GroupVersion.Group), true},
+		"Kubelet": {"It is the kubelet's turn.", waits, true},
+		"Broken":  {"Nobody knows what was begun.", broken, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			settled, after, err := podclient.Client{Owner: "web", Now: time.Unix(0, 0)}.Settle(t.Context(), c.pod)
+			if settled != c.settled || after != 0 || (err == nil) != c.settled {
+				t.Errorf("%s It is settled: %v; again after %v; %v", c.why, settled, after, err)
+			}
+		})
+	}
 }

@@ -33,12 +33,10 @@ const AtOnce = 32
 type Client struct {
 	API    kubernetes.Interface
 	Expect *expectations.Expectations
-	Known  *Known
 	Owner  types.UID
-	// Generation is the workload's, and Hooks are what its spec has of them; nil: none.
-	Generation int64
-	Hooks      *v1beta1.Lifecycle
-	Now        time.Time
+	// Hooks are what the workload's spec has of them; nil: none.
+	Hooks *v1beta1.Lifecycle
+	Now   time.Time
 }
 
 // Available reports whether a pod serves, and has for long enough; if not for long
@@ -68,7 +66,7 @@ func (c Client) Create(ctx context.Context, pod *corev1.Pod) (*corev1.Pod, error
 		return nil, fmt.Errorf("create pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	c.Expect.Wrote(c.Owner, made)
-	_, err = c.Settle(ctx, made)
+	_, _, err = c.Settle(ctx, made)
 	return made, err
 }
 
@@ -114,33 +112,28 @@ func (c Client) Update(ctx context.Context, pod *corev1.Pod, plan *inplace.Plan,
 }
 
 // Settle brings a pod to the end of what was begun with it: nobody wants anything else
-// of it. It returns when to look again; 0: when the pod changes.
-func (c Client) Settle(ctx context.Context, pod *corev1.Pod) (time.Duration, error) {
+// of it. It returns whether nothing was to be done, be it that its kubelet has to do
+// something first, so that nobody has to ask again before the pod or its hooks change;
+// and when to look again though they don't, 0: never.
+func (c Client) Settle(ctx context.Context, pod *corev1.Pod) (settled bool, after time.Duration, err error) {
 	step, err := inplace.Settle(pod, c.Now)
 	if err != nil {
-		return 0, err
+		return false, 0, err
 	}
 	done := step.Done || step.Condition != nil && step.Condition.Status == corev1.ConditionTrue
 	v := lifecycle.Judge(pod, c.Hooks, lifecycle.Keep, done)
-	if gate := lifecycle.Gate(pod, v, c.Now); step.Condition != nil && gate != nil { // both in one write
+	gate := lifecycle.Gate(pod, v, c.Now)
+	settled = step.Condition == nil && step.Patch == nil && step.Resize == nil && step.After == 0 && gate == nil && stands(pod, v)
+	if step.Condition != nil && gate != nil { // both in one write
 		pod, err = c.conditions(ctx, pod, step.Condition, gate)
 	} else {
 		pod, err = c.step(ctx, pod, step)
 	}
 	if err != nil {
-		return 0, err
+		return false, 0, err
 	}
-	if step.Condition == nil && step.Patch == nil && step.Resize == nil && step.After == 0 && lifecycle.Gate(pod, v, c.Now) == nil && stands(pod, v) {
-		c.Known.settle(c.Owner, pod, c.Generation)
-	}
-	return step.After, c.note(ctx, pod, v)
-}
-
-// Unsettled are those of some pods that [Client.Settle] has to be asked for: not those
-// of which nothing was to be done, also since their kubelets have to do something first,
-// and that haven't changed since, nor has the workload's spec.
-func (c Client) Unsettled(pods []*corev1.Pod) []*corev1.Pod {
-	return c.Known.unsettled(c.Owner, pods, c.Generation)
+	err = c.note(ctx, pod, v)
+	return settled && err == nil, step.After, err
 }
 
 // step writes what an update in place needs next, and returns the pod as it is then.

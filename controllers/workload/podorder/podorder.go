@@ -21,61 +21,61 @@ type Options struct {
 	Crowd func(*corev1.Pod) int
 }
 
-// ForDeletion sorts pods: the first is deleted first. The keys are those of ReplicaSets,
-// in which pods of the same rank keep their order.
+// ForDeletion sorts pods: the first is deleted first. Those of the same rank keep their
+// order.
 func ForDeletion(pods []*corev1.Pod, o Options) {
-	ranked := rank(pods, o)
-	slices.SortStableFunc(ranked, func(a, b ranks) int {
-		for _, key := range keys() {
-			if c := key(a, b); c != 0 {
-				return c
-			}
-		}
-		return 0
-	})
-	for i, r := range ranked {
-		pods[i] = r.pod
-	}
-}
-
-// keys are what pods are sorted by, the most important first.
-func keys() []func(a, b ranks) int {
-	return []func(a, b ranks) int{
-		func(a, b ranks) int { return falseFirst(a.assigned, b.assigned) },   // it never ran
-		func(a, b ranks) int { return cmp.Compare(a.phase, b.phase) },        // Pending, Unknown, Running
-		func(a, b ranks) int { return falseFirst(a.available, b.available) }, // it serves nobody
-		func(a, b ranks) int { return cmp.Compare(a.cost, b.cost) },          // its owner said so
-		func(a, b ranks) int { return cmp.Compare(b.crowd, a.crowd) },        // others stand in its place
-		func(a, b ranks) int { return newestFirst(a.ready, b.ready) },        // it has the least to lose: caches, sessions
-		func(a, b ranks) int { return cmp.Compare(b.restarts, a.restarts) },  // it has trouble
-		func(a, b ranks) int { return newestFirst(a.created, b.created) },    // the youngest
-	}
-}
-
-// ranks are a pod's values of the keys.
-type ranks struct {
-	pod                 *corev1.Pod
-	assigned, available bool
-	phase, crowd        int
-	cost                int32
-	restarts            int32
-	ready, created      time.Time
-}
-
-func rank(pods []*corev1.Pod, o Options) []ranks {
 	crowd := o.Crowd
 	if crowd == nil {
 		crowd = onNode(pods)
 	}
-	out := make([]ranks, len(pods))
-	for i, p := range pods {
-		since, _ := ReadySince(p)
-		out[i] = ranks{
-			pod: p, assigned: p.Spec.NodeName != "", available: Available(p, o.MinReadySeconds, o.Now),
-			phase: phases(p.Status.Phase), crowd: crowd(p), cost: cost(p), restarts: restarts(p), ready: since, created: p.CreationTimestamp.Time,
-		}
+	type ranked struct {
+		pod  *corev1.Pod
+		rank Rank
 	}
-	return out
+	all := make([]ranked, len(pods))
+	for i, p := range pods {
+		all[i] = ranked{p, RankOf(p, o)}
+		all[i].rank.Crowd = crowd(p)
+	}
+	slices.SortStableFunc(all, func(a, b ranked) int { return a.rank.Compare(b.rank) })
+	for i, r := range all {
+		pods[i] = r.pod
+	}
+}
+
+// Rank is how little a pod is missed, by the keys of ReplicaSets.
+type Rank struct {
+	// Crowd is how many pods it shares its place with, itself among them.
+	Crowd int
+
+	assigned, available bool
+	phase               int
+	cost, restarts      int32
+	ready, created      time.Time
+}
+
+// RankOf is the rank of a pod that is alone in its place.
+func RankOf(p *corev1.Pod, o Options) Rank {
+	since, _ := ReadySince(p)
+	return Rank{
+		Crowd: 1, assigned: p.Spec.NodeName != "", available: Available(p, o.MinReadySeconds, o.Now), phase: phases(p.Status.Phase),
+		cost: cost(p), restarts: restarts(p), ready: since, created: p.CreationTimestamp.Time,
+	}
+}
+
+// Compare is less than 0 where a pod is missed less than one of another rank: by the
+// most important key in which they differ.
+func (r Rank) Compare(o Rank) int {
+	return cmp.Or(
+		falseFirst(r.assigned, o.assigned),   // it never ran
+		cmp.Compare(r.phase, o.phase),        // Pending, Unknown, Running
+		falseFirst(r.available, o.available), // it serves nobody
+		cmp.Compare(r.cost, o.cost),          // its owner said so
+		cmp.Compare(o.Crowd, r.Crowd),        // others stand in its place
+		newestFirst(r.ready, o.ready),        // it has the least to lose: caches, sessions
+		cmp.Compare(o.restarts, r.restarts),  // it has trouble
+		newestFirst(r.created, o.created),    // the youngest
+	)
 }
 
 // ReadySince is since when a pod is ready; false: it isn't.

@@ -27,6 +27,8 @@ import (
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/host"
+	"github.com/keelson-io/keelson/controllers/workload/podclient"
+	"github.com/keelson-io/keelson/controllers/workload/revision"
 )
 
 // Offline is a manager's cache, with informers as they ship, of objects that are in no
@@ -72,6 +74,9 @@ func NewOffline(tb testing.TB, pods handler.EventHandler) *Offline {
 		tb.Fatal(err)
 	}
 	if o.Pods, err = kubernetes.NewForConfig(c); err != nil {
+		tb.Fatal(err)
+	}
+	if err := o.cache.IndexField(tb.Context(), &corev1.Pod{}, podclient.OrphanIndex, podclient.Orphans); err != nil {
 		tb.Fatal(err)
 	}
 	o.tell(pods)
@@ -132,6 +137,23 @@ func (o *Offline) Add(objects ...client.Object) {
 		object.SetUID(types.UID(object.GetName()))
 		o.of(object).Add(object.DeepCopyObject())
 	}
+}
+
+// Revisions adds those of a workload's template with each image in its first container,
+// and leaves it with the last.
+func (o *Offline) Revisions(owner client.Object, kind string, template *corev1.PodTemplateSpec, images ...string) []*appsv1.ControllerRevision {
+	o.tb.Helper()
+	var out []*appsv1.ControllerRevision
+	for i, image := range images {
+		template.Spec.Containers[0].Image = image
+		made, err := revision.New(revision.Owner{Object: owner, Kind: v1beta1.GroupVersion.WithKind(kind), Labels: template.Labels}, template, int64(i+1))
+		if err != nil {
+			o.tb.Fatal(err)
+		}
+		o.Add(made)
+		out = append(out, made)
+	}
+	return out
 }
 
 // Change changes an object, and waits until the cache has it so.
