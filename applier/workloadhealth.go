@@ -67,6 +67,7 @@ func workloadHealth(kind workloadKind, live map[string]any) ObjectHealth {
 		return ObjectHealth{Health: v1alpha1.HealthUnknown, Message: err.Error()}
 	}
 	paused, _ := strategyOf(live, "paused").(bool)
+	chosen := progressOf(live)
 	switch {
 	case n.there < n.serving:
 		return progressing("%d of %d pods exist", n.there, n.serving)
@@ -74,6 +75,10 @@ func workloadHealth(kind workloadKind, live map[string]any) ObjectHealth {
 		// What is not updated waits for somebody to delete it.
 	case n.updated < n.expected && paused:
 		return progressing("paused: %d of %d pods updated", n.updated, n.wanted)
+	case n.updated < n.expected && selective(live) && chosen.reason == chosenAll:
+		// The others aren't chosen.
+	case n.updated < n.expected && selective(live) && chosen.reason != "":
+		return progressing("%s", chosen.message)
 	case n.updated < n.expected && selective(live):
 		return ObjectHealth{Health: v1alpha1.HealthUnknown, Message: n.progress() +
 			"; how many nodes its updateStrategy.rollingUpdate.selector chooses does not show: a rule under health: in component.yaml can say when it is done"}
@@ -89,6 +94,8 @@ func workloadHealth(kind workloadKind, live map[string]any) ObjectHealth {
 		return progressing("%d of %d updated pods are available", n.updatedAvailable, n.updated)
 	case n.available < n.serving:
 		return progressing("%d of %d pods are available", n.available, n.serving)
+	case n.updated < n.wanted && selective(live) && chosen.reason == chosenAll:
+		return ObjectHealth{Health: v1alpha1.HealthHealthy, Message: chosen.message}
 	case n.updated < n.wanted && n.partition != "" && !onDelete(live):
 		return ObjectHealth{Health: v1alpha1.HealthHealthy, Message: n.standing()}
 	}
@@ -162,6 +169,20 @@ func strategyOf(live map[string]any, field string) any {
 		return rolling[field]
 	}
 	return strategy[field]
+}
+
+// chosenAll is why an update is not going on, where all nodes that a selector and a
+// partition choose have the newest revision. OpenKruise's DaemonSets do not say so.
+const chosenAll = "ProgressPartitionAvailable"
+
+// progressOf is the condition Progressing; the zero condition: it has none.
+func progressOf(live map[string]any) condition {
+	for _, c := range conditionsOf(live) {
+		if c.kind == "Progressing" {
+			return c
+		}
+	}
+	return condition{}
 }
 
 // selective workloads update the pods of some nodes alone.

@@ -95,6 +95,15 @@ func TestWorkloadHealth(t *testing.T) {
 			"How many nodes it selects is not known here: no answer is not healthy.", daemon + "selector: {matchLabels: {canary: 'true'}}" + status + nodes + "updatedNumberScheduled: 1}}", unknown,
 			"1 of 5 pods updated; how many nodes its updateStrategy.rollingUpdate.selector chooses does not show: a rule under health: in component.yaml can say when it is done",
 		},
+		"DaemonSelectorGoesOn": {
+			"Its controller says how many are chosen.", daemon + "selector: {matchLabels: {canary: 'true'}}" + status + nodes + "updatedNumberScheduled: 1, conditions: [{type: Progressing, status: 'True', reason: DaemonSetUpdated, message: 1 of 2 nodes}]}}", progressing, "1 of 2 nodes",
+		},
+		"DaemonSelectorAll": {
+			"All that are chosen have it.", daemon + "selector: {matchLabels: {canary: 'true'}}" + status + nodes + "updatedNumberScheduled: 2, conditions: [{type: Progressing, status: 'True', reason: ProgressPartitionAvailable, message: 2 of 2 nodes}]}}", healthy, "2 of 2 nodes",
+		},
+		"DaemonSelectorDown": {
+			"They have it, and one doesn't serve.", daemon + "selector: {matchLabels: {canary: 'true'}}" + status + "desiredNumberScheduled: 5, currentNumberScheduled: 5, numberAvailable: 4, updatedNumberScheduled: 2, conditions: [{type: Progressing, status: 'True', reason: ProgressPartitionAvailable, message: 2 of 2 nodes}]}}", progressing, "4 of 5 pods are available",
+		},
 		"DaemonSelectorDone":      {"It selects all.", daemon + "selector: {matchLabels: {canary: 'true'}}" + status + nodes + "updatedNumberScheduled: 5}}", healthy, ""},
 		"DaemonProgressive":       {"Two nodes stay without a pod, as they are to.", "{apiVersion: apps.kruise.io/v1beta1, kind: DaemonSet, " + meta + ", spec: {scaleStrategy: {partitionedScaling: true}, updateStrategy: {rollingUpdate: {partition: 2" + status + "desiredNumberScheduled: 5, currentNumberScheduled: 3, numberAvailable: 3, updatedNumberScheduled: 3}}", healthy, "3 of 5 pods updated: partition 2"},
 		"DaemonProgressiveBegins": {"The third one is missing.", "{apiVersion: apps.kruise.io/v1beta1, kind: DaemonSet, " + meta + ", spec: {scaleStrategy: {partitionedScaling: true}, updateStrategy: {rollingUpdate: {partition: 2" + status + "desiredNumberScheduled: 5, currentNumberScheduled: 2, numberAvailable: 2, updatedNumberScheduled: 2}}", progressing, "2 of 3 pods exist"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/controllers/workload/podclient"
 )
 
 // event waits for one of a reason, and returns what it says.
@@ -199,13 +201,13 @@ func TestAtRest(t *testing.T) {
 	}
 }
 
-// A pod whose label holds it back stays until somebody takes that off, and no other node
-// is updated meanwhile.
+// A pod whose label holds it back stays until somebody takes that off, out of its
+// Services where the hook says so, and no other node is updated meanwhile.
 func TestPreDelete(t *testing.T) {
 	const hold = "example.com/drain"
 	w := newWorld(t, 3)
 	w.create(v1beta1.DaemonSetRollingUpdateStrategy{}, func(s *v1beta1.DaemonSetSpec) {
-		s.Lifecycle = &v1beta1.Lifecycle{PreDelete: &v1beta1.LifecycleHook{LabelsHandler: map[string]string{hold: "true"}}}
+		s.Lifecycle = &v1beta1.Lifecycle{PreDelete: &v1beta1.LifecycleHook{LabelsHandler: map[string]string{hold: "true"}, MarkPodNotReady: true}}
 		s.Template.Labels[hold] = "true"
 	})
 	before := w.settled(3, 3)
@@ -221,6 +223,11 @@ func TestPreDelete(t *testing.T) {
 		p := held.Items[0]
 		if key := p.Spec.NodeName + " agent:v1"; before[key] != string(p.UID) {
 			t.Errorf("%s isn't the pod that was there", key)
+		}
+		if podclient.Ready(&p) || !slices.ContainsFunc(p.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == v1beta1.KruisePodReady && c.Status == corev1.ConditionFalse
+		}) {
+			t.Errorf("%s serves: %+v", p.Name, p.Status.Conditions)
 		}
 		if len(w.list()) != 3 {
 			t.Errorf("%v", w.list())

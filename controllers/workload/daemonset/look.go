@@ -243,6 +243,7 @@ func (l *look) create(ctx context.Context, node string, told *podclient.Told) er
 	if u := l.set.Spec.UpdateStrategy.RollingUpdate; u != nil && u.Type == v1beta1.DaemonSetInPlaceIfPossible {
 		inplace.AddGate(&t.Spec)
 	}
+	lifecycle.AddGate(&t.Spec, l.client.Hooks)
 	pod, err := l.client.Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			GenerateName: l.set.Name + "-", Namespace: l.set.Namespace, Labels: t.Labels, Annotations: t.Annotations, Finalizers: t.Finalizers,

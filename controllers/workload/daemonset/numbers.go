@@ -20,7 +20,7 @@ type want struct {
 	// moves is false where pods come to a new revision when somebody deletes them, or
 	// not at all for now.
 	moves bool
-	// progressive leaves as many nodes without a pod as the partition says.
+	// progressive leaves nodes without a pod, as many as the partition says.
 	progressive bool
 }
 
@@ -87,7 +87,7 @@ type plan struct {
 // decide says what to do with places that are sorted by name.
 func (w want) decide(places []*place) plan {
 	var p plan
-	running, filled, olds := 0, 0, 0
+	running, updated, olds := 0, 0, 0
 	for _, at := range places {
 		if at.old != "" {
 			olds++
@@ -95,14 +95,14 @@ func (w want) decide(places []*place) plan {
 		if at.runs {
 			running++
 		}
-		if at.runs && (at.old != "" || at.updated != "") {
-			filled++
+		if at.runs && at.updated != "" {
+			updated++
 		}
 	}
 	for _, at := range places {
 		p.remove = append(p.remove, at.leaving()...)
-		if at.fillable() && filled < running-w.skip() {
-			filled++
+		if at.fillable() && w.fills(running, updated) {
+			updated++
 			p.create = append(p.create, at.node)
 		}
 	}
@@ -113,22 +113,24 @@ func (w want) decide(places []*place) plan {
 	return p
 }
 
-// skip is how many nodes stay without a pod.
-func (w want) skip() int {
-	if w.progressive {
-		return w.partition
-	}
-	return 0
+// fills reports whether one more node gets a pod, where so many that should run one have
+// one of the newest revision. Where creation is progressive, the partition is how many
+// don't, be it that they have another or none: so is OpenKruise's.
+func (w want) fills(running, updated int) bool {
+	return !w.progressive || updated < running-w.partition
 }
 
 // idle reports whether there is nothing to decide, by sums alone: where it is so,
 // decide would have nothing done.
 func (w want) idle(s *sums) bool {
-	creates := s.empty > 0 && s.filled < s.running-w.skip()
+	creates := s.empty > 0 && w.fills(s.running, s.updated)
 	room := s.poor > 0 || w.maxUnavailable > s.running-s.available || w.maxSurge > s.surging
-	moves := w.moves && s.olds > 0 && room && s.renewed < min(s.reachable, s.running-w.partition)
+	moves := w.moves && s.olds > 0 && room && s.renewed < w.reachable(s)
 	return s.crowded == 0 && !creates && !moves
 }
+
+// reachable is how many nodes come to the new revision: see reach.
+func (w want) reachable(s *sums) int { return max(min(s.reachable, s.running-w.partition), 0) }
 
 // fillable reports whether a node can be given a pod.
 func (p *place) fillable() bool {
@@ -152,9 +154,10 @@ func present(pods ...string) []string {
 
 // reach are the nodes that come to the new revision: those that need a pod and are
 // selected, without the last ones, as many as the partition says. Those that have come
-// there already count first, and then those whose pod isn't available.
+// there already count first, then those that have no pod, which get a new one, and then
+// those whose pod isn't available.
 func (w want) reach(places []*place) []*place {
-	var order [3][]*place
+	var order [4][]*place
 	nodes := 0
 	for _, at := range places {
 		if at.runs {
@@ -173,10 +176,12 @@ func (p *place) rank() int {
 	switch {
 	case p.updated != "":
 		return 0
-	case !p.oldAvailable:
+	case p.old == "":
 		return 1
+	case !p.oldAvailable:
+		return 2
 	}
-	return 2
+	return 3
 }
 
 // serves reports whether a node has an available pod.

@@ -214,7 +214,8 @@ func TestRollouts(t *testing.T) {
 }
 
 // Those nodes come to the new revision that are selected, less the partition: those
-// that have come already, then those whose pod isn't available, then the others.
+// that have come already, then those that have none, then those whose pod isn't
+// available, then the others.
 func TestReach(t *testing.T) {
 	t.Parallel()
 	places := []*place{
@@ -224,8 +225,11 @@ func TestReach(t *testing.T) {
 		{node: "d", runs: true, old: "4", oldAvailable: true},
 		{node: "e", selected: true, old: "5", oldAvailable: true},
 		{node: "f", runs: true, selected: true, old: "6", oldAvailable: true},
+		{node: "g", runs: true, selected: true},
 	}
-	for partition, want := range map[int][]string{0: {"c", "b", "a", "f"}, 1: {"c", "b", "a", "f"}, 2: {"c", "b", "a"}, 3: {"c", "b"}, 4: {"c"}, 5: nil} {
+	for partition, want := range map[int][]string{
+		0: {"c", "g", "b", "a", "f"}, 1: {"c", "g", "b", "a", "f"}, 2: {"c", "g", "b", "a"}, 3: {"c", "g", "b"}, 4: {"c", "g"}, 5: {"c"}, 6: nil,
+	} {
 		var got []string
 		for _, at := range with(partition).reach(places) {
 			got = append(got, at.node)
@@ -273,6 +277,35 @@ func TestBurstReplicas(t *testing.T) {
 }
 
 func with(partition int) want { return want{partition: partition} }
+
+// Where creation is progressive the partition is how many nodes have no pod of the newest
+// revision: none, at first; after another image they may have one of before. Whoever lost
+// that to its replacement gets one.
+func TestProgressiveReplaces(t *testing.T) {
+	t.Parallel()
+	m := &machine{want: want{maxUnavailable: 2, burst: 100, moves: true, progressive: true, partition: 7}}
+	for i := range 10 {
+		m.places = append(m.places, &place{node: fmt.Sprint("node", i), runs: true, stays: true, selected: true, old: fmt.Sprint("old", i), oldAvailable: true})
+	}
+	m.places[9].old, m.places[9].oldAvailable = "", false // it has none yet
+	for range 20 {
+		for m.reconcile() {
+		}
+		for _, p := range m.places {
+			p.oldAvailable, p.updatedAvailable, p.occupied = p.old != "", p.updated != "", false
+		}
+	}
+	pods, _ := m.having()
+	updated := 0
+	for _, p := range m.places {
+		if p.updated != "" {
+			updated++
+		}
+	}
+	if pods != 10 || updated != 3 {
+		t.Errorf("%d nodes have a pod, %d of them the newest, of 10 and 3: %s", pods, updated, m)
+	}
+}
 
 // Where creation is progressive, as many nodes stay without a pod as the partition says.
 func TestProgressive(t *testing.T) {

@@ -20,6 +20,12 @@ const (
 	// conditionRefused is True where a spec isn't followed: a CloneSet's is called so.
 	conditionRefused = appsv1.DaemonSetConditionType(v1beta1.CloneSetFailedScale)
 	reasonRefused    = "SpecRefused"
+
+	// conditionProgressing is there where a selector chooses nodes: how many that are no
+	// number says. Its reasons are those of a CloneSet's.
+	conditionProgressing = appsv1.DaemonSetConditionType(v1beta1.CloneSetProgressing)
+	reasonUpdated        = "DaemonSetUpdated"
+	reasonPartition      = "ProgressPartitionAvailable"
 )
 
 // refuse says why nothing is done about a DaemonSet. Its pods stay as they are.
@@ -54,10 +60,33 @@ func (l *look) status() v1beta1.DaemonSetStatus {
 	n := func(n int) int32 { return int32(n) } //nolint:gosec // of nodes
 	return v1beta1.DaemonSetStatus{
 		ObservedGeneration: l.set.Generation, UpdateRevision: revision.Hash(l.history.Updated.Name), CollisionCount: l.history.Collisions,
-		Conditions:             slices.DeleteFunc(slices.Clone(l.set.Status.Conditions), isRefused), // it is followed now
+		Conditions:             l.conditions(),
 		DesiredNumberScheduled: n(s.running), CurrentNumberScheduled: n(s.filled), UpdatedNumberScheduled: n(s.updated), NumberMisscheduled: n(s.misscheduled),
 		NumberReady: n(s.ready), NumberAvailable: n(s.available), NumberUnavailable: n(s.running - s.available),
 	}
+}
+
+// conditions are as they were, but for what has changed.
+func (l *look) conditions() []appsv1.DaemonSetCondition {
+	out := slices.DeleteFunc(slices.Clone(l.set.Status.Conditions), func(c appsv1.DaemonSetCondition) bool {
+		return isRefused(c) || c.Type == conditionProgressing // it is followed now
+	})
+	if l.chosen.Empty() {
+		return out
+	}
+	s := &l.roster.sums
+	reach := l.want.reachable(s)
+	c := appsv1.DaemonSetCondition{
+		Type: conditionProgressing, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(l.client.Now), Reason: reasonUpdated,
+		Message: fmt.Sprintf("%d of %d nodes are updated that the selector and the partition choose", min(s.renewed, reach), reach),
+	}
+	if s.renewed >= reach {
+		c.Reason = reasonPartition
+	}
+	if i := slices.IndexFunc(l.set.Status.Conditions, func(c appsv1.DaemonSetCondition) bool { return c.Type == conditionProgressing }); i >= 0 {
+		c.LastTransitionTime = l.set.Status.Conditions[i].LastTransitionTime // it was True
+	}
+	return append(out, c)
 }
 
 // writeStatus writes what was seen, where that is something else than before, and at

@@ -207,6 +207,12 @@ func TestReplaceSelected(t *testing.T) {
 	before := w.settled(3, 3)
 	w.change(newImage)
 	after := w.settled(3, 1)
+	is := w.eventually("as far as the selector chooses", func(s v1beta1.DaemonSetStatus) bool {
+		return len(s.Conditions) == 1 && s.Conditions[0].Reason == "ProgressPartitionAvailable"
+	})
+	if c := is.Conditions[0]; c.Type != "Progressing" || c.Status != corev1.ConditionTrue || c.Message != "1 of 1 nodes are updated that the selector and the partition choose" {
+		t.Errorf("%+v", c)
+	}
 	for key, uid := range before {
 		if strings.HasPrefix(key, w.name+"-1 ") {
 			continue
