@@ -2,14 +2,20 @@ package cmd_test
 
 import (
 	"context"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -30,7 +36,7 @@ func TestWorkloadsWait(t *testing.T) {
 		w := runWorkloads(t, s)
 
 		both := "waits for clonesets and daemonsets" + waitsFor
-		until(t, both, func() bool { return w.get(t, "/readyz") == both+"\n" })
+		until(t, both, func() bool { return w.get(t, "/readyz") == both+"\n" && w.looks.Load() >= 3 })
 		if got := w.get(t, "/healthz"); got != "ok\n" {
 			t.Errorf("/healthz says %q: a kubelet would start it again", got)
 		}
@@ -66,7 +72,9 @@ func TestWorkloadsStopWaiting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	keelson(t, "workloads", "--kubeconfig", nobody, "--lead=false", "--listen", "").want(t, 2).says(t, "ask what the cluster serves: ", "connection refused")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	world{}.runContext(ctx, "workloads", "--kubeconfig", nobody, "--lead=false", "--listen", "").want(t, 2).says(t, "ask what the cluster serves: ", "connection refused")
 }
 
 // nowhere is a kubeconfig of a cluster that nobody answers for.
@@ -75,27 +83,42 @@ func nowhere(t *testing.T) (string, error) {
 	return path, os.WriteFile(path, []byte(`{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a}}], clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}]}`), 0o600)
 }
 
-// workloads is keelson workloads at work.
+// workloads is keelson workloads at work, with a proxy before its cluster.
 type workloads struct {
 	*controller
-	stop func() int // returns the exit code
+	looks atomic.Int32 // how often it has asked for the kinds
+	stop  func() int   // returns the exit code
 }
 
 func runWorkloads(t *testing.T, s *apiservertest.Server) *workloads {
 	t.Helper()
-	path, err := writeKubeconfig(s, t.TempDir(), "prod")
+	transport, err := rest.TransportFor(s.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(t.Context())
+	target, err := url.Parse(s.Config.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
 	w := &workloads{controller: &controller{}}
+	front := httptest.NewServer(&httputil.ReverseProxy{Transport: transport, FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
+		if r.In.URL.Path == "/apis/apps.kruise.io/v1beta1" {
+			w.looks.Add(1)
+		}
+		r.SetURL(target)
+	}})
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*kubeconfigOf(front.URL), path); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan int, 1)
 	go func() {
 		ended <- cmd.Run(ctx, cmd.Env{In: strings.NewReader(""), Out: &w.log, Err: &w.log, Now: time.Now},
 			[]string{"workloads", "--kubeconfig", path, "--lead=false", "--listen", "127.0.0.1:0"})
 	}()
 	w.stop = func() int { cancel(); return <-ended }
-	t.Cleanup(cancel)
+	t.Cleanup(func() { cancel(); front.CloseClientConnections(); front.Close() })
 	return w
 }
 
