@@ -28,6 +28,8 @@ func allChecks() []check {
 		{name: "freeze", run: (*smoke).checkFreeze},
 		{name: "gates", run: (*smoke).checkGates},
 		{name: "probe", run: (*smoke).checkProbe},
+		{name: "partition", run: (*smoke).checkPartition},
+		{name: "own-component", run: (*smoke).checkOwn},
 		{name: "drift", run: (*smoke).checkDrift},
 		{name: "autoscaler", run: (*smoke).checkAutoscaler},
 		{name: "selector", run: (*smoke).checkSelector},
