@@ -213,7 +213,7 @@ func (s *smoke) workloadStatus(ctx context.Context) (string, error) {
 	out, err := c.Output()
 	line, _, _ := strings.Cut(string(out), "\n")
 	if err != nil {
-		return "", fmt.Errorf("keelson workload status: %w: %s", err, line)
+		return "", fmt.Errorf("keelson workload status: %w: %s%s", err, line, stderrOf(err))
 	}
 	return line, nil
 }
@@ -270,10 +270,14 @@ func (s *smoke) checkOwn(ctx context.Context) (string, error) {
 	if err := s.repo.replace(layer, `(?m)^(  `+workloads+`:\n    version: ).*`, "${1}"+next); err != nil {
 		return "", err
 	}
+	base, err := s.repo.head(ctx)
+	if err != nil {
+		return "", err
+	}
 	if _, err := s.repo.git(ctx, "commit", "-qam", "run "+workloads+" "+next); err != nil {
 		return "", err
 	}
-	shown, err := s.shown(ctx, old, next)
+	shown, err := s.shown(ctx, base, old, next)
 	if err != nil {
 		return "", err
 	}
@@ -306,13 +310,13 @@ func (s *smoke) checkOwn(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%s\n%d patches a cluster, of its objects alone, each cluster when the one before had baked; the pods of %s stayed", shown, n, proxy), nil
 }
 
-// shown is what diff and preview say of a commit that is not pushed yet.
-func (s *smoke) shown(ctx context.Context, old, next string) (string, error) {
+// shown is what diff and preview say of a commit that is not pushed yet, after another.
+func (s *smoke) shown(ctx context.Context, base, old, next string) (string, error) {
 	local := func(args ...string) (string, error) {
 		c := exec.CommandContext(ctx, s.binary, append(args, "--repo", s.repo.work, "--kubeconfig", s.scene.kubeconfig(), "--context", hub)...)
 		out, err := c.Output()
 		if exit, ok := errors.AsType[*exec.ExitError](err); !ok || exit.ExitCode() != 1 {
-			return "", fmt.Errorf("keelson %s: want exit code 1, something differs: %w\n%s", args[0], err, out)
+			return "", fmt.Errorf("keelson %s: want exit code 1, something differs: %w\n%s%s", args[0], err, out, stderrOf(err))
 		}
 		return string(out), nil
 	}
@@ -325,7 +329,7 @@ func (s *smoke) shown(ctx context.Context, old, next string) (string, error) {
 	if !strings.Contains(first, old+" → "+next) || !strings.Contains(strings.ReplaceAll(diff, "registry.us.example.com/ghcr", "ghcr.io"), image) {
 		return "", fmt.Errorf("keelson diff doesn't show %s:\n%s", image, diff)
 	}
-	preview, err := local("preview", "HEAD~1", "HEAD")
+	preview, err := local("preview", base, "main")
 	if err != nil {
 		return "", err
 	}
@@ -335,6 +339,13 @@ func (s *smoke) shown(ctx context.Context, old, next string) (string, error) {
 		}
 	}
 	return "keelson diff " + production + ": " + first, nil
+}
+
+func stderrOf(err error) []byte {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return exit.Stderr
+	}
+	return nil
 }
 
 // inStages holds that each cluster got as many patches of the controllers' objects as the
