@@ -88,7 +88,9 @@ func (s *smoke) addBeacon(ctx context.Context) error {
 func until(ctx context.Context, patience time.Duration, condition func(context.Context) error) error {
 	last := errors.New("never tried")
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		last = condition(ctx)
+		if err := condition(ctx); err == nil || ctx.Err() == nil { // what the end of patience cut off says nothing
+			last = err
+		}
 		return last == nil, nil
 	})
 	if err != nil {
