@@ -254,8 +254,11 @@ func exampleFleet(t *testing.T) *registry.Fleet {
 		t.Skip("no git here")
 	}
 	dir := filepath.Join(t.TempDir(), "fleet")
-	if err := os.CopyFS(dir, os.DirFS(filepath.Join("..", "examples", "fleet"))); err != nil {
-		t.Fatal(err)
+	const shipped = "components/workload-controllers" // what the example's README has copied, too
+	for from, to := range map[string]string{"../examples/fleet": dir, "../" + shipped: filepath.Join(dir, shipped)} {
+		if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	git := func(args ...string) {
 		t.Helper()

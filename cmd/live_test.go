@@ -285,30 +285,35 @@ func TestDiffAfterApply(t *testing.T) {
 		}
 		f.keelson("diff", cluster, "coredns").want(t, 1)
 		f.keelson("apply", cluster, "--yes", "--no-wait").want(t, 0)
-		f.keelson("diff", cluster).want(t, 0).says(t, cluster+": 7 components in sync\n")
+		f.keelson("diff", cluster).want(t, 0).says(t, cluster+": 9 components in sync\n")
 	})
 }
 
-// newExample is the example fleet, with the tags that its charts name.
-func newExample(t *testing.T) *fleet {
+// newExample is the example fleet, with the tags that its charts name, without some
+// clusters.
+func newExample(t *testing.T, without ...string) *fleet {
 	t.Helper()
-	f := &fleet{t: t, dir: t.TempDir(), rename: strings.NewReplacer()}
-	if err := os.CopyFS(f.dir, os.DirFS("../examples/fleet")); err != nil {
-		t.Fatal(err)
+	f := &fleet{t: t, dir: filepath.Join(t.TempDir(), "fleet"), rename: strings.NewReplacer()}
+	const shipped = "components/workload-controllers" // what the example's README has copied, too
+	for from, to := range map[string]string{"../examples/fleet": f.dir, "../" + shipped: filepath.Join(f.dir, shipped)} {
+		if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, cluster := range without {
+		if err := os.RemoveAll(filepath.Join(f.dir, "clusters", cluster)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	f.git("init", "-q", "-b", "main")
 	f.commit()
 	charts, err := filepath.Glob(filepath.Join(f.dir, "components", "*", "template", "Chart.yaml"))
 	if err != nil || len(charts) == 0 {
-		t.Fatalf("no charts: %v", err)
+		t.Fatalf("%d charts, error %v", len(charts), err)
 	}
 	for _, file := range charts {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
 		var chart struct{ Version string }
-		if err := yaml.Unmarshal(data, &chart); err != nil {
+		if err := yaml.Unmarshal([]byte(readFile(t, file)), &chart); err != nil {
 			t.Fatal(err)
 		}
 		f.tag(filepath.Base(filepath.Dir(filepath.Dir(file))) + "/v" + chart.Version)

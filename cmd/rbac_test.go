@@ -188,8 +188,8 @@ func (g right) uses(asked map[right]bool) bool {
 	return false
 }
 
-// becomeHealthy does for all Deployments, DaemonSets and ClusterIssuers what their
-// controllers would, until the test ends.
+// becomeHealthy does for all Deployments, DaemonSets of both kinds and ClusterIssuers
+// what their controllers would, until the test ends.
 func (a *audited) becomeHealthy() {
 	ctx, cancel := context.WithCancel(a.t.Context())
 	done := make(chan struct{})
@@ -219,20 +219,30 @@ func (a *audited) becomeHealthy() {
 			}
 		}
 	}
-	issue := func() {
+	tell := func(apiVersion, kind string, status func(*unstructured.Unstructured) map[string]any) {
 		var list unstructured.UnstructuredList
-		list.SetAPIVersion("cert-manager.io/v1")
-		list.SetKind("ClusterIssuerList")
+		list.SetAPIVersion(apiVersion)
+		list.SetKind(kind + "List")
 		err := a.client.List(ctx, &list) // once it is served
 		for i := 0; err == nil && i < len(list.Items); i++ {
-			u := &list.Items[i]
-			if u.Object["status"] == nil {
-				u.Object["status"] = map[string]any{"conditions": []any{map[string]any{
-					"type": "Ready", "status": "True", "reason": "ACMEAccountRegistered", "observedGeneration": u.GetGeneration(),
-				}}}
+			if u := &list.Items[i]; u.Object["status"] == nil {
+				u.Object["status"] = status(u)
 				_ = a.client.Status().Update(ctx, u)
 			}
 		}
+	}
+	issue := func() {
+		tell("cert-manager.io/v1", "ClusterIssuer", func(u *unstructured.Unstructured) map[string]any {
+			return map[string]any{"conditions": []any{map[string]any{
+				"type": "Ready", "status": "True", "reason": "ACMEAccountRegistered", "observedGeneration": u.GetGeneration(),
+			}}}
+		})
+		tell("apps.kruise.io/v1beta1", "DaemonSet", func(u *unstructured.Unstructured) map[string]any { // there are no nodes
+			return map[string]any{
+				"observedGeneration": u.GetGeneration(), "currentNumberScheduled": 0, "desiredNumberScheduled": 0, "numberAvailable": 0,
+				"numberMisscheduled": 0, "numberReady": 0, "numberUnavailable": 0, "updatedNumberScheduled": 0, "daemonSetHash": "",
+			}
+		})
 	}
 	go func() {
 		defer close(done)
@@ -250,41 +260,13 @@ func (a *audited) becomeHealthy() {
 	}()
 }
 
-// exampleFleet is the fleet repository to copy, published, with one cluster.
-func exampleFleet(t *testing.T) *fleet {
-	t.Helper()
-	f := &fleet{t: t, dir: filepath.Join(t.TempDir(), "fleet"), rename: strings.NewReplacer()}
-	if err := os.CopyFS(f.dir, os.DirFS("../examples/fleet")); err != nil {
-		t.Fatal(err)
-	}
-	for _, other := range []string{"canary-eu-01", "prod-us-01"} {
-		if err := os.RemoveAll(filepath.Join(f.dir, "clusters", other)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	f.git("init", "-q", "-b", "main")
-	f.commit()
-	charts, err := filepath.Glob(filepath.Join(f.dir, "components", "*", "template", "Chart.yaml"))
-	if err != nil || len(charts) == 0 {
-		t.Fatalf("%d charts, error %v", len(charts), err)
-	}
-	for _, file := range charts {
-		var chart struct{ Version string }
-		if err := yaml.Unmarshal([]byte(readFile(t, file)), &chart); err != nil {
-			t.Fatal(err)
-		}
-		f.tag(filepath.Base(filepath.Dir(filepath.Dir(file))) + "/v" + chart.Version)
-	}
-	return f
-}
-
 // TestRights grants a user what keelson rbac prints for the example fleet, and
 // nothing else; as that user, apply and the controller do all their work.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	a := newAudited(t)
 	a.becomeHealthy()
-	f := exampleFleet(t)
+	f := newExample(t, "canary-eu-01", "prod-us-01")
 	f.kubeconfig = a.admin
 	printed := f.keelson("rbac", "testing-eu-01", "--to", "user:keelson").want(t, 0).out
 	hub := f.keelson("rbac", "--hub", "--to", "user:keelson").want(t, 0).out
@@ -301,7 +283,7 @@ func TestRights(t *testing.T) {
 	f.keelson("diff", "testing-eu-01").want(t, 2) // what a dependency brings is not there yet
 	f.keelson("apply", "testing-eu-01", "--yes", "--timeout", "60s").want(t, 0).saysNot(t, "forbidden")
 	f.keelson("diff", "testing-eu-01").want(t, 0)
-	a.controls(f, 7)
+	a.controls(f, 9)
 
 	asked, handedOn := a.asked(), grantedByObjects(t, f.keelson("render", "testing-eu-01", "-o", "yaml").want(t, 0).out)
 	// metrics-server binds it, and does not bring it.

@@ -70,7 +70,7 @@ func (s *shop) create(o client.Object) {
 // run has the controllers and a kubelet work in the namespace.
 func (s *shop) run() {
 	s.Helper()
-	c, err := workload.New(s.Context(), server, workload.Options{Namespace: s.namespace, Workers: 1, Log: slog.New(slog.DiscardHandler), Now: time.Now})
+	c, err := workload.New(server, workload.Options{Namespace: s.namespace, Workers: 1, Log: slog.New(slog.DiscardHandler), Now: time.Now})
 	if err != nil {
 		s.Fatal(err)
 	}

@@ -31,7 +31,8 @@ func newWorkloads(a *app) *cobra.Command {
 --context name, or that this process has its pod in. They are OpenKruise's, field
 by field: pods are created, deleted in the order that hurts least, and updated in
 place, by replacement, and in partitions. The CRDs are those of
-components/workload-controllers, which is all of this as a component.
+components/workload-controllers, which is all of this as a component; until the
+cluster serves them it waits, and /readyz says what for.
 
 With --webhook-service, NAMESPACE/NAME of a Service that leads to --webhook-port, it
 also answers API servers: it completes and validates workloads, converts them from
@@ -44,7 +45,8 @@ Replicas agree by the Lease keelson-system/keelson-workloads on one that works
 it running starts it again. Whatever is killed on the way is seen by the next
 look: all that it knows is in the objects.
 
-What can't be read is refused, in a CloneSet's condition FailedScale. Images aren't
+What can't be read is refused: the condition FailedScale of the CloneSet or DaemonSet
+names the field, an event tells it, and its pods stay as they are. Images aren't
 pulled ahead yet. Without webhooks v1alpha1 must not be used: nobody converts it.
 
 The HTTP server answers /metrics, /healthz and /readyz.
@@ -91,7 +93,7 @@ func (a *app) workloads(ctx context.Context, o workloadsOptions) error {
 		return err
 	}
 	o.run.Log, o.run.Now = log, a.env.Now
-	c, err := workload.New(ctx, cluster, o.run)
+	c, err := workload.New(cluster, o.run)
 	if err != nil {
 		return err
 	}

@@ -90,6 +90,7 @@ func apply(t *testing.T, c client.Client, targets map[string]*renderer.Target) m
 	}
 	for _, component := range []string{
 		"coredns", "metrics-server", "kube-state-metrics", "node-exporter", "ingress-nginx", "cert-manager", "cluster-issuers",
+		"workload-controllers", "asi-proxy",
 	} {
 		if targets[component] == nil {
 			t.Fatalf("there is no component %s", component)

@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/client-go/kubernetes/scheme"
-	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/registry"
@@ -45,8 +44,8 @@ func TestFleet(t *testing.T) {
 			t.Errorf("clusters (-want +got):\n%s", d)
 		}
 		for cluster, targets := range all {
-			if len(targets) < 6 {
-				t.Errorf("%s has %d components, want at least 6", cluster, len(targets))
+			if len(targets) != 9 {
+				t.Errorf("%s has %d components, want 9", cluster, len(targets))
 			}
 		}
 	})
@@ -71,6 +70,24 @@ func TestFleet(t *testing.T) {
 	})
 }
 
+// proxy is what clusters say of asi-proxy: all of it is meta-config.
+type proxy struct{ Requests, Limits, Tolerations, MaxUnavailable, Partition string }
+
+func proxyOf(t *testing.T, targets map[string]*renderer.Target) proxy {
+	t.Helper()
+	set := find(t, targets, "asi-proxy", "DaemonSet")
+	if is := fmt.Sprint(at(set, "apiVersion"), " ", at(set, "metadata", "namespace"), " ", at(set, "metadata", "name")); is != "apps.kruise.io/v1beta1 kube-system asi-proxy-ds-1" {
+		t.Errorf("the proxy is %s", is)
+	}
+	text := func(m map[string]any, path ...string) string { return fmt.Sprint(at(m, path...)) }
+	c := containers(set)[0]
+	return proxy{
+		Requests: text(c, "resources", "requests"), Limits: text(c, "resources", "limits"), Tolerations: text(podSpec(set), "tolerations"),
+		MaxUnavailable: text(set, "spec", "updateStrategy", "rollingUpdate", "maxUnavailable"),
+		Partition:      text(set, "spec", "updateStrategy", "rollingUpdate", "partition"),
+	}
+}
+
 func (r rendered) differ(t *testing.T) {
 	type facts struct {
 		DNSReplicas, IngressReplicas any
@@ -78,6 +95,7 @@ func (r rendered) differ(t *testing.T) {
 		IngressTolerations           int
 		NodeTolerations, Issuers     string
 		Registry                     string
+		Proxy                        proxy
 	}
 	got := map[string]facts{}
 	for cluster, targets := range r {
@@ -94,16 +112,26 @@ func (r rendered) differ(t *testing.T) {
 			NodeTolerations:    fmt.Sprint(at(podSpec(find(t, targets, "node-exporter", "DaemonSet")), "tolerations")),
 			Issuers:            strings.Join(issuers, " "),
 			Registry:           strings.Split(fmt.Sprint(containers(dns)[0]["image"]), "/")[0],
+			Proxy:              proxyOf(t, targets),
 		}
 	}
-	const everywhere = "[map[operator:Exists]]"
+	const (
+		everywhere   = "[map[operator:Exists]]"
+		controlPlane = "[map[effect:NoSchedule key:node-role.kubernetes.io/control-plane operator:Exists]]"
+	)
 	want := map[string]facts{
-		"testing-eu-01": {int64(1), int64(1), "32Mi", "128Mi", 0, everywhere, "self-signed letsencrypt-staging", "registry.k8s.io"},
-		"canary-eu-01": {
-			int64(2), int64(2), "70Mi", "128Mi", 0, "[map[effect:NoSchedule key:node-role.kubernetes.io/control-plane operator:Exists]]",
-			"self-signed letsencrypt-staging", "registry.k8s.io",
+		"testing-eu-01": {
+			int64(1), int64(1), "32Mi", "128Mi", 0, everywhere, "self-signed letsencrypt-staging", "registry.k8s.io",
+			proxy{"map[cpu:50m memory:64Mi]", "map[cpu:200m memory:256Mi]", "<nil>", "2", "0"},
 		},
-		"prod-us-01": {int64(5), int64(4), "256Mi", "512Mi", 1, everywhere, "self-signed letsencrypt", "registry.us.example.com"},
+		"canary-eu-01": {
+			int64(2), int64(2), "70Mi", "128Mi", 0, controlPlane, "self-signed letsencrypt-staging", "registry.k8s.io",
+			proxy{"map[cpu:250m memory:512Mi]", "map[cpu:500m memory:1Gi]", controlPlane, "1", "0"},
+		},
+		"prod-us-01": {
+			int64(5), int64(4), "256Mi", "512Mi", 1, everywhere, "self-signed letsencrypt", "registry.us.example.com",
+			proxy{"map[cpu:1 memory:2Gi]", "map[cpu:2 memory:4Gi]", everywhere, "5%", "0"},
+		},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("what clusters get (-want +got):\n%s", d)
@@ -213,59 +241,51 @@ func selects(workload map[string]any) bool {
 	return len(selector) > 0
 }
 
-// publish makes a repository of the example, with the tags that its charts name.
+// publish makes a repository of the example by the very commands of its README, which
+// take workload-controllers from where Keelson ships it: there is no copy of it here that
+// could fall behind. The tags are those that its charts name.
 func publish(t *testing.T) string {
 	t.Helper()
 	if _, err := exec.LookPath("git"); err != nil {
 		t.Skip("no git here")
 	}
-	dir := filepath.Join(t.TempDir(), "fleet")
-	if err := os.CopyFS(dir, os.DirFS("fleet")); err != nil {
-		t.Fatal(err)
-	}
-	git := func(args ...string) {
-		t.Helper()
-		cmd := exec.CommandContext(t.Context(), "git", args...)
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_SYSTEM="+os.DevNull,
-			"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com")
-		if out, err := cmd.CombinedOutput(); err != nil {
-			t.Fatalf("git %s: %v\n%s", strings.Join(args, " "), err, out)
+	root := t.TempDir()
+	checkout := filepath.Join(root, "keelson")
+	for _, folder := range []string{"examples/fleet", "components/workload-controllers"} {
+		if err := os.CopyFS(filepath.Join(checkout, folder), os.DirFS(filepath.Join("..", folder))); err != nil {
+			t.Fatal(err)
 		}
 	}
-	git("init", "-q", "-b", "main")
-	git("add", "-A")
-	git("commit", "-q", "-m", "Example fleet")
-	for _, tag := range tags(t) {
-		git("tag", tag)
-	}
-	return dir
-}
-
-// tags are COMPONENT/vVERSION for the version of each component's chart.
-func tags(t *testing.T) []string {
-	t.Helper()
-	charts, err := filepath.Glob(filepath.Join("fleet", "components", "*", "template", "Chart.yaml"))
+	text, err := os.ReadFile(filepath.Join("fleet", "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []string
-	for _, file := range charts {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var chart struct{ Name, Version string }
-		if err := yaml.Unmarshal(data, &chart); err != nil {
-			t.Fatal(err)
-		}
-		component := filepath.Base(filepath.Dir(filepath.Dir(file)))
-		if chart.Name != component {
-			t.Errorf("the chart of %s is called %s", component, chart.Name)
-		}
-		out = append(out, component+"/v"+chart.Version)
+	origin := filepath.Join(root, "origin.git")
+	cmd := exec.CommandContext(t.Context(), "sh", "-euc", "git init -q --bare -b main \"$ORIGIN\"\n"+commands(string(text)))
+	cmd.Dir = checkout
+	cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL="+os.DevNull, "GIT_CONFIG_SYSTEM="+os.DevNull, "ORIGIN="+origin,
+		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com",
+		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=remote.origin.url", "GIT_CONFIG_VALUE_0="+origin)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("what the README says to type: %v\n%s", err, out)
 	}
-	return out
+	return origin
+}
+
+// commands are the first block of them in a text.
+func commands(text string) string {
+	const indent = "    "
+	var out []string
+	for line := range strings.Lines(text) {
+		command, ok := strings.CutPrefix(line, indent)
+		if !ok && len(out) > 0 {
+			break
+		}
+		if ok {
+			out = append(out, command)
+		}
+	}
+	return strings.Join(out, "")
 }
 
 func load(t *testing.T, dir string) *registry.Fleet {

@@ -25,7 +25,6 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
-	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/controllers/workload/cloneset"
 	"github.com/keelson-io/keelson/controllers/workload/daemonset"
@@ -53,21 +52,34 @@ type Options struct {
 
 // Controller runs workloads.
 type Controller struct {
-	manager      ctrl.Manager
-	synced       atomic.Bool
-	certificates *webhook.Certificates
+	config  *rest.Config
+	asks    *discovery.DiscoveryClient
+	options Options
+
+	// unready says why nothing is done yet; nil: all is known that there is.
+	unready      atomic.Pointer[string]
+	certificates *webhook.Certificates // not to be read while unready
 }
 
-// New connects to a cluster. It fails where the cluster doesn't know CloneSets.
-func New(ctx context.Context, c *rest.Config, o Options) (*Controller, error) {
-	client, err := discovery.NewDiscoveryClientForConfig(c)
+// New returns a controller of a cluster's workloads, which asks the cluster nothing
+// before it runs.
+func New(c *rest.Config, o Options) (*Controller, error) {
+	asks, err := discovery.NewDiscoveryClientForConfig(c)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the cluster: %w", err)
 	}
-	if _, err := client.ServerResourcesForGroupVersionWithContext(ctx, v1beta1.GroupVersion.String()); err != nil {
-		return nil, fmt.Errorf("the cluster's %s: %w: apply the CRDs of components/workload-controllers first", v1beta1.GroupVersion, err)
-	}
-	core, err := client.ServerResourcesForGroupVersionWithContext(ctx, "v1")
+	made := &Controller{config: c, asks: asks, options: o}
+	made.unready.Store(new(unread))
+	return made, nil
+}
+
+// unread is why a controller isn't ready that has begun to work.
+const unread = "not all that there is has been read"
+
+// manage returns a manager that runs workloads.
+func (c *Controller) manage(ctx context.Context) (ctrl.Manager, error) {
+	o := c.options
+	core, err := c.asks.ServerResourcesForGroupVersionWithContext(ctx, "v1")
 	if err != nil {
 		return nil, fmt.Errorf("ask what the cluster serves: %w", err)
 	}
@@ -76,50 +88,62 @@ func New(ctx context.Context, c *rest.Config, o Options) (*Controller, error) {
 		Logger:         logr.FromSlogHandler(o.Log.Handler()),
 		LeaderElection: o.Lead, LeaderElectionID: leaseName, LeaderElectionNamespace: v1alpha1.Namespace, LeaderElectionReleaseOnCancel: true,
 	}
-	made := &Controller{}
 	if o.Webhooks != nil {
-		if made.certificates, err = webhook.Serve(&options, *o.Webhooks); err != nil {
+		if c.certificates, err = webhook.Serve(&options, *o.Webhooks); err != nil {
 			return nil, err
 		}
 	}
-	if made.manager, err = host.NewManager(c, o.Namespace, options); err != nil {
+	m, err := host.NewManager(c.config, o.Namespace, options)
+	if err != nil {
 		return nil, err
 	}
 	if o.Webhooks != nil {
-		if err := webhook.Add(made.manager, made.certificates, *o.Webhooks); err != nil {
+		if err := webhook.Add(m, c.certificates, *o.Webhooks); err != nil {
 			return nil, err
 		}
 	}
 	settings := host.Options{Workers: o.Workers, InPlace: inplace.Options{Resize: resize}, Now: o.Now}
 	for _, add := range []func(context.Context, ctrl.Manager, host.Options) error{cloneset.Add, daemonset.Add} {
-		if err := add(ctx, made.manager, settings); err != nil {
+		if err := add(ctx, m, settings); err != nil {
 			return nil, err
 		}
 	}
-	return made, nil
+	return m, nil
 }
 
 // Metrics are those of all workloads in the process.
 func Metrics() prometheus.Gatherer { return ctrlmetrics.Registry }
 
-// Run runs workloads until the context ends. It returns an error where it lost its
-// Lease: somebody else works by then.
+// Run runs workloads until the context ends, as soon as the cluster serves their kinds.
+// It returns an error where it can't ask the cluster for them, or lost its Lease:
+// somebody else works by then.
 func (c *Controller) Run(ctx context.Context) error {
+	if err := c.await(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil //nolint:nilerr // it was told to stop while it waited
+		}
+		return err
+	}
+	m, err := c.manage(ctx)
+	if err != nil {
+		return err
+	}
+	c.unready.Store(new(unread))
 	go func() {
-		if c.manager.GetCache().WaitForCacheSync(ctx) {
-			c.synced.Store(true)
+		if m.GetCache().WaitForCacheSync(ctx) {
+			c.unready.Store(nil)
 		}
 	}()
-	if err := c.manager.Start(ctx); err != nil {
+	if err := m.Start(ctx); err != nil {
 		return fmt.Errorf("run workloads: %w", err)
 	}
 	return nil
 }
 
-// Ready says whether all is known that there is.
+// Ready says whether all is known that there is, and if not, why.
 func (c *Controller) Ready() (string, error) {
-	if !c.synced.Load() {
-		return "", errors.New("not all that there is has been read")
+	if why := c.unready.Load(); why != nil {
+		return "", errors.New(*why)
 	}
 	if c.certificates != nil {
 		if err := c.certificates.Ready(); err != nil {

@@ -28,6 +28,8 @@ func allChecks() []check {
 		{name: "freeze", run: (*smoke).checkFreeze},
 		{name: "gates", run: (*smoke).checkGates},
 		{name: "probe", run: (*smoke).checkProbe},
+		{name: "partition", run: (*smoke).checkPartition},
+		{name: "own-component", run: (*smoke).checkOwn},
 		{name: "drift", run: (*smoke).checkDrift},
 		{name: "autoscaler", run: (*smoke).checkAutoscaler},
 		{name: "selector", run: (*smoke).checkSelector},
@@ -86,7 +88,9 @@ func (s *smoke) addBeacon(ctx context.Context) error {
 func until(ctx context.Context, patience time.Duration, condition func(context.Context) error) error {
 	last := errors.New("never tried")
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		last = condition(ctx)
+		if err := condition(ctx); err == nil || ctx.Err() == nil { // what the end of patience cut off says nothing
+			last = err
+		}
 		return last == nil, nil
 	})
 	if err != nil {

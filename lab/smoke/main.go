@@ -41,7 +41,9 @@ func main() {
 
 func command(ctx context.Context) error {
 	binary := flag.String("keelson", "bin/keelson", "the keelson binary")
-	fleet := flag.String("fleet", "examples/fleet", "the fleet repository to copy")
+	var from sources
+	flag.StringVar(&from.fleet, "fleet", "examples/fleet", "the fleet repository to copy")
+	flag.StringVar(&from.workloads, "workloads", "components/workload-controllers", "the component of Keelson's that the fleet delivers")
 	demo := flag.Bool("demo", false, "bring everything up, print a tour, and stay until interrupted")
 	only := flag.String("only", "", "run only the checks whose name contains this")
 	keep := flag.Bool("keep", false, "leave clusters and files for a look after the checks")
@@ -54,9 +56,9 @@ func command(ctx context.Context) error {
 	}
 	s.controller.listen, s.prometheus = *listen, *prometheus
 	if *demo {
-		return s.demo(ctx, *fleet)
+		return s.demo(ctx, from)
 	}
-	return s.checks(ctx, *fleet, *only, *keep)
+	return s.checks(ctx, from, *only, *keep)
 }
 
 // smoke is one run.
@@ -102,7 +104,7 @@ func prepare(binary string, demo bool) (*smoke, error) {
 		return nil, fmt.Errorf("make a folder: %w", err)
 	}
 	s := &smoke{binary: binary, scene: &scene{
-		lab: &cluster.Lab{Dir: filepath.Join(folder, "clusters")}, set: set, folder: folder,
+		lab: &cluster.Lab{Dir: filepath.Join(folder, "clusters")}, set: set, folder: folder, keelson: binary,
 		clusters: []string{testing, canary, production},
 	}}
 	s.controller = &controller{
@@ -117,13 +119,13 @@ func say(format string, args ...any) {
 }
 
 // demo leaves everything running until it is interrupted.
-func (s *smoke) demo(ctx context.Context, fleet string) (err error) {
+func (s *smoke) demo(ctx context.Context, from sources) (err error) {
 	s.scene.lab.Say = func(line string) { say("%s", line) }
 	defer func() { err = errors.Join(err, s.cleanUp(context.WithoutCancel(ctx), true)) }()
 	if err := s.scene.up(ctx); err != nil {
 		return err
 	}
-	if s.repo, err = makeRepository(ctx, s.scene.folder, fleet); err != nil {
+	if s.repo, err = makeRepository(ctx, s.scene.folder, from); err != nil {
 		return err
 	}
 	s.controller.repo = s.repo.url
@@ -173,6 +175,13 @@ func (s *smoke) tour() {
   git push -q
   keelson status %[6]s --watch
 
+  # a DaemonSet on five nodes, in place and in partitions: 4 keep the old version; then try 2, and 0
+  sed -i 's/tag: v1.0.0/tag: v1.1.0/' components/asi-proxy/images.yaml
+  git commit -qam 'asi-proxy v1.1.0' && git tag asi-proxy/v1.1.0 && git push -q origin main asi-proxy/v1.1.0
+  sed -i 's/^version: .*/version: v1.1.0/; s/partition: .*/partition: 4/' clusters/%[6]s/asi-proxy.yaml
+  git commit -qam 'testing: asi-proxy v1.1.0 on one node' && git push -q
+  keelson workload status daemonset/asi-proxy-ds-1 -n kube-system --context %[6]s --watch
+
   # a mistake: nothing happens but a clear message
   echo 'valeus: {}' >> clusters/%[7]s/coredns.yaml && git commit -qam oops && git push -q
   keelson validate; keelson status %[7]s
@@ -185,12 +194,12 @@ func (s *smoke) tour() {
 }
 
 // checks runs everything and removes it.
-func (s *smoke) checks(ctx context.Context, fleet, only string, keep bool) (err error) {
+func (s *smoke) checks(ctx context.Context, from sources, only string, keep bool) (err error) {
 	say("files of this run: %s", s.scene.folder)
 	if !keep {
 		defer func() { err = errors.Join(err, s.cleanUp(context.WithoutCancel(ctx), err == nil)) }()
 	}
-	if err := s.publishFleet(ctx, fleet); err != nil {
+	if err := s.publishFleet(ctx, from); err != nil {
 		return err
 	}
 	for _, c := range allChecks() {
@@ -212,8 +221,8 @@ func (s *smoke) checks(ctx context.Context, fleet, only string, keep bool) (err 
 }
 
 // publishFleet makes the repository and a git server in front of it.
-func (s *smoke) publishFleet(ctx context.Context, fleet string) (err error) {
-	if s.repo, err = makeRepository(ctx, s.scene.folder, fleet); err != nil {
+func (s *smoke) publishFleet(ctx context.Context, from sources) (err error) {
+	if s.repo, err = makeRepository(ctx, s.scene.folder, from); err != nil {
 		return err
 	}
 	if err := s.addBeacon(ctx); err != nil {

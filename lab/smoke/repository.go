@@ -27,9 +27,12 @@ type repository struct {
 	server     *gitserver.Server
 }
 
-// makeRepository publishes a fleet folder: one commit, and a tag for the
-// version that each component's Chart.yaml names.
-func makeRepository(ctx context.Context, folder, fleet string) (*repository, error) {
+// sources are the folders that a fleet is made of, as its README says.
+type sources struct{ fleet, workloads string }
+
+// makeRepository publishes a fleet: one commit, and a tag for the version that each
+// component's Chart.yaml names.
+func makeRepository(ctx context.Context, folder string, from sources) (*repository, error) {
 	r := &repository{bare: filepath.Join(folder, "fleet.git"), work: filepath.Join(folder, "fleet")}
 	r.url = r.bare
 	for _, old := range []string{r.bare, r.work} {
@@ -51,8 +54,10 @@ func makeRepository(ctx context.Context, folder, fleet string) (*repository, err
 			return nil, err
 		}
 	}
-	if err := os.CopyFS(r.work, os.DirFS(fleet)); err != nil {
-		return nil, fmt.Errorf("copy %s: %w", fleet, err)
+	for source, to := range map[string]string{from.fleet: r.work, from.workloads: r.path("components/" + workloads)} {
+		if err := os.CopyFS(to, os.DirFS(source)); err != nil {
+			return nil, fmt.Errorf("copy %s: %w", source, err)
+		}
 	}
 	if _, err := r.git(ctx, "checkout", "-q", "-b", "main"); err != nil {
 		return nil, err

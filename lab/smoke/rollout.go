@@ -20,6 +20,7 @@ const (
 	ferry     = "ferry"
 	good, bad = "v1.1.0", "v1.2.0"
 	last      = "v1.3.0"
+	staged    = "staged" // its pipeline
 )
 
 const ferryDeployment = `apiVersion: apps/v1
@@ -47,7 +48,7 @@ func (s *smoke) addFerry(ctx context.Context) error {
 		return err
 	}
 	for name, content := range map[string]string{
-		"components/ferry/component.yaml":      head + "Component\nnamespace: ferry\npipeline: staged\n",
+		"components/ferry/component.yaml":      head + "Component\nnamespace: ferry\npipeline: " + staged + "\n",
 		"components/ferry/template/Chart.yaml": "apiVersion: v2\nname: ferry\nversion: 1.0.0\n",
 		// What later versions read stands there before, so a version is all that changes.
 		"components/ferry/template/values.yaml": "suffix: \"\"\n",
@@ -69,7 +70,7 @@ func (s *smoke) writePipeline(last string) error {
 	for _, stage := range []string{"testing", "canary", "production"} {
 		fmt.Fprintf(&pipeline, "- name: %[1]s\n  clusterSelector: {matchLabels: {stage: %[1]s}}\n  bake: 2s\n", stage)
 	}
-	return s.repo.write("pipelines/staged.yaml", pipeline.String()+last)
+	return s.repo.write("pipelines/"+staged+".yaml", pipeline.String()+last)
 }
 
 // sail publishes a version of the ferry and lets every cluster run it.

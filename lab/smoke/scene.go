@@ -22,6 +22,7 @@ import (
 	"github.com/keelson-io/keelson/lab/audit"
 	"github.com/keelson-io/keelson/lab/binaries"
 	"github.com/keelson-io/keelson/lab/cluster"
+	"github.com/keelson-io/keelson/lab/process"
 )
 
 // hub is the cluster that holds status; the others run components.
@@ -38,19 +39,26 @@ type scene struct {
 	lab      *cluster.Lab
 	set      binaries.Set
 	folder   string // for files of the run
+	keelson  string // the binary
 	clusters []string
+	// workloads are the processes beside the clusters.
+	workloads []*process.Child
 }
 
-// up makes the hub and the clusters, all at once.
+// up makes the hub and the clusters, all at once, and what runs beside them. The first
+// one has the nodes for an upgrade in partitions.
 func (s *scene) up(ctx context.Context) error {
-	yes := true
+	yes, nodes := true, proxyNodes
 	var wg sync.WaitGroup
 	errs := make([]error, len(s.clusters)+1)
 	for i, name := range append([]string{hub}, s.clusters...) {
 		wg.Go(func() {
 			change := cluster.Change{}
-			if name == hub {
+			switch name {
+			case hub:
 				change.ControlPlaneOnly = &yes
+			case testing:
+				change.Nodes = &nodes
 			}
 			errs[i] = s.lab.Up(ctx, name, change, s.set)
 		})
@@ -59,12 +67,17 @@ func (s *scene) up(ctx context.Context) error {
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("start clusters: %w", err)
 	}
+	for _, name := range s.clusters {
+		if err := s.startWorkloads(name); err != nil {
+			return err
+		}
+	}
 	return s.writeKubeconfig()
 }
 
 // down ends everything and removes it.
 func (s *scene) down(ctx context.Context) error {
-	var errs []error
+	errs := []error{s.stopWorkloads()}
 	for _, name := range append([]string{hub}, s.clusters...) {
 		errs = append(errs, s.lab.Down(ctx, name))
 	}

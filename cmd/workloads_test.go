@@ -1,0 +1,154 @@
+package cmd_test
+
+import (
+	"context"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"github.com/keelson-io/keelson/applier/apiservertest"
+	"github.com/keelson-io/keelson/cmd"
+)
+
+const waitsFor = " of apps.kruise.io/v1beta1, which the cluster doesn't serve yet: apply the CRDs of components/workload-controllers"
+
+// TestWorkloadsWait: where the kinds aren't served, keelson workloads neither ends, which
+// would have its pod back off and Keelson call its Deployment broken, nor is it ready; it
+// says what it waits for, once, and works as soon as all of it is there.
+func TestWorkloadsWait(t *testing.T) {
+	t.Parallel()
+	apiservertest.Each(t, versions[:1], func(t *testing.T, start func(*testing.T) *apiservertest.Server) {
+		s := start(t)
+		crds := newCRDs(t, s)
+		w := runWorkloads(t, s)
+
+		both := "waits for clonesets and daemonsets" + waitsFor
+		until(t, both, func() bool { return w.get(t, "/readyz") == both+"\n" && w.looks.Load() >= 3 })
+		if got := w.get(t, "/healthz"); got != "ok\n" {
+			t.Errorf("/healthz says %q: a kubelet would start it again", got)
+		}
+		crds.apply("clonesets")
+		one := "waits for daemonsets" + waitsFor
+		until(t, one, func() bool { return w.get(t, "/readyz") == one+"\n" })
+		crds.apply("daemonsets")
+		until(t, "it is ready", func() bool { return w.get(t, "/readyz") == "ok\n" })
+
+		for _, line := range []string{both, one, "the cluster serves what was waited for"} {
+			if n := strings.Count(w.log.String(), line); n != 1 {
+				t.Errorf("the log has %d times %q:\n%s", n, line, w.log.String())
+			}
+		}
+		if code := w.stop(); code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+	})
+}
+
+// TestWorkloadsStopWaiting: it ends as it was told to while it waits, and a cluster that
+// can't be asked at all isn't waited for: its address may be wrong.
+func TestWorkloadsStopWaiting(t *testing.T) {
+	t.Parallel()
+	apiservertest.Each(t, versions[:1], func(t *testing.T, start func(*testing.T) *apiservertest.Server) {
+		w := runWorkloads(t, start(t))
+		until(t, "it waits", func() bool { return strings.HasPrefix(w.get(t, "/readyz"), "waits for ") })
+		if code := w.stop(); code != 0 {
+			t.Errorf("exit code %d\n%s", code, w.log.String())
+		}
+	})
+	nobody, err := nowhere(t)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	world{}.runContext(ctx, "workloads", "--kubeconfig", nobody, "--lead=false", "--listen", "").want(t, 2).says(t, "ask what the cluster serves: ", "connection refused")
+}
+
+// nowhere is a kubeconfig of a cluster that nobody answers for.
+func nowhere(t *testing.T) (string, error) {
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	return path, os.WriteFile(path, []byte(`{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a}}], clusters: [{name: a, cluster: {server: "https://127.0.0.1:1"}}]}`), 0o600)
+}
+
+// workloads is keelson workloads at work, with a proxy before its cluster.
+type workloads struct {
+	*controller
+	looks atomic.Int32 // how often it has asked for the kinds
+	stop  func() int   // returns the exit code
+}
+
+func runWorkloads(t *testing.T, s *apiservertest.Server) *workloads {
+	t.Helper()
+	transport, err := rest.TransportFor(s.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, err := url.Parse(s.Config.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &workloads{controller: &controller{}}
+	front := httptest.NewServer(&httputil.ReverseProxy{Transport: transport, FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) {
+		if r.In.URL.Path == "/apis/apps.kruise.io/v1beta1" {
+			w.looks.Add(1)
+		}
+		r.SetURL(target)
+	}})
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*kubeconfigOf(front.URL), path); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan int, 1)
+	go func() {
+		ended <- cmd.Run(ctx, cmd.Env{In: strings.NewReader(""), Out: &w.log, Err: &w.log, Now: time.Now},
+			[]string{"workloads", "--kubeconfig", path, "--lead=false", "--listen", "127.0.0.1:0"})
+	}()
+	w.stop = func() int { cancel(); return <-ended }
+	t.Cleanup(func() { cancel(); front.CloseClientConnections(); front.Close() })
+	return w
+}
+
+// crds are those that components/workload-controllers ships.
+type crds struct {
+	*testing.T
+	client client.Client
+}
+
+func newCRDs(t *testing.T, s *apiservertest.Server) *crds {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := apiextensionsv1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.New(s.Config, client.Options{Scheme: scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &crds{T: t, client: c}
+}
+
+func (c *crds) apply(plural string) {
+	c.Helper()
+	var crd apiextensionsv1.CustomResourceDefinition
+	text := readFile(c.T, "../components/workload-controllers/template/crds/apps.kruise.io_"+plural+".yaml")
+	if err := yaml.Unmarshal([]byte(text), &crd); err != nil {
+		c.Fatal(err)
+	}
+	if err := c.client.Create(c.Context(), &crd); err != nil {
+		c.Fatal(err)
+	}
+}
