@@ -33,7 +33,7 @@ BENCH_FLEET ?=
 APPLY ?= 1000
 QUIET ?= 10m
 BENCH_PUSH ?=
-# RUN is which tests make e2e runs, as a regular expression.
+# RUN is which tests make e2e and make e2e-kwok run, as a regular expression.
 RUN ?=
 # PODS is how many the CloneSet of make bench-workloads has, and NODES on how many its
 # DaemonSet runs (at most 1024).
@@ -172,8 +172,12 @@ forge: build lab ## try pull requests, merges, a revert and promotions on a real
 	bin/lab build --forge
 	(set -x; KEELSON_BINARY='$(CURDIR)/bin/keelson' go test -C lab -count=1 -v -run='^TestForge' ./e2e)
 
+.PHONY: e2e-kwok
+e2e-kwok: build lab ## run workloads on a hundred nodes that kwok plays (2 minutes, no root)
+	(set -x; KEELSON_BINARY='$(CURDIR)/bin/keelson' go test -C lab -count=1 -parallel=12 -timeout=20m -v $(if $(RUN),-run='$(RUN)') ./e2e/kwok)
+
 .PHONY: e2e
-e2e: build lab ## run workloads on real nodes, which are built once (3 minutes): as root, with Debian's runc, containernetworking-plugins and iptables
+e2e: e2e-kwok ## the same, and then on real nodes, which are built once (3 minutes): as root, with Debian's runc, containernetworking-plugins and iptables
 	bin/lab build --node real
 	go build -C tools -trimpath -o ../bin/image ./image
 	(set -x; KEELSON_BINARY='$(CURDIR)/bin/keelson' KEELSON_LAB='$(CURDIR)/bin/lab' go test -C lab -count=1 -timeout=20m -v $(if $(RUN),-run='$(RUN)') ./e2e/nodes)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/keelson-io/keelson/lab/cluster"
+	"github.com/keelson-io/keelson/lab/e2e/workloadtest"
 	"github.com/keelson-io/keelson/lab/gitserver"
 	"github.com/keelson-io/keelson/lab/process"
 )
@@ -136,8 +137,8 @@ func (y *yard) deliver(ctx context.Context) error {
 	if err := y.follow(); err != nil {
 		return err
 	}
-	return f.controller.Until(ctx, patience, poll, func(ctx context.Context) error {
-		out, err := y.run(ctx, "", "-n", "keelson-system", "rollout", "status", "deployment/workload-controllers", "--timeout=10s")
+	return f.controller.Until(ctx, workloadtest.Patience, workloadtest.Poll, func(ctx context.Context) error {
+		out, err := y.cluster.Kubectl(ctx, "", "-n", "keelson-system", "rollout", "status", "deployment/workload-controllers", "--timeout=10s")
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
@@ -214,13 +215,13 @@ func (n *test) edit(why string, files map[string]string) {
 // A new image that is pushed to git comes to the pods in place.
 func TestPush(t *testing.T) {
 	n := begin(t)
-	n.namespace = "pushed" // the component's
-	n.settled("web", 3, 3)
-	before := byName(n.pods("web"))
+	n.Namespace = "pushed" // the component's
+	n.Settled("web", 3, 3)
+	before := byName(n.Pods("web"))
 	n.listen()
 	n.edit("web v2", map[string]string{"components/web/images.yaml": head + "Images\nimages: {web: {repository: REGISTRY/web, tag: v2}}\n"})
-	n.until("cloneset/web", "noticed", func(s status) bool { return s.UpdatedReplicas < 3 })
-	n.settled("web", 3, 3)
+	n.Until("clonesets/web", "noticed", func(s workloadtest.Status) bool { return s.UpdatedReplicas < 3 })
+	n.Settled("web", 3, 3)
 	n.kept("web", "web:v2", before)
 	n.gated(before)
 }
@@ -229,15 +230,15 @@ func TestPush(t *testing.T) {
 // step a commit of its meta-config; and in place.
 func TestPartition(t *testing.T) {
 	n := begin(t)
-	n.namespace = "kube-system" // the component's
-	const set = "daemonset.apps.kruise.io/asi-proxy"
-	at := func(updated int64) func(status) bool {
-		return func(s status) bool {
+	n.Namespace = "kube-system" // the component's
+	const set = "daemonsets.apps.kruise.io/asi-proxy"
+	at := func(updated int64) func(workloadtest.Status) bool {
+		return func(s workloadtest.Status) bool {
 			return s.DesiredNumberScheduled == nodes && s.NumberAvailable == nodes && s.UpdatedNumberScheduled == updated
 		}
 	}
-	n.until(set, "on each node", at(nodes))
-	before := byName(n.pods("asi-proxy"))
+	n.Until(set, "on each node", at(nodes))
+	before := byName(n.Pods("asi-proxy"))
 	n.listen()
 	n.edit("asi-proxy v2, nowhere yet", map[string]string{
 		"clusters/e2e/asi-proxy.yaml":      asiProxy(nodes),
@@ -245,7 +246,7 @@ func TestPartition(t *testing.T) {
 	})
 	for _, partition := range []int{nodes, 4, 2, 0} {
 		n.edit(fmt.Sprintf("asi-proxy: partition %d", partition), map[string]string{"clusters/e2e/asi-proxy.yaml": asiProxy(partition)})
-		n.until(set, fmt.Sprintf("at partition %d", partition), at(int64(nodes-partition)))
+		n.Until(set, fmt.Sprintf("at partition %d", partition), at(int64(nodes-partition)))
 	}
 	n.kept("asi-proxy", "web:v2", before)
 	n.gated(before)

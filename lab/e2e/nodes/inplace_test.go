@@ -7,6 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/keelson-io/keelson/lab/e2e/workloadtest"
 )
 
 // web is a CloneSet of two containers with a volume; one is to be updated.
@@ -59,7 +61,7 @@ spec:
 // kept says what an update in place of the container web must leave as it is.
 func (n *test) kept(app, image string, before map[string]corev1.Pod) {
 	n.Helper()
-	after := byName(n.pods(app))
+	after := byName(n.Pods(app))
 	if len(after) != len(before) {
 		n.Errorf("%d pods; there were %d", len(after), len(before))
 	}
@@ -76,10 +78,10 @@ func (n *test) kept(app, image string, before map[string]corev1.Pod) {
 			n.Errorf("%s: volumes: %s", name, diff)
 		}
 		// Its status may name another tag of the same image.
-		if c := containers(is)["web"]; c.RestartCount != containers(was)["web"].RestartCount+1 || is.Spec.Containers[0].Image != n.images("IMAGE/"+image) {
+		if c := workloadtest.Containers(is)["web"]; c.RestartCount != workloadtest.Containers(was)["web"].RestartCount+1 || is.Spec.Containers[0].Image != n.images("IMAGE/"+image) {
 			n.Errorf("%s: %s, restarted %d times", name, is.Spec.Containers[0].Image, c.RestartCount)
 		}
-		if diff := cmp.Diff(containers(was)["beside"], containers(is)["beside"]); diff != "" {
+		if diff := cmp.Diff(workloadtest.Containers(was)["beside"], workloadtest.Containers(is)["beside"]); diff != "" {
 			n.Errorf("%s: the container beside it: %s", name, diff)
 		}
 	}
@@ -112,11 +114,11 @@ func byName[K comparable](all map[K]corev1.Pod) map[string]corev1.Pod {
 func TestCloneSet(t *testing.T) {
 	n := begin(t)
 	n.apply(web)
-	n.settled("web", 4, 4)
-	before := byName(n.pods("web"))
+	n.Settled("web", 4, 4)
+	before := byName(n.Pods("web"))
 	n.listen()
-	n.image("cloneset/web", "web:v2")
-	n.settled("web", 4, 4)
+	n.image("clonesets/web", "web:v2")
+	n.Settled("web", 4, 4)
 	n.kept("web", "web:v2", before)
 	n.gated(before)
 }
@@ -125,14 +127,14 @@ func TestCloneSet(t *testing.T) {
 func TestDaemonSet(t *testing.T) {
 	n := begin(t)
 	n.apply(daemon)
-	settled := func(s status) bool {
+	settled := func(s workloadtest.Status) bool {
 		return s.DesiredNumberScheduled == nodes && s.NumberAvailable == nodes && s.UpdatedNumberScheduled == nodes
 	}
-	n.until("daemonset.apps.kruise.io/agent", "on each node", settled)
-	before := byName(n.pods("agent"))
+	n.Until("daemonsets.apps.kruise.io/agent", "on each node", settled)
+	before := byName(n.Pods("agent"))
 	n.listen()
-	n.image("daemonset.apps.kruise.io/agent", "web:v2")
-	n.until("daemonset.apps.kruise.io/agent", "updated", settled)
+	n.image("daemonsets.apps.kruise.io/agent", "web:v2")
+	n.Until("daemonsets.apps.kruise.io/agent", "updated", settled)
 	n.kept("agent", "web:v2", before)
 	n.gated(before)
 }
@@ -142,15 +144,15 @@ func TestDaemonSet(t *testing.T) {
 func TestSameDigest(t *testing.T) {
 	n := begin(t)
 	n.apply(strings.ReplaceAll(web, "web:v1", "web:v5"))
-	n.settled("web", 4, 4)
-	before := byName(n.pods("web"))
+	n.Settled("web", 4, 4)
+	before := byName(n.Pods("web"))
 	n.listen()
-	n.image("cloneset/web", "web:v5-again")
-	n.settled("web", 4, 4)
+	n.image("clonesets/web", "web:v5-again")
+	n.Settled("web", 4, 4)
 	n.kept("web", "web:v5-again", before)
-	for name, is := range byName(n.pods("web")) {
-		if was := containers(before[name])["web"].ImageID; !sameDigest(was, containers(is)["web"].ImageID) {
-			t.Fatalf("%s runs %s, and ran %s: the images differ, and this shows nothing", name, containers(is)["web"].ImageID, was)
+	for name, is := range byName(n.Pods("web")) {
+		if was := workloadtest.Containers(before[name])["web"].ImageID; !sameDigest(was, workloadtest.Containers(is)["web"].ImageID) {
+			t.Fatalf("%s runs %s, and ran %s: the images differ, and this shows nothing", name, workloadtest.Containers(is)["web"].ImageID, was)
 		}
 	}
 }
@@ -166,15 +168,15 @@ func sameDigest(a, b string) bool {
 func TestBrokenImage(t *testing.T) {
 	n := begin(t)
 	n.apply(web)
-	n.settled("web", 4, 4)
-	before := byName(n.pods("web"))
-	n.image("cloneset/web", "web:none")
-	n.until("cloneset/web", "stuck with one", func(s status) bool { return s.UpdatedReplicas == 1 && s.AvailableReplicas == 3 })
+	n.Settled("web", 4, 4)
+	before := byName(n.Pods("web"))
+	n.image("clonesets/web", "web:none")
+	n.Until("clonesets/web", "stuck with one", func(s workloadtest.Status) bool { return s.UpdatedReplicas == 1 && s.AvailableReplicas == 3 })
 	// Time enough for others to follow, if any would.
 	for began := time.Now(); time.Since(began) < 5*time.Second; {
-		n.until("cloneset/web", "stuck with one", func(status) bool { return true })
+		n.Until("clonesets/web", "stuck with one", func(workloadtest.Status) bool { return true })
 		broken := 0
-		for _, p := range n.pods("web") {
+		for _, p := range n.Pods("web") {
 			if p.Spec.Containers[0].Image == n.images("IMAGE/web:none") {
 				broken++
 			}
@@ -183,9 +185,9 @@ func TestBrokenImage(t *testing.T) {
 			t.Fatalf("%d pods have the image that can't be pulled; maxUnavailable is 1", broken)
 		}
 	}
-	n.patch("cloneset/web", `{"updateStrategy": {"rollingUpdate": {"partition": "100%"}}}`)
-	n.settled("web", 4, 0)
-	for name, is := range byName(n.pods("web")) {
+	n.Patch("clonesets/web", `{"updateStrategy": {"rollingUpdate": {"partition": "100%"}}}`)
+	n.Settled("web", 4, 0)
+	for name, is := range byName(n.Pods("web")) {
 		if is.UID != before[name].UID {
 			t.Errorf("%s was replaced", name)
 		}
@@ -203,12 +205,12 @@ kind: Service
 metadata: {name: web}
 spec: {selector: {app: web}, ports: [{port: 80, targetPort: 8080}]}
 `)
-	n.patch("cloneset/web", `{"updateStrategy": {"rollingUpdate": {"inPlaceUpdateStrategy": {"gracePeriodSeconds": 2}}}}`)
-	n.settled("web", 4, 4)
-	before := byName(n.pods("web"))
+	n.Patch("clonesets/web", `{"updateStrategy": {"rollingUpdate": {"inPlaceUpdateStrategy": {"gracePeriodSeconds": 2}}}}`)
+	n.Settled("web", 4, 4)
+	before := byName(n.Pods("web"))
 	load := n.ask("web", 4)
-	n.image("cloneset/web", "web:v2")
-	n.settled("web", 4, 4)
+	n.image("clonesets/web", "web:v2")
+	n.Settled("web", 4, 4)
 	answers, failed := load()
 	n.kept("web", "web:v2", before)
 	t.Logf("%d requests were answered, %v, and %d failed", answers["v1"]+answers["v2"], answers, len(failed))

@@ -9,13 +9,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/keelson-io/keelson/lab/e2e/workloadtest"
 	"github.com/keelson-io/keelson/lab/process"
 )
 
 // refused runs kubectl in the namespace, which must be refused with all of these words.
 func (n *test) refused(input string, args []string, says ...string) {
 	n.Helper()
-	out, err := n.run(n.Context(), n.images(input), append([]string{"-n", n.namespace}, args...)...)
+	out, err := n.Kubectl(n.Context(), n.images(input), append([]string{"-n", n.Namespace}, args...)...)
 	if err == nil {
 		n.Errorf("kubectl %s: allowed: %s", strings.Join(args, " "), out)
 		return
@@ -44,7 +45,7 @@ spec:
     metadata: {labels: {app: web}}
     spec: {containers: [{name: web, image: IMAGE/web:v1}]}
 `)
-	n.settled("web", 2, 2)
+	n.Settled("web", 2, 2)
 	for path, want := range map[string]string{
 		"clonesets.v1beta1.apps.kruise.io {.spec.updateStrategy.type}":                          "RollingUpdate",
 		"clonesets.v1beta1.apps.kruise.io {.spec.updateStrategy.rollingUpdate.podUpdatePolicy}": "InPlaceIfPossible",
@@ -55,7 +56,7 @@ spec:
 		"clonesets.v1alpha1.apps.kruise.io {.status.updatedReplicas}":                           "2",
 	} {
 		resource, path, _ := strings.Cut(path, " ")
-		if got := n.do("get", resource, "web", "-o", "jsonpath="+path); got != want {
+		if got := n.Do("get", resource, "web", "-o", "jsonpath="+path); got != want {
 			t.Errorf("%s %s is %q, want %q", resource, path, got, want)
 		}
 	}
@@ -73,7 +74,7 @@ func TestComplete(t *testing.T) {
 		"{.spec.template.spec.restartPolicy}":                 "Always",
 		"{.spec.template.spec.containers[0].imagePullPolicy}": "IfNotPresent",
 	} {
-		if got := n.do("get", "cloneset", "web", "-o", "jsonpath="+path); got != want {
+		if got := n.Do("get", "cloneset", "web", "-o", "jsonpath="+path); got != want {
 			t.Errorf("%s is %q, want %q", path, got, want)
 		}
 	}
@@ -90,9 +91,9 @@ func TestComplete(t *testing.T) {
 func TestProtection(t *testing.T) {
 	n := begin(t)
 	const label = "policy.kruise.io/delete-protection"
-	n.do("create", "deployment", "shop", "--image="+n.registry+"/web:v1", "--replicas=2")
-	n.do("rollout", "status", "deployment/shop", "--timeout=60s")
-	n.do("create", "service", "clusterip", "shop", "--tcp=80:8080")
+	n.Do("create", "deployment", "shop", "--image="+n.registry+"/web:v1", "--replicas=2")
+	n.Do("rollout", "status", "deployment/shop", "--timeout=60s")
+	n.Do("create", "service", "clusterip", "shop", "--tcp=80:8080")
 	n.apply(`
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -112,28 +113,28 @@ spec:
   scope: Namespaced
   versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
 `)
-	n.do("wait", "--for=condition=Established", "crd/things.lab.example", "crd/others.lab.example")
+	n.Do("wait", "--for=condition=Established", "crd/things.lab.example", "crd/others.lab.example")
 	n.apply("apiVersion: lab.example/v1\nkind: Thing\nmetadata: {name: one}\n")
 
 	const by = "forbidden by ResourcesProtectionDeletion"
-	n.do("label", "namespace", n.namespace, label+"=Cascading")
-	n.refused("", []string{"delete", "namespace", n.namespace}, by, "2 active pods (shop-", "kubectl label namespaces/protection "+label+"-")
-	n.do("label", "deployment", "shop", label+"=Cascading")
+	n.Do("label", "namespace", n.Namespace, label+"=Cascading")
+	n.refused("", []string{"delete", "namespace", n.Namespace}, by, "2 active pods (shop-", "kubectl label namespaces/protection "+label+"-")
+	n.Do("label", "deployment", "shop", label+"=Cascading")
 	n.refused("", []string{"delete", "deployment", "shop"}, by, "spec.replicas is 2 with 2 active pods (shop-", "kubectl label deployments.apps/shop "+label+"- -n protection")
-	n.do("label", "service", "shop", label+"=Always")
+	n.Do("label", "service", "shop", label+"=Always")
 	n.refused("", []string{"delete", "service", "shop"}, by, label+"=Always")
 	n.refused("", []string{"delete", "crd", "things.lab.example"}, by, "1 Thing (protection/one)")
 	n.refused("", []string{"delete", "crd", "others.lab.example"}, by, "can't be found out", "protection.kinds")
 
-	n.do("scale", "deployment", "shop", "--replicas=0")
-	n.do("delete", "deployment", "shop")
-	n.do("label", "service", "shop", label+"-")
-	n.do("delete", "service", "shop")
-	n.do("delete", "thing", "one")
-	n.do("delete", "crd", "things.lab.example")
-	n.do("label", "crd", "others.lab.example", label+"-")
-	n.do("delete", "crd", "others.lab.example")
-	n.do("wait", "--for=delete", "pods", "--all", "--timeout=60s")
+	n.Do("scale", "deployment", "shop", "--replicas=0")
+	n.Do("delete", "deployment", "shop")
+	n.Do("label", "service", "shop", label+"-")
+	n.Do("delete", "service", "shop")
+	n.Do("delete", "thing", "one")
+	n.Do("delete", "crd", "things.lab.example")
+	n.Do("label", "crd", "others.lab.example", label+"-")
+	n.Do("delete", "crd", "others.lab.example")
+	n.Do("wait", "--for=delete", "pods", "--all", "--timeout=60s")
 	// Nothing is left of it, so that the namespace may go, as it does after every test.
 }
 
@@ -142,11 +143,11 @@ spec:
 func TestNobodyAnswers(t *testing.T) {
 	n := begin(t)
 	n.apply(web)
-	n.settled("web", 4, 4)
-	before := byName(n.pods("web"))
-	n.do("create", "configmap", "any")
-	n.do("create", "service", "clusterip", "kept", "--tcp=80:8080")
-	n.do("label", "service", "kept", "policy.kruise.io/delete-protection=Always")
+	n.Settled("web", 4, 4)
+	before := byName(n.Pods("web"))
+	n.Do("create", "configmap", "any")
+	n.Do("create", "service", "clusterip", "kept", "--tcp=80:8080")
+	n.Do("label", "service", "kept", "policy.kruise.io/delete-protection=Always")
 
 	// Keelson would set back what is done to its component.
 	if err := n.fleet.controller.Stop(30 * time.Second); err != nil {
@@ -155,28 +156,28 @@ func TestNobodyAnswers(t *testing.T) {
 	const controllers = "deployment/workload-controllers"
 	system := func(args ...string) {
 		t.Helper()
-		if out, err := n.run(t.Context(), "", append([]string{"-n", "keelson-system"}, args...)...); err != nil {
+		if out, err := n.Kubectl(t.Context(), "", append([]string{"-n", "keelson-system"}, args...)...); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
 	system("scale", controllers, "--replicas=0")
 	system("wait", "--for=delete", "pods", "-l", "app.kubernetes.io/name=workload-controllers", "--timeout=60s")
 
-	n.do("create", "deployment", "other", "--image="+n.registry+"/web:v1", "--replicas=2")
-	n.do("rollout", "status", "deployment/other", "--timeout=60s")
-	for _, p := range n.pods("other") {
+	n.Do("create", "deployment", "other", "--image="+n.registry+"/web:v1", "--replicas=2")
+	n.Do("rollout", "status", "deployment/other", "--timeout=60s")
+	for _, p := range n.Pods("other") {
 		if len(p.Spec.ReadinessGates) > 0 || len(p.Finalizers) > 0 {
 			t.Errorf("%s was given what is not its own: %+v", p.Name, p.Spec.ReadinessGates)
 		}
 	}
 	n.apply(strings.ReplaceAll(strings.Replace(web, "name: web}", "name: late}", 1), "app: web", "app: late"))
-	n.image("cloneset/web", "web:v2")
-	n.do("delete", "configmap", "any")
+	n.image("clonesets/web", "web:v2")
+	n.Do("delete", "configmap", "any")
 	n.refused("", []string{"delete", "service", "kept"}, "protect.workloads.keelson.io")
 	if err := process.Wait(t.Context(), 3*time.Second); err != nil { // in which nothing may happen
 		t.Fatal(err)
 	}
-	for name, is := range byName(n.pods("web")) {
+	for name, is := range byName(n.Pods("web")) {
 		if is.ResourceVersion != before[name].ResourceVersion && is.Spec.Containers[0].Image != before[name].Spec.Containers[0].Image {
 			t.Errorf("%s was updated by nobody", name)
 		}
@@ -185,15 +186,15 @@ func TestNobodyAnswers(t *testing.T) {
 	if err := n.follow(); err != nil { // Keelson brings them back
 		t.Fatal(err)
 	}
-	n.settled("late", 4, 4)
-	n.settled("web", 4, 4)
+	n.Settled("late", 4, 4)
+	n.Settled("web", 4, 4)
 	n.kept("web", "web:v2", before)
-	for _, p := range n.pods("late") {
+	for _, p := range n.Pods("late") {
 		if len(p.Spec.ReadinessGates) != 1 || p.Spec.ReadinessGates[0].ConditionType != corev1.PodConditionType("InPlaceUpdateReady") {
 			t.Errorf("%s: gates %+v", p.Name, p.Spec.ReadinessGates)
 		}
 	}
-	n.do("label", "service", "kept", "policy.kruise.io/delete-protection-")
+	n.Do("label", "service", "kept", "policy.kruise.io/delete-protection-")
 	n.untilDo("delete", "service", "kept")
 }
 
@@ -201,8 +202,8 @@ func TestNobodyAnswers(t *testing.T) {
 func (n *test) untilDo(args ...string) {
 	n.Helper()
 	var last string
-	err := wait.PollUntilContextTimeout(n.Context(), time.Second, patience, true, func(ctx context.Context) (bool, error) {
-		out, err := n.run(ctx, "", append([]string{"-n", n.namespace}, args...)...)
+	err := wait.PollUntilContextTimeout(n.Context(), time.Second, workloadtest.Patience, true, func(ctx context.Context) (bool, error) {
+		out, err := n.Kubectl(ctx, "", append([]string{"-n", n.Namespace}, args...)...)
 		last = out
 		return err == nil, nil
 	})

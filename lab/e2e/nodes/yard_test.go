@@ -11,7 +11,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -22,36 +21,29 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/keelson-io/keelson/lab/audit"
 	"github.com/keelson-io/keelson/lab/binaries"
 	"github.com/keelson-io/keelson/lab/cluster"
+	"github.com/keelson-io/keelson/lab/e2e/workloadtest"
 	"github.com/keelson-io/keelson/lab/process"
 )
 
 const (
-	name     = "e2e"
-	nodes    = 5
-	patience = 2 * time.Minute
-	poll     = 50 * time.Millisecond
+	name  = "e2e"
+	nodes = 5
 )
 
 // yard is the cluster with real nodes and the workload controllers, for all tests.
 type yard struct {
-	lab        *cluster.Lab
-	keelson    string // the program
-	root       string // of the repository
-	dir        string
-	kubectl    string
-	kubeconfig string
-	registry   string // of the images
-	log        string // of audit
-	client     kubernetes.Interface
-	fleet      *fleet
+	cluster  *workloadtest.Cluster
+	lab      *cluster.Lab
+	keelson  string // the program
+	root     string // of the repository
+	dir      string
+	registry string // of the images
+	log      string // of audit
+	fleet    *fleet
 }
 
 var shared *yard // a machine has one cluster with real nodes
@@ -86,7 +78,6 @@ func open(ctx context.Context, keelson, program string) (y *yard, err error) {
 	if err != nil {
 		return y, err
 	}
-	y.kubectl = set.Path(binaries.Kubectl)
 	if y.dir, err = os.MkdirTemp("", "keelson-nodes-"); err != nil {
 		return y, err
 	}
@@ -101,15 +92,7 @@ func open(ctx context.Context, keelson, program string) (y *yard, err error) {
 	if y.log, err = y.lab.AuditLog(name); err != nil {
 		return y, err
 	}
-	if y.kubeconfig, err = y.lab.Kubeconfig(name, cluster.Admin); err != nil {
-		return y, err
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", y.kubeconfig)
-	if err != nil {
-		return y, err
-	}
-	config.QPS = -1
-	if y.client, err = kubernetes.NewForConfig(config); err != nil {
+	if y.cluster, err = workloadtest.Connect(y.lab, name, set); err != nil {
 		return y, err
 	}
 	return y, y.deliver(ctx)
@@ -126,12 +109,7 @@ func (y *yard) close(ctx context.Context, failed bool) error {
 	}
 	if failed {
 		fmt.Fprintln(os.Stderr, "logs of this run stay in", y.dir)
-		if logs, err := os.ReadDir(filepath.Join(y.lab.Dir, name, "logs")); err == nil {
-			for _, l := range logs {
-				data, err := os.ReadFile(filepath.Join(y.lab.Dir, name, "logs", l.Name()))
-				ended = append(ended, err, os.WriteFile(filepath.Join(y.dir, l.Name()), data, 0o600))
-			}
-		}
+		ended = append(ended, workloadtest.SaveLogs(y.lab, name, y.dir))
 	}
 	if ended = append(ended, y.lab.Down(ctx, name)); !failed && errors.Join(ended...) == nil {
 		return os.RemoveAll(y.dir)
@@ -139,20 +117,11 @@ func (y *yard) close(ctx context.Context, failed bool) error {
 	return errors.Join(ended...)
 }
 
-// run runs kubectl.
-func (y *yard) run(ctx context.Context, input string, args ...string) (string, error) {
-	c := exec.CommandContext(ctx, y.kubectl, append([]string{"--kubeconfig", y.kubeconfig}, args...)...)
-	c.Stdin = strings.NewReader(input)
-	out, err := c.CombinedOutput()
-	return strings.TrimSpace(string(out)), err
-}
-
 // test is one with a namespace of its own.
 type test struct {
-	*testing.T
+	*workloadtest.Test
 	*yard
-	namespace string
-	mark      int64 // of the audit log
+	mark int64 // of the audit log
 }
 
 func begin(t *testing.T) *test {
@@ -160,55 +129,33 @@ func begin(t *testing.T) *test {
 	if shared == nil {
 		t.Skip("runs on real nodes: needs KEELSON_BINARY and KEELSON_LAB, which make e2e sets")
 	}
-	own := strings.ToLower(strings.TrimPrefix(t.Name(), "Test"))
-	n := &test{T: t, yard: shared, namespace: own}
-	n.do("create", "namespace", own)
-	t.Cleanup(func() {
-		if t.Failed() {
-			out, err := n.run(context.WithoutCancel(t.Context()), "", "-n", n.namespace, "get", "pods,clonesets,daemonsets.apps.kruise.io,events", "-o", "wide")
-			t.Logf("%v\n%s", err, out)
-			out, err = n.run(context.WithoutCancel(t.Context()), "", "-n", n.namespace, "get", "clonesets,daemonsets.apps.kruise.io", "-o", "yaml")
-			t.Logf("%v\n%s", err, out)
+	var own string
+	t.Cleanup(func() { // when a test that has failed has shown what is in it
+		if own == "" {
+			return
 		}
-		if out, err := n.run(context.WithoutCancel(t.Context()), "", "delete", "namespace", own, "--wait=false"); err != nil {
+		if out, err := shared.cluster.Kubectl(context.WithoutCancel(t.Context()), "", "delete", "namespace", own, "--wait=false"); err != nil {
 			t.Errorf("%v: %s", err, out)
 		}
 	})
+	n := &test{Test: shared.cluster.Begin(t), yard: shared}
+	own = n.Namespace
 	n.listen()
 	return n
-}
-
-// do runs kubectl in the namespace, which must go well.
-func (n *test) do(args ...string) string {
-	n.Helper()
-	out, err := n.run(n.Context(), "", append([]string{"-n", n.namespace}, args...)...)
-	if err != nil {
-		n.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
-	}
-	return out
 }
 
 // apply applies manifests, in which IMAGE/ is where images are.
 func (n *test) apply(manifests string) {
 	n.Helper()
-	out, err := n.run(n.Context(), n.images(manifests), "-n", n.namespace, "apply", "-f", "-")
-	if err != nil {
-		n.Fatalf("%v\n%s", err, out)
-	}
+	n.Apply(n.images(manifests))
 }
 
 func (n *test) images(text string) string { return strings.ReplaceAll(text, "IMAGE/", n.registry+"/") }
 
-// patch changes an object's spec by a merge patch.
-func (n *test) patch(object, spec string) {
-	n.Helper()
-	n.do("patch", object, "--type=merge", "-p", n.images(`{"spec": `+spec+`}`))
-}
-
 // image changes the image of a workload's container web.
 func (n *test) image(object, image string) {
 	n.Helper()
-	n.do("patch", object, "--type=json", "-p", n.images(`[{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "IMAGE/`+image+`"}]`))
+	n.Do("patch", object, "--type=json", "-p", n.images(`[{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "IMAGE/`+image+`"}]`))
 }
 
 // listen notes where the audit log is now.
@@ -218,71 +165,6 @@ func (n *test) listen() {
 	if n.mark, err = audit.End(n.log); err != nil {
 		n.Fatal(err)
 	}
-}
-
-// status is what both workloads have of theirs.
-type status struct {
-	ObservedGeneration, Replicas, ReadyReplicas, AvailableReplicas, UpdatedReplicas, UpdatedReadyReplicas, UpdatedAvailableReplicas int64
-	DesiredNumberScheduled, NumberAvailable, NumberReady, UpdatedNumberScheduled                                                    int64
-}
-
-// until waits until an object's status is so, and has seen its spec.
-func (n *test) until(object, what string, is func(status) bool) {
-	n.Helper()
-	var last string
-	err := wait.PollUntilContextTimeout(n.Context(), poll, patience, true, func(ctx context.Context) (bool, error) {
-		out, err := n.run(ctx, "", "-n", n.namespace, "get", object, "-o", "json")
-		if strings.Contains(out, "(NotFound)") {
-			last = out
-			return false, nil
-		}
-		if err != nil {
-			return false, fmt.Errorf("%w: %s", err, out)
-		}
-		var o struct {
-			Metadata struct{ Generation int64 }
-			Status   status
-		}
-		if err := json.Unmarshal([]byte(out), &o); err != nil {
-			return false, err
-		}
-		last = fmt.Sprintf("%+v", o.Status)
-		return o.Status.ObservedGeneration == o.Metadata.Generation && is(o.Status), nil
-	})
-	if err != nil {
-		n.Fatalf("%s is never %s: %v: %s", object, what, err, last)
-	}
-}
-
-// settled waits until all pods of a CloneSet are available, and so many updated.
-func (n *test) settled(set string, pods, updated int64) {
-	n.Helper()
-	n.until("cloneset/"+set, fmt.Sprintf("%d pods, %d of them updated", pods, updated), func(s status) bool {
-		return s.Replicas == pods && s.AvailableReplicas == pods && s.UpdatedReplicas == updated && s.UpdatedReadyReplicas == updated && s.UpdatedAvailableReplicas == updated
-	})
-}
-
-// pods returns those with a label app, by their UID.
-func (n *test) pods(app string) map[types.UID]corev1.Pod {
-	n.Helper()
-	list, err := n.client.CoreV1().Pods(n.namespace).List(n.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
-	if err != nil {
-		n.Fatal(err)
-	}
-	all := map[types.UID]corev1.Pod{}
-	for _, p := range list.Items {
-		all[p.UID] = p
-	}
-	return all
-}
-
-// containers returns the status of each container by name.
-func containers(p corev1.Pod) map[string]corev1.ContainerStatus {
-	all := map[string]corev1.ContainerStatus{}
-	for _, c := range p.Status.ContainerStatuses {
-		all[c.Name] = c
-	}
-	return all
 }
 
 // steps returns what changed about a pod since it was as given, in order, and who wrote
@@ -300,7 +182,7 @@ func (n *test) steps(was corev1.Pod, container string) []string {
 	}
 	var writes []write
 	for _, e := range events {
-		if e.Resource.Resource != "pods" || e.Resource.Namespace != n.namespace || e.Resource.Name != was.Name || !e.Write() || e.Code != http.StatusOK {
+		if e.Resource.Resource != "pods" || e.Resource.Namespace != n.Namespace || e.Resource.Name != was.Name || !e.Write() || e.Code != http.StatusOK {
 			continue
 		}
 		w := write{by: map[bool]string{true: "kubelet", false: e.User}[strings.HasPrefix(e.User, "system:node:")]}
@@ -345,7 +227,7 @@ func (n *test) facts(p corev1.Pod, container string) [3]string {
 			facts[1] = "image " + strings.TrimPrefix(c.Image, n.registry+"/")
 		}
 	}
-	if c := containers(p)[container]; c.State.Running != nil {
+	if c := workloadtest.Containers(p)[container]; c.State.Running != nil {
 		facts[2] = "runs " + strings.TrimPrefix(c.Image, n.registry+"/")
 	}
 	return facts
@@ -403,7 +285,7 @@ func one(client *http.Client, url string) (version string, err error) {
 // service returns where a Service answers.
 func (n *test) service(service string) string {
 	n.Helper()
-	s, err := n.client.CoreV1().Services(n.namespace).Get(n.Context(), service, metav1.GetOptions{})
+	s, err := n.Client.CoreV1().Services(n.Namespace).Get(n.Context(), service, metav1.GetOptions{})
 	if err != nil {
 		n.Fatal(err)
 	}

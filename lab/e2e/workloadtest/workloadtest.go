@@ -1,0 +1,218 @@
+// Package workloadtest is what tests of workloads of apps.kruise.io on clusters of the
+// lab have in common: kubectl, a namespace for each test, and what a workload's status
+// says.
+package workloadtest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/keelson-io/keelson/lab/binaries"
+	"github.com/keelson-io/keelson/lab/cluster"
+)
+
+// Patience is for how long something is waited for, and Poll how often it is looked at.
+// Patience is no bound of anything: a machine that does much else takes its time.
+const (
+	Patience = 3 * time.Minute
+	Poll     = 50 * time.Millisecond
+)
+
+// Cluster is one that runs, as its administrator sees it.
+type Cluster struct {
+	Program    string // kubectl
+	Kubeconfig string
+	Client     kubernetes.Interface
+}
+
+// Connect returns a cluster of the lab that is up.
+func Connect(lab *cluster.Lab, name string, set binaries.Set) (*Cluster, error) {
+	path, err := lab.Kubeconfig(name, cluster.Admin)
+	if err != nil {
+		return nil, err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", path)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", name, err)
+	}
+	config.QPS = -1
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", name, err)
+	}
+	return &Cluster{Program: set.Path(binaries.Kubectl), Kubeconfig: path, Client: client}, nil
+}
+
+// Kubectl runs kubectl, and returns what it prints on both outputs, also with an error.
+func (c *Cluster) Kubectl(ctx context.Context, input string, args ...string) (string, error) {
+	run := exec.CommandContext(ctx, c.Program, append([]string{"--kubeconfig", c.Kubeconfig}, args...)...)
+	run.Stdin = strings.NewReader(input)
+	out, err := run.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("kubectl %s: %w", strings.Join(args, " "), err)
+	}
+	return strings.TrimSpace(string(out)), err
+}
+
+// SaveLogs copies the logs of a cluster's components to a folder, before the cluster
+// goes.
+func SaveLogs(lab *cluster.Lab, name, to string) error {
+	from := filepath.Join(lab.Dir, name, "logs")
+	logs, err := os.ReadDir(from)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("save logs: %w", err)
+	}
+	for _, l := range logs {
+		data, err := os.ReadFile(filepath.Join(from, l.Name()))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(to, l.Name()), data, 0o600)
+		}
+		if err != nil {
+			return fmt.Errorf("save logs: %w", err)
+		}
+	}
+	return nil
+}
+
+// Test is one with a namespace of its own.
+type Test struct {
+	*testing.T
+	*Cluster
+	Namespace string
+}
+
+// Begin makes the namespace of a test, called as the test is. One that fails shows what
+// is in it.
+func (c *Cluster) Begin(t *testing.T) *Test {
+	t.Helper()
+	n := &Test{T: t, Cluster: c, Namespace: strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(t.Name(), "Test"), "/", "-"))}
+	n.Do("create", "namespace", n.Namespace)
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		for _, what := range [][]string{{"pods,clonesets,daemonsets.apps.kruise.io,events", "wide"}, {"clonesets,daemonsets.apps.kruise.io", "yaml"}} {
+			out, err := n.Kubectl(context.WithoutCancel(t.Context()), "", "-n", n.Namespace, "get", what[0], "-o", what[1])
+			t.Logf("%v\n%s", err, out)
+		}
+	})
+	return n
+}
+
+// Do runs kubectl in the namespace, which must go well.
+func (n *Test) Do(args ...string) string {
+	n.Helper()
+	out, err := n.Kubectl(n.Context(), "", append([]string{"-n", n.Namespace}, args...)...)
+	if err != nil {
+		n.Fatalf("%v\n%s", err, out)
+	}
+	return out
+}
+
+// Apply applies manifests.
+func (n *Test) Apply(manifests string) {
+	n.Helper()
+	if out, err := n.Kubectl(n.Context(), manifests, "-n", n.Namespace, "apply", "-f", "-"); err != nil {
+		n.Fatalf("%v\n%s", err, out)
+	}
+}
+
+// Patch changes an object's spec by a merge patch.
+func (n *Test) Patch(object, spec string) {
+	n.Helper()
+	n.Do("patch", object, "--type=merge", "-p", `{"spec": `+spec+`}`)
+}
+
+// Status is what CloneSets and DaemonSets have of theirs.
+type Status struct {
+	ObservedGeneration int64
+
+	// Of a CloneSet.
+	Replicas, ReadyReplicas, AvailableReplicas                      int64
+	UpdatedReplicas, UpdatedReadyReplicas, UpdatedAvailableReplicas int64
+	ExpectedUpdatedReplicas                                         int64
+	CurrentRevision, UpdateRevision                                 string
+	// Of a DaemonSet, whose UpdateRevision is a hash.
+	DesiredNumberScheduled, CurrentNumberScheduled, UpdatedNumberScheduled int64
+	NumberReady, NumberAvailable, NumberUnavailable, NumberMisscheduled    int64
+}
+
+// Until waits until the status of an object is so, and has seen its spec, and returns
+// it. The object is named as for kubectl: clonesets/web, daemonsets.apps.kruise.io/agent.
+func (n *Test) Until(object, what string, is func(Status) bool) Status {
+	n.Helper()
+	path := "/apis/apps.kruise.io/v1beta1/namespaces/" + n.Namespace + "/" + strings.Replace(object, ".apps.kruise.io", "", 1)
+	var last struct {
+		Metadata struct{ Generation int64 }
+		Status   Status
+	}
+	err := wait.PollUntilContextTimeout(n.Context(), Poll, Patience, true, func(ctx context.Context) (bool, error) {
+		text, err := n.Client.CoreV1().RESTClient().Get().AbsPath(path).DoRaw(ctx)
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err //nolint:wrapcheck // the test says of what
+		}
+		last.Status = Status{}
+		if err := json.Unmarshal(text, &last); err != nil {
+			return false, fmt.Errorf("%s: %w", text, err)
+		}
+		return last.Status.ObservedGeneration == last.Metadata.Generation && is(last.Status), nil
+	})
+	if err != nil {
+		n.Fatalf("%s is never %s: %v: %+v", object, what, err, last.Status)
+	}
+	return last.Status
+}
+
+// Settled waits until all pods of a CloneSet are available, and so many updated.
+func (n *Test) Settled(set string, pods, updated int64) Status {
+	n.Helper()
+	return n.Until("clonesets/"+set, fmt.Sprintf("%d pods, %d of them updated", pods, updated), func(s Status) bool {
+		return s.Replicas == pods && s.ReadyReplicas == pods && s.AvailableReplicas == pods &&
+			s.UpdatedReplicas == updated && s.UpdatedReadyReplicas == updated && s.UpdatedAvailableReplicas == updated
+	})
+}
+
+// Pods returns those with a label app, by their UID.
+func (n *Test) Pods(app string) map[types.UID]corev1.Pod {
+	n.Helper()
+	list, err := n.Client.CoreV1().Pods(n.Namespace).List(n.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
+	if err != nil {
+		n.Fatal(err)
+	}
+	all := map[types.UID]corev1.Pod{}
+	for _, p := range list.Items {
+		all[p.UID] = p
+	}
+	return all
+}
+
+// Containers returns the status of each container by name.
+func Containers(p corev1.Pod) map[string]corev1.ContainerStatus {
+	all := map[string]corev1.ContainerStatus{}
+	for _, c := range p.Status.ContainerStatuses {
+		all[c.Name] = c
+	}
+	return all
+}
