@@ -142,13 +142,17 @@ func TestSurge(t *testing.T) {
 
 // Creation goes on as the partition goes down, and no further: by the field, and by the
 // annotation that manifests of v1alpha1 have. Then a partition of 70 % updates 30 nodes
-// in place, one of 30 % 40 more, and 0 the rest: a quarter of all nodes at a time, and no
-// pod is replaced.
+// in place or by replacement, one of 30 % 40 more, and 0 the rest: a quarter of all nodes
+// at a time.
 func TestProgressive(t *testing.T) {
 	t.Parallel()
-	for name, c := range map[string]struct{ annotations, spec string }{
-		"Field":      {spec: "scaleStrategy: {partitionedScaling: true}"},
-		"Annotation": {annotations: `daemonset.kruise.io/progressive-create-pod: "true"`},
+	for name, c := range map[string]struct {
+		annotations, spec, kind string
+		inPlace                 bool
+	}{
+		"Field":      {spec: "scaleStrategy: {partitionedScaling: true}", kind: "InPlaceIfPossible", inPlace: true},
+		"Annotation": {annotations: `daemonset.kruise.io/progressive-create-pod: "true"`, kind: "InPlaceIfPossible", inPlace: true},
+		"Replaced":   {spec: "scaleStrategy: {partitionedScaling: true}", kind: "Standard"}, // a node whose pod goes gets another
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := begin(t)
@@ -157,7 +161,7 @@ func TestProgressive(t *testing.T) {
 				t.Helper()
 				n.Patch(agents, fmt.Sprintf(`{"updateStrategy": {"rollingUpdate": {"partition": "%d%%"}}}`, percent))
 			}
-			n.Apply(agent(c.annotations, c.spec, `rollingUpdateType: InPlaceIfPossible, maxUnavailable: 25%, partition: 90%`))
+			n.Apply(agent(c.annotations, c.spec, "maxUnavailable: 25%, partition: 90%, rollingUpdateType: "+c.kind))
 			for _, partition := range []int{90, 50, 0} {
 				to(partition)
 				pods := nodes - partition
@@ -175,8 +179,8 @@ func TestProgressive(t *testing.T) {
 				r.within(fmt.Sprint("updated to ", partition), most{pods: nodes, out: 25, updated: nodes - partition})
 			}
 			for key, uid := range r.byNode() {
-				if before[strings.Replace(key, "v2", "v1", 1)] != uid {
-					t.Errorf("%s was replaced", key)
+				if (before[strings.Replace(key, "v2", "v1", 1)] == uid) != c.inPlace {
+					t.Errorf("%s: in place should be %v", key, c.inPlace)
 				}
 			}
 		})
