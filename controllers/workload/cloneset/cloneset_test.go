@@ -111,6 +111,36 @@ func TestPartition(t *testing.T) {
 	}
 }
 
+// Pods of several revisions come to a newer one side by side, a few at a time.
+func TestSeveralRevisions(t *testing.T) {
+	w := newWorld(t)
+	w.create(16, func(s *v1beta1.CloneSetSpec) {
+		inPlace(s)
+		s.UpdateStrategy.RollingUpdate.MaxUnavailable = new(intstr.FromInt32(6))
+	})
+	w.settled(16, 16)
+	before := uids(w.list())
+	w.change(func(s *v1beta1.CloneSetSpec) {
+		image("web:v2")(s)
+		s.UpdateStrategy.RollingUpdate.Partition = new(intstr.FromInt32(8))
+	})
+	w.settled(16, 8)
+	w.change(func(s *v1beta1.CloneSetSpec) {
+		image("web:v3")(s)
+		s.UpdateStrategy.RollingUpdate.Partition = nil
+	})
+	w.settled(16, 16)
+	after := w.list()
+	if diff := cmp.Diff(before, uids(after)); diff != "" {
+		t.Errorf("-before +after:\n%s", diff)
+	}
+	for _, p := range after {
+		if is := p.Status.ContainerStatuses[0].Image; is != "web:v3" {
+			t.Errorf("%s runs %s", p.Name, is)
+		}
+	}
+}
+
 // A partition that is raised when all pods have the new revision finds none to take them
 // back to: nothing happens, by either policy, and the next update starts from there.
 func TestPartitionTooLate(t *testing.T) {

@@ -35,7 +35,7 @@ type look struct {
 	current, updated *appsv1.ControllerRevision
 
 	roster *roster
-	plans  map[[2]string]*inplace.Plan // by the names of both revisions; nil: not in place
+	plans  *inplace.Plans
 
 	client podclient.Client
 
@@ -44,7 +44,7 @@ type look struct {
 }
 
 func (r *Reconciler) look(ctx context.Context, set *v1beta1.CloneSet) (*look, error) {
-	l := &look{Reconciler: r, set: set.DeepCopy(), at: r.now(), roster: r.rosters.Of(set), plans: map[[2]string]*inplace.Plan{}}
+	l := &look{Reconciler: r, set: set.DeepCopy(), at: r.now(), roster: r.rosters.Of(set), plans: inplace.NewPlans(r.options)}
 	l.want, _ = newWant(&set.Spec) // it was checked
 	l.client = podclient.Client{API: r.API, Expect: r.Expect, Owner: set.UID, Hooks: set.Spec.Lifecycle, Now: l.at}
 	l.policy = v1beta1.PodUpdateRecreate
@@ -156,22 +156,7 @@ func (l *look) plan(p *corev1.Pod, to *appsv1.ControllerRevision) *inplace.Plan 
 	if l.policy == v1beta1.PodUpdateRecreate {
 		return nil
 	}
-	from := l.history.Of(p)
-	if from == nil {
-		return nil // nobody knows what it was made from
-	}
-	key := [2]string{from.Name, to.Name}
-	if plan, known := l.plans[key]; known {
-		return plan
-	}
-	var plan *inplace.Plan
-	was, err := revision.Template(from)
-	is, toErr := revision.Template(to)
-	if err == nil && toErr == nil {
-		plan, _ = inplace.NewPlan(was, is, l.options)
-	}
-	l.plans[key] = plan
-	return plan
+	return l.plans.Between(l.history.Of(p), to) // of nil: nobody knows what it was made from
 }
 
 // grace is how long a pod is out of its Services before it changes.

@@ -31,8 +31,8 @@ type look struct {
 	history revision.History
 	roster  *roster
 	fit     fit
-	chosen  labels.Selector          // of the nodes whose pods are updated
-	plans   map[string]*inplace.Plan // from revisions; nil: not in place
+	chosen  labels.Selector // of the nodes whose pods are updated
+	plans   *inplace.Plans
 
 	timer sync.Mutex
 	after time.Duration // when to look again; 0: when something changes
@@ -40,7 +40,7 @@ type look struct {
 
 func (r *Reconciler) look(ctx context.Context, set *v1beta1.DaemonSet) (*look, error) {
 	l := &look{
-		Reconciler: r, set: set, roster: r.rosters.Of(set), fit: newFit(&set.Spec.Template), plans: map[string]*inplace.Plan{},
+		Reconciler: r, set: set, roster: r.rosters.Of(set), fit: newFit(&set.Spec.Template), plans: inplace.NewPlans(r.options),
 		client: podclient.Client{API: r.API, Expect: r.Expect, Owner: set.UID, Hooks: hooks(set), Now: r.now()},
 	}
 	owner := revision.Owner{Object: set, Kind: v1beta1.GroupVersion.WithKind(kind), Labels: set.Spec.Selector.MatchLabels, Collisions: set.Status.CollisionCount}
@@ -148,19 +148,10 @@ func (l *look) spot(p *corev1.Pod) spot {
 // plan is how a pod comes to the new revision in place; nil: it can't.
 func (l *look) plan(p *corev1.Pod) *inplace.Plan {
 	u := l.set.Spec.UpdateStrategy.RollingUpdate
-	from := l.history.Of(p)
-	if from == nil || u == nil || u.Type != v1beta1.DaemonSetInPlaceIfPossible {
+	if u == nil || u.Type != v1beta1.DaemonSetInPlaceIfPossible {
 		return nil
 	}
-	if plan, known := l.plans[from.Name]; known {
-		return plan
-	}
-	var plan *inplace.Plan
-	if was, err := revision.Template(from); err == nil {
-		plan, _ = inplace.NewPlan(was, &l.set.Spec.Template, l.options)
-	}
-	l.plans[from.Name] = plan
-	return plan
+	return l.plans.Between(l.history.Of(p), l.history.Updated)
 }
 
 // again looks again though nothing changes.
