@@ -9,8 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 	"github.com/keelson-io/keelson/controllers/workload/expectations"
@@ -70,18 +68,5 @@ func benchmarkLook(b *testing.B, n int, rolling bool) {
 		b.Fatalf("%+v", set.Status)
 	}
 	off.Change(set, &v1beta1.CloneSet{})
-	q := reconcile.Request{NamespacedName: client.ObjectKeyFromObject(set)}
-	if _, err := r.Reconcile(b.Context(), q); err != nil { // the first look has all of them to judge
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	b.ResetTimer()
-	for i := range b.N {
-		b.StopTimer()
-		off.Change(pod(2*i%n), &corev1.Pod{})
-		b.StartTimer()
-		if _, err := r.Reconcile(b.Context(), q); err != nil {
-			b.Fatal(err)
-		}
-	}
+	off.Looks(b, r, set, func(i int) *corev1.Pod { return pod(2 * i % n) })
 }

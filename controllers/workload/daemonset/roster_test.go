@@ -2,7 +2,6 @@ package daemonset
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -13,38 +12,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
 
-	"github.com/keelson-io/keelson/controllers/workload/podclient"
 	"github.com/keelson-io/keelson/controllers/workload/podorder"
 	"github.com/keelson-io/keelson/controllers/workload/revision"
+	"github.com/keelson-io/keelson/controllers/workload/worldtest"
 )
 
 // yard has nodes and the pods of a DaemonSet, and judges them by their labels alone.
 type yard struct {
-	nodes   *nodes
-	pods    map[types.UID]*corev1.Pod
-	changed map[types.UID]bool
-	void    bool
-	now     time.Time
+	*worldtest.Changes
+	nodes *nodes
+	now   time.Time
 }
 
 const minReady = 30
-
-// since is what [podclient.Known] would say.
-func (y *yard) since(*podclient.Mark[*corev1.Pod]) podclient.Changes[*corev1.Pod] {
-	defer func() { y.changed, y.void = map[types.UID]bool{}, false }()
-	if y.void || len(y.pods) == 0 {
-		return podclient.Changes[*corev1.Pod]{Anew: true, Are: slices.Collect(maps.Values(y.pods))}
-	}
-	var c podclient.Changes[*corev1.Pod]
-	for uid := range y.changed {
-		if p := y.pods[uid]; p != nil {
-			c.Are = append(c.Are, p)
-		} else {
-			c.Gone = append(c.Gone, uid)
-		}
-	}
-	return c
-}
 
 func (y *yard) judge(e *entry) facts {
 	f := facts{place: place{node: e.node}}
@@ -77,16 +57,9 @@ func (y *yard) judge(e *entry) facts {
 func TestRoster(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
-		y := &yard{nodes: newNodes(), pods: map[types.UID]*corev1.Pod{}, changed: map[types.UID]bool{}, now: time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC), void: true}
+		y := &yard{worldtest.NewChanges(), newNodes(), time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)}
 		r, generation := newRoster(), int64(1)
 		born := 0
-		change := func(p *corev1.Pod) { y.pods[p.UID], y.changed[p.UID] = p, true }
-		some := func(rt *rapid.T) *corev1.Pod {
-			if len(y.pods) == 0 {
-				rt.Skip("there is no pod")
-			}
-			return y.pods[rapid.SampledFrom(slices.Sorted(maps.Keys(y.pods))).Draw(rt, "pod")].DeepCopy()
-		}
 		node := func(rt *rapid.T) string { return rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(rt, "node") }
 		rt.Repeat(map[string]func(*rapid.T){
 			"": func(rt *rapid.T) {
@@ -109,21 +82,21 @@ func TestRoster(t *testing.T) {
 					Labels: map[string]string{revision.Label: rapid.SampledFrom([]string{"old", "new"}).Draw(rt, "revision")},
 				}}
 				p.Spec.NodeName = node(rt)
-				change(p)
+				y.Is(p)
 			},
 			"ready": func(rt *rapid.T) {
-				p := some(rt)
+				p := y.Some(rt)
 				p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue, LastTransitionTime: metav1.NewTime(y.now)}}
-				change(p)
+				y.Is(p)
 			},
-			"updated": func(rt *rapid.T) { p := some(rt); p.Labels[revision.Label] = "new"; change(p) },
-			"delete":  func(rt *rapid.T) { p := some(rt); p.DeletionTimestamp = new(metav1.NewTime(y.now)); change(p) },
-			"gone":    func(rt *rapid.T) { p := some(rt); delete(y.pods, p.UID); y.changed[p.UID] = true },
-			"moved":   func(rt *rapid.T) { p := some(rt); p.Spec.NodeName = node(rt); change(p) },
+			"updated": func(rt *rapid.T) { p := y.Some(rt); p.Labels[revision.Label] = "new"; y.Is(p) },
+			"delete":  func(rt *rapid.T) { p := y.Some(rt); p.DeletionTimestamp = new(metav1.NewTime(y.now)); y.Is(p) },
+			"gone":    func(rt *rapid.T) { p := y.Some(rt); y.Gone(p) },
+			"moved":   func(rt *rapid.T) { p := y.Some(rt); p.Spec.NodeName = node(rt); y.Is(p) },
 			"time": func(rt *rapid.T) {
 				y.now = y.now.Add(time.Duration(rapid.IntRange(1, 40).Draw(rt, "seconds")) * time.Second)
 			},
-			"spec": func(*rapid.T) { generation++; y.void = true },
+			"spec": func(*rapid.T) { generation++; y.Void = true },
 		})
 		y.compare(rt, r, basis{generation: generation})
 	})
@@ -132,9 +105,9 @@ func TestRoster(t *testing.T) {
 // compare holds a roster against one that is made of all nodes and pods.
 func (y *yard) compare(rt *rapid.T, r *roster, b basis) {
 	rt.Helper()
-	again := r.sync(b, y.since, y.nodes, y.judge, y.now)
-	all, fresh := &yard{pods: y.pods, now: y.now, void: true}, newRoster()
-	if due := fresh.sync(b, all.since, y.nodes, all.judge, y.now); again != due {
+	again := r.sync(b, y.Since, y.nodes, y.judge, y.now)
+	all, fresh := &yard{&worldtest.Changes{Pods: y.Pods, Void: true}, y.nodes, y.now}, newRoster()
+	if due := fresh.sync(b, all.Since, y.nodes, all.judge, y.now); again != due {
 		rt.Fatalf("it looks again after %v, and not %v", again, due)
 	}
 	unexported := cmp.AllowUnexported(sums{}, place{})

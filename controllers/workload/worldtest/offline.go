@@ -170,6 +170,25 @@ func (o *Offline) Change(object, seen client.Object) {
 	})
 }
 
+// Looks measures one look of a reconciler at a workload that the change of a pod causes.
+func (o *Offline) Looks(b *testing.B, r reconcile.Reconciler, at client.Object, changed func(i int) *corev1.Pod) {
+	b.Helper()
+	look := func() {
+		if _, err := r.Reconcile(b.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(at)}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	look() // the first one has all of them to judge
+	b.ReportAllocs()
+	b.ResetTimer()
+	for i := range b.N {
+		b.StopTimer()
+		o.Change(changed(i), &corev1.Pod{})
+		b.StartTimer()
+		look()
+	}
+}
+
 // Until waits until something is so.
 func (o *Offline) Until(what string, is func() bool) {
 	o.tb.Helper()
