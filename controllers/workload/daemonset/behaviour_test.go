@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -42,36 +43,74 @@ func (w *world) event(reason string) string {
 	return found.Note
 }
 
-// births waits until so many pods were created on the nodes, and returns when each was.
-func (w *world) births(n int) []time.Time {
-	w.Helper()
-	var born []time.Time
-	err := wait.PollUntilContextTimeout(w.Context(), 10*time.Millisecond, patience, true, func(context.Context) (bool, error) {
-		for _, what := range w.Kubelet.Happened() {
-			if what == "ADDED" {
-				born = append(born, time.Now())
-			}
-		}
-		return len(born) >= n, nil
-	})
-	if err != nil {
-		w.Fatalf("%d of %d pods were created: %v", len(born), n, err)
+// clock stands still until it is set on, or let go.
+type clock struct {
+	mu    sync.Mutex
+	at    time.Time
+	since time.Time // it goes; zero: it stands
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.since.IsZero() {
+		return c.at
 	}
-	return born
+	return c.at.Add(time.Since(c.since))
+}
+
+func (c *clock) add(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = c.at.Add(d)
+}
+
+func (c *clock) run() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.since = time.Now()
+}
+
+// births counts the pods that were created on the nodes since the last time.
+func (w *world) births() int {
+	n := 0
+	for _, what := range w.Kubelet.Happened() {
+		if what == "ADDED" {
+			n++
+		}
+	}
+	return n
 }
 
 // A pod that has failed is deleted and created anew: at once, after a second, after two.
 // Another revision doesn't wait for the trouble of the last one.
 func TestFailing(t *testing.T) {
-	w := newWorld(t, 1)
+	c := &clock{at: time.Now()}
+	w := newWorldAt(t, c.now, 1)
 	w.Kubelet.Fail("agent:v1")
 	w.create(v1beta1.DaemonSetRollingUpdateStrategy{})
-	born := w.births(4)
-	for i, least := range []time.Duration{0, time.Second, 2 * time.Second} {
-		if gap := born[i+1].Sub(born[i]); gap < least-50*time.Millisecond {
-			t.Errorf("pod %d came %s after the one before, and not %s", i+2, gap, least)
+	next := func(pods int) {
+		t.Helper()
+		born := 0
+		err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+			born += w.births()
+			return born >= pods, nil
+		})
+		time.Sleep(1500 * time.Millisecond) // in which more may come that mustn't
+		if born += w.births(); err != nil || born != pods {
+			t.Fatalf("%d pods came, and not %d: %v", born, pods, err)
 		}
 	}
+	next(2) // the second one at once
+	c.add(time.Second - time.Millisecond)
+	next(0)
+	c.add(time.Millisecond)
+	next(1)
+	c.add(2*time.Second - time.Millisecond)
+	next(0)
+	c.add(time.Millisecond)
+	next(1)
+	c.run()
 	if note := w.event("FailedDaemonPod"); !strings.HasPrefix(note, "Found failed daemon pod "+w.name+"/agent-") || !strings.HasSuffix(note, "on node "+w.name+"-0, will try to kill it") {
 		t.Errorf("the event says %q", note)
 	}
@@ -139,12 +178,22 @@ func TestRefused(t *testing.T) {
 // A pod that is ready counts after minReadySeconds, and the next node waits for that.
 func TestMinReady(t *testing.T) {
 	w := newWorld(t, 3)
-	w.create(v1beta1.DaemonSetRollingUpdateStrategy{}, func(s *v1beta1.DaemonSetSpec) { s.MinReadySeconds = 2 })
+	w.create(v1beta1.DaemonSetRollingUpdateStrategy{}, func(s *v1beta1.DaemonSetSpec) { s.MinReadySeconds = 3 })
 	w.settled(3, 3)
 	w.Kubelet.Happened()
 	w.change(newImage)
-	born := w.births(3)
-	// A condition's time has no fractions of a second.
+	var born []time.Time
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+		for range w.births() {
+			born = append(born, time.Now())
+		}
+		return len(born) >= 3, nil
+	})
+	if err != nil {
+		t.Fatalf("%d of 3 pods were created: %v", len(born), err)
+	}
+	// A condition's time has no fractions of a second, and a busy machine shows one pod
+	// later than another: two seconds less than those three.
 	for i := 1; i < len(born); i++ {
 		if gap := born[i].Sub(born[i-1]); gap < time.Second {
 			t.Errorf("node %d was updated %s after the one before", i, gap)

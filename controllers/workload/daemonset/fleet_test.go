@@ -1,15 +1,18 @@
 package daemonset_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/keelson-io/keelson/api/apps/v1alpha1"
@@ -159,11 +162,15 @@ func TestFleetSurge(t *testing.T) {
 	w.settled(fleet, fleet)
 	seen := w.observe()
 	w.change(newImage)
-	after := w.settled(fleet, fleet)
-	seen.within(t, "the roll", most{pods: fleet + 20, out: 0, beside: 20, updated: fleet})
-	if len(after) != fleet {
-		t.Errorf("%d pods", len(after))
+	w.settled(fleet, fleet)
+	// Every node is counted once, also those whose old pod is still to go.
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+		return len(w.list()) == fleet, nil //nolint:contextcheck // the test's own
+	})
+	if err != nil {
+		t.Errorf("%d pods: %v", len(w.list()), err)
 	}
+	seen.within(t, "the roll", most{pods: fleet + 20, out: 0, beside: 20, updated: fleet})
 }
 
 // A partition of 70 % updates 30 nodes, in place, one of 30 % 40 more, and 0 the rest: a

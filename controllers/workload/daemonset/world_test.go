@@ -43,8 +43,13 @@ type world struct {
 
 func newWorld(t *testing.T, nodes int) *world {
 	t.Helper()
+	return newWorldAt(t, time.Now, nodes)
+}
+
+func newWorldAt(t *testing.T, now func() time.Time, nodes int) *world {
+	t.Helper()
 	t.Parallel()
-	w := &world{World: worldtest.New(t, apiServer, time.Now, daemonset.Add)}
+	w := &world{World: worldtest.New(t, apiServer, now, daemonset.Add)}
 	w.name = w.Namespace
 	for i := range nodes {
 		w.node(i)
