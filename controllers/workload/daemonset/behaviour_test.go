@@ -2,6 +2,7 @@ package daemonset_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -92,12 +93,17 @@ func TestFailing(t *testing.T) {
 	next := func(pods int) {
 		t.Helper()
 		born := 0
-		err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, patience, true, func(context.Context) (bool, error) {
-			born += w.births()
-			return born >= pods, nil
-		})
-		time.Sleep(1500 * time.Millisecond) // in which more may come that mustn't
-		if born += w.births(); err != nil || born != pods {
+		came := func(more int) wait.ConditionWithContextFunc {
+			return func(context.Context) (bool, error) {
+				born += w.births()
+				return born >= pods+more, nil
+			}
+		}
+		err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, patience, true, came(0))
+		if err == nil && wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 1500*time.Millisecond, true, came(1)) == nil {
+			err = errors.New("the clock stood")
+		}
+		if err != nil {
 			t.Fatalf("%d pods came, and not %d: %v", born, pods, err)
 		}
 	}
