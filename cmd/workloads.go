@@ -2,6 +2,8 @@ package cmd
 
 import (
 	"context"
+	"os"
+	"runtime/debug"
 	"strings"
 
 	"github.com/go-logr/logr"
@@ -71,6 +73,11 @@ Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
 	return c
 }
 
+// workloadsGarbage is how much of it there may be, in percent of what is in use, before
+// it is collected: this process runs in every cluster, beside what people pay for, and
+// has little else to do.
+const workloadsGarbage = 50
+
 func (a *app) workloads(ctx context.Context, o workloadsOptions) error {
 	if err := oneOf("--log-format", o.logFormat, "text", "json"); err != nil {
 		return err
@@ -107,6 +114,9 @@ func (a *app) workloads(ctx context.Context, o workloadsOptions) error {
 		return err
 	}
 	defer closeProfiles()
+	if os.Getenv("GOGC") == "" { // whoever sets that has chosen
+		defer debug.SetGCPercent(debug.SetGCPercent(workloadsGarbage))
+	}
 	log.Info("keelson workloads", "version", a.env.Version, "cluster", cluster.Host, "namespace", o.run.Namespace)
 	if err := c.Run(ctx); err != nil {
 		return err
