@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,7 +25,7 @@ type component struct {
 	path  func(r *record) string
 	alone uintptr
 	begun func(pid int) error
-	ended func(r *record) error
+	ended func(ctx context.Context, r *record) error
 }
 
 // components returns the processes of a cluster in the order in which they

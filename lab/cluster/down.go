@@ -38,11 +38,12 @@ func (l *Lab) Down(ctx context.Context, name string) error {
 	case err != nil:
 		return err
 	default:
-		if err := l.halt(ctx, r, downGrace, components(r.Options)...); err != nil {
-			return err
+		ended := l.halt(ctx, r, downGrace, components(r.Options)...)
+		if len(r.Processes) == 0 { // what is left outside the folder, even if one part of it stays
+			ended = errors.Join(ended, r.disconnect(ctx))
 		}
-		if err := r.disconnect(); err != nil {
-			return err
+		if ended != nil {
+			return ended
 		}
 	}
 	if err := os.RemoveAll(dir); err != nil {

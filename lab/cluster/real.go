@@ -138,7 +138,9 @@ func realComponents(nodes int) []component {
 			args:  func(r *record) []string { return []string{"node", r.realDir(i, "node.json")} },
 			alone: node.Namespaces,
 			begun: func(pid int) error { return node.Plug(pid, i) },
-			ended: func(r *record) error { return errors.Join(node.Unplug(i), node.RemoveCgroups(r.cgroup(i))) },
+			ended: func(ctx context.Context, r *record) error {
+				return errors.Join(node.Unplug(i), node.RemoveCgroups(ctx, r.cgroup(i)))
+			},
 		})
 	}
 	return all
@@ -158,11 +160,11 @@ func (r *record) connect() error {
 
 // disconnect takes away what is left outside the cluster's folder when no process of
 // it is.
-func (r *record) disconnect() error {
+func (r *record) disconnect(ctx context.Context) error {
 	if !r.Options.real() {
 		return nil
 	}
-	return errors.Join(node.RemoveSwitch(r.dir), node.RemoveCgroups("/keelson-lab-"+r.Name))
+	return errors.Join(node.RemoveSwitch(r.dir), node.RemoveCgroups(ctx, "/keelson-lab-"+r.Name))
 }
 
 // writeNodes makes what the real nodes and the registry read.

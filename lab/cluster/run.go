@@ -145,7 +145,7 @@ func (l *Lab) halt(ctx context.Context, r *record, grace time.Duration, of ...co
 		}
 		delete(r.Processes, name)
 		if c.ended != nil {
-			failed = append(failed, c.ended(r))
+			failed = append(failed, c.ended(ctx, r))
 		}
 	}
 	return errors.Join(append(failed, r.save())...)

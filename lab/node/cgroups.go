@@ -1,0 +1,111 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// cgroupWait bounds the wait for cgroups that are still busy. The kernel empties
+	// them after it has reported the end of their processes, on a loaded machine
+	// seconds later.
+	cgroupWait = 15 * time.Second
+	cgroupPoll = 50 * time.Millisecond
+)
+
+// hierarchies returns where cgroups are mounted: one place a controller, or one for all.
+func hierarchies() ([]string, error) {
+	const root = "/sys/fs/cgroup"
+	var fs unix.Statfs_t
+	if err := unix.Statfs(root, &fs); err != nil {
+		return nil, fmt.Errorf("look for cgroups: %w", err)
+	}
+	if fs.Type == unix.CGROUP2_SUPER_MAGIC {
+		return []string{root}, nil
+	}
+	entries, err := os.ReadDir(root)
+	if err != nil {
+		return nil, fmt.Errorf("look for cgroups: %w", err)
+	}
+	var found []string
+	for _, e := range entries {
+		if e.IsDir() { // links are names of the same
+			found = append(found, filepath.Join(root, e.Name()))
+		}
+	}
+	return found, nil
+}
+
+// cgroups makes what kubelet wants to be there.
+func (c *Config) cgroups(context.Context) error {
+	roots, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	for _, root := range roots {
+		if err := os.MkdirAll(filepath.Join(root, c.Cgroup), 0o755); err != nil { //nolint:gosec // as all cgroups
+			return fmt.Errorf("make a cgroup: %w", err)
+		}
+	}
+	return nil
+}
+
+// RemoveCgroups removes the cgroups of a node whose processes have ended, and waits up
+// to 15 s for those that are still busy. A cgroup that stays busy does not keep the
+// others: the error names each one that is left. Missing cgroups are not an error.
+func RemoveCgroups(ctx context.Context, cgroup string) error {
+	roots, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, cgroupWait)
+	defer cancel()
+	poll := time.NewTicker(cgroupPoll)
+	defer poll.Stop()
+	for {
+		var left []error
+		for _, root := range roots {
+			left = append(left, removeCgroup(filepath.Join(root, cgroup)))
+		}
+		err := errors.Join(left...)
+		if !errors.Is(err, unix.EBUSY) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-poll.C:
+		}
+	}
+}
+
+// removeCgroup removes a cgroup and those below it, as far as they can be removed.
+func removeCgroup(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("remove a cgroup: %w", err)
+	}
+	var left []error
+	for _, e := range entries {
+		if e.IsDir() {
+			left = append(left, removeCgroup(filepath.Join(dir, e.Name())))
+		}
+	}
+	if err := errors.Join(left...); err != nil {
+		return err // its parent cannot be removed either
+	}
+	// Rmdir, since the files of a cgroup cannot be removed: the kernel removes them.
+	if err := unix.Rmdir(dir); err != nil && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("remove the cgroup %s: %w", dir, err)
+	}
+	return nil
+}
