@@ -151,9 +151,13 @@ func TestShipped(t *testing.T) {
 	for _, file := range shipped {
 		t.Run(filepath.Base(file), func(t *testing.T) {
 			t.Parallel()
-			theirs := filepath.Join("../../../shared/kruise-crds", filepath.Base(file))
+			dir := os.Getenv("KEELSON_CRDS")
+			if dir == "" {
+				dir = "../../../shared/kruise-crds"
+			}
+			theirs := filepath.Join(dir, filepath.Base(file))
 			if _, err := os.Stat(theirs); os.IsNotExist(err) {
-				t.Skip("OpenKruise's CRDs aren't here")
+				t.Skip("OpenKruise's CRDs are not here: set KEELSON_CRDS to a folder of CRDs, or run make crd-compat CRDS=DIR")
 			}
 			var out bytes.Buffer
 			if err := run([]string{"--intended", "kruise.yaml", theirs, file}, &out); err != nil {
