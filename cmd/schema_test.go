@@ -134,18 +134,15 @@ func TestDiffFilesCRDSchema(t *testing.T) {
 	keelson(t, append(args, "--rules", rules)...).want(t, 1).says(t, "1 to update").saysNot(t, "HELD")
 }
 
-// OpenKruise's CRDs, as its project ships them.
-func TestDiffFilesKruise(t *testing.T) {
+// The CRDs of workloads say which fields change as a whole.
+func TestDiffFilesCRDs(t *testing.T) {
 	t.Parallel()
-	crds := filepath.Join("..", "..", "shared", "kruise-crds", "apps.kruise.io_sidecarsets.yaml")
-	if _, err := os.Stat(crds); os.IsNotExist(err) {
-		t.Skip("the CRDs of OpenKruise are not at hand")
-	}
+	crds := filepath.Join("..", "components", "workload-controllers", "template", "crds", "apps.kruise.io_clonesets.yaml")
 	set := `
-apiVersion: apps.kruise.io/v1alpha1
-kind: SidecarSet
-metadata: {name: logs}
-spec: {selector: {matchLabels: {app: web}}}
+apiVersion: apps.kruise.io/v1beta1
+kind: CloneSet
+metadata: {name: web, namespace: shop}
+spec: {selector: {matchLabels: {app: web}}, template: {}}
 `
 	args := files(t, set, strings.Replace(set, "app: web", "app: api", 1), set)
 	// A selector changes as a whole; without the schema it would be a map as any.

@@ -2,9 +2,7 @@ package differ_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -25,20 +23,25 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// manifests are the CRDs of testdata, and OpenKruise's where they are at hand.
+// manifests are the CRDs of testdata, those that Keelson ships, and those in the folder
+// that KEELSON_CRDS names or in ../shared/kruise-crds, where there is one. A file there
+// replaces the shipped one of its name.
 func manifests(t *testing.T) []map[string]any {
 	t.Helper()
-	files, err := filepath.Glob("testdata/crds/*.yaml")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no CRDs: %v", err)
+	others := os.Getenv("KEELSON_CRDS")
+	if others == "" {
+		others = "../../shared/kruise-crds"
 	}
-	kruise := filepath.Join("..", "..", "shared", "kruise-crds")
-	entries, err := os.ReadDir(kruise)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		files = append(files, filepath.Join(kruise, e.Name()))
+	var files []string
+	for _, dir := range []string{"testdata/crds", "../components/keelson/template/crds", "../components/workload-controllers/template/crds", others} {
+		found, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
+		if err != nil || len(found) == 0 && dir != others {
+			t.Fatalf("no CRDs in %s: %v", dir, err)
+		}
+		for _, file := range found {
+			files = slices.DeleteFunc(files, func(f string) bool { return filepath.Base(f) == filepath.Base(file) })
+			files = append(files, file)
+		}
 	}
 	var out []map[string]any
 	for _, file := range files {

@@ -4,24 +4,27 @@ import (
 	"path/filepath"
 	"testing"
 
+	"helm.sh/helm/v3/pkg/chartutil"
+
 	"github.com/keelson-io/keelson/renderer"
+	"github.com/keelson-io/keelson/renderer/charttest"
 )
 
-// BenchmarkRender renders public charts in this process and in workers, as
-// many at once as there are processors.
+// BenchmarkRender renders the chart that helm create makes and the public ones, in this
+// process and in workers, as many at once as there are processors.
 func BenchmarkRender(b *testing.B) {
-	charts, err := filepath.Glob(filepath.Join("..", "..", "shared", "charts", "*", "Chart.yaml"))
-	if err != nil || len(charts) == 0 {
-		b.Skip("no public charts here")
+	made, err := chartutil.Create("starter", b.TempDir())
+	if err != nil {
+		b.Fatal(err)
 	}
-	for _, file := range charts {
-		dir := filepath.Dir(file)
-		r := renderer.Request{Version: readVersion(b, dir, filepath.Base(dir)), Capabilities: renderer.DefaultCapabilities()}
-		for name, engine := range map[string]renderer.Renderer{
+	for _, dir := range append(charttest.Public(b), made) {
+		name := filepath.Base(dir)
+		r := renderer.Request{Version: readVersion(b, dir, name), Capabilities: renderer.DefaultCapabilities()}
+		for by, engine := range map[string]renderer.Renderer{
 			"engine": renderer.New(),
 			"pool":   newPool(b, renderer.PoolOptions{}),
 		} {
-			b.Run(filepath.Base(dir)+"/"+name, func(b *testing.B) {
+			b.Run(name+"/"+by, func(b *testing.B) {
 				b.ReportAllocs()
 				b.RunParallel(func(pb *testing.PB) {
 					for pb.Next() {

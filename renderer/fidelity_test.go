@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -28,6 +29,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
+	"github.com/keelson-io/keelson/renderer/charttest"
 )
 
 // TestFidelity compares with helm template, object for object: what users know of
@@ -39,10 +41,12 @@ import (
 //	PATH, crlf PATH, bom PATH   a file of the chart, with these line ends or this mark
 //	pack FILE.tgz FOLDER        packs a folder of the chart, and removes it
 //	from FOLDER                 the chart instead, and an images.yaml beside it
+//	public CHART                the chart instead, a public one: see package charttest
 //	api VERSION                 that the cluster serves, besides Helm's defaults
 //	values NAME                 a set of values; where NAME starts with fails, both must fail
 //
-// The chart's own values are one more set.
+// The chart's own values are one more set. Every public chart is a case of its own, too,
+// with the values that its folder ci/ holds.
 func TestFidelity(t *testing.T) {
 	t.Parallel()
 	cases, err := filepath.Glob("testdata/fidelity/*.txtar")
@@ -50,17 +54,30 @@ func TestFidelity(t *testing.T) {
 		t.Fatalf("%d cases, %v; want at least 25", len(cases), err)
 	}
 	pool := newPool(t, renderer.PoolOptions{})
+	var charts, sets atomic.Int32
+	t.Cleanup(func() { t.Logf("compared %d charts with %d sets of values", charts.Load(), sets.Load()) })
+	compare := func(t *testing.T, c *fidelityCase) {
+		t.Helper()
+		charts.Add(1)
+		c.pool = pool
+		for name, values := range c.values {
+			sets.Add(1)
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				c.compare(t, name, values)
+			})
+		}
+	}
 	for _, file := range cases {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			t.Parallel()
-			c := readFidelityCase(t, file)
-			c.pool = pool
-			for name, values := range c.values {
-				t.Run(name, func(t *testing.T) {
-					t.Parallel()
-					c.compare(t, name, values)
-				})
-			}
+			compare(t, readFidelityCase(t, file))
+		})
+	}
+	for _, dir := range charttest.Public(t) {
+		t.Run("charts/"+filepath.Base(dir), func(t *testing.T) {
+			t.Parallel()
+			compare(t, publicFidelityCase(t, dir))
 		})
 	}
 }
@@ -72,6 +89,8 @@ type fidelityCase struct {
 	images map[string]v1alpha1.Image
 	api    []string
 	values map[string]string
+	// mayFail: Helm may refuse the chart with these values. Keelson must refuse it then.
+	mayFail bool
 }
 
 func readFidelityCase(t *testing.T, file string) *fidelityCase {
@@ -89,6 +108,8 @@ func readFidelityCase(t *testing.T, file string) *fidelityCase {
 		switch verb {
 		case "from":
 			c.from(t, rest)
+		case "public":
+			c.dir = charttest.Need(t, rest)
 		case "api":
 			c.api = append(c.api, rest)
 		case "values":
@@ -104,8 +125,27 @@ func readFidelityCase(t *testing.T, file string) *fidelityCase {
 			writeChartFile(t, c.dir, f.Name, string(f.Data))
 		}
 	}
-	if len(c.values) < 5 && strings.Contains(c.dir, "..") {
+	if len(c.values) < 5 && !strings.HasPrefix(c.dir, os.TempDir()) {
 		t.Errorf("%d sets of values for a chart that others use; want the defaults and four more", len(c.values))
+	}
+	return c
+}
+
+// publicFidelityCase is a public chart, with the sets of values that its authors test it
+// with.
+func publicFidelityCase(t *testing.T, dir string) *fidelityCase {
+	t.Helper()
+	c := &fidelityCase{dir: dir, mayFail: true, values: map[string]string{"defaults": ""}}
+	files, err := filepath.Glob(filepath.Join(dir, "ci", "*values.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.values[filepath.Base(file)] = string(data)
 	}
 	return c
 }
@@ -113,11 +153,6 @@ func readFidelityCase(t *testing.T, file string) *fidelityCase {
 // from takes a chart's folder, or a component's.
 func (c *fidelityCase) from(t *testing.T, dir string) {
 	t.Helper()
-	if strings.Contains(dir, "/shared/") {
-		if _, err := os.Stat(dir); err != nil {
-			t.Skip("no public charts here")
-		}
-	}
 	c.dir = dir
 	data, err := os.ReadFile(filepath.Join(dir, "images.yaml"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -206,7 +241,8 @@ func (c *fidelityCase) compare(t *testing.T, name, text string) {
 		for who, ask := range oracles {
 			objects, hooks, helmErr := ask(t, form, "web", withImages, caps)
 			got, err := c.pool.Render(t.Context(), renderer.Request{Version: v, Values: registry.ValuesFrom(values), Capabilities: caps})
-			if wantErr := strings.HasPrefix(name, "fails"); (helmErr != nil) != wantErr || (err != nil) != wantErr {
+			wantErr := strings.HasPrefix(name, "fails") || c.mayFail && helmErr != nil
+			if (helmErr != nil) != wantErr || (err != nil) != wantErr {
 				t.Errorf("%s of %s: error %v; Keelson: %v; want one of both: %t", who, form, helmErr, err, wantErr)
 				continue
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	ociserver "github.com/google/go-containerregistry/pkg/registry"
+	"helm.sh/helm/v3/pkg/chart"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
 	helmregistry "helm.sh/helm/v3/pkg/registry"
@@ -23,6 +24,7 @@ import (
 	"github.com/keelson-io/keelson/registry/archive"
 	"github.com/keelson-io/keelson/registry/chartsource"
 	"github.com/keelson-io/keelson/renderer"
+	"github.com/keelson-io/keelson/renderer/charttest"
 )
 
 // TestVendoredIsHelms packs charts with helm package, publishes them with helm
@@ -40,11 +42,7 @@ func TestVendoredIsHelms(t *testing.T) {
 	shop := t.TempDir()
 	shopURL := listen(t, http.FileServer(http.Dir(shop)))
 	packages := map[string]string{}
-	for _, dir := range chartFolders(t) {
-		c, err := loader.Load(dir)
-		if err != nil {
-			t.Fatal(err)
-		}
+	for _, c := range chartsToVendor(t) {
 		file, err := chartutil.Save(c, shop)
 		if err != nil {
 			t.Fatal(err)
@@ -163,21 +161,31 @@ func TestPositionsInArchive(t *testing.T) {
 	}
 }
 
-// chartFolders are the public charts, where they are, and the one that helm create
-// makes.
-func chartFolders(t *testing.T) []string {
+// chartsToVendor are the one that helm create makes, some of TestFidelity, and the public
+// ones.
+func chartsToVendor(t *testing.T) []*chart.Chart {
 	t.Helper()
+	var out []*chart.Chart
+	load := func(dir, name string) {
+		c, err := loader.Load(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if name != "" {
+			c.Metadata.Name = name
+		}
+		out = append(out, c)
+	}
 	made, err := chartutil.Create("starter", t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := []string{made}
-	found, err := filepath.Glob("../../shared/charts/*/Chart.yaml")
-	if err != nil {
-		t.Fatal(err)
+	load(made, "")
+	for _, name := range []string{"crds", "files", "helmignore", "hooks", "lists", "named-templates", "subcharts"} {
+		load(readFidelityCase(t, "testdata/fidelity/"+name+".txtar").dir, name)
 	}
-	for _, f := range found {
-		out = append(out, filepath.Dir(f))
+	for _, dir := range charttest.Public(t) {
+		load(dir, "")
 	}
 	return out
 }

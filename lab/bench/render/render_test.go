@@ -24,6 +24,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
+	"github.com/keelson-io/keelson/renderer/charttest"
 )
 
 // workerArg makes this program a worker.
@@ -52,21 +53,24 @@ type publicChart struct {
 // of the example fleet.
 func publicCharts(b *testing.B) []publicChart {
 	b.Helper()
-	for _, pattern := range []string{"../../../../shared/charts/*/Chart.yaml", "../../../examples/fleet/components/*/template/Chart.yaml"} {
-		found, err := filepath.Glob(pattern)
+	dirs := charttest.Public(b)
+	if len(dirs) == 0 {
+		found, err := filepath.Glob("../../../examples/fleet/components/*/template/Chart.yaml")
 		if err != nil {
 			b.Fatal(err)
 		}
-		var charts []publicChart
 		for _, file := range found {
-			c := publicChart{dir: filepath.Dir(file)}
-			c.name = filepath.Base(strings.TrimSuffix(c.dir, "/template"))
-			c.read(b)
-			charts = append(charts, c)
+			dirs = append(dirs, filepath.Dir(file))
 		}
-		if len(charts) > 0 {
-			return charts
-		}
+	}
+	var charts []publicChart
+	for _, dir := range dirs {
+		c := publicChart{dir: dir, name: filepath.Base(strings.TrimSuffix(dir, "/template"))}
+		c.read(b)
+		charts = append(charts, c)
+	}
+	if len(charts) > 0 {
+		return charts
 	}
 	b.Fatal("there is no chart")
 	return nil
