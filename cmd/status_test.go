@@ -132,7 +132,7 @@ test-01  metrics-server  v0.8.0   Synced  Degraded  28h  Deployment.apps kube-sy
 // watchStatus changes a delivery while a watch runs.
 func watchStatus(t *testing.T, hub client.Client) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	var out, err buffer
 	done := make(chan int)
@@ -161,7 +161,7 @@ func watchStatus(t *testing.T, hub client.Client) {
 
 func waitFor(t *testing.T, done func() bool) {
 	t.Helper()
-	deadline, tick := time.NewTimer(20*time.Second), time.NewTicker(20*time.Millisecond)
+	deadline, tick := time.NewTimer(3*time.Minute), time.NewTicker(20*time.Millisecond)
 	defer deadline.Stop()
 	defer tick.Stop()
 	for !done() {

@@ -350,7 +350,7 @@ func TestWorkloadWatch(t *testing.T) {
 	}
 	hears := func(said *buffer, text string) {
 		t.Helper()
-		err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
+		err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 3*time.Minute, true, func(context.Context) (bool, error) {
 			return strings.Contains(said.String(), text), nil
 		})
 		if err != nil {
@@ -364,7 +364,7 @@ func TestWorkloadWatch(t *testing.T) {
 			if got != code {
 				t.Fatalf("exit code %d, want %d:\n%s", got, code, said)
 			}
-		case <-time.After(20 * time.Second):
+		case <-time.After(3 * time.Minute):
 			t.Fatalf("it goes on:\n%s", said)
 		}
 	}

@@ -100,8 +100,15 @@ func TestPoolLimits(t *testing.T) {
 			if e.Transient && !strings.Contains(e.Message, "took longer") {
 				t.Errorf("%s: the error is transient: it would be tried for ever", tc.why)
 			}
-			if _, err := pool.Render(t.Context(), request(configMapVersion(configMap), 1)); err != nil {
-				t.Errorf("another component does not render any more: %v", err)
+			for {
+				_, err := pool.Render(t.Context(), request(configMapVersion(configMap), 1))
+				if errors.As(err, &e) && e.Transient {
+					continue // a busy machine took longer than the limit
+				}
+				if err != nil {
+					t.Errorf("another component does not render any more: %v", err)
+				}
+				break
 			}
 		})
 	}

@@ -143,7 +143,7 @@ func (d *dialled) hears(want string) {
 	}
 }
 
-const patience = 20 * time.Second
+const patience = 3 * time.Minute
 
 func (d *dialled) ask(method, path, body string) int {
 	d.t.Helper()

@@ -47,7 +47,7 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	patience = 30 * time.Second
+	patience = 3 * time.Minute
 	// ageKey is that of testdata/sealed.yaml, which sops encrypted.
 	ageKey = "../../registry/sops/testdata/keys.txt"
 )

@@ -47,7 +47,7 @@ func (f *fleet) replica(identity string) *replica {
 	log := slog.New(slog.NewTextHandler(io.MultiWriter(f.t.Output(), &f.log), nil)).With("replica", identity)
 	member, err := shard.New(shard.Options{Group: f.name, Topic: f.folder, Options: lease.Options{
 		Hub: server, Identity: f.name + "-" + identity, Log: log, Now: time.Now,
-		Duration: 5 * time.Second, RenewDeadline: 4 * time.Second, RetryPeriod: 200 * time.Millisecond,
+		Duration: 15 * time.Second, RenewDeadline: 10 * time.Second, RetryPeriod: 200 * time.Millisecond,
 	}})
 	if err != nil {
 		f.t.Fatal(err)

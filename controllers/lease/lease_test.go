@@ -33,7 +33,13 @@ func TestMain(m *testing.M) {
 	os.Exit(apiservertest.Main(m, func(config *rest.Config) { server = config }))
 }
 
-const patience = 30 * time.Second
+const (
+	// patience ends a test that would never end. It is not a bound.
+	patience = 3 * time.Minute
+	// duration and renewDeadline are long enough for a machine that is busy with other
+	// work: a test must not lose its Lease by chance.
+	duration, renewDeadline = 15 * time.Second, 10 * time.Second
+)
 
 // process has a Lease. Its term is as long as its clock says.
 type process struct {
@@ -65,7 +71,7 @@ func run(t *testing.T, work func(context.Context) error) *process {
 	var err error
 	p.Lease, err = lease.New(lease.Options{
 		Hub: hub, Identity: p.name, Labels: map[string]string{"test": p.name}, Log: slog.New(slog.DiscardHandler), Now: p.now,
-		Duration: 3 * time.Second, RenewDeadline: 2 * time.Second, RetryPeriod: 200 * time.Millisecond,
+		Duration: duration, RenewDeadline: renewDeadline, RetryPeriod: 200 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +159,7 @@ func TestWorks(t *testing.T) {
 	p := run(t, nil)
 	p.started(t)
 	first := p.hub(t)
-	if got := *first.Spec.HolderIdentity; got != "testworks" || *first.Spec.LeaseDurationSeconds != 3 || first.Labels["test"] != "testworks" {
+	if got := *first.Spec.HolderIdentity; got != "testworks" || *first.Spec.LeaseDurationSeconds != 15 || first.Labels["test"] != "testworks" {
 		t.Errorf("the Lease is %v", first)
 	}
 	if err := p.writes(t); err != nil {
@@ -240,7 +246,7 @@ func TestGateBeforeRenewal(t *testing.T) {
 	p := run(t, nil)
 	p.started(t)
 	p.sleep.Store(true)
-	p.skew.Store(int64(2 * time.Second))
+	p.skew.Store(int64(renewDeadline))
 	if err := p.writes(t); !errors.Is(err, lease.ErrLost) {
 		t.Errorf("got %v, want ErrLost", err)
 	}

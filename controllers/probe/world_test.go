@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	patience = 30 * time.Second
+	patience = 3 * time.Minute
 	head     = "apiVersion: keelson.io/v1alpha1\nkind: "
 	// workloads has a subject of each kind.
 	workloads = head + `Probe

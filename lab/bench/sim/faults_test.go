@@ -60,13 +60,13 @@ func TestFaults(t *testing.T) {
 			if err := ill.version(300 * time.Millisecond); !c.check(err) {
 				t.Errorf("%s\ngot %v", c.why, err)
 			}
-			if err := well.version(10 * time.Second); err != nil {
+			if err := well.version(time.Minute); err != nil {
 				t.Errorf("the other cluster: %v", err)
 			}
 			if err := f.Set(t.Context(), "ill", Faults{}); err != nil {
 				t.Fatal(err)
 			}
-			if err := ill.version(10 * time.Second); err != nil {
+			if err := ill.version(time.Minute); err != nil {
 				t.Errorf("it is over: %v", err)
 			}
 		})
