@@ -70,27 +70,3 @@ func TestControlPlaneOnly(t *testing.T) {
 		t.Errorf("%d components, want etcd and the API server", len(all))
 	}
 }
-
-func TestPorts(t *testing.T) {
-	t.Parallel()
-	// All but a few ports belong to stopped clusters, on which nothing listens. The
-	// few are found by looking, not by luck.
-	var taken []int
-	for port := cluster.FirstPort; port <= cluster.LastPort; port++ {
-		if port%1000 != 0 {
-			taken = append(taken, port)
-		}
-	}
-	got, err := cluster.ChoosePorts(t.Context(), taken...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if slices.Sort(got); len(slices.Compact(got)) != 3 {
-		t.Errorf("ports %v: one was given twice", got)
-	}
-	for _, port := range got {
-		if slices.Contains(taken, port) {
-			t.Errorf("port %d belongs to another cluster", port)
-		}
-	}
-}

@@ -1,7 +1,5 @@
 package cluster
 
-import "context"
-
 // Stages and Policy expose what is written for a cluster.
 func Stages() ([]byte, error)            { return stages() }
 func Policy(level Audit) ([]byte, error) { return policy(level) }
@@ -25,16 +23,3 @@ func Args(dir string, o Options) map[string][]string {
 
 // Apply exposes Change.apply.
 func (c Change) Apply(to Options, exists bool) (Options, error) { return c.apply(to, exists) }
-
-// ChoosePorts exposes choosePorts among clusters that have these ports.
-func ChoosePorts(ctx context.Context, taken ...int) ([]int, error) {
-	var others []*record
-	for _, port := range taken {
-		others = append(others, &record{Ports: ports{Etcd: port}})
-	}
-	p, err := choosePorts(ctx, false, others)
-	return []int{p.Etcd, p.EtcdPeer, p.APIServer}, err
-}
-
-// FirstPort and LastPort bound the ports of clusters.
-const FirstPort, LastPort = firstPort, lastPort

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/keelson-io/keelson/lab/binaries"
-	"github.com/keelson-io/keelson/lab/lock"
+	labports "github.com/keelson-io/keelson/lab/ports"
 	"github.com/keelson-io/keelson/lab/process"
 )
 
@@ -128,32 +128,16 @@ func (l *Lab) discard(name string) {
 	}
 }
 
-// create gives a new cluster its ports, under a lock on all clusters so that
-// no two get the same, and its files. The record is written last: a folder
+// create gives a new cluster its ports and its files. The record is written last: a folder
 // without one is no cluster.
 func (l *Lab) create(ctx context.Context, r *record, now time.Time) error {
-	unlock, err := lock.Dir(ctx, l.Dir, nil)
+	reserved, err := labports.Reserve(ctx, r.dir, 4)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s: %w", r.Name, err)
 	}
-	defer unlock()
-	names, err := l.Names()
-	if err != nil {
-		return err
-	}
-	var others []*record
-	for _, name := range names {
-		other, err := l.load(name)
-		if errors.Is(err, ErrNotFound) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		others = append(others, other)
-	}
-	if r.Ports, err = choosePorts(ctx, r.Options.real(), others); err != nil {
-		return err
+	r.Ports = ports{Etcd: reserved[0], EtcdPeer: reserved[1], APIServer: reserved[2]}
+	if r.Options.real() {
+		r.Ports.Registry = reserved[3]
 	}
 	if err := r.writeFiles(now); err != nil {
 		return err

@@ -14,10 +14,12 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/keelson-io/keelson/lab/binaries"
+	"github.com/keelson-io/keelson/lab/ports"
 	"github.com/keelson-io/keelson/lab/process"
 )
 
@@ -82,10 +84,11 @@ func Start(ctx context.Context, set binaries.Set, folder string) (*Server, error
 	if err != nil {
 		return nil, err
 	}
-	port, err := process.FreePort(ctx)
+	reserved, err := ports.Reserve(ctx, folder, 1)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("start gitea: %w", err)
 	}
+	port := strconv.Itoa(reserved[0])
 	me, err := user.Current()
 	if err != nil {
 		return nil, fmt.Errorf("who am I: %w", err)

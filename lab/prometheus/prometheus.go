@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/keelson-io/keelson/lab/ports"
 	"github.com/keelson-io/keelson/lab/process"
 )
 
@@ -27,10 +28,6 @@ type Server struct {
 // Start starts the program with its data in a new folder. It reads the metrics of the
 // target, an address, every second.
 func Start(ctx context.Context, binary, folder, target string) (*Server, error) {
-	port, err := process.FreePort(ctx)
-	if err != nil {
-		return nil, err
-	}
 	config := fmt.Sprintf("global: {scrape_interval: 1s}\nscrape_configs:\n- job_name: lab\n  static_configs: [{targets: [%q]}]\n", target)
 	path := filepath.Join(folder, "config.yaml")
 	if err := os.Mkdir(folder, 0o700); err != nil {
@@ -39,7 +36,11 @@ func Start(ctx context.Context, binary, folder, target string) (*Server, error) 
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		return nil, fmt.Errorf("start prometheus: %w", err)
 	}
-	address := "127.0.0.1:" + port
+	port, err := ports.Reserve(ctx, folder, 1)
+	if err != nil {
+		return nil, fmt.Errorf("start prometheus: %w", err)
+	}
+	address := fmt.Sprintf("127.0.0.1:%d", port[0])
 	s := &Server{URL: "http://" + address}
 	if s.child, err = process.StartChild(process.Spec{
 		Path: binary, Log: filepath.Join(folder, "prometheus.log"),
