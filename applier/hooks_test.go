@@ -619,7 +619,7 @@ func TestHooksSurvive(t *testing.T) {
 				config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 					return &mortal{RoundTripper: next, answered: answered, left: n}
 				})
-				c, err := applier.New(applier.Options{Name: "test", Config: config})
+				c, err := applier.New(applier.Options{Name: "test", Config: config, Schemas: schemas})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -147,7 +147,7 @@ func TestTwiceFleet(t *testing.T) {
 func twice(t *testing.T, config *rest.Config, wanted func(*applier.Cluster) applier.Want) {
 	t.Helper()
 	connect := func() *applier.Cluster {
-		c, err := applier.New(applier.Options{Name: "test", Config: config})
+		c, err := applier.New(applier.Options{Name: "test", Config: config, Schemas: schemas})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -29,6 +29,10 @@ import (
 // server is a real API server, one for the package; nil in -short runs.
 var server *rest.Config
 
+// schemas are parsed once for the package: a process that restarts would parse the same
+// documents again, which takes most of the time of these tests.
+var schemas = applier.NewSchemaCache()
+
 func TestMain(m *testing.M) {
 	os.Exit(apiservertest.Main(m, func(config *rest.Config) { server = config }))
 }
@@ -64,7 +68,7 @@ func (w *world) reconnect() {
 
 func (w *world) connect(config *rest.Config) {
 	w.t.Helper()
-	c, err := applier.New(applier.Options{Name: "test", Config: config})
+	c, err := applier.New(applier.Options{Name: "test", Config: config, Schemas: schemas})
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	"k8s.io/client-go/rest"
 
+	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/apiservertest"
 	"github.com/keelson-io/keelson/cmd"
 )
@@ -27,6 +28,10 @@ var server *rest.Config
 
 // kubeconfig is that of server, with the context prod.
 var kubeconfig string
+
+// schemas are parsed once for the package: every command would parse the same documents
+// again.
+var schemas = applier.NewSchemaCache()
 
 // versions are the newest and the oldest Kubernetes that Keelson is tested with.
 var versions []apiservertest.Kubernetes
@@ -119,7 +124,8 @@ func (w world) runContext(ctx context.Context, args ...string) result {
 		now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	}
 	code := cmd.Run(ctx, cmd.Env{
-		In: strings.NewReader(w.in), Out: &out, Err: &err,
+		Schemas: schemas,
+		In:      strings.NewReader(w.in), Out: &out, Err: &err,
 		Now: func() time.Time { return now }, Version: "v1.2.3",
 		Columns: func(io.Writer) int { return w.columns },
 		Asks:    func() bool { return w.in != "" },

@@ -199,7 +199,7 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 	}
 	c, err = delivery.New(delivery.Options{
 		Repo: repo, Revision: a.revision, Interval: o.interval, Hub: share.guard(hub), Connect: share.connect(connect), Follow: follow,
-		Identity: share.identity, Shard: share.member, Only: o.cluster, Renderer: renderer.NewCache(renders, o.renderCache), Redactor: a.env.Redactor, Log: log, Now: a.env.Now, Registry: metrics, Tracer: tracer, Previews: pulls, Promotions: promotions,
+		Schemas: a.env.Schemas, Identity: share.identity, Shard: share.member, Only: o.cluster, Renderer: renderer.NewCache(renders, o.renderCache), Redactor: a.env.Redactor, Log: log, Now: a.env.Now, Registry: metrics, Tracer: tracer, Previews: pulls, Promotions: promotions,
 		Sender: notify.NewSender(notify.Sender{Secrets: source.Secrets, Hide: a.env.Redactor.Hide, Now: a.env.Now}, share.wrap()),
 	})
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/renderer/redact"
 )
 
@@ -39,6 +40,8 @@ type Env struct {
 	// SetLog makes the libraries of the process log through a logger, too. Nil: they
 	// log as they did.
 	SetLog func(*slog.Logger)
+	// Schemas are shared by all connections to clusters. Nil: a new cache.
+	Schemas *applier.SchemaCache
 }
 
 // The exit codes of all commands.
@@ -128,6 +131,7 @@ func build(env Env) (*cobra.Command, *app) {
 	if env.Asks == nil {
 		env.Asks = func() bool { return false }
 	}
+	env.Schemas = cmp.Or(env.Schemas, applier.NewSchemaCache())
 	if env.Redactor == nil {
 		env.Redactor = redact.New()
 	}

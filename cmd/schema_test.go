@@ -1,7 +1,6 @@
 package cmd_test
 
 import (
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"

@@ -37,7 +37,7 @@ func (a *app) connect(ctx context.Context, c *registry.Cluster, progress func(ap
 		return nil, err
 	}
 	return applier.New(applier.Options{
-		Name: c.Name, Config: config, Redactor: a.env.Redactor, Schemas: applier.NewSchemaCache(), Progress: progress,
+		Name: c.Name, Config: config, Redactor: a.env.Redactor, Schemas: a.env.Schemas, Progress: progress,
 		Writer: applier.Writer{Identity: identity},
 	})
 }

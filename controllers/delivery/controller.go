@@ -7,6 +7,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,6 +48,8 @@ type Options struct {
 	Follow func(ctx context.Context, of v1alpha1.Connection, changed func())
 	// Renderer is shared by all clusters.
 	Renderer *renderer.Cache
+	// Schemas are those of all clusters; nil: a cache of the controller's own.
+	Schemas *applier.SchemaCache
 	// Identity is what this process is called in records.
 	Identity string
 	// Shard says which clusters this process works on; nil: all. Connections have to
@@ -130,7 +133,7 @@ func New(o Options) (*Controller, error) {
 	c := &Controller{
 		repo: o.Repo, revision: o.Revision, pace: pace.New(o.Interval), log: o.Log, now: o.Now, connect: o.Connect, follows: o.Follow,
 		moved: map[string]bool{}, moves: make(chan struct{}, 1),
-		renderer: o.Renderer, schemas: applier.NewSchemaCache(), redactor: o.Redactor, agents: map[string]*running{}, leaving: map[string]chan struct{}{},
+		renderer: o.Renderer, schemas: cmp.Or(o.Schemas, applier.NewSchemaCache()), redactor: o.Redactor, agents: map[string]*running{}, leaving: map[string]chan struct{}{},
 		identity: o.Identity, shard: o.Shard, only: o.Only, tracer: o.Tracer, previews: o.Previews, promotions: o.Promotions, past: &past{repo: o.Repo}, wants: &applier.Wants{}, turns: newTurns(), rush: newRush(thrift(o.Renderer.Pack)),
 		previewing: duty{name: shard.Previews, taken: "pull requests get previews from here", left: "previews of pull requests go to another replica"},
 	}

@@ -29,6 +29,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/apiservertest"
 	"github.com/keelson-io/keelson/controllers/delivery"
 	"github.com/keelson-io/keelson/controllers/notify"
@@ -45,6 +46,10 @@ func TestMain(m *testing.M) {
 	code := apiservertest.Main(m, func(config *rest.Config) { server = config })
 	os.Exit(cmp.Or(code, stopOthers()))
 }
+
+// schemas are parsed once for the package: every controller of a test would parse the same
+// documents again.
+var schemas = applier.NewSchemaCache()
 
 const (
 	patience = 3 * time.Minute
@@ -188,6 +193,7 @@ func (f *fleet) start(connect func(context.Context, v1alpha1.Connection) (*rest.
 	hidden := redact.New()
 	f.metrics = prometheus.NewRegistry()
 	c, err := delivery.New(delivery.Options{
+		Schemas:  schemas,
 		Redactor: hidden,
 		Repo:     repo, Interval: 200 * time.Millisecond, Hub: cmp.Or(f.hubConfig, server), Connect: connect, Follow: f.follow,
 		Renderer: renderer.NewCache(renderer.NewUnsealing(renderer.New(), sops.Keys{File: ageKey}), f.renders),

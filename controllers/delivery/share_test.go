@@ -56,7 +56,8 @@ func (f *fleet) replica(identity string) *replica {
 	guarded.Wrap(member.Gate().Wrap)
 	r := &replica{member: member, metrics: prometheus.NewRegistry()}
 	c, err := delivery.New(delivery.Options{
-		Repo: repo, Interval: cmp.Or(f.interval, time.Second), Hub: guarded, Redactor: redact.New(),
+		Schemas: schemas,
+		Repo:    repo, Interval: cmp.Or(f.interval, time.Second), Hub: guarded, Redactor: redact.New(),
 		Connect:  func(context.Context, v1alpha1.Connection) (*rest.Config, error) { return guarded, nil },
 		Renderer: renderer.NewCache(renderer.New(), 1<<20), Log: log, Now: time.Now, Registry: r.metrics,
 		Identity: f.name + "-" + identity, Shard: member, Previews: f.previews,
