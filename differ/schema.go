@@ -108,7 +108,7 @@ func atomV4(a smdv6.Atom) smdschema.Atom {
 			ElementType: typeV4(m.ElementType), ElementRelationship: smdschema.ElementRelationship(m.ElementRelationship),
 		}
 		for _, f := range m.Fields {
-			out.Map.Fields = append(out.Map.Fields, smdschema.StructField{Name: f.Name, Type: typeV4(f.Type), Default: f.Default})
+			out.Fields = append(out.Fields, smdschema.StructField{Name: f.Name, Type: typeV4(f.Type), Default: f.Default})
 		}
 	}
 	return out

@@ -28,7 +28,7 @@ func ExampleRepo_Load() {
 	if err != nil {
 		panic(err)
 	}
-	defer os.RemoveAll(folder)
+	defer func() { _ = os.RemoveAll(folder) }()
 
 	repo, err := registry.Open(context.Background(), registry.Options{URL: folder, CacheDir: filepath.Join(folder, ".cache")})
 	if err != nil {
