@@ -4,6 +4,11 @@ SHELL := bash
 .NOTPARALLEL:
 .ONESHELL:
 
+# One set of flags for builds, linters and tests: what one of them has compiled, the others
+# find in Go's cache, whatever folder the clone is in. The race detector alone takes C.
+export GOFLAGS := $(filter-out -trimpath,$(GOFLAGS)) -trimpath
+export CGO_ENABLED := 0
+
 # PKG limits lint, test and test-unit to some packages: PKG="./differ/... ./lab/cluster".
 PKG ?=
 # FUZZTIME is how long each fuzz target runs.
@@ -11,6 +16,10 @@ FUZZTIME ?= 10s
 # TRIPLES is how many plans make oracle checks, and FILES how many encrypted files.
 TRIPLES ?= 20000
 FILES ?= 500
+# Of the tests, TESTS_P packages run at once and TESTS_PARALLEL tests of each: most of
+# them wait for an API server, not for a core.
+TESTS_P ?= 3
+TESTS_PARALLEL ?= 8
 # OLDER is the Kubernetes that some tests run on, too: lab/build/kubernetes-$(OLDER).
 OLDER := 1.33
 # BENCH, BENCHTIME and COUNT are which benchmarks make bench runs, how long one
@@ -64,13 +73,21 @@ PROMETHEUS ?= $(shell command -v prometheus)
 # VERSION is what `keelson --version` says: the last tag v*, and the commits since.
 VERSION ?= $(shell git describe --tags --always --dirty --match='v*' 2>/dev/null || echo unknown)
 
-# What lint and tests run on, as MODULE:PATTERN. The lab, its benchmarks and what
-# tools need are modules of their own. Of the benchmarks only lint sees the
+# What lint and tests run on, as MODULE:PATTERN,PATTERN. The lab, its benchmarks and
+# what tools need are modules of their own. Of the benchmarks only lint sees the
 # engines: they need half of Argo CD and Flux, and have no tests.
 nested := lab/bench lab tools
-module = $(firstword $(foreach m,$(nested),$(if $(filter $m $m/%,$1),$m)))
-package = $(if $(call module,$1),$(call module,$1):.$(1:$(call module,$1)%=%),.:./$1)
-packages := $(if $(PKG),$(foreach p,$(PKG:./%=%),$(call package,$p)),.:./... lab:./... tools:./... lab/bench:. lab/bench:./fleet lab/bench:./apply lab/bench:./sim lab/bench:./hub lab/bench:./addons lab/bench:./keelson lab/bench:./workloads)
+module = $(firstword $(foreach m,$(nested),$(if $(filter $m $m/%,$1),$m)) .)
+pattern = .$(if $(filter .,$2),/$1,$(1:$2%=%))
+of = $(foreach p,$(PKG:./%=%),$(if $(filter $1,$(call module,$p)),$(call pattern,$p,$1)))
+comma := ,
+empty :=
+space := $(empty) $(empty)
+packages := $(if $(PKG),$(foreach m,. $(nested),$(if $(strip $(call of,$m)),$m:$(subst $(space),$(comma),$(strip $(call of,$m))))),.:./... lab:./... tools:./... lab/bench:.,./fleet,./apply,./sim,./hub,./addons,./keelson,./workloads)
+# The race detector is for packages that start goroutines or synchronize them: the
+# others have nothing that it could find. RACE=all is for every package.
+RACE ?=
+concurrent = git grep --untracked -lE $(if $(RACE),'','^[[:space:]]+go (func|[[:alpha:]_.]+\()|"sync(/atomic)?"|errgroup|\bchan\b') -- '*.go' | xargs -n1 dirname | sort -u
 # Every module, those too that are only built by a tool.
 modules := git ls-files -co --exclude-standard -- go.mod '*/go.mod' | grep -v /testdata/ | xargs -n1 dirname
 
@@ -84,7 +101,7 @@ help: ## list the targets
 
 .PHONY: build
 build: ## build bin/keelson, which needs no C library
-	CGO_ENABLED=0 go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/keelson .
+	go build -ldflags '-X main.version=$(VERSION)' -o bin/keelson .
 
 .PHONY: generate
 generate: bin/controller-gen ## generate deep copies and CRDs from api/
@@ -109,8 +126,8 @@ IMAGE ?=
 image: ## make a container image of keelson in dist/image, an OCI layout, and push it (IMAGE=REGISTRY/NAME:TAG)
 	@binaries=""
 	for platform in $(PLATFORMS); do
-		(set -x; CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} \
-			go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o dist/$$platform/keelson .)
+		(set -x; GOOS=$${platform%/*} GOARCH=$${platform#*/} \
+			go build -ldflags '-s -w -X main.version=$(VERSION)' -o dist/$$platform/keelson .)
 		binaries="$$binaries --binary $$platform=$(CURDIR)/dist/$$platform/keelson"
 	done
 	go run -C tools ./image $$binaries --version '$(VERSION)' --layout '$(CURDIR)/dist/image' $(if $(IMAGE),--push '$(IMAGE)')
@@ -119,8 +136,8 @@ image: ## make a container image of keelson in dist/image, an OCI layout, and pu
 
 .PHONY: lab
 lab: ## build bin/lab, and once per machine the Kubernetes that it runs (10 minutes)
-	go build -C lab -trimpath -o ../bin/lab .
-	CGO_ENABLED=0 go build -C lab -trimpath -ldflags '-s -w' -o ../bin/testimage ./testimage
+	go build -C lab -o ../bin/lab .
+	go build -C lab -ldflags '-s -w' -o ../bin/testimage ./testimage
 	bin/lab build
 
 .PHONY: demo
@@ -133,7 +150,7 @@ smoke: build lab bin-smoke ## run the demo unattended and check what it must sho
 
 .PHONY: bin-smoke
 bin-smoke:
-	go build -C lab -trimpath -o ../bin/smoke ./smoke
+	go build -C lab -o ../bin/smoke ./smoke
 
 ##### check
 
@@ -144,24 +161,45 @@ chaos: build lab bin-chaos bin/sops ## break things under Keelson for half an ho
 
 .PHONY: bin-chaos
 bin-chaos:
-	go build -C lab -trimpath -o ../bin/chaos ./chaos
+	go build -C lab -o ../bin/chaos ./chaos
 
 .PHONY: test
-test: lab ## run all tests with the race detector, on real API servers where it matters
+test: lab bin/gotestsum bin-testtimes ## run all tests, on real API servers where it matters, with the race detector where there is concurrency
 	@bin/lab build --kubernetes $(OLDER)
 	assets=$$(bin/lab assets)
 	older=$$(bin/lab assets --kubernetes $(OLDER))
 	export KUBEBUILDER_ASSETS=$$assets KEELSON_OLDER_ASSETS=$$older
+	rm -rf bin/tests
+	mkdir -p bin/tests
+	concurrent=$$($(concurrent))
+	failed=''
+	run() { # MODULE NAME CGO PACKAGES AND FLAGS: make lint runs vet
+		[[ $$# -gt 3 ]] || return 0
+		(set -x; cd "$$1" && CGO_ENABLED=$$3 '$(CURDIR)/bin/gotestsum' --format=pkgname --hide-summary=skipped --jsonfile='$(CURDIR)'/bin/tests/$$2.json -- -vet=off -shuffle=on -p=$(TESTS_P) -parallel=$(TESTS_PARALLEL) -timeout=40m "$${@:4}") || failed+=" $$2"
+	}
 	for p in $(packages); do
-		(set -x; go test -C $${p%%:*} -race -shuffle=on -timeout=40m $${p#*:})
+		module=$${p%%:*} pure=() racing=()
+		while read -r folder; do
+			name=$${folder#'$(CURDIR)'} name=$${name#/}
+			if grep -qxF "$${name:-.}" <<<"$$concurrent"; then racing+=("$$folder"); else pure+=("$$folder"); fi
+		done < <(cd "$$module" && go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.Dir}}{{end}}' $$(tr , ' ' <<<"$${p#*:}") | sed '/^$$/d')
+		name=$$(tr / - <<<"$${module/#./root}")
+		run "$$module" "$$name" 0 "$${pure[@]}"
+		run "$$module" "$$name-race" 1 "$${racing[@]+-race}" "$${racing[@]}"
 	done
+	bin/testtimes bin/tests/*.json
+	[[ -z $$failed ]] || { echo "failed:$$failed" >&2; exit 1; }
+
+.PHONY: bin-testtimes
+bin-testtimes:
+	@go build -C tools -o ../bin/testtimes ./testtimes
 
 # CRDS is a folder with the CRDs that ours stand in for.
 CRDS ?= ../shared/kruise-crds
 
 .PHONY: crd-compat
 crd-compat: ## say where the CRDs of the workloads are not as those in CRDS, which users come with, and whether that is intended
-	@go build -C tools -trimpath -o ../bin/crdcompare ./crdcompare
+	@go build -C tools -o ../bin/crdcompare ./crdcompare
 	for crd in components/workload-controllers/template/crds/*; do
 		bin/crdcompare --intended tools/crdcompare/kruise.yaml "$(CRDS)/$${crd##*/}" "$$crd"
 	done
@@ -179,14 +217,14 @@ e2e-kwok: build lab ## run workloads on a hundred nodes that kwok plays (2 minut
 .PHONY: e2e
 e2e: e2e-kwok ## the same, and then on real nodes, which are built once (3 minutes): as root, with Debian's runc, containernetworking-plugins and iptables
 	bin/lab build --node real
-	go build -C tools -trimpath -o ../bin/image ./image
+	go build -C tools -o ../bin/image ./image
 	(set -x; KEELSON_BINARY='$(CURDIR)/bin/keelson' KEELSON_LAB='$(CURDIR)/bin/lab' go test -C lab -count=1 -timeout=20m -v $(if $(RUN),-run='$(RUN)') ./e2e/nodes)
 
 .PHONY: test-unit
 test-unit: ## run the tests that need no API server (go test -short): the quick loop
 	@unset KUBEBUILDER_ASSETS KEELSON_OLDER_ASSETS
 	for p in $(packages); do
-		(set -x; go test -C $${p%%:*} -short -shuffle=on $${p#*:})
+		(set -x; go test -C $${p%%:*} -short -shuffle=on $$(tr , ' ' <<<"$${p#*:}"))
 	done
 
 .PHONY: fidelity
@@ -214,8 +252,8 @@ bench: lab ## time Keelson beside Argo CD, Flux and Helm (BENCHTIME=200ms COUNT=
 
 .PHONY: bench-registry
 bench-registry: build ## time a cold start, small commits and previews on a fleet of 60,000 deliveries (FLEET="200 300 2000")
-	@go build -C lab -trimpath -o ../bin/lab .
-	go build -C lab/bench -trimpath -o ../../bin/bench-registry ./fleet
+	@go build -C lab -o ../bin/lab .
+	go build -C lab/bench -o ../../bin/bench-registry ./fleet
 	dir=$$(mktemp -d)
 	trap 'rm -rf "$$dir"' EXIT
 	set -- $(FLEET)
@@ -228,7 +266,7 @@ bench-fleet: build bin-bench-fleet ## run the controller on hundreds of simulate
 
 .PHONY: bin-bench-fleet
 bin-bench-fleet:
-	go build -C lab/bench -trimpath -o ../../bin/bench-fleet ./hub
+	go build -C lab/bench -o ../../bin/bench-fleet ./hub
 
 .PHONY: bench-apply
 bench-apply: build lab bin-bench-apply ## bring a cluster to 1,000 components, beside a bare loop of applies (APPLY=1000)
@@ -244,7 +282,7 @@ bench-peer: build lab bin-bench-apply ## the same, then by Flux, which is built 
 
 .PHONY: bin-bench-apply
 bin-bench-apply:
-	go build -C lab/bench -trimpath -o ../../bin/bench-apply ./apply
+	go build -C lab/bench -o ../../bin/bench-apply ./apply
 
 .PHONY: bench-workloads
 bench-workloads: build lab bin-bench-workloads ## create, update in place and delete a CloneSet of PODS (2000), roll a DaemonSet on NODES (1000), beside a bare loop that writes the same pods
@@ -252,7 +290,7 @@ bench-workloads: build lab bin-bench-workloads ## create, update in place and de
 
 .PHONY: bin-bench-workloads
 bin-bench-workloads:
-	go build -C lab/bench -trimpath -o ../../bin/bench-workloads ./workloads
+	go build -C lab/bench -o ../../bin/bench-workloads ./workloads
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (10s)
@@ -264,13 +302,13 @@ fuzz: ## run every fuzz target for FUZZTIME (10s)
 .PHONY: mutate
 mutate: ## make MUTANTS (100) small faults in differ (or PKG), one at a time: its tests must catch 80 % of them
 	@unset KUBEBUILDER_ASSETS
-	go build -C tools -trimpath -o ../bin/mutate ./mutate
+	go build -C tools -o ../bin/mutate ./mutate
 	bin/mutate -n $(MUTANTS) -seed $(MUTATE_SEED) -threshold $(MUTATE_THRESHOLD) $(or $(PKG),./differ)
 
 .PHONY: lint
 lint: bin/golangci-lint ## run the linters of .golangci.yaml, formatting included
 	@for p in $(packages) $(if $(PKG),,lab/bench:./engines lab/bench:./render); do
-		(set -x; cd $${p%%:*} && GOMEMLIMIT=2GiB '$(CURDIR)/bin/golangci-lint' run $${p#*:})
+		(set -x; cd $${p%%:*} && GOMEMLIMIT=2GiB '$(CURDIR)/bin/golangci-lint' run $$(tr , ' ' <<<"$${p#*:}"))
 	done
 
 .PHONY: verify
@@ -313,6 +351,7 @@ clean: ## remove bin/; the built Kubernetes stays in the user's cache
 .PHONY: tools
 tools: bin/controller-gen bin/gofumpt bin/goimports bin/golangci-lint ## build the pinned tools, those for editors too, into bin/
 
+bin/gotestsum:      tool := gotest.tools/gotestsum
 bin/controller-gen: tool := sigs.k8s.io/controller-tools/cmd/controller-gen
 bin/gofumpt:        tool := mvdan.cc/gofumpt
 bin/goimports:      tool := golang.org/x/tools/cmd/goimports
@@ -323,11 +362,11 @@ bin/helm: go.mod
 	GOBIN='$(CURDIR)/bin' go install "helm.sh/helm/v3/cmd/helm@$$(go list -m -f '{{.Version}}' helm.sh/helm/v3)"
 	@touch $@
 
-bin/controller-gen bin/gofumpt bin/goimports bin/golangci-lint: tools/go.mod tools/go.sum
-	go build -C tools -trimpath -o ../$@ $(tool)
+bin/controller-gen bin/gofumpt bin/goimports bin/golangci-lint bin/gotestsum: tools/go.mod tools/go.sum
+	go build -C tools -o ../$@ $(tool)
 	@touch $@
 
 # The real sops, which tests are held against: a module of its own.
 bin/sops: tools/sops/go.mod tools/sops/go.sum
-	go build -C tools/sops -trimpath -o ../../$@ github.com/getsops/sops/v3/cmd/sops
+	go build -C tools/sops -o ../../$@ github.com/getsops/sops/v3/cmd/sops
 	@touch $@

@@ -256,7 +256,7 @@ func (c *crew) tend(ctx context.Context, struck *writer) error {
 
 // replace holds that a deposed process ends by itself, and starts another.
 func (c *crew) replace(ctx context.Context, deposed *writer) error {
-	code, err := deposed.wait(ctx, 30*time.Second)
+	code, err := deposed.wait(ctx, hungAfter)
 	if err != nil {
 		return fmt.Errorf("%s lost its Lease: %w (its log: %s)", deposed.agent, err, deposed.log)
 	}

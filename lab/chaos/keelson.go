@@ -110,7 +110,7 @@ func (k *keelson) stop(ctx context.Context) error {
 	if err := k.signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	_, err := k.wait(ctx, 30*time.Second)
+	_, err := k.wait(ctx, hungAfter)
 	return err
 }
 

@@ -484,7 +484,7 @@ type held struct {
 // release lets the request through, and returns when it was answered.
 func (h *held) release(ctx context.Context) error {
 	close(h.let)
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, hungAfter)
 	defer cancel()
 	select {
 	case <-h.done:

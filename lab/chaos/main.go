@@ -55,7 +55,12 @@ func newCommand() *cobra.Command {
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return runAll(cmd.Context(), o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.parallel < 1 {
+				return fmt.Errorf("--parallel=%d: at least one scenario must run at a time", o.parallel)
+			}
+			return runAll(cmd.Context(), o)
+		},
 	}
 	f := c.Flags()
 	f.SortFlags = false
@@ -63,6 +68,7 @@ func newCommand() *cobra.Command {
 	f.StringVar(&o.sops, "sops", "bin/sops", "the sops `BINARY` (make bin/sops)")
 	f.StringSliceVar(&o.only, "only", nil, "run only these scenarios (default: all)")
 	f.Uint64Var(&o.seed, "seed", uint64(time.Now().Unix()), "what chance is drawn from; a run prints its own")
+	f.IntVar(&o.parallel, "parallel", 1, "`SCENARIOS` that run at once; those that measure time or memory always run alone")
 	f.BoolVar(&o.keep, "keep", false, "leave files and audit logs for a look; clusters are ended")
 	f.IntVar(&o.Seeds, "seeds", 20, "`COMPONENTS` that each kill point is tried on")
 	f.IntVar(&o.Controller, "controller-seeds", 1, "`COMPONENTS` that each kill point is tried on with keelson controller")

@@ -528,7 +528,7 @@ func (k *keeper) letThrough(ctx context.Context) error {
 		d.letGo()
 		select {
 		case <-d.done:
-		case <-time.After(20 * time.Second):
+		case <-time.After(hungAfter):
 			return fmt.Errorf("a request to %s of %s that was let through late was not answered", d.object, d.on)
 		case <-ctx.Done():
 			return ctx.Err()

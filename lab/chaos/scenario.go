@@ -12,6 +12,8 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/keelson-io/keelson/lab/binaries"
 	"github.com/keelson-io/keelson/lab/cluster"
 )
@@ -26,6 +28,9 @@ type scenario struct {
 	run     func(context.Context, *world) (result, error)
 	// alone: it judges its audit log itself. What Keelson writes there is no component.
 	alone bool
+	// exclusive: it measures how long Keelson takes or how much memory, so no other
+	// scenario runs beside it.
+	exclusive bool
 }
 
 // allScenarios is the table; a scenario is a line here and a file.
@@ -36,15 +41,15 @@ func allScenarios() []scenario {
 		{name: "prune", why: "not knowing is never absence: a broken render or read deletes nothing", run: runPrune},
 		{name: "faults", why: "requests that fail, in any way, lose and double nothing", run: runFaults},
 		{name: "disasters", why: "what breaks around Keelson is named, and over when its cause is", run: runDisasters},
-		{name: "writers", why: "of two processes only the one that took over last can write", run: runWriters},
-		{name: "shard", why: "what a replica had is soon another's, and never two's", run: runShard},
+		{name: "writers", why: "of two processes only the one that took over last can write", run: runWriters, exclusive: true},
+		{name: "shard", why: "what a replica had is soon another's, and never two's", run: runShard, exclusive: true},
 		{
 			name: "contended", why: "what others write is neither lost nor reverted",
 			cluster: cluster.Change{ControlPlaneOnly: new(true)}, run: runContended,
 		},
 		{
 			name: "flood", why: "whoever can reach the port of webhooks can only have git fetched",
-			cluster: cluster.Change{ControlPlaneOnly: new(true)}, run: runFlood,
+			cluster: cluster.Change{ControlPlaneOnly: new(true)}, run: runFlood, exclusive: true,
 		},
 		{name: "rollouts", why: "a controller that is killed at any transition skips no stage and opens no gate", cluster: cluster.Change{ControlPlaneOnly: new(true)}, run: runRollouts},
 		{name: "workloads", why: "a controller of pods that is killed at any moment takes none out of service that is needed, and comes to an end", run: runWorkloads, alone: true},
@@ -85,6 +90,8 @@ type options struct {
 	only    []string
 	seed    uint64
 	keep    bool
+	// parallel is how many scenarios run at once.
+	parallel int
 }
 
 // chaos is one run of all scenarios.
@@ -121,12 +128,9 @@ func runAll(ctx context.Context, o options) (err error) {
 		return err
 	}
 	say("seed %d; files of this run: %s", o.seed, c.folder)
-	var done []outcome
-	for _, s := range chosen {
-		done = append(done, c.one(ctx, s))
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
+	done := c.each(ctx, chosen)
+	if ctx.Err() != nil {
+		return ctx.Err()
 	}
 	done = append(done, c.leaks())
 	c.table(done)
@@ -181,6 +185,31 @@ func choose(all []scenario, only []string) ([]scenario, error) {
 		}
 	}
 	return slices.DeleteFunc(all, func(s scenario) bool { return !slices.Contains(only, s.name) }), nil
+}
+
+// each runs the scenarios, several at once; those that are exclusive follow, one by one.
+// The outcomes are in the order of the scenarios.
+func (c *chaos) each(ctx context.Context, chosen []scenario) []outcome {
+	done := make([]outcome, len(chosen))
+	var together errgroup.Group
+	together.SetLimit(c.parallel)
+	for i, s := range chosen {
+		if !s.exclusive {
+			together.Go(func() error {
+				if ctx.Err() == nil {
+					done[i] = c.one(ctx, s)
+				}
+				return nil
+			})
+		}
+	}
+	_ = together.Wait() // a failure is an outcome
+	for i, s := range chosen {
+		if s.exclusive && ctx.Err() == nil {
+			done[i] = c.one(ctx, s)
+		}
+	}
+	return done
 }
 
 // one runs a scenario in a new world, and has the oracle judge its audit log.

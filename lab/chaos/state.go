@@ -11,7 +11,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -46,7 +45,7 @@ type state map[string]string
 // states reads the components whose names begin with a prefix, when nothing of
 // them is on its way out.
 func (w *world) states(ctx context.Context, prefix string) (out map[string]state, err error) {
-	err = until(ctx, 20*time.Second, func(ctx context.Context) (err error) {
+	err = until(ctx, hungAfter, func(ctx context.Context) (err error) {
 		out, err = w.statesNow(ctx, prefix)
 		return err
 	})

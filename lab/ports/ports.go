@@ -20,9 +20,14 @@ import (
 	"github.com/keelson-io/keelson/lab/lock"
 )
 
-// First and Last bound the ports. They are below those that kernels give to outgoing
-// connections (32768 on Linux) and those that Services take as node ports (30000).
-const First, Last = 16000, 29999
+// The ports are below those that kernels give to outgoing connections (32768 on Linux)
+// and those that Services take as node ports (30000).
+const (
+	// First is the lowest port that is reserved.
+	First = 16000
+	// Last is the highest port that is reserved.
+	Last = 29999
+)
 
 // Reserve returns n ports that nothing listens on and that are not reserved. They are
 // reserved while owner, a file or folder, exists.
