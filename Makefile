@@ -66,6 +66,8 @@ CHAOS_WORKLOADS ?= 200
 CHAOS_CHANCES ?= 1000
 CHAOS_CONTEND ?= 5m
 CHAOS_FLOOD ?= 2m
+# CHAOS_PARALLEL scenarios run at once.
+CHAOS_PARALLEL ?= 1
 # CHAOS is more flags for it, such as --only=kill.
 CHAOS ?=
 # PROMETHEUS is a program that make smoke has pipelines ask: Debian's package has one.
@@ -87,7 +89,8 @@ packages := $(if $(PKG),$(foreach m,. $(nested),$(if $(strip $(call of,$m)),$m:$
 # The race detector is for packages that start goroutines or synchronize them: the
 # others have nothing that it could find. RACE=all is for every package.
 RACE ?=
-concurrent = git grep --untracked -lE $(if $(RACE),'','^[[:space:]]+go (func|[[:alpha:]_.]+\()|"sync(/atomic)?"|errgroup|\bchan\b') -- '*.go' | xargs -n1 dirname | sort -u
+synchronizes := ^[[:space:]]+go (func|[[:alpha:]_.]+\()|"sync(/atomic)?"|errgroup|\bchan\b
+concurrent = git grep --untracked -lE '$(if $(RACE),.,$(synchronizes))' -- '*.go' | xargs -n1 dirname | sort -u
 # Every module, those too that are only built by a tool.
 modules := git ls-files -co --exclude-standard -- go.mod '*/go.mod' | grep -v /testdata/ | xargs -n1 dirname
 
@@ -157,7 +160,7 @@ bin-smoke:
 .PHONY: chaos
 chaos: build lab bin-chaos bin/sops ## break things under Keelson for half an hour, and judge it by the audit log
 	bin/chaos $(if $(CHAOS_SEED),--seed=$(CHAOS_SEED)) --seeds=$(CHAOS_SEEDS) --controller-seeds=$(CHAOS_CONTROLLER_SEEDS) \
-		--faults=$(CHAOS_FAULTS) --rounds=$(CHAOS_ROUNDS) --shards=$(CHAOS_SHARDS) --rollout-seeds=$(CHAOS_ROLLOUTS) --workloads=$(CHAOS_WORKLOADS) --chances=$(CHAOS_CHANCES) --contend=$(CHAOS_CONTEND) --flood=$(CHAOS_FLOOD) $(CHAOS)
+		--parallel=$(CHAOS_PARALLEL) --faults=$(CHAOS_FAULTS) --rounds=$(CHAOS_ROUNDS) --shards=$(CHAOS_SHARDS) --rollout-seeds=$(CHAOS_ROLLOUTS) --workloads=$(CHAOS_WORKLOADS) --chances=$(CHAOS_CHANCES) --contend=$(CHAOS_CONTEND) --flood=$(CHAOS_FLOOD) $(CHAOS)
 
 .PHONY: bin-chaos
 bin-chaos:
@@ -196,6 +199,8 @@ bin-testtimes:
 
 # CRDS is a folder with the CRDs that ours stand in for.
 CRDS ?= ../shared/kruise-crds
+# CHARTS is a folder of charts that make fidelity renders in addition to the tests' own.
+CHARTS ?=
 
 .PHONY: crd-compat
 crd-compat: ## say where the CRDs of the workloads are not as those in CRDS, which users come with, and whether that is intended
@@ -215,10 +220,35 @@ e2e-kwok: build lab ## run workloads on a hundred nodes that kwok plays (2 minut
 	(set -x; KEELSON_BINARY='$(CURDIR)/bin/keelson' go test -C lab -count=1 -parallel=12 -timeout=20m -v $(if $(RUN),-run='$(RUN)') ./e2e/kwok)
 
 .PHONY: e2e
-e2e: e2e-kwok ## the same, and then on real nodes, which are built once (3 minutes): as root, with Debian's runc, containernetworking-plugins and iptables
+e2e: e2e-check e2e-kwok ## the same, and then on real nodes, which are built once (3 minutes): as root, with Debian's runc, containernetworking-plugins and iptables
 	bin/lab build --node real
 	go build -C tools -o ../bin/image ./image
 	(set -x; KEELSON_BINARY='$(CURDIR)/bin/keelson' KEELSON_LAB='$(CURDIR)/bin/lab' go test -C lab -count=1 -timeout=20m -v $(if $(RUN),-run='$(RUN)') ./e2e/nodes)
+
+.PHONY: e2e-check
+e2e-check: ## say what this machine lacks for the real nodes of make e2e
+	@PATH=$$PATH:/usr/sbin:/sbin
+	missing=() packages=()
+	[[ $$(uname) = Linux ]] || missing+=('Linux')
+	[[ $$EUID -eq 0 ]] || missing+=('root')
+	[[ $$EUID -ne 0 ]] || unshare --mount --net --pid --uts --ipc --fork true 2>/dev/null || missing+=('the right to make namespaces (unshare)')
+	need() { "$${@:3}" >/dev/null || { missing+=("$$1"); packages+=("$$2"); }; }
+	need runc runc command -v runc
+	need iptables iptables command -v iptables
+	need 'the CNI plugin ptp' containernetworking-plugins eval '[[ -e /usr/lib/cni/ptp || -e /opt/cni/bin/ptp ]]'
+	[[ $${#missing[@]} -gt 0 ]] || exit 0
+	{
+		printf 'make e2e runs real nodes, for which this machine lacks: %s' "$${missing[0]}"
+		printf ', %s' "$${missing[@]:1}" | sed 's/^, $$//'
+		echo
+		[[ $${#packages[@]} -eq 0 ]] || echo "  Debian has packages for it: apt-get install --no-install-recommends $${packages[*]}"
+		echo '  make e2e-kwok runs the tests that need no real node, and takes neither root nor packages.'
+	} >&2
+	exit 1
+
+.PHONY: nightly
+nightly: ## run all that .ci/run leaves out, one to two hours, and write docs/evidence anew
+	.ci/nightly
 
 .PHONY: test-unit
 test-unit: ## run the tests that need no API server (go test -short): the quick loop
@@ -228,8 +258,8 @@ test-unit: ## run the tests that need no API server (go test -short): the quick 
 	done
 
 .PHONY: fidelity
-fidelity: bin/helm ## compare what is rendered with helm template, the command, on every chart and set of values
-	(set -x; KEELSON_HELM='$(CURDIR)/bin/helm' go test -count=1 -run='^(TestFidelity|TestVendoredIsHelms)$$' ./renderer)
+fidelity: bin/helm ## compare what is rendered with helm template, the command, on every chart and set of values (CHARTS=FOLDER: on the charts in it, too)
+	(set -x; KEELSON_HELM='$(CURDIR)/bin/helm' $(if $(CHARTS),KEELSON_CHARTS='$(abspath $(CHARTS))') go test -count=1 -v -run='^(TestFidelity|TestVendoredIsHelms)$$' ./renderer | grep -vE '^ *(=== |--- PASS)')
 
 .PHONY: oracle
 oracle: lab bin/sops ## check TRIPLES (20000) random plans against a real API server, decryption of FILES (500) against sops

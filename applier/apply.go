@@ -24,10 +24,13 @@ const (
 	establishTimeout = time.Minute
 	// publishTimeout bounds the wait for their schemas.
 	publishTimeout = 10 * time.Second
-	// recordTimeout bounds the last write of the record, which happens also
-	// when the apply itself was cancelled.
-	recordTimeout = 20 * time.Second
-	pollInterval  = 250 * time.Millisecond
+	// recordTimeout bounds the last write of the record: a large one takes several
+	// requests of a megabyte.
+	recordTimeout = time.Minute
+	// recordGrace bounds the same write after the apply was cancelled: it must end before
+	// Kubernetes kills the process, 30 s after the signal.
+	recordGrace  = 20 * time.Second
+	pollInterval = 250 * time.Millisecond
 )
 
 // Step is one finished write.
@@ -194,10 +197,26 @@ func (a *applying) mayCome() bool {
 	return at != nil && a.now.Sub(*at) < inFlight
 }
 
+// outlive returns a context for the last write of a record. It ends recordGrace after
+// ctx has ended, and after recordTimeout at the latest.
+func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
+	out, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	stop := context.AfterFunc(ctx, func() {
+		grace := time.NewTimer(recordGrace)
+		defer grace.Stop()
+		select {
+		case <-grace.C:
+			cancel()
+		case <-out.Done():
+		}
+	})
+	return out, func() { stop(); cancel() }
+}
+
 // writeFacts records what was done. The time to do so does not end with the
 // apply's context: what was created must not be forgotten.
 func (a *applying) writeFacts(ctx context.Context, whole bool) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	ctx, cancel := outlive(ctx)
 	defer cancel()
 	rec := a.record.Record
 	rec.Objects, rec.Hooks, rec.Pin = a.inventory(), a.hooks, a.want.Pin

@@ -189,7 +189,7 @@ func (a *applying) remove(ctx context.Context) error {
 	if err := a.runHooks(ctx, postDelete); err != nil {
 		return errors.Join(err, a.writeFacts(ctx, false))
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTimeout)
+	ctx, cancel := outlive(ctx)
 	defer cancel()
 	if err := a.cluster.deleteRecord(ctx, a.record); err != nil {
 		return stale(err)

@@ -20,6 +20,8 @@ func TestValidate(t *testing.T) {
 		wantCode int
 		wantOut  string
 		wantErr  string
+		// unless is what the command may say instead on a busy machine: it is run again.
+		unless string
 	}{
 		"NoProblems": {
 			why:     "The counts show what was looked at; both clusters share a render of gadgets.",
@@ -57,6 +59,7 @@ fleet.yaml:3:1: unknown key "title"
 				f.commit()
 			},
 			args:     []string{"--render-timeout", "1s"},
+			unless:   "render web for ", // the machine was too busy to tell that it never ends
 			wantCode: 1,
 			wantOut: "components/web/template/Chart.yaml: rendering took longer than 1s and was ended: does a template loop without end? " +
 				"(look at components/web/template/templates/web.yaml:8) (on prod, test)\n2 components × 2 clusters: 4 deliveries, 3 distinct renders, 1 problem\n",
@@ -148,7 +151,11 @@ fleet.yaml:3:1: unknown key "title"
 			t.Parallel()
 			f := newFleet(t, "")
 			c.change(f)
-			f.keelson(append([]string{"validate"}, c.args...)...).want(t, c.wantCode).says(t, c.wantOut, c.wantErr)
+			result := f.keelson(append([]string{"validate"}, c.args...)...)
+			for c.unless != "" && strings.Contains(result.err, c.unless) && t.Context().Err() == nil {
+				result = f.keelson(append([]string{"validate"}, c.args...)...)
+			}
+			result.want(t, c.wantCode).says(t, c.wantOut, c.wantErr)
 		})
 	}
 }

@@ -145,8 +145,8 @@ spec: {selector: {matchLabels: {app: web}}, template: {}}
 `
 	args := files(t, set, strings.Replace(set, "app: web", "app: api", 1), set)
 	// A selector changes as a whole; without the schema it would be a map as any.
-	keelson(t, append(args, "--schema", crds)...).want(t, 1).says(t, ".spec.selector @@ set")
-	keelson(t, args...).want(t, 1).says(t, ".spec.selector.matchLabels.app @@ set")
+	keelson(t, append(args, "--schema", crds)...).want(t, 1).says(t, ".spec.selector @@ hold")
+	keelson(t, args...).want(t, 1).says(t, ".spec.selector.matchLabels.app @@ hold")
 }
 
 // What --schema can't use is trouble that says where it stands and what to give.

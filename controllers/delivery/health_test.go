@@ -46,7 +46,8 @@ func TestNotHealthyInTime(t *testing.T) {
 	f.start(nil)
 	f.eventually("it says what is wrong", func() bool {
 		s := f.status()
-		return s.Health == v1alpha1.HealthDegraded && s.Sync == v1alpha1.SyncSynced
+		// Time may run out between the diagnosis and the status: then the next one says why.
+		return s.Health == v1alpha1.HealthDegraded && s.Sync == v1alpha1.SyncSynced && strings.Contains(s.Message, "; pod ")
 	})
 	const want = "/web: its controller has not seen it yet; pod web-1: container web waits: ImagePullBackOff: no such image"
 	if m := f.status().Message; !strings.HasPrefix(m, "not healthy after 1s: Deployment.apps ") || !strings.HasSuffix(m, want) {

@@ -259,7 +259,9 @@ func TestCredentialsRotate(t *testing.T) {
 		return n >= 3 // records, and two kinds
 	})
 	for _, a := range k.since() {
-		if !a.watch && a.path != "/version" {
+		// Records of other tests come and go meanwhile, on the same API server.
+		others := strings.Contains(a.path, "/secrets/record-") && !strings.Contains(a.path, "/record-"+f.name)
+		if !a.watch && a.path != "/version" && !others {
 			t.Errorf("new credentials had %s %s asked: what is known was not kept", a.method, a.path)
 		}
 	}

@@ -268,12 +268,18 @@ func TestPreDelete(t *testing.T) {
 	before := w.settled(3, 3)
 	w.change(newImage)
 	for updated := range int32(3) {
+		var held *corev1.PodList
 		w.eventually("one held back", func(s v1beta1.DaemonSetStatus) bool {
-			return s.UpdatedNumberScheduled == updated && s.NumberAvailable == 2
+			var err error
+			held, err = w.Pods.CoreV1().Pods(w.name).List(t.Context(), metav1.ListOptions{LabelSelector: v1beta1.LabelLifecycle + "=" + string(v1beta1.LifecyclePreparingDelete)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			// The pod that came for the last one may not be available yet.
+			return s.UpdatedNumberScheduled == updated && s.NumberAvailable == 2 && len(held.Items) > 0 && held.Items[0].DeletionTimestamp == nil
 		})
-		held, err := w.Pods.CoreV1().Pods(w.name).List(t.Context(), metav1.ListOptions{LabelSelector: v1beta1.LabelLifecycle + "=" + string(v1beta1.LifecyclePreparingDelete)})
-		if err != nil || len(held.Items) != 1 || held.Items[0].DeletionTimestamp != nil {
-			t.Fatalf("%d pods are held back: %v", len(held.Items), err)
+		if len(held.Items) != 1 {
+			t.Fatalf("%d pods are held back", len(held.Items))
 		}
 		p := held.Items[0]
 		if key := p.Spec.NodeName + " agent:v1"; before[key] != string(p.UID) {
