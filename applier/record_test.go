@@ -36,37 +36,6 @@ func (w *world) parts() []unstructured.Unstructured {
 	return list.Items
 }
 
-// A record that is larger than a Secret continues in others, which change all at
-// once and leave nothing behind; grown small again, it fits into one.
-func TestLargeRecord(t *testing.T) {
-	w := newWorld(t)
-	large := func(seed uint64) []string {
-		var out []string
-		for i := range 6 {
-			out = append(out, configMap(fmt.Sprint("c", i), noise(seed+uint64(i), 400<<10)))
-		}
-		return out
-	}
-	for i := range 3 {
-		want := w.want(fmt.Sprint("v", i), large(uint64(10*i))...)
-		w.apply(want)
-		w.settled(want)
-		if n := len(w.parts()); n < 2 || n > 3 {
-			t.Errorf("apply %d: the record continues in %d Secrets, want 2 or 3", i, n)
-		}
-	}
-	small := make([]string, 6)
-	for i := range small {
-		small[i] = configMap(fmt.Sprint("c", i), "x")
-	}
-	want := w.want("small", small...)
-	w.apply(want)
-	w.settled(want)
-	if n := len(w.parts()); n != 0 {
-		t.Errorf("%d parts are left behind", n)
-	}
-}
-
 // A part that is missing is an error and no absence: nothing is planned.
 func TestMissingPart(t *testing.T) {
 	w := newWorld(t)

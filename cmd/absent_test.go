@@ -1,3 +1,5 @@
+//go:build !race
+
 package cmd_test
 
 import (

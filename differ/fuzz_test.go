@@ -1,3 +1,5 @@
+//go:build !race
+
 package differ_test
 
 import (

@@ -2,11 +2,14 @@ package differ_test
 
 import (
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"pgregory.net/rapid"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/differ"
 )
 
 // A small generator of objects that API servers could hold. The values come
@@ -209,4 +212,35 @@ func (s shape) drawObject(t *rapid.T) object {
 	sometimes(t, meta, "annotations", func() any { return stringMap(t, "x", "example.com/y") })
 	o["apiVersion"], o["kind"], o["metadata"] = s.apiVersion, s.kind, meta
 	return o
+}
+
+func objectName(s shape) differ.ID {
+	gvk := schema.FromAPIVersionAndKind(s.apiVersion, s.kind)
+	return differ.ID{Group: gvk.Group, Kind: gvk.Kind, Namespace: "prod", Name: "o"}
+}
+
+func dropNulls(v any) any {
+	switch v := v.(type) {
+	case object:
+		for k, child := range v {
+			if child == nil {
+				delete(v, k)
+			} else {
+				dropNulls(child)
+			}
+		}
+	case list:
+		for _, item := range v {
+			dropNulls(item)
+		}
+	}
+	return v
+}
+
+func fingerprint(t *rapid.T, v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
 }

@@ -1,3 +1,5 @@
+//go:build !race
+
 package differ_test
 
 import (
@@ -110,24 +112,6 @@ func (s *server) migrate(managers []string) {
 	}
 }
 
-func dropNulls(v any) any {
-	switch v := v.(type) {
-	case object:
-		for k, child := range v {
-			if child == nil {
-				delete(v, k)
-			} else {
-				dropNulls(child)
-			}
-		}
-	case list:
-		for _, item := range v {
-			dropNulls(item)
-		}
-	}
-	return v
-}
-
 // defaulted fills in the protocol of ports, which is a part of their key, and
 // writes quantities in the canonical way.
 func defaulted(v any) any {
@@ -187,11 +171,6 @@ type keelson struct {
 	policy   differ.Policy
 	recorded object
 	normal   []string
-}
-
-var objectName = func(s shape) differ.ID {
-	gvk := schema.FromAPIVersionAndKind(s.apiVersion, s.kind)
-	return differ.ID{Group: gvk.Group, Kind: gvk.Kind, Namespace: "prod", Name: "o"}
 }
 
 // plan compares as the applier does: once without owners, and again where the
@@ -272,14 +251,6 @@ func hidesSecrets(t *rapid.T, plan differ.Plan) {
 			t.Fatalf("a Secret's value is shown:\n%s", s)
 		}
 	}
-}
-
-func fingerprint(t *rapid.T, v any) string {
-	data, err := json.Marshal(v)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(data)
 }
 
 // carryOut does what the applier does with a change.

@@ -144,36 +144,6 @@ func TestDamagedClone(t *testing.T) {
 	}
 }
 
-// A server that can leave large files out is asked to: one of them then blocks
-// its component, and not the whole repository.
-func TestLargeFileIsLeftOut(t *testing.T) {
-	t.Parallel()
-	g := evilFleet(t)
-	g.write(evil, string(randomBytes(t, 6<<20)))
-	g.commit()
-	g.tag("evil/v1.0.0")
-	cmd := exec.CommandContext(t.Context(), "git", "config", "--file", filepath.Join(g.path, "config"), "uploadpack.allowFilter", "true")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Skipf("needs git: %v %s", err, out)
-	}
-	cache := t.TempDir()
-	r, err := registry.Open(t.Context(), registry.Options{URL: serveGit(t, g).url(), CacheDir: cache})
-	fatal(t, err)
-	f := load(t, r, "")
-	if got := f.Problems.Error(); !strings.Contains(got, "components/evil/template/evil@evil/v1.0.0: can't be read: object "+g.files[evil].hash.String()+
-		" is missing: it is larger than 5 MiB and was left out") {
-		t.Errorf("problems %s", got)
-	}
-	checkOthers(t, f, false)
-	packs, err := filepath.Glob(filepath.Join(cache, "*", "clone.git", "objects", "pack", "*.pack"))
-	fatal(t, err)
-	for _, p := range packs {
-		if info, err := os.Stat(p); err != nil || info.Size() > 1<<20 {
-			t.Errorf("%s has %d bytes: the large file was sent", p, info.Size())
-		}
-	}
-}
-
 func randomBytes(t *testing.T, n int) []byte {
 	t.Helper()
 	data := make([]byte, n)

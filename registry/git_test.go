@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/cgi"
 	"net/http/httptest"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"github.com/keelson-io/keelson/registry"
+	"sigs.k8s.io/yaml"
 )
 
 // gitServer serves a repository over HTTP with git's own server, so that the
@@ -458,4 +460,62 @@ func TestEmptyRepository(t *testing.T) {
 			t.Errorf("%s: %v; want an error that says that there is no commit", name, err)
 		}
 	}
+}
+
+func toYAML(t testing.TB, v any) string {
+	t.Helper()
+	data, err := yaml.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func fromYAML(t testing.TB, text string) map[string]any {
+	t.Helper()
+	out := map[string]any{}
+	if err := yaml.Unmarshal([]byte(text), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// helmMerge is mergeMaps of helm v3.22 (pkg/cli/values/options.go): what helm -f A -f B does. The renderer alone may import Helm.
+func helmMerge(a, b map[string]any) map[string]any {
+	out := make(map[string]any, len(a))
+	maps.Copy(out, a)
+	for k, v := range b {
+		if v, ok := v.(map[string]any); ok {
+			if bv, ok := out[k]; ok {
+				if bv, ok := bv.(map[string]any); ok {
+					out[k] = helmMerge(bv, v)
+					continue
+				}
+			}
+		}
+		out[k] = v
+	}
+	return out
+}
+
+// helmCoalesce is what coalesceValues and coalesceTables of helm v3.22
+// (pkg/chartutil/coalesce.go) make of values and a chart's own, without
+// subcharts: values win, and a null takes the chart's key away.
+func helmCoalesce(values, chart map[string]any) map[string]any {
+	out := map[string]any{}
+	maps.Copy(out, values)
+	for k, below := range chart {
+		v, ok := out[k]
+		over, isMap := v.(map[string]any)
+		under, belowIsMap := below.(map[string]any)
+		switch {
+		case !ok:
+			out[k] = below
+		case v == nil && below != nil:
+			delete(out, k)
+		case isMap && belowIsMap:
+			out[k] = helmCoalesce(over, under)
+		}
+	}
+	return out
 }

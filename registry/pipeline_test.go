@@ -121,3 +121,23 @@ func TestParseJob(t *testing.T) {
 		t.Errorf("a large one: %v", large)
 	}
 }
+
+const pipelineText = `apiVersion: keelson.io/v1alpha1
+kind: Pipeline
+stages:
+- name: testing
+  clusterSelector: {matchLabels: {stage: testing}}
+  after: [{name: smoke, job: {template: checks/job.yaml}}]
+`
+
+const jobText = `apiVersion: batch/v1
+kind: Job
+spec: {template: {spec: {restartPolicy: Never, containers: [{name: a, image: a:v1}]}}}
+`
+
+const freezeText = `apiVersion: keelson.io/v1alpha1
+kind: Freeze
+clusterSelector: {matchLabels: {stage: production}}
+components: [coredns]
+reason: x
+`
