@@ -58,13 +58,24 @@ func (c *Child) Stop(grace time.Duration) error {
 	select {
 	case err := <-c.done:
 		c.done <- err // whoever stops it twice is told the same
-		if err != nil {
+		if err != nil && !terminated(err) {
 			return fmt.Errorf("%s: %w (its log: %s)", c.Name, err, c.Log)
 		}
 		return nil
 	case <-timer.C:
 		return errors.Join(fmt.Errorf("%s did not stop within %s (its log: %s)", c.Name, grace, c.Log), c.Kill())
 	}
+}
+
+// terminated says that a process ended by the signal of Stop, as one does that has not
+// come as far as to handle it.
+func terminated(err error) bool {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return false
+	}
+	status, ok := exit.Sys().(syscall.WaitStatus)
+	return ok && status.Signaled() && status.Signal() == syscall.SIGTERM
 }
 
 // Kill ends the process as a power cut does, and returns when it is gone.

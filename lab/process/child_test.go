@@ -38,6 +38,10 @@ func TestChildEnds(t *testing.T) {
 			why: "How it ended must not be lost.", script: `trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done`,
 			end: func(c *process.Child) error { return c.Stop(time.Minute) }, want: "exit status 3",
 		},
+		"StoppedEarly": {
+			why: "It does not handle the signal yet.", script: `echo ready; exec sleep 600`,
+			end: func(c *process.Child) error { return c.Stop(time.Minute) },
+		},
 		"DoesNotStop": {
 			why: "It is killed, and that is no good end.", script: `trap '' TERM; echo ready; while :; do sleep 0.01; done`,
 			end: func(c *process.Child) error { return c.Stop(20 * time.Millisecond) }, want: "did not stop within 20ms",
