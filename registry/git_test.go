@@ -16,8 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/keelson-io/keelson/registry"
 	"sigs.k8s.io/yaml"
+
+	"github.com/keelson-io/keelson/registry"
 )
 
 // gitServer serves a repository over HTTP with git's own server, so that the
