@@ -3,12 +3,14 @@ package applier_test
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/differ"
@@ -224,6 +226,49 @@ func TestRenamedComponent(t *testing.T) {
 	names, err := after.cluster.Recorded(t.Context())
 	if err != nil || strings.Contains(strings.Join(names, " "), before.component) {
 		t.Errorf("the old record is left: %v (%v)", names, err)
+	}
+}
+
+// An object moves, and then the record can't be written: the next apply finds the object
+// where it is to be, and says all the same from which component it came. Else the old
+// component would keep what it no longer has.
+func TestRenamedWhileRecordFails(t *testing.T) {
+	w := newWorld(t)
+	before, after := w.as(w.ns+"-before"), w.as(w.ns+"-after")
+	before.apply(before.want("v1", configMap("a", "x")))
+	config, refuse := rest.CopyConfig(server), false
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			switch {
+			case r.Method == http.MethodPatch && !r.URL.Query().Has("dryRun"):
+				refuse = true // what follows is the record
+			case refuse && strings.Contains(r.URL.Path, "/keelson-system/secrets") && r.Method != http.MethodGet:
+				return nil, errKilled
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	after.connect(config)
+	renamed := among(after.want("v1", configMap("a", "x")))
+	if _, err := after.cluster.Apply(t.Context(), after.plan(renamed), applier.ApplyOptions{}); !errors.Is(err, errKilled) {
+		t.Fatalf("error is %v, want that the record could not be written", err)
+	}
+	if w.owner("a") != after.component {
+		t.Fatal("the object did not move")
+	}
+	if left, err := after.cluster.Tidy(t.Context(), before.component); err != nil || left != 1 {
+		t.Fatalf("the old name has %d objects (%v), want 1: no other record has it yet", left, err)
+	}
+	refuse = false
+	outcome, err := after.cluster.Apply(t.Context(), after.plan(renamed), applier.ApplyOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(outcome.TakenFrom) != 1 || outcome.TakenFrom[0] != before.component {
+		t.Errorf("taken from %v, want %s", outcome.TakenFrom, before.component)
+	}
+	if left, err := after.cluster.Tidy(t.Context(), before.component); err != nil || left != 0 {
+		t.Errorf("the old name has %d objects left (%v)", left, err)
 	}
 }
 

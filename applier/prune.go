@@ -126,13 +126,22 @@ func (a *applying) mark() {
 	}
 }
 
-// taken names the components of which objects were taken over.
+// taken names the components of which objects were taken over: that record the same
+// object as applied, as this record does from now on and did not before. It goes by the
+// records, not by what the object says now: an apply that moved the object and could not
+// write its record is followed by one that finds nothing to move.
 func (a *applying) taken() {
 	for i := range a.states {
-		o, known := a.objects[a.states[i].ID]
-		if from := a.states[i].MovedFrom; from != "" && a.Plan.Changes[i].Op == differ.OpUpdate && known && o.Intent == "" {
-			a.outcome.TakenFrom = append(a.outcome.TakenFrom, from)
+		id := a.states[i].ID
+		o, known := a.objects[id]
+		if !known || o.UID == "" || o.Intent != "" || a.Plan.Changes[i].Op == differ.OpCreate {
+			continue
 		}
+		if had, ok := a.before[id]; ok && had.UID == o.UID && had.Intent == "" {
+			continue
+		}
+		sure, maybe := a.cluster.holders(a.want.Component, &o)
+		a.outcome.TakenFrom = append(a.outcome.TakenFrom, append(sure, maybe...)...)
 	}
 	slices.Sort(a.outcome.TakenFrom)
 	a.outcome.TakenFrom = slices.Compact(a.outcome.TakenFrom)
@@ -238,20 +247,10 @@ func (c *Cluster) takenOver(ctx context.Context, from string, o *RecordedObject)
 	if o.UID == "" {
 		return false, nil
 	}
-	var maybe []string // at rest
-	c.mu.Lock()
-	for name, r := range c.records {
-		if name != from && r != nil && r.has(o) {
-			c.mu.Unlock()
-			return true, nil
-		}
+	sure, maybe := c.holders(from, o)
+	if len(sure) > 0 {
+		return true, nil
 	}
-	for name, q := range c.quiet {
-		if name != from && slices.Contains(q.uids, hashUID(o.UID)) {
-			maybe = append(maybe, name)
-		}
-	}
-	c.mu.Unlock()
 	for _, name := range maybe {
 		r, err := c.readRecord(ctx, name)
 		if err != nil {
@@ -262,6 +261,25 @@ func (c *Cluster) takenOver(ctx context.Context, from string, o *RecordedObject)
 		}
 	}
 	return false, nil
+}
+
+// holders are the components but one whose records hold the same object as applied, and
+// those at rest whose records may: hashes of UIDs are all that is known of them.
+func (c *Cluster) holders(but string, o *RecordedObject) (sure, maybe []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, r := range c.records {
+		if name != but && r != nil && r.has(o) {
+			sure = append(sure, name)
+		}
+	}
+	hash := hashUID(o.UID)
+	for name, q := range c.quiet {
+		if name != but && slices.Contains(q.uids, hash) {
+			maybe = append(maybe, name)
+		}
+	}
+	return sure, maybe
 }
 
 // has reports whether a record holds the same object as applied.

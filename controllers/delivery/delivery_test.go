@@ -18,6 +18,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -144,7 +145,30 @@ data: {text: {{ .Values.text }}}
 `)
 	f.commit("web v1.0.0")
 	f.git("tag", f.name+"-web/v1.0.0")
+	t.Cleanup(f.leave)
 	return f
+}
+
+// leave takes away what fleets that start later would see: to them, its records are of
+// components that left git, and each makes a Delivery of every one.
+func (f *fleet) leave() {
+	ctx := context.WithoutCancel(f.t.Context())
+	for _, gvr := range []schema.GroupVersionResource{{Version: "v1", Resource: "secrets"}, v1alpha1.GroupVersion.WithResource("deliveries")} {
+		all, err := f.dynamic.Resource(gvr).Namespace(v1alpha1.Namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			f.t.Error(err)
+			return
+		}
+		for i := range all.Items {
+			name := all.Items[i].GetName()
+			if !strings.HasPrefix(name, "record-"+f.name+"-") && !strings.HasPrefix(name, f.name+".") {
+				continue
+			}
+			if err := f.dynamic.Resource(gvr).Namespace(v1alpha1.Namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				f.t.Error(err)
+			}
+		}
+	}
 }
 
 func (f *fleet) git(args ...string) string {
