@@ -4,55 +4,27 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/base64"
-	"fmt"
-	"math/rand/v2"
+	"io"
+	"net/http"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/keelson-io/keelson/applier"
 )
 
-// noise is a text that does not compress.
-func noise(seed uint64, n int) string {
-	r := rand.New(rand.NewPCG(seed, seed))
-	data := make([]byte, n*3/4)
-	for i := range data {
-		data[i] = byte(r.Uint32())
+// bodyOf reads a request's body and leaves it as it was.
+func bodyOf(r *http.Request) []byte {
+	if r.Body == nil {
+		return nil
 	}
-	return base64.StdEncoding.EncodeToString(data)
-}
-
-// parts are the Secrets that the record is continued in.
-func (w *world) parts() []unstructured.Unstructured {
-	w.t.Helper()
-	list, err := w.dynamic.Resource(secrets).Namespace("keelson-system").List(w.t.Context(),
-		metav1.ListOptions{LabelSelector: "keelson.io/record-part=" + w.component})
+	data, err := io.ReadAll(r.Body)
 	if err != nil {
-		w.t.Fatal(err)
+		return nil // and the server gets what was read, which it refuses
 	}
-	return list.Items
-}
-
-// A part that is missing is an error and no absence: nothing is planned.
-func TestMissingPart(t *testing.T) {
-	w := newWorld(t)
-	var objects []string
-	for i := range 4 {
-		objects = append(objects, configMap(fmt.Sprint("c", i), noise(uint64(i), 400<<10)))
-	}
-	want := w.want("v1", objects...)
-	w.apply(want)
-	lost := w.parts()[1].GetName()
-	if err := w.dynamic.Resource(secrets).Namespace("keelson-system").Delete(t.Context(), lost, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	w.reconnect()
-	if _, err := w.cluster.Plan(t.Context(), want); err == nil || !strings.Contains(err.Error(), lost) {
-		t.Errorf("error is %v, want one that names %s", err, lost)
-	}
+	r.Body = io.NopCloser(bytes.NewReader(data))
+	return data
 }
 
 // Records of format 1 are read, those of a later Keelson are not.

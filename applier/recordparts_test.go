@@ -1,10 +1,13 @@
+//go:build !race
+
 package applier_test
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"fmt"
-	"io"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strings"
@@ -12,10 +15,22 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/applier"
 )
+
+// noise is a text that does not compress.
+func noise(seed uint64, n int) string {
+	r := rand.New(rand.NewPCG(seed, seed))
+	data := make([]byte, n*3/4)
+	for i := range data {
+		data[i] = byte(r.Uint32())
+	}
+	return base64.StdEncoding.EncodeToString(data)
+}
 
 // largeConfigMaps make a record that takes more than one Secret.
 func largeConfigMaps(seed uint64) []string {
@@ -47,17 +62,15 @@ func (w *world) head() func(*http.Request) bool {
 	}
 }
 
-// bodyOf reads a request's body and leaves it as it was.
-func bodyOf(r *http.Request) []byte {
-	if r.Body == nil {
-		return nil
-	}
-	data, err := io.ReadAll(r.Body)
+// parts are the Secrets that the record is continued in.
+func (w *world) parts() []unstructured.Unstructured {
+	w.t.Helper()
+	list, err := w.dynamic.Resource(secrets).Namespace("keelson-system").List(w.t.Context(),
+		metav1.ListOptions{LabelSelector: "keelson.io/record-part=" + w.component})
 	if err != nil {
-		return nil // and the server gets what was read, which it refuses
+		w.t.Fatal(err)
 	}
-	r.Body = io.NopCloser(bytes.NewReader(data))
-	return data
+	return list.Items
 }
 
 // partNames are the names of the Secrets that the record is continued in.
@@ -198,5 +211,20 @@ func TestRecordIsReadWhileReplaced(t *testing.T) {
 	close(reads.open)
 	if err := <-read; err != nil {
 		t.Error(err)
+	}
+}
+
+// A part that is missing is an error and no absence: nothing is planned.
+func TestMissingPart(t *testing.T) {
+	w := newWorld(t)
+	want := w.want("v1", largeConfigMaps(0)...)
+	w.apply(want)
+	lost := w.parts()[1].GetName()
+	if err := w.dynamic.Resource(secrets).Namespace("keelson-system").Delete(t.Context(), lost, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.reconnect()
+	if _, err := w.cluster.Plan(t.Context(), want); err == nil || !strings.Contains(err.Error(), lost) {
+		t.Errorf("error is %v, want one that names %s", err, lost)
 	}
 }

@@ -1,3 +1,5 @@
+//go:build !race
+
 package applier_test
 
 import (
