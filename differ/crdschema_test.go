@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
+	"github.com/keelson-io/keelson/applier/apiservertest"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -60,21 +60,19 @@ func apiServer(t *testing.T) *rest.Config {
 	if testing.Short() {
 		t.Skip("needs an API server: run make test")
 	}
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		t.Fatal("KUBEBUILDER_ASSETS is not set: run make test, or go test -short")
+	if os.Getenv(apiservertest.EnvAssets) == "" {
+		t.Fatalf("%s is not set: run make test, or go test -short", apiservertest.EnvAssets)
 	}
-	env := &envtest.Environment{}
-	config, err := env.Start()
+	s, err := apiservertest.Start(os.Getenv(apiservertest.EnvAssets))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := env.Stop(); err != nil {
+		if err := s.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
-	config.QPS = -1
-	return config
+	return s.Config
 }
 
 // TestParseCRDAsPublished compares the types that a CRD gives with those of the

@@ -7,10 +7,12 @@ package apiservertest
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
@@ -44,8 +46,30 @@ func StartAudited(assets, folder string, crds ...string) (s *Server, log string,
 	return s, filepath.Join(folder, "audit.log"), err
 }
 
+const (
+	// startTimeout and stopTimeout end a start or a stop that hangs. A start takes
+	// seconds on a machine without other work, and a minute beside other tests.
+	startTimeout, stopTimeout = 3 * time.Minute, time.Minute
+	// starts is how often a start is tried. Each try has new ports: another process
+	// can take a port between its choice and the start of the server, and envtest
+	// repeats a failed start with the same ports.
+	starts = 3
+)
+
 func start(assets, audit string, crds []string) (*Server, error) {
-	env := &envtest.Environment{CRDDirectoryPaths: crds}
+	var failed error
+	for range starts {
+		s, err := startOnce(assets, audit, crds)
+		if err == nil {
+			return s, nil
+		}
+		failed = errors.Join(failed, err)
+	}
+	return nil, fmt.Errorf("start the API server in %s, %d times: %w", assets, starts, failed)
+}
+
+func startOnce(assets, audit string, crds []string) (*Server, error) {
+	env := &envtest.Environment{CRDDirectoryPaths: crds, ErrorIfCRDPathMissing: true, ControlPlaneStartTimeout: startTimeout, ControlPlaneStopTimeout: stopTimeout}
 	if audit != "" {
 		env.ControlPlane.GetAPIServer().Configure().
 			Append("audit-policy-file", filepath.Join(audit, "audit-policy.json")).
@@ -56,7 +80,7 @@ func start(assets, audit string, crds []string) (*Server, error) {
 	env.ControlPlane.Etcd = &envtest.Etcd{Path: filepath.Join(assets, "etcd")}
 	config, err := env.Start()
 	if err != nil {
-		return nil, fmt.Errorf("start the API server in %s: %w", assets, err)
+		return nil, errors.Join(err, env.Stop())
 	}
 	config.QPS = -1
 	return &Server{Config: config, env: env}, nil

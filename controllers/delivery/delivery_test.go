@@ -145,16 +145,17 @@ data: {text: {{ .Values.text }}}
 `)
 	f.commit("web v1.0.0")
 	f.git("tag", f.name+"-web/v1.0.0")
-	t.Cleanup(f.leave)
+	t.Cleanup(func() { f.leave(d) })
 	return f
 }
 
-// leave takes away what fleets that start later would see: to them, its records are of
-// components that left git, and each makes a Delivery of every one.
-func (f *fleet) leave() {
+// leave deletes the fleet's records and Deliveries from the shared API server. A fleet
+// that starts later would take them for components that left git, and make a Delivery
+// of each. f.dynamic can be another server, which the test has stopped by now.
+func (f *fleet) leave(shared dynamic.Interface) {
 	ctx := context.WithoutCancel(f.t.Context())
 	for _, gvr := range []schema.GroupVersionResource{{Version: "v1", Resource: "secrets"}, v1alpha1.GroupVersion.WithResource("deliveries")} {
-		all, err := f.dynamic.Resource(gvr).Namespace(v1alpha1.Namespace).List(ctx, metav1.ListOptions{})
+		all, err := shared.Resource(gvr).Namespace(v1alpha1.Namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			f.t.Error(err)
 			return
@@ -164,7 +165,7 @@ func (f *fleet) leave() {
 			if !strings.HasPrefix(name, "record-"+f.name+"-") && !strings.HasPrefix(name, f.name+".") {
 				continue
 			}
-			if err := f.dynamic.Resource(gvr).Namespace(v1alpha1.Namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			if err := shared.Resource(gvr).Namespace(v1alpha1.Namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 				f.t.Error(err)
 			}
 		}

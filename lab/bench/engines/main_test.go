@@ -18,8 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/keelson-io/keelson/applier/apiservertest"
 )
 
 // patience bounds every wait for the API server.
@@ -49,19 +50,18 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (code int, err error) {
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
+	if os.Getenv(apiservertest.EnvAssets) == "" {
 		return m.Run(), nil
 	}
 	log.SetLogger(logr.Discard())
 	// The CRDs are there before anything is measured, those of the fleet, too.
-	env := &envtest.Environment{CRDDirectoryPaths: []string{"testdata"}, ErrorIfCRDPathMissing: true}
-	config, err := env.Start()
+	server, err := apiservertest.Start(os.Getenv(apiservertest.EnvAssets), "testdata")
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, env.Stop()) }()
+	defer func() { err = errors.Join(err, server.Stop()) }()
+	config := server.Config
 	// No engine waits for its own rate limit, or writes between the results.
-	config.QPS = -1
 	config.WarningHandler = rest.NoWarnings{}
 	s := &apiServer{config: config}
 	if s.client, err = client.New(config, client.Options{}); err != nil {

@@ -18,31 +18,16 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/controller-runtime/pkg/envtest"
 	"sigs.k8s.io/yaml"
+
+	"github.com/keelson-io/keelson/applier/apiservertest"
 )
 
 // actual is the API server that the simulated ones are held against.
 var actual *rest.Config
 
 func TestMain(m *testing.M) {
-	if os.Getenv("KUBEBUILDER_ASSETS") == "" {
-		os.Exit(m.Run())
-	}
-	env := &envtest.Environment{}
-	config, err := env.Start()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "start the API server:", err)
-		os.Exit(1)
-	}
-	config.QPS = -1
-	actual = config
-	code := m.Run()
-	if err := env.Stop(); err != nil {
-		fmt.Fprintln(os.Stderr, "stop the API server:", err)
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(apiservertest.Main(m, func(config *rest.Config) { actual = config }))
 }
 
 // simulated starts API servers that end with the test.
