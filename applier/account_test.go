@@ -67,7 +67,7 @@ func (w *world) settleRights(subject rbacv1.Subject, rules []rbacv1.PolicyRule) 
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	err = wait.PollUntilContextTimeout(w.t.Context(), 20*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(w.t.Context(), 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 		for _, verb := range []string{"get", "patch", "create", "delete"} {
 			for _, resource := range []string{"configmaps", "secrets"} {
 				want := slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool {

@@ -216,7 +216,7 @@ func (b *toyBox) takes(good, bad string) {
 		})
 		return err
 	}
-	err := wait.PollUntilContextTimeout(b.t.Context(), 50*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(b.t.Context(), 50*time.Millisecond, patience, true, func(context.Context) (bool, error) {
 		err := try(bad)
 		return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err), nil
 	})

@@ -246,7 +246,7 @@ func (w *world) policyCounts(manifest string) {
 	w.t.Helper()
 	o := &unstructured.Unstructured{Object: w.object(manifest)}
 	o.SetName("probe")
-	err := wait.PollUntilContextTimeout(w.t.Context(), 100*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(w.t.Context(), 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 		answer, err := w.resource(configMaps).Create(ctx, o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil {
 			return false, err

@@ -33,6 +33,10 @@ var server *rest.Config
 // documents again, which takes most of the time of these tests.
 var schemas = applier.NewSchemaCache()
 
+// patience ends a wait for what must happen. It is not a bound: only a test that hangs
+// reaches it.
+const patience = 3 * time.Minute
+
 func TestMain(m *testing.M) {
 	os.Exit(apiservertest.Main(m, func(config *rest.Config) { server = config }))
 }

@@ -83,7 +83,7 @@ func TestApplyRemoves(t *testing.T) {
 		f.tag(component + "/" + is)
 	}
 	version("gadgets", "v1.0.0", "v1.1.0")
-	f.keelson("apply", "prod", "--yes", "--timeout", "20s").want(t, 0)
+	f.keelson("apply", "prod", "--yes", "--timeout", "3m").want(t, 0)
 	uid := hasConfigMap(t, c, "webgone", "more")
 	if uid == "" || hasConfigMap(t, c, "gadgetsgone", "old") == "" {
 		t.Fatal("the ConfigMaps are not there")
@@ -94,15 +94,15 @@ func TestApplyRemoves(t *testing.T) {
 	version("web", "v1.0.0", "v1.1.0")
 	f.keelson("validate").want(t, 1).says(t, "components/web/template/templates/more.yaml@web/v1.1.0:",
 		"ConfigMap web/more: components gadgets and web both want it, the first at components/gadgets/template/templates/more.yaml@gadgets/v1.1.0:")
-	f.keelson("apply", "prod", "--yes", "--timeout", "20s").want(t, 1).says(t, "held ConfigMap web/more: rule other-component: component gadgets wants it, too")
+	f.keelson("apply", "prod", "--yes", "--timeout", "1m").want(t, 1).says(t, "held ConfigMap web/more: rule other-component: component gadgets wants it, too")
 
 	t.Log("one moves, one goes")
 	f.write("components/gadgets/template/templates/more.yaml", "# moved to web\n")
 	f.write("components/gadgets/template/templates/old.yaml", "# not needed\n")
 	version("gadgets", "v1.1.0", "v1.2.0")
-	f.keelson("apply", "prod", "gadgets", "--yes", "--timeout", "20s").want(t, 1).says(t,
+	f.keelson("apply", "prod", "gadgets", "--yes", "--timeout", "1m").want(t, 1).says(t,
 		"ConfigMap gadgets/old deleted", "waiting: ConfigMap web/more: waits until component web has taken it over")
-	got := f.keelson("apply", "prod", "--yes", "--timeout", "20s").want(t, 0).says(t, "ConfigMap web/more configured", "gadgets v1.2.0 synced", "web v1.0.0 → v1.1.0 synced")
+	got := f.keelson("apply", "prod", "--yes", "--timeout", "3m").want(t, 0).says(t, "ConfigMap web/more configured", "gadgets v1.2.0 synced", "web v1.0.0 → v1.1.0 synced")
 	if strings.Contains(got.out, "deleted") || hasConfigMap(t, c, "webgone", "more") != uid || hasConfigMap(t, c, "gadgetsgone", "old") != "" {
 		t.Errorf("want one moved as it was, and the other gone:\n%s", got.out)
 	}
@@ -120,12 +120,12 @@ func TestApplyRemoves(t *testing.T) {
 	f.keelson("diff", "prod").want(t, 1).says(t, "delete Deployment.apps web/web", "web v1.1.0 (absent): 4 to delete",
 		"HELD CustomResourceDefinition.apiextensions.k8s.io gadgets.demo.example")
 	f.keelson("apply", "prod", "gadgets", "--yes").want(t, 1).says(t, "gadgets v1.2.0 (absent) waiting: web depends on it, and is not gone yet")
-	got = f.keelson("apply", "prod", "--yes", "--timeout", "20s").want(t, 1).says(t,
+	got = f.keelson("apply", "prod", "--yes", "--timeout", "1m").want(t, 1).says(t,
 		"web v1.1.0 (absent) synced", "gadgets v1.2.0 (absent) held")
 	if strings.Index(got.out, "webgone v1.1.0 (absent) synced") > strings.Index(got.out, "gadgetsgone v1.2.0 (absent) held") {
 		t.Errorf("gadgets went first:\n%s", got.out)
 	}
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, func(context.Context) (bool, error) {
 		return hasConfigMap(t, c, "webgone", "more") == "" && hasConfigMap(t, c, "gadgetsgone", "gadgetsgone") == "", nil //nolint:contextcheck // it has the test's
 	})
 	if err != nil {
@@ -143,7 +143,7 @@ func TestApplyRemoves(t *testing.T) {
 	f.write("approvals/1.yaml", "apiVersion: keelson.io/v1alpha1\nkind: Approvals\napprovals:\n- cluster: prod\n  component: gadgets\n"+
 		"  object: CustomResourceDefinition.apiextensions.k8s.io gadgets.demo.example\n  hash: "+diff.Objects[1].Hash+"\n  because: no gadgets any more\n")
 	f.commit()
-	f.keelson("apply", "prod", "--yes", "--timeout", "20s").want(t, 0).says(t, "gadgets v1.2.0 (absent) synced")
+	f.keelson("apply", "prod", "--yes", "--timeout", "3m").want(t, 0).says(t, "gadgets v1.2.0 (absent) synced")
 	secrets, err := c.CoreV1().Secrets("keelson-system").List(t.Context(), metav1.ListOptions{LabelSelector: "keelson.io/record in (webgone,gadgetsgone)"})
 	if err != nil || len(secrets.Items) != 0 {
 		t.Errorf("%d records are left (%v)", len(secrets.Items), err)

@@ -36,6 +36,10 @@ var schemas = applier.NewSchemaCache()
 // versions are the newest and the oldest Kubernetes that Keelson is tested with.
 var versions []apiservertest.Kubernetes
 
+// patience ends a wait for what must happen. It is not a bound: only a test that hangs
+// reaches it.
+const patience = 3 * time.Minute
+
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && slices.Contains([]string{"controller", "render-worker"}, os.Args[1]) { // a process under test
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt) // as main does

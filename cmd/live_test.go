@@ -106,7 +106,7 @@ func TestApply(t *testing.T) {
 		"web v1.0.0 waiting: it depends on gadgets, which is not as git says (2 to create): apply that, too")
 
 	t.Log("the dependency goes first")
-	got := quiet(f.in(world{in: "y\n"}, "apply", "prod", "--timeout", "20s")).want(t, 0).says(t,
+	got := quiet(f.in(world{in: "y\n"}, "apply", "prod", "--timeout", "3m")).want(t, 0).says(t,
 		"  Deployment.apps web/web created\n", "  Secret web/web created\n", "gadgets v1.0.0 synced\n", "web v1.0.0 synced\n")
 	if strings.Index(got.out, "gadgetsapply v1.0.0 synced") > strings.Index(got.out, "Deployment.apps") {
 		t.Errorf("web came first:\n%s", got.out)
@@ -185,11 +185,11 @@ func TestApplyHeld(t *testing.T) {
 	c := live(t)
 	f := newFleet(t, "held")
 	runDeployments(t, c, "webheld")
-	f.keelson("apply", "prod", "--yes", "--timeout", "20s").want(t, 0)
+	f.keelson("apply", "prod", "--yes", "--timeout", "3m").want(t, 0)
 	f.edit("clusters/prod/web.yaml", "replicas: 3", "replicas: 4\n  app: other")
 	f.commit()
 	f.keelson("diff", "prod", "web").want(t, 1).says(t, "HELD Deployment.apps web/web", "! rule ")
-	f.keelson("apply", "prod", "--yes", "--timeout", "20s").want(t, 1).says(t,
+	f.keelson("apply", "prod", "--yes", "--timeout", "1m").want(t, 1).says(t,
 		"  held Deployment.apps web/web .spec.selector", ": rule ", "web v1.0.0 held: 1 held")
 	d, err := c.AppsV1().Deployments("webheld").Get(t.Context(), "webheld", metav1.GetOptions{})
 	if err != nil || *d.Spec.Replicas != 3 {
@@ -230,7 +230,7 @@ func TestApplyUnhealthy(t *testing.T) {
 	f.edit("clusters/prod/cluster.yaml", "connection:", "paused: true\nconnection:")
 	f.edit("clusters/prod/web.yaml", "replicas: 3", "replicas: 4")
 	f.commit()
-	f.keelson("apply", "prod", "--yes", "--timeout", "20s").want(t, 1).says(t, "gadgets v1.0.0 (paused) synced", "web v1.0.0 (paused) paused: 1 to update")
+	f.keelson("apply", "prod", "--yes", "--timeout", "1m").want(t, 1).says(t, "gadgets v1.0.0 (paused) synced", "web v1.0.0 (paused) paused: 1 to update")
 }
 
 // A freeze holds for whoever applies by hand, too, unless they say that they mean it; and

@@ -104,7 +104,7 @@ func TestApprove(t *testing.T) {
 	c := live(t)
 	f := newFleet(t, "approve")
 	runDeployments(t, c, "webapprove")
-	f.keelson("apply", "prod", "--yes", "--timeout", "20s").want(t, 0)
+	f.keelson("apply", "prod", "--yes", "--timeout", "3m").want(t, 0)
 	f.keelson("approve", "prod").want(t, 0).says(t, "prod: 0 objects are held")
 	f.edit("clusters/prod/web.yaml", "replicas: 3", "replicas: 1\n  labels: {a: b}")
 	f.commit()
@@ -127,5 +127,5 @@ func TestApprove(t *testing.T) {
 	f.keelson("diff", "prod", "web").want(t, 1).says(t, "HELD") // it is not committed
 	f.commit()
 	f.keelson("approve", "prod").want(t, 0).says(t, "prod: 0 objects are held")
-	f.keelson("apply", "prod", "--yes", "--timeout", "20s").want(t, 0)
+	f.keelson("apply", "prod", "--yes", "--timeout", "3m").want(t, 0)
 }

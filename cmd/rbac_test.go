@@ -281,7 +281,7 @@ func TestRights(t *testing.T) {
 
 	f.kubeconfig = a.restricted
 	f.keelson("diff", "testing-eu-01").want(t, 2) // what a dependency brings is not there yet
-	f.keelson("apply", "testing-eu-01", "--yes", "--timeout", "60s").want(t, 0).saysNot(t, "forbidden")
+	f.keelson("apply", "testing-eu-01", "--yes", "--timeout", "3m").want(t, 0).saysNot(t, "forbidden")
 	f.keelson("diff", "testing-eu-01").want(t, 0)
 	a.controls(f, 9)
 
@@ -363,7 +363,7 @@ func (a *audited) controls(f *fleet, deliveries int) {
 		ended <- world{now: time.Now()}.runContext(ctx, "--repo", f.dir, "--kubeconfig", f.kubeconfig, "--context", "prod",
 			"controller", "--share", "--listen", "", "--interval", "1s", "--cache-dir", a.t.TempDir())
 	}()
-	deadline := time.NewTimer(time.Minute)
+	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	for synced := 0; synced < deliveries; {
 		select {

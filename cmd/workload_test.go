@@ -154,7 +154,7 @@ func TestWorkload(t *testing.T) {
 	s := newShop(t)
 	s.run()
 	s.create(cloneSet(s.namespace))
-	s.keelson("status", "web", "--watch", "--timeout", "30s").want(t, 0).says(t, "CloneSet workload/web: Healthy\n")
+	s.keelson("status", "web", "--watch", "--timeout", "3m").want(t, 0).says(t, "CloneSet workload/web: Healthy\n")
 	s.keelson("status", "web").want(t, 0).says(t, "CloneSet workload/web: Healthy\n", "pods: 3 wanted, 3 there, 3 ready, 3 available, 3 updated\n",
 		"update: InPlaceIfPossible, to revision ", "1         web-", "web:v1", "available\n").saysNot(t, "delivered by Keelson", "from ")
 	s.keelson("rollback", "web").want(t, 2).says(t, "CloneSet workload/web has no other revision to go back to")
@@ -164,7 +164,7 @@ func TestWorkload(t *testing.T) {
 		spec.Template.Spec.Containers[0].Image = "web:v2"
 		spec.UpdateStrategy.RollingUpdate.Partition = new(intstr.FromInt32(2))
 	})
-	s.keelson("status", "web", "--watch", "--timeout", "30s").want(t, 0).says(t, "Healthy: 1 of 3 pods updated: partition 2\n")
+	s.keelson("status", "web", "--watch", "--timeout", "3m").want(t, 0).says(t, "Healthy: 1 of 3 pods updated: partition 2\n")
 	var shown shownWorkload
 	decode(t, s.keelson("status", "cloneset/web", "-o", "json").want(t, 0).out, &shown)
 	if len(shown.Revisions) != 2 || shown.Revisions[0].Number != 2 || len(shown.Revisions[0].Pods) != 1 || len(shown.Revisions[1].Pods) != 2 ||
@@ -190,7 +190,7 @@ func TestWorkload(t *testing.T) {
 	}
 	s.keelson("resume", "web").want(t, 0).says(t, "CloneSet workload/web is not paused\n")
 	s.keelson("resume", "web").want(t, 0).says(t, "CloneSet workload/web is not paused already\n")
-	s.keelson("status", "web", "--watch", "--timeout", "30s").want(t, 0)
+	s.keelson("status", "web", "--watch", "--timeout", "3m").want(t, 0)
 	if got := s.images(); got["web:v2"] != 3 {
 		t.Errorf("after it there are %v", got)
 	}
@@ -201,7 +201,7 @@ func TestWorkload(t *testing.T) {
 	s.keelson("rollback", "web", "--to", "2").want(t, 2).says(t, "has the template of revision 2 (web-", "already")
 	before := s.get()
 	s.keelson("rollback", "web").want(t, 0).says(t, "CloneSet workload/web has the template of revision 1 (web-", "again: web:v2 → web:v1\n", "status cloneset/web -n workload --watch")
-	s.keelson("status", "web", "--watch", "--timeout", "30s").want(t, 0)
+	s.keelson("status", "web", "--watch", "--timeout", "3m").want(t, 0)
 	after := s.get()
 	if got := s.images(); got["web:v1"] != 3 || after.Status.UpdateRevision != shown.Revisions[1].Name {
 		t.Errorf("there are %v, and it is at %s", got, after.Status.UpdateRevision)
@@ -211,13 +211,13 @@ func TestWorkload(t *testing.T) {
 		t.Errorf("it changed more than the template (-want +got):\n%s", diff)
 	}
 	s.keelson("rollback", "web", "--to", revision.Hash(shown.Revision), "-o", "json").want(t, 0).says(t, `"web:v2"`, `"revision": "`+shown.Revision+`"`)
-	s.keelson("status", "web", "--watch", "--timeout", "30s").want(t, 0)
+	s.keelson("status", "web", "--watch", "--timeout", "3m").want(t, 0)
 
 	t.Log("what fails, and what goes")
 	s.change(func(spec *v1beta1.CloneSetSpec) {
 		spec.UpdateStrategy.RollingUpdate.Partition = new(intstr.FromString("half"))
 	})
-	s.keelson("status", "web", "--watch", "--timeout", "30s").want(t, 1).says(t, "Degraded: SpecRefused: ")
+	s.keelson("status", "web", "--watch", "--timeout", "3m").want(t, 1).says(t, "Degraded: SpecRefused: ")
 	s.keelson("status", "web").want(t, 1).says(t, "FailedScale  True", "SpecRefused")
 }
 

@@ -255,7 +255,7 @@ func FuzzWhen(f *testing.F) {
 			}
 			start := time.Now()
 			plan, err := differ.Compare(all, []differ.State{state}, differ.Policy{Component: component, Rules: rules})
-			if took := time.Since(start); err != nil || took > 20*time.Second {
+			if took := time.Since(start); err != nil || took > 2*time.Minute {
 				t.Fatalf("it took %s, and the error is %v", took, err)
 			}
 			if c := plan.Changes[0]; len(c.Fields) == 1 && c.Fields[0].Path == ".spec.v" {

@@ -19,6 +19,10 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
+// patience ends a wait for what must happen. It is not a bound: only a test that hangs
+// reaches it.
+const patience = 3 * time.Minute
+
 // TestAPIServer applies what every cluster gets to a real API server, strictly:
 // a field that it does not know is an error, a warning too, and the second
 // time changes nothing.
@@ -117,7 +121,7 @@ func namespace(t *testing.T, c client.Client, name string) {
 
 func established(t *testing.T, c client.Client, crd *unstructured.Unstructured) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 		if err := c.Get(ctx, client.ObjectKeyFromObject(crd), crd); err != nil {
 			return false, err
 		}

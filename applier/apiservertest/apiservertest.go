@@ -190,7 +190,7 @@ func (k Kubernetes) start(t *testing.T) *Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	version, err := client.ServerVersionWithContext(t.Context())
+	version, err := client.ServerVersion()
 	if err != nil {
 		t.Fatal(err)
 	}

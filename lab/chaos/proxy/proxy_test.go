@@ -30,6 +30,10 @@ import (
 
 const name = "proxied"
 
+// patience ends a wait for what must happen. It is not a bound: only a test that hangs
+// reaches it.
+const patience = 3 * time.Minute
+
 // TestProxy runs every fault against a real API server, over HTTP/2 and HTTP/1.1.
 func TestProxy(t *testing.T) {
 	if testing.Short() || os.Getenv("KUBEBUILDER_ASSETS") == "" {
@@ -414,7 +418,7 @@ func next(t *testing.T, w watch.Interface) watch.Event {
 			t.Fatal("the watch ended")
 		}
 		return e
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		t.Fatal("the watch says nothing")
 	}
 	return watch.Event{}
@@ -423,7 +427,7 @@ func next(t *testing.T, w watch.Interface) watch.Event {
 // ended waits for the end of a watch, which may come as an error event.
 func ended(t *testing.T, w watch.Interface) {
 	t.Helper()
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(patience)
 	for {
 		select {
 		case _, ok := <-w.ResultChan():
@@ -439,7 +443,7 @@ func ended(t *testing.T, w watch.Interface) {
 func eventually(t *testing.T, check func() error) {
 	t.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
 		last = check()
 		return last == nil, nil
 	})
@@ -451,6 +455,6 @@ func eventually(t *testing.T, check func() error) {
 // dialer returns a function that differs from every other, so that a client
 // that uses it shares no connection.
 func dialer() func(context.Context, string, string) (net.Conn, error) {
-	d := &net.Dialer{Timeout: 10 * time.Second}
+	d := &net.Dialer{Timeout: patience}
 	return d.DialContext
 }

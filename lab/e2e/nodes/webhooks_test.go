@@ -92,7 +92,7 @@ func TestProtection(t *testing.T) {
 	n := begin(t)
 	const label = "policy.kruise.io/delete-protection"
 	n.Do("create", "deployment", "shop", "--image="+n.registry+"/web:v1", "--replicas=2")
-	n.Do("rollout", "status", "deployment/shop", "--timeout=60s")
+	n.Do("rollout", "status", "deployment/shop", "--timeout=3m")
 	n.Do("create", "service", "clusterip", "shop", "--tcp=80:8080")
 	n.apply(`
 apiVersion: apiextensions.k8s.io/v1
@@ -134,7 +134,7 @@ spec:
 	n.Do("delete", "crd", "things.lab.example")
 	n.Do("label", "crd", "others.lab.example", label+"-")
 	n.Do("delete", "crd", "others.lab.example")
-	n.Do("wait", "--for=delete", "pods", "--all", "--timeout=60s")
+	n.Do("wait", "--for=delete", "pods", "--all", "--timeout=3m")
 	// Nothing is left of it, so that the namespace may go, as it does after every test.
 }
 
@@ -161,10 +161,10 @@ func TestNobodyAnswers(t *testing.T) {
 		}
 	}
 	system("scale", controllers, "--replicas=0")
-	system("wait", "--for=delete", "pods", "-l", "app.kubernetes.io/name=workload-controllers", "--timeout=60s")
+	system("wait", "--for=delete", "pods", "-l", "app.kubernetes.io/name=workload-controllers", "--timeout=3m")
 
 	n.Do("create", "deployment", "other", "--image="+n.registry+"/web:v1", "--replicas=2")
-	n.Do("rollout", "status", "deployment/other", "--timeout=60s")
+	n.Do("rollout", "status", "deployment/other", "--timeout=3m")
 	for _, p := range n.Pods("other") {
 		if len(p.Spec.ReadinessGates) > 0 || len(p.Finalizers) > 0 {
 			t.Errorf("%s was given what is not its own: %+v", p.Name, p.Spec.ReadinessGates)
