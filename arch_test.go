@@ -52,6 +52,7 @@ type goFile struct {
 	pkg     string   // its package clause
 	imports []string // paths
 	uses    []string // what it takes from packages, as path.Name: "time.Now"
+	selects []string // fields and methods that it takes from values: "Delete"
 }
 
 func (f goFile) folder() string {
@@ -107,6 +108,11 @@ func rules() []rule {
 			broken: onlyIn("registry", "github.com/go-git"),
 		},
 		{
+			name:   "OneGateForDeletions",
+			why:    "A deletion that no danger rule was asked about takes data away that the plan shows as held.",
+			broken: deletionsBesideTheGate,
+		},
+		{
 			name:   "NoPackageForEverything",
 			why:    "A package without a subject collects what nobody wanted to find a place for.",
 			broken: namesWithoutSubject,
@@ -158,6 +164,25 @@ func impurities(f goFile) []string {
 			"time.Tick", "time.NewTicker", "time.NewTimer":
 			broken = append(broken, use)
 		}
+	}
+	return broken
+}
+
+// deletionGate is the only file of the applier that may send a DELETE.
+const deletionGate = "applier/deletiongate.go"
+
+func deletionsBesideTheGate(f goFile) []string {
+	if f.folder() != "applier" || f.isTest() || f.name == deletionGate {
+		return nil
+	}
+	var broken []string
+	for _, method := range []string{"Delete", "DeleteCollection"} {
+		if slices.Contains(f.selects, method) {
+			broken = append(broken, method)
+		}
+	}
+	if slices.Contains(f.uses, "net/http.MethodDelete") {
+		broken = append(broken, "http.MethodDelete")
 	}
 	return broken
 }
@@ -228,7 +253,7 @@ func TestReadGoFiles(t *testing.T) {
 	write(t, root, map[string]string{
 		"go.mod":                 "module " + module,
 		"main.go":                "package main",
-		"differ/plan.go":         "package differ\nimport (\n\"net\"\nclock \"time\"\n)\nvar _ = clock.Now\nvar _ net.IP",
+		"differ/plan.go":         "package differ\nimport (\n\"net\"\nclock \"time\"\n)\nvar _ = clock.Now\nvar _ net.IP\nvar _ = x.y().Z",
 		"differ/plan_test.go":    "package differ_test\nimport _ \"time\"",
 		"differ/README.md":       "not Go",
 		"differ/testdata/bad.go": "not Go either",
@@ -242,7 +267,7 @@ func TestReadGoFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []goFile{
-		{name: "differ/plan.go", pkg: "differ", imports: []string{"net", "time"}, uses: []string{"net.IP", "time.Now"}},
+		{name: "differ/plan.go", pkg: "differ", imports: []string{"net", "time"}, uses: []string{"net.IP", "time.Now"}, selects: []string{"Z", "y"}},
 		{name: "differ/plan_test.go", pkg: "differ_test", imports: []string{"time"}},
 		{name: "main.go", pkg: "main"},
 	}
@@ -344,6 +369,15 @@ func TestRulesCatch(t *testing.T) {
 				"OnlyRendererKnowsHelm":      {"helm.sh/helm/v3/pkg/chart"},
 				"OnlyRegistryKnowsGit":       {"github.com/go-git/go-git/v5"},
 			},
+		},
+		"Deletion": {
+			why:  "Only the gate sends a DELETE, by a client or by hand.",
+			file: goFile{name: "applier/hookrun.go", pkg: "applier", uses: []string{"maps.DeleteFunc", "net/http.MethodDelete"}, selects: []string{"Delete"}},
+			want: map[string][]string{"OneGateForDeletions": {"Delete", "http.MethodDelete"}},
+		},
+		"DeletionInTheGate": {
+			why:  "The gate itself does.",
+			file: goFile{name: "applier/deletiongate.go", pkg: "applier", selects: []string{"Delete"}},
 		},
 		"Utilities": {
 			why:  "Neither a folder nor a package of leftovers, and a test package doesn't hide it.",
@@ -448,7 +482,7 @@ func readGoFile(fsys fs.FS, name string) (goFile, error) {
 		pathOf[local] = imp
 	}
 
-	uses := map[string]bool{}
+	uses, selects := map[string]bool{}, map[string]bool{}
 	ast.Inspect(parsed, func(n ast.Node) bool {
 		sel, ok := n.(*ast.SelectorExpr)
 		if !ok {
@@ -456,10 +490,12 @@ func readGoFile(fsys fs.FS, name string) (goFile, error) {
 		}
 		if x, ok := sel.X.(*ast.Ident); ok && pathOf[x.Name] != "" {
 			uses[pathOf[x.Name]+"."+sel.Sel.Name] = true
+		} else {
+			selects[sel.Sel.Name] = true
 		}
 		return true
 	})
-	f.uses = slices.Sorted(maps.Keys(uses))
+	f.uses, f.selects = slices.Sorted(maps.Keys(uses)), slices.Sorted(maps.Keys(selects))
 	return f, nil
 }
 

@@ -145,9 +145,10 @@ func (a *applying) run(ctx context.Context) error {
 		}
 		return nil // what is held waits, and costs nothing
 	}
-	if a.hooksPending(a.events()) && (anyHeld(a.wanted()) || a.want.Absent && a.stopped()) {
+	if a.hooksPending(a.events()) && (anyHeld(a.wanted()) || a.heldHook(a.events()) != nil || a.want.Absent && a.stopped()) {
 		// Hooks are for the target as a whole: a migration does not run ahead of what
-		// waits for it. What is pinned is recorded all the same.
+		// waits for it. Nor does one whose name an object has that may not be deleted.
+		// What is pinned is recorded all the same.
 		if a.pinStale() {
 			return a.writeFacts(ctx, false)
 		}
@@ -303,7 +304,7 @@ func (a *applying) mapping(ctx context.Context, id differ.ID, apiVersion string)
 // goes on from there.
 func (a *applying) makeRoom(ctx context.Context, m *meta.RESTMapping, c *differ.Change) error {
 	old := &unstructured.Unstructured{Object: c.Live}
-	err := a.resource(m, c.ID).Delete(ctx, c.ID.Name, DeleteOptions(old))
+	err := sendDelete(ctx, permitChange(c), dynamicDeleter(a.resource(m, c.ID)), DeleteOptions(old))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return stale(fmt.Errorf("replace %s: delete: %w", c.ID, a.forbidden(ctx, m, c.ID, err, "delete")))
 	}
@@ -375,7 +376,7 @@ func (a *applying) count(c *differ.Change) {
 
 // delete removes an object. The record keeps it until it is gone.
 func (a *applying) delete(ctx context.Context, m *meta.RESTMapping, c *differ.Change) error {
-	err := a.resource(m, c.ID).Delete(ctx, c.ID.Name, DeleteOptions(&unstructured.Unstructured{Object: c.Live}))
+	err := sendDelete(ctx, permitChange(c), dynamicDeleter(a.resource(m, c.ID)), DeleteOptions(&unstructured.Unstructured{Object: c.Live}))
 	if err != nil && !apierrors.IsNotFound(err) {
 		return stale(fmt.Errorf("delete %s: %w", c.ID, a.forbidden(ctx, m, c.ID, err, "delete")))
 	}

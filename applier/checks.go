@@ -212,10 +212,8 @@ func (c *Cluster) EndCheck(ctx context.Context, w Want, is FoundCheck) error {
 	if err != nil {
 		return err
 	}
-	uid, background := u.GetUID(), metav1.DeletePropagationBackground
-	err = resourceOf(as.dynamic, m, id).Delete(ctx, id.Name, metav1.DeleteOptions{
-		Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background,
-	})
+	background := metav1.DeletePropagationBackground
+	err = sendDelete(ctx, permitCheck(id, u.GetUID()), dynamicDeleter(resourceOf(as.dynamic, m, id)), metav1.DeleteOptions{PropagationPolicy: &background})
 	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // gone, or another one
 		return nil
 	}

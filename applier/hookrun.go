@@ -91,13 +91,23 @@ func (a *applying) clearHooks(ctx context.Context) error {
 		}
 		r.Contested = false // what was on its way then has arrived
 		if r.State == HookSucceeded {
-			if err := a.removeHook(ctx, r, deleteSucceeded); err != nil {
+			if err := a.removeLeft(ctx, r); err != nil {
 				return err
 			}
 		}
 	}
 	a.hooks = kept
 	return nil
+}
+
+// removeLeft deletes what a hook of an earlier target left. What a rule keeps from being
+// deleted stays where it is, and keeps no later version waiting.
+func (a *applying) removeLeft(ctx context.Context, r RecordedHook) error {
+	err := a.removeHook(ctx, r, deleteSucceeded)
+	if stopped := (*HookError)(nil); errors.As(err, &stopped) {
+		return nil
+	}
+	return err
 }
 
 // hooksLeft reports whether a hook of a target that is applied as a whole has yet
@@ -120,7 +130,7 @@ func (a *applying) sweepHooks(ctx context.Context) error {
 			continue
 		}
 		r.Contested = false
-		if err := a.removeHook(ctx, r, deleteSucceeded); err != nil {
+		if err := a.removeLeft(ctx, r); err != nil {
 			return err
 		}
 	}
@@ -329,7 +339,11 @@ func (a *applying) replaceHook(ctx context.Context, m *meta.RESTMapping, h hook,
 	case !slices.Contains(h.policies, deleteBefore):
 		return refuse(fmt.Sprintf("its delete policy (%s) does not let it be replaced: delete it, or add %s", strings.Join(h.policies, ","), deleteBefore))
 	}
-	if err := a.deleteHook(ctx, m, h.id, u); err != nil {
+	allowed, err := a.permitHook(ctx, h.event, h.id, u)
+	if err != nil {
+		return err
+	}
+	if err := a.deleteHook(ctx, m, allowed, u); err != nil {
 		return err
 	}
 	a.disown(h.id)
@@ -366,18 +380,23 @@ func (a *applying) removeHook(ctx context.Context, r RecordedHook, when string) 
 	if live == nil || string(u.GetUID()) != r.UID || u.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	return a.deleteHook(ctx, m, r.ID, u)
+	allowed, err := a.permitHook(ctx, r.Event, r.ID, u)
+	if err != nil {
+		return err
+	}
+	return a.deleteHook(ctx, m, allowed, u)
 }
 
 // deleteHook deletes an object, as it is now: its controller may write its status
 // meanwhile.
-func (a *applying) deleteHook(ctx context.Context, m *meta.RESTMapping, id differ.ID, live *unstructured.Unstructured) error {
+func (a *applying) deleteHook(ctx context.Context, m *meta.RESTMapping, allowed permit, live *unstructured.Unstructured) error {
 	const tries = 8
+	id := allowed.id
 	for try := 1; ; try++ {
 		if live.GetDeletionTimestamp() != nil {
 			return nil
 		}
-		err := a.resource(m, id).Delete(ctx, id.Name, DeleteOptions(live))
+		err := sendDelete(ctx, allowed, dynamicDeleter(a.resource(m, id)), DeleteOptions(live))
 		switch {
 		case err == nil || apierrors.IsNotFound(err):
 			return nil

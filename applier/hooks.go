@@ -190,6 +190,9 @@ func (p *Prepared) hooksPending(events ...string) bool {
 type Hook struct {
 	Event string
 	ID    differ.ID
+	// Replaces: the component has an object of this name, which was no hook before. It is
+	// deleted before the hook is created, and the plan says whether that is held.
+	Replaces bool
 }
 
 // Hooks are those that an apply of the plan runs, in order; also those of them
@@ -202,7 +205,8 @@ func (p *Prepared) Hooks() []Hook {
 	}
 	for _, event := range []string{before, after} {
 		for _, h := range hooksOf(p.want.Target, event) {
-			out = append(out, Hook{Event: event, ID: h.id})
+			c := p.change(h.id)
+			out = append(out, Hook{Event: event, ID: h.id, Replaces: c != nil && c.Live != nil})
 		}
 	}
 	return out

@@ -87,7 +87,7 @@ func (c *Cluster) sweepParts(ctx context.Context, old, next *record) error {
 		if order, err := resourceversion.CompareResourceVersion(part.ResourceVersion, head); err != nil || order >= 0 {
 			return nil //nolint:nilerr // where versions have no order, nobody knows whose it is
 		}
-		err := c.secrets.Delete(ctx, part.Name, *metav1.NewPreconditionDeleteOptions(string(part.UID)))
+		err := c.deleteRecordSecret(ctx, part.Name, part.UID, "")
 		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("delete Secret %s/%s: %w", v1alpha1.Namespace, part.Name, err)
 		}

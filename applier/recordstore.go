@@ -245,9 +245,7 @@ func (c *Cluster) deleteRecord(ctx context.Context, old *record) error {
 		err = c.confirm(ctx)
 	}
 	if err == nil && old.version != "" {
-		err = c.secrets.Delete(ctx, recordPrefix+old.Component, metav1.DeleteOptions{
-			Preconditions: &metav1.Preconditions{ResourceVersion: &old.version},
-		})
+		err = c.deleteRecordSecret(ctx, recordPrefix+old.Component, "", old.version)
 	}
 	next := noRecord(old.Component)
 	if err == nil || apierrors.IsNotFound(err) {

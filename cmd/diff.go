@@ -149,7 +149,11 @@ func (a *app) showPlans(cluster string, plans []planned, all differ.Plan) error 
 			return err
 		}
 		for _, h := range p.Hooks() {
-			text.WriteString(paint.paint(cyan, oneLine("> hook "+h.Event+" "+h.ID.String())) + "\n")
+			line := "> hook " + h.Event + " " + h.ID.String()
+			if h.Replaces {
+				line += ", which replaces the object of this name"
+			}
+			text.WriteString(paint.paint(cyan, oneLine(line)) + "\n")
 		}
 		if text.Len() == 0 {
 			continue

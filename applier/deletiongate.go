@@ -1,0 +1,167 @@
+package applier
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/differ"
+)
+
+// Every object that Keelson deletes passes through this file. An object of a component is
+// deleted for three reasons: it left the target (prune), no update can change it
+// (replacement), or a hook needs its name or is over. The danger rules judge each of them
+// in the same way, and an approval in git is bound to the same hash.
+
+// permit is the permission to delete one object. The zero permit permits nothing.
+type permit struct {
+	id differ.ID
+	// uid or version, or both, are what the object must still have.
+	uid     types.UID
+	version string
+}
+
+// permitChange is the permission that a plan gives: to delete or to replace an object.
+// Every other change permits nothing.
+func permitChange(c *differ.Change) permit {
+	if c.Op != differ.OpDelete && c.Op != differ.OpReplace || c.State == differ.StateHeld || c.State == differ.StateDenied {
+		return permit{id: c.ID}
+	}
+	return permit{id: c.ID, uid: types.UID(uidOf(c.Live))}
+}
+
+// permitCheck is the permission to delete the Job of a check, which Keelson made.
+func permitCheck(id differ.ID, uid types.UID) permit { return permit{id: id, uid: uid} }
+
+// deleter sends a DELETE: that of the dynamic client, or of a typed one.
+type deleter func(ctx context.Context, name string, options metav1.DeleteOptions) error
+
+// sendDelete is the only place that sends a DELETE. The request holds only for the object
+// that the permit names by UID or resourceVersion.
+func sendDelete(ctx context.Context, p permit, send deleter, options metav1.DeleteOptions) error {
+	if p.uid == "" && p.version == "" {
+		return fmt.Errorf("delete %s: the deletion has no permit, which is a defect of Keelson", p.id)
+	}
+	if options.Preconditions == nil {
+		options.Preconditions = &metav1.Preconditions{}
+	}
+	if p.uid != "" {
+		options.Preconditions.UID = &p.uid
+	}
+	if p.version != "" {
+		options.Preconditions.ResourceVersion = &p.version
+	}
+	return send(ctx, p.id.Name, options)
+}
+
+// deleteRecordSecret deletes a Secret of Keelson's own: a record, or a part of one. No
+// component has it, so no rule is about it.
+func (c *Cluster) deleteRecordSecret(ctx context.Context, name string, uid types.UID, version string) error {
+	own := permit{id: differ.ID{Kind: "Secret", Namespace: v1alpha1.Namespace, Name: name}, uid: uid, version: version}
+	return sendDelete(ctx, own, c.secrets.Delete, metav1.DeleteOptions{})
+}
+
+// dynamicDeleter deletes by a dynamic client.
+func dynamicDeleter(objects dynamic.ResourceInterface) deleter {
+	return func(ctx context.Context, name string, options metav1.DeleteOptions) error {
+		return objects.Delete(ctx, name, options) //nolint:wrapcheck // the caller says what it is for
+	}
+}
+
+// permitHook judges the deletion of the object that has the name of a hook. An object of
+// the inventory is judged by the plan, which shows it. Other objects are what an earlier
+// run of a hook left, or Helm's; they are judged as if they were in the plan.
+//
+// The error is a [*HookError] that says which rule stops the deletion, and with which hash
+// git can approve it.
+func (a *applying) permitHook(ctx context.Context, event string, id differ.ID, live *unstructured.Unstructured) (permit, error) {
+	c := a.change(id)
+	if c == nil {
+		var err error
+		if c, err = a.judgeDeletion(ctx, id, live); err != nil {
+			return permit{}, fmt.Errorf("hook %s: %w", event, err)
+		}
+	}
+	switch {
+	case c.Op == differ.OpDelete && uidOf(c.Live) != string(live.GetUID()):
+		return permit{}, fmt.Errorf("%w: hook %s: %s was replaced meanwhile", ErrStale, event, id)
+	case c.Op == differ.OpDelete:
+		if p := permitChange(c); p.uid != "" {
+			return p, nil
+		}
+	}
+	return permit{}, &HookError{Event: event, ID: id, Message: "the object of this name can't be deleted: " + stopReason(c)}
+}
+
+// stopReason says why a plan leaves an object in place that a hook would delete.
+func stopReason(c *differ.Change) string {
+	switch {
+	case c.State == differ.StateHeld || c.State == differ.StateDenied:
+		why := fmt.Sprintf("its deletion is %s: %s (rule %s)", c.State, c.Because, c.Rule)
+		if c.Approvable() {
+			why += "; its hash, for an approval: " + c.Hash
+		}
+		return why
+	case c.Because != "":
+		return c.Because
+	}
+	return "the component has it, too"
+}
+
+// change is what the plan has of an object; nil: nothing.
+func (p *Prepared) change(id differ.ID) *differ.Change {
+	for i := range p.Plan.Changes {
+		if c := &p.Plan.Changes[i]; c.ID == id {
+			return c
+		}
+	}
+	return nil
+}
+
+// judgeDeletion asks the danger rules about the deletion of an object that the plan does
+// not have.
+func (a *applying) judgeDeletion(ctx context.Context, id differ.ID, live *unstructured.Unstructured) (*differ.Change, error) {
+	schemas, err := a.cluster.schemas(ctx, map[differ.ID]schema.GroupVersionKind{id: live.GroupVersionKind()})
+	if err != nil {
+		return nil, err
+	}
+	state := differ.State{
+		ID: id, Live: live.Object, OwnersRead: true, RecordedUID: string(live.GetUID()),
+		// That Keelson made it is known from its label, or Helm from its annotation.
+		Recorded: map[string]any{"apiVersion": live.GetAPIVersion(), "kind": id.Kind, "metadata": map[string]any{"name": id.Name}},
+	}
+	if a.want.Others != nil {
+		claims, err := a.want.Others(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("what other components want: %w", err)
+		}
+		state.Waits = claims.waits(id)
+	}
+	policy := a.policy
+	policy.AnyComponent = live.GetLabels()[v1alpha1.LabelComponent] == "" // Helm's, which is adopted
+	plan, err := differ.Compare(schemas, []differ.State{state}, policy)
+	if err != nil {
+		return nil, fmt.Errorf("compare: %w", err)
+	}
+	return &plan.Changes[0], nil
+}
+
+// heldHook returns the first hook of some events whose object can't be created, because a
+// rule holds or denies the deletion of the object that has its name; nil: there is none.
+func (p *Prepared) heldHook(events ...string) *differ.Change {
+	for _, event := range events {
+		for _, h := range hooksOf(p.want.Target, event) {
+			c := p.change(h.id)
+			if c != nil && (c.State == differ.StateHeld || c.State == differ.StateDenied) && p.recordedIn(p.record.Hooks, h).State != HookSucceeded {
+				return c
+			}
+		}
+	}
+	return nil
+}
