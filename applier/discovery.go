@@ -1,15 +1,12 @@
 package applier
 
 import (
-	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
-	"weak"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -242,82 +239,6 @@ func (c *Cluster) Rediscover(groups ...string) {
 	c.forgetAnswers()
 }
 
-// SchemaCache holds parsed OpenAPI documents by the hash under which API
-// servers publish them, so that clusters of one Kubernetes version share them; what
-// clusters serve that serve the same they share, too. So they do what packs records.
-type SchemaCache struct {
-	packer packer
-
-	mu       sync.Mutex
-	parsed   map[string]*differ.Schema
-	surfaces map[sum]weak.Pointer[surface]
-}
-
-// NewSchemaCache returns an empty cache.
-func NewSchemaCache() *SchemaCache {
-	return &SchemaCache{parsed: map[string]*differ.Schema{}, surfaces: map[sum]weak.Pointer[surface]{}}
-}
-
-// share returns what another cluster serves that serves the same.
-func (c *SchemaCache) share(s *surface) *surface {
-	if len(s.failed) > 0 {
-		return s // for now
-	}
-	of := s.sum()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if other := c.surfaces[of].Value(); other != nil {
-		return other
-	}
-	maps.DeleteFunc(c.surfaces, func(_ sum, p weak.Pointer[surface]) bool { return p.Value() == nil })
-	c.surfaces[of] = weak.Make(s)
-	return s
-}
-
-// sum stands for all that is served.
-func (s *surface) sum() sum {
-	h := sha256.New()
-	write(h, s.capabilities.KubeVersion)
-	write(h, s.capabilities.APIVersions...)
-	name := func(m *meta.RESTMapping) string {
-		return fmt.Sprint(m.GroupVersionKind, m.Resource, m.Scope.Name())
-	}
-	for _, m := range slices.SortedFunc(maps.Values(s.mappings), func(a, b *meta.RESTMapping) int { return cmp.Compare(name(a), name(b)) }) {
-		write(h, name(m), fmt.Sprint(s.preferred[m.GroupVersionKind.GroupKind()] == m))
-	}
-	return sum(h.Sum(nil)[:16])
-}
-
-// parse returns the schema behind a key. Reading happens outside the lock, so
-// that a slow cluster delays no other; parsing inside it, because clusters that
-// start together want the same documents.
-func (c *SchemaCache) parse(key string, read func() ([]byte, error)) (*differ.Schema, error) {
-	if s := c.get(key); s != nil {
-		return s, nil
-	}
-	data, err := read()
-	if err != nil {
-		return nil, err
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if s := c.parsed[key]; s != nil {
-		return s, nil
-	}
-	s, err := differ.ParseOpenAPI(data)
-	if err != nil {
-		return nil, fmt.Errorf("OpenAPI document %s: %w", key, err)
-	}
-	c.parsed[key] = s
-	return s, nil
-}
-
-func (c *SchemaCache) get(key string) *differ.Schema {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.parsed[key]
-}
-
 // schemasFor returns the schemas of the given groups and versions. One that is
 // not published (yet) is left out: differ then deduces types.
 func (d *discoverer) schemasFor(ctx context.Context, wanted []schema.GroupVersion) (differ.Schemas, error) {
@@ -348,15 +269,15 @@ func (d *discoverer) schemasFor(ctx context.Context, wanted []schema.GroupVersio
 			d.misses[gv]++
 			continue
 		}
-		s, err := d.schemas.parse(doc.ServerRelativeURL(), func() ([]byte, error) {
+		s := d.schemas.find(publishedDigest(doc.ServerRelativeURL()))
+		if s == nil {
 			data, err := doc.SchemaWithContext(ctx, runtime.ContentTypeJSON)
 			if err != nil {
 				return nil, fmt.Errorf("read the OpenAPI document of %s: %w", gv, err)
 			}
-			return data, nil
-		})
-		if err != nil {
-			return nil, fmt.Errorf("schema of %s: %w", gv, err)
+			if s, err = d.schemas.parse(data); err != nil {
+				return nil, fmt.Errorf("the OpenAPI document of %s: %w", gv, err)
+			}
 		}
 		d.documents[gv], out[gv] = s, s
 	}

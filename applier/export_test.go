@@ -1,7 +1,11 @@
 package applier
 
 import (
+	"context"
+	"crypto/sha512"
 	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/differ"
 )
@@ -42,3 +46,14 @@ func Soonest(words ...time.Duration) time.Duration {
 	}
 	return o.Again
 }
+
+// SchemasFor returns the schemas that the cluster publishes for some groups and versions.
+func (c *Cluster) SchemasFor(ctx context.Context, wanted ...schema.GroupVersion) (differ.Schemas, error) {
+	return c.discovery.schemasFor(ctx, wanted)
+}
+
+// Parse returns the schema of a document.
+func (c *SchemaCache) Parse(document []byte) (*differ.Schema, error) { return c.parse(document) }
+
+// Knows reports whether the schema of a document is remembered.
+func (c *SchemaCache) Knows(document []byte) bool { return c.find(sha512.Sum512(document)) != nil }

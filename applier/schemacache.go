@@ -1,0 +1,142 @@
+package applier
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"sync"
+	"weak"
+
+	"golang.org/x/sync/singleflight"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/keelson-io/keelson/differ"
+)
+
+// retainedBytes is how many bytes of OpenAPI documents a cache remembers the schemas of
+// while no cluster uses them. A stock Kubernetes publishes about 4 MB.
+const retainedBytes = 32 << 20
+
+// digest is the SHA-512 of an OpenAPI document: the hash under which API servers publish
+// one (k8s.io/kube-openapi, pkg/handler3). The zero digest is that of no document.
+type digest [sha512.Size]byte
+
+// SchemaCache shares parsed OpenAPI documents, discovered surfaces and packed records
+// between clusters of one Kubernetes version.
+//
+// A schema is stored under the digest of the bytes that were parsed, never under the one
+// that an API server claims. So a cluster that publishes a wrong document, or a document
+// under a wrong hash, changes nothing for the other clusters.
+type SchemaCache struct {
+	packer  packer
+	parsing singleflight.Group
+
+	mu       sync.Mutex
+	parsed   map[digest]weak.Pointer[differ.Schema]
+	recent   []retained // oldest first; at most retainedBytes together, or one
+	surfaces map[sum]weak.Pointer[surface]
+}
+
+// retained keeps a schema that no cluster may use at the moment.
+type retained struct {
+	schema *differ.Schema
+	size   int // of the document, in bytes
+}
+
+// NewSchemaCache returns an empty cache.
+func NewSchemaCache() *SchemaCache {
+	return &SchemaCache{parsed: map[digest]weak.Pointer[differ.Schema]{}, surfaces: map[sum]weak.Pointer[surface]{}}
+}
+
+// publishedDigest reads the hash from the path of a document; the zero digest: the path has
+// none, or one of another kind.
+func publishedDigest(path string) digest {
+	var out digest
+	u, err := url.Parse(path)
+	if err != nil {
+		return digest{}
+	}
+	if b, err := hex.DecodeString(u.Query().Get("hash")); err == nil && len(b) == len(out) {
+		copy(out[:], b)
+	}
+	return out
+}
+
+// find returns the schema of the document with a digest; nil: it is not known.
+func (c *SchemaCache) find(of digest) *differ.Schema {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.parsed[of].Value()
+}
+
+// parse returns the schema of a document, which is parsed once, however many clusters
+// publish it. No lock is held meanwhile: a document that takes long delays only those who
+// wait for the same one.
+func (c *SchemaCache) parse(document []byte) (*differ.Schema, error) {
+	of := digest(sha512.Sum512(document))
+	out, err, _ := c.parsing.Do(string(of[:]), func() (any, error) {
+		if s := c.find(of); s != nil {
+			return s, nil
+		}
+		s, err := differ.ParseOpenAPI(document)
+		if err != nil {
+			return nil, err //nolint:wrapcheck // the caller says of what
+		}
+		c.retain(of, s, len(document))
+		return s, nil
+	})
+	if err != nil {
+		return nil, err //nolint:wrapcheck // as above
+	}
+	return out.(*differ.Schema), nil //nolint:forcetypeassert // as returned above
+}
+
+func (c *SchemaCache) retain(of digest, s *differ.Schema, size int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.parsed, func(_ digest, p weak.Pointer[differ.Schema]) bool { return p.Value() == nil })
+	c.parsed[of] = weak.Make(s)
+	c.recent = append(c.recent, retained{s, size})
+	total := 0
+	for _, r := range c.recent {
+		total += r.size
+	}
+	for ; total > retainedBytes && len(c.recent) > 1; c.recent = slices.Delete(c.recent, 0, 1) {
+		total -= c.recent[0].size
+	}
+}
+
+// share returns what another cluster serves that serves the same.
+func (c *SchemaCache) share(s *surface) *surface {
+	if len(s.failed) > 0 {
+		return s // for now
+	}
+	of := s.sum()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if other := c.surfaces[of].Value(); other != nil {
+		return other
+	}
+	maps.DeleteFunc(c.surfaces, func(_ sum, p weak.Pointer[surface]) bool { return p.Value() == nil })
+	c.surfaces[of] = weak.Make(s)
+	return s
+}
+
+// sum stands for all that is served.
+func (s *surface) sum() sum {
+	h := sha256.New()
+	write(h, s.capabilities.KubeVersion)
+	write(h, s.capabilities.APIVersions...)
+	name := func(m *meta.RESTMapping) string {
+		return fmt.Sprint(m.GroupVersionKind, m.Resource, m.Scope.Name())
+	}
+	for _, m := range slices.SortedFunc(maps.Values(s.mappings), func(a, b *meta.RESTMapping) int { return cmp.Compare(name(a), name(b)) }) {
+		write(h, name(m), fmt.Sprint(s.preferred[m.GroupVersionKind.GroupKind()] == m))
+	}
+	return sum(h.Sum(nil)[:16])
+}

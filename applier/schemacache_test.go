@@ -1,0 +1,203 @@
+package applier_test
+
+import (
+	"bytes"
+	"crypto/sha512"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/apiservertest"
+	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+var appsV1 = schema.GroupVersion{Group: "apps", Version: "v1"}
+
+// publisher is an API server that publishes one document under a hash.
+func publisher(t *testing.T, hash string, document []byte, cache *applier.SchemaCache) *applier.Cluster {
+	t.Helper()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch r.URL.Path {
+		case "/openapi/v3":
+			_, _ = fmt.Fprintf(w, `{"paths":{"apis/apps/v1":{"serverRelativeURL":"/openapi/v3/apis/apps/v1?hash=%s"}}}`, hash)
+		case "/openapi/v3/apis/apps/v1":
+			_, _ = w.Write(document)
+		default:
+			http.NotFound(w, r)
+		}
+	}))
+	t.Cleanup(s.Close)
+	c, err := applier.New(applier.Options{Name: "published", Config: &rest.Config{Host: s.URL}, Schemas: cache})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// A cluster that publishes a wrong document decides nothing about another, whatever hash
+// it claims for the document: the cache of all clusters goes by the content.
+func TestSchemasOfHostileCluster(t *testing.T) {
+	t.Parallel()
+	honest, err := differ.BuiltInDocument(appsV1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type object = map[string]any
+	at := func(schemas object, name string) object { return schemas[name].(object)["properties"].(object) }
+	poisons := map[string]func(schemas object){
+		"Type": func(s object) { at(s, "io.k8s.api.apps.v1.DeploymentSpec")["template"] = object{"type": "string"} },
+		"ListKeys": func(s object) {
+			at(s, "io.k8s.api.core.v1.PodSpec")["containers"].(object)["x-kubernetes-list-map-keys"] = []any{"image"}
+		},
+		"ListKeysMissing": func(s object) {
+			at(s, "io.k8s.api.core.v1.PodSpec")["containers"].(object)["x-kubernetes-list-map-keys"] = []any{"nope"}
+		},
+		"MissingRef": func(s object) {
+			at(s, "io.k8s.api.apps.v1.DeploymentSpec")["template"] = object{"$ref": "#/components/schemas/nowhere"}
+		},
+		"NoFields": func(s object) { s["io.k8s.api.apps.v1.Deployment"].(object)["properties"] = object{} },
+		"RefCycle": func(s object) {
+			s["A"], s["B"] = object{"$ref": "#/components/schemas/B"}, object{"$ref": "#/components/schemas/A"}
+			at(s, "io.k8s.api.apps.v1.DeploymentSpec")["template"] = object{"$ref": "#/components/schemas/A"}
+		},
+		"AllOfCycle": func(s object) {
+			s["A"] = object{"allOf": []any{object{"$ref": "#/components/schemas/A"}}}
+			at(s, "io.k8s.api.apps.v1.DeploymentSpec")["template"] = object{"allOf": []any{object{"$ref": "#/components/schemas/A"}}}
+		},
+	}
+	deployment := func(image string) object {
+		return object{
+			"apiVersion": "apps/v1", "kind": "Deployment", "metadata": object{"name": "web", "namespace": "web", "labels": object{"keelson.io/component": "web"}},
+			"spec": object{
+				"selector": object{"matchLabels": object{"app": "web"}},
+				"template": object{"metadata": object{"labels": object{"app": "web"}}, "spec": object{"containers": []any{object{"name": "web", "image": image}}}},
+			},
+		}
+	}
+	compare := func(t *testing.T, c *applier.Cluster) string {
+		t.Helper()
+		schemas, err := c.SchemasFor(t.Context(), appsV1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, _ := differ.Identify(deployment("a"))
+		plan, err := differ.Compare(schemas, []differ.State{{
+			ID: id, Recorded: deployment("nginx:1"), Live: deployment("nginx:1"), OwnersRead: true, Target: &renderer.Object{Content: deployment("nginx:2")},
+		}}, differ.Policy{Component: "web", MaskKey: []byte("k")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var text strings.Builder
+		if err := plan.WriteText(&text, false); err != nil {
+			t.Fatal(err)
+		}
+		return text.String()
+	}
+	hash := fmt.Sprintf("%X", sha512.Sum512(honest))
+	want := compare(t, publisher(t, hash, honest, nil))
+	if !strings.Contains(want, `.spec.template.spec.containers[name="web"].image`) {
+		t.Fatalf("the honest document gives\n%s", want)
+	}
+	for name, poison := range poisons {
+		for claim, hash := range map[string]string{"Claimed": hash, "Short": "9F0A6D33B7D2E5D1", "None": ""} {
+			t.Run(name+claim, func(t *testing.T) {
+				t.Parallel()
+				var document object
+				if err := json.Unmarshal(honest, &document); err != nil {
+					t.Fatal(err)
+				}
+				poison(document["components"].(object)["schemas"].(object))
+				evil, err := json.Marshal(document)
+				if err != nil {
+					t.Fatal(err)
+				}
+				cache := applier.NewSchemaCache()
+				// What becomes of the hostile cluster itself is not of interest.
+				_, _ = publisher(t, hash, evil, cache).SchemasFor(t.Context(), appsV1)
+				if got := compare(t, publisher(t, hash, honest, cache)); got != want {
+					t.Errorf("the other cluster's plan is\n%s\nwant\n%s", got, want)
+				}
+			})
+		}
+	}
+}
+
+// reads counts the OpenAPI documents that are read.
+type reads struct {
+	next  http.RoundTripper
+	count *atomic.Int64
+}
+
+func (r reads) RoundTrip(req *http.Request) (*http.Response, error) {
+	if strings.HasPrefix(req.URL.Path, "/openapi/v3/") {
+		r.count.Add(1)
+	}
+	return r.next.RoundTrip(req)
+}
+
+// Real API servers publish the digest of what they serve, so a second cluster of the same
+// version reads no document.
+func TestSchemasAreShared(t *testing.T) {
+	t.Parallel()
+	apiservertest.Need(t, server)
+	cache := applier.NewSchemaCache()
+	core := schema.GroupVersion{Version: "v1"}
+	for i, want := range []int64{2, 0} {
+		var count atomic.Int64
+		config := rest.CopyConfig(server)
+		config.Wrap(func(next http.RoundTripper) http.RoundTripper { return reads{next, &count} })
+		c, err := applier.New(applier.Options{Name: fmt.Sprint(i), Config: config, Schemas: cache})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := c.SchemasFor(t.Context(), core, appsV1)
+		if err != nil || len(got) != 2 {
+			t.Fatalf("%d schemas, %v", len(got), err)
+		}
+		if count.Load() != want {
+			t.Errorf("cluster %d reads %d documents, want %d", i, count.Load(), want)
+		}
+	}
+}
+
+// A cluster that publishes one document after another fills no memory: what no cluster
+// uses is forgotten, but for the last.
+func TestSchemasAreForgotten(t *testing.T) {
+	t.Parallel()
+	cache := applier.NewSchemaCache()
+	document := func(i int) []byte {
+		return fmt.Appendf(nil, `{"components":{"schemas":{"a":{"type":"object","description":"%d%s"}}}}`, i, bytes.Repeat([]byte("x"), 5<<20))
+	}
+	used, err := cache.Parse(document(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const last = 10 // 50 MiB in all
+	for i := 1; i <= last; i++ {
+		if _, err := cache.Parse(document(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 10 { // what is found no longer may take more than one collection
+		if runtime.GC(); !cache.Knows(document(1)) && !cache.Knows(document(2)) {
+			break
+		}
+	}
+	for i, want := range map[int]bool{0: true, 1: false, 2: false, last: true} {
+		if got := cache.Knows(document(i)); got != want {
+			t.Errorf("document %d is remembered: %v, want %v", i, got, want)
+		}
+	}
+	runtime.KeepAlive(used)
+}
