@@ -172,6 +172,19 @@ func (f *fleet) leave(shared dynamic.Interface) {
 	}
 }
 
+// logged is what the controller logs, without the lines about components of other fleets.
+// All fleets share one cluster, and each finds the records of the others there.
+func (f *fleet) logged() string {
+	var own strings.Builder
+	for line := range strings.Lines(f.log.String()) {
+		_, component, named := strings.Cut(line, " component=")
+		if !named || strings.HasPrefix(component, f.name+"-") {
+			own.WriteString(line)
+		}
+	}
+	return own.String()
+}
+
 func (f *fleet) git(args ...string) string {
 	f.t.Helper()
 	c := exec.CommandContext(f.t.Context(), "git", append([]string{"-c", "user.name=t", "-c", "user.email=t@example.com"}, args...)...)

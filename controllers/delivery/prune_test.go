@@ -205,7 +205,7 @@ func TestAbsent(t *testing.T) {
 	f.start(nil)
 	f.eventually("no Delivery is left", func() bool { return f.status().Sync == "" })
 	f.eventually("child is absent still", func() bool { return f.delivered(f.name+"-child").Sync == v1alpha1.SyncAbsent })
-	if text := f.log.String(); strings.Contains(text, "level=ERROR") {
+	if text := f.logged(); strings.Contains(text, "level=ERROR") {
 		t.Errorf("the log has errors:\n%s", text)
 	}
 }

@@ -265,7 +265,7 @@ func TestCredentialsRotate(t *testing.T) {
 			t.Errorf("new credentials had %s %s asked: what is known was not kept", a.method, a.path)
 		}
 	}
-	if text := f.log.String(); strings.Contains(text, "delivery failed") || strings.Contains(text, "level=WARN") {
+	if text := f.logged(); strings.Contains(text, "delivery failed") || strings.Contains(text, "level=WARN") {
 		t.Errorf("something failed meanwhile:\n%s", text)
 	}
 }
