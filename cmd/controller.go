@@ -28,6 +28,15 @@ import (
 // shutdownTimeout bounds the end of the HTTP server.
 const shutdownTimeout = 5 * time.Second
 
+// Limits for the clients of metrics and probes: any client that reaches the port. A
+// connection without a request ends soon, so that silent clients neither fill the memory nor
+// keep a kubelet's probe waiting.
+const (
+	readTimeout, writeTimeout, idleTimeout = 10 * time.Second, time.Minute, 5 * time.Second
+	headerBytes                            = 16 << 10
+	probeConnections                       = 1024
+)
+
 type controllerOptions struct {
 	interval    time.Duration
 	listen      string
@@ -271,8 +280,11 @@ func (a *app) serve(ctx context.Context, log *slog.Logger, address string, metri
 		}
 		fmt.Fprintln(w, what)
 	})
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: shutdownTimeout}
-	return listen(ctx, log, endpoint{what: "/metrics, /healthz and /readyz", address: address}, server)
+	server := &http.Server{
+		Handler: mux, ReadHeaderTimeout: shutdownTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
+		IdleTimeout: idleTimeout, MaxHeaderBytes: headerBytes,
+	}
+	return listen(ctx, log, endpoint{what: "/metrics, /healthz and /readyz", address: address, connections: probeConnections}, server)
 }
 
 // endpoint is what is served where.

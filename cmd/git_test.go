@@ -471,7 +471,7 @@ func TestSettingsFile(t *testing.T) {
 		"List":      {"A flag that may be given again is a list.", "api-versions: [a.example/v1, b.example/v1]\n", nil, 0, "kind: Deployment"},
 		"Unknown":   {"A misspelt setting must not be overlooked.", "kube-release: v1.30.0\n", nil, 2, `keelson.yaml: there is no setting "kube-release"`},
 		"Malformed": {"The error names the file.", "{", nil, 2, "read settings from keelson.yaml"},
-		"WrongType": {"As above.", "live: perhaps\n", nil, 2, "keelson.yaml: live: "},
+		"WrongType": {"As above.", "api-versions: {a: b}\n", nil, 2, "keelson.yaml: api-versions: "},
 		"Yes":       {"What a person confirms, they confirm each time.", "yes: true\n", nil, 2, `there is no setting "yes"`},
 		"Kubeconfig": {
 			"A kubeconfig may run programs: a folder that one looks into must not choose it.",
@@ -486,6 +486,25 @@ func TestSettingsFile(t *testing.T) {
 			}
 			keelson(t, append([]string{"render", "prod", "web"}, c.args...)...).want(t, c.wantCode).says(t, c.says)
 		})
+	}
+}
+
+// A pull request can add a keelson.yaml to a repository in which CI runs keelson. The file
+// must not choose a server, a file with a login, or a program, for any command.
+func TestSettingsFileThatLiesThere(t *testing.T) {
+	f := newFleet(t, "")
+	t.Chdir(f.dir)
+	for _, setting := range []string{
+		"age-key-file", "allow-exec", "cache-dir", "context", "forge", "forge-repository", "forge-token-file", "forge-url", "git-credentials",
+		"hub", "kubeconfig", "listen", "plain-http", "promote", "push-author", "push-credentials", "push-signing-key", "render-cache-dir",
+		"render-memory", "trace-endpoint", "trusted-keys", "webhook-listen", "webhook-secret-file",
+	} {
+		if err := os.WriteFile("keelson.yaml", []byte(setting+": x\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, command := range []string{"validate", "promote", "controller"} {
+			keelson(t, command).want(t, 2).says(t, setting+" is not taken from a file that was not asked for")
+		}
 	}
 }
 

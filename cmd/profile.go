@@ -21,6 +21,7 @@ func (a *app) serveProfiles(ctx context.Context, address string, log *slog.Logge
 	mux.HandleFunc("GET /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("POST /debug/pprof/symbol", pprof.Symbol)
 	mux.HandleFunc("GET /debug/pprof/trace", pprof.Trace)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: shutdownTimeout}
+	// A profile takes as long as its client asks for, so there is no WriteTimeout.
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: shutdownTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: headerBytes}
 	return listen(ctx, log, endpoint{what: "/debug/pprof", address: address, connections: 8}, server)
 }

@@ -111,10 +111,7 @@ func readConfig(v *viper.Viper, file string, root *cobra.Command) (string, error
 		case !v.InConfig(key):
 		case !known[key]:
 			return "", usagef("%s: there is no setting %q: settings bear the names of flags", file, key)
-		case !given && slices.Contains([]string{"allow-exec", "git-credentials", "kubeconfig", "plain-http", "push-credentials", "push-signing-key", "render-cache-dir", "trusted-keys"}, key):
-			// A kubeconfig may name programs to run, without TLS passwords can be
-			// read, keys and logins say whom to trust, and what is kept rendered is
-			// delivered. A folder that somebody only looks into must not get to choose.
+		case !given && !harmless(key):
 			return "", usagef("%s: %s is not taken from a file that was not asked for: give --%s or --config %s, or set KEELSON_%s",
 				file, key, key, file, strings.ToUpper(strings.ReplaceAll(key, "-", "_")))
 		case !given && key == "repo" && os.Getenv("KEELSON_GIT_PASSWORD") != "":
@@ -122,6 +119,17 @@ func readConfig(v *viper.Viper, file string, root *cobra.Command) (string, error
 		}
 	}
 	return file, nil
+}
+
+// harmless says whether a setting may come from a keelson.yaml that merely lies in the
+// current folder. A pull request can add such a file to a repository whose CI runs
+// keelson. So only settings are taken from it that choose how results are shown and which
+// fleet is read: none that names a file, a program, a server that gets a login, or whom to
+// trust.
+func harmless(name string) bool {
+	return slices.Contains([]string{
+		"api-versions", "color", "interval", "kube-version", "log-format", "output", "repo", "revision", "timeout", "verbose",
+	}, name)
 }
 
 // oneOf checks a setting that has a few values.

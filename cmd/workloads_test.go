@@ -2,6 +2,8 @@ package cmd_test
 
 import (
 	"context"
+	"io"
+	"net"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
@@ -49,6 +51,35 @@ func TestWorkloadsWait(t *testing.T) {
 		for _, line := range []string{both, one, "the cluster serves what was waited for"} {
 			if n := strings.Count(w.log.String(), line); n != 1 {
 				t.Errorf("the log has %d times %q:\n%s", n, line, w.log.String())
+			}
+		}
+		if code := w.stop(); code != 0 {
+			t.Errorf("exit code %d", code)
+		}
+	})
+}
+
+// Clients that keep their connections to the metrics open, and ask nothing, lose them.
+func TestSilentClients(t *testing.T) {
+	t.Parallel()
+	apiservertest.Each(t, versions[:1], func(t *testing.T, start func(*testing.T) *apiservertest.Server) {
+		w := runWorkloads(t, start(t))
+		until(t, "it serves", func() bool { return w.get(t, "/healthz") == "ok\n" })
+		address := listening.FindStringSubmatch(w.log.String())[1]
+		for _, request := range []string{"", "GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n", "GET /healthz HTTP/1.1\r\nHost: a\r\nX: "} {
+			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = conn.Close() })
+			if _, err := io.WriteString(conn, request); err != nil {
+				t.Fatal(err)
+			}
+			if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.Copy(io.Discard, conn); err != nil {
+				t.Errorf("after %q the connection stays open: %v", request, err)
 			}
 		}
 		if code := w.stop(); code != 0 {

@@ -3,16 +3,22 @@ package connect_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/controllers/connect"
@@ -233,6 +239,58 @@ func TestRequestsHaveAnEnd(t *testing.T) {
 	}
 	if c.Timeout != 0 {
 		t.Errorf("a timeout of %s would end watches", c.Timeout)
+	}
+}
+
+// A cluster does not choose what the hub asks: an API server that redirects to another
+// server is not followed, for a watch neither. It may redirect to itself.
+func TestRedirectsOfAPIServers(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int64
+	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	t.Cleanup(other.Close)
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch to := r.URL.Query().Get("to"); to {
+		case "":
+			_, _ = io.WriteString(w, "here")
+		default:
+			code, _ := strconv.Atoi(r.URL.Query().Get("code"))
+			w.Header().Set("Location", to)
+			w.WriteHeader(code)
+		}
+	}))
+	t.Cleanup(api.Close)
+	s := connect.Source{Secrets: secret(kubeconfig(`{server: "`+api.URL+`"}`, `{token: `+token+`}`))}
+	c, err := s.Config(t.Context(), bySecret())
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := rest.HTTPClientFor(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, code := range []int{301, 302, 303, 307, 308} {
+		for to, follows := range map[string]bool{
+			other.URL + "/version": false, strings.TrimPrefix(other.URL, "http:") + "/version": false, strings.Replace(api.URL, "http:", "https:", 1) + "/": false, "http://user@" + other.Listener.Addr().String() + "/": false,
+			"/openapi": true, api.URL + "/openapi": true,
+		} {
+			for _, watch := range []string{"", "&watch=true"} {
+				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("%s/version?code=%d&to=%s%s", api.URL, code, url.QueryEscape(to), watch), nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				answer, err := client.Do(r)
+				if err == nil {
+					_ = answer.Body.Close()
+				}
+				if follows != (err == nil) || !follows && !strings.Contains(err.Error(), "redirect to another server") {
+					t.Errorf("%d to %s%s: the error is %v", code, to, watch, err)
+				}
+			}
+		}
+	}
+	if n := asked.Load(); n != 0 {
+		t.Errorf("the other server was asked %d times", n)
 	}
 }
 

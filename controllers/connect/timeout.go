@@ -35,7 +35,23 @@ func (l *limited) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err //nolint:wrapcheck // a transport passes on what it gets
 	}
 	answer.Body = &cancelingBody{ReadCloser: answer.Body, cancel: cancel}
-	return answer, nil
+	return stayAt(r, answer)
+}
+
+// stayAt refuses the redirect of an API server to another server: a cluster must not
+// choose what the hub asks. A redirect on the same server is followed by the client, as of
+// an OpenAPI document whose hash has changed.
+func stayAt(r *http.Request, answer *http.Response) (*http.Response, error) {
+	location := answer.Header.Get("Location")
+	if answer.StatusCode < http.StatusMultipleChoices || answer.StatusCode >= http.StatusBadRequest || location == "" {
+		return answer, nil
+	}
+	to, err := r.URL.Parse(location)
+	if err == nil && to.Scheme == r.URL.Scheme && to.Host == r.URL.Host {
+		return answer, nil
+	}
+	_ = answer.Body.Close() // the answer is refused whatever it holds
+	return nil, fmt.Errorf("the API server at %s answers %s %s with a redirect to another server, which is not followed", r.URL.Host, r.Method, r.URL.Path)
 }
 
 // begin sends a watch. An API server answers before anything happens; one that is
@@ -48,7 +64,7 @@ func (l *limited) begin(r *http.Request) (*http.Response, error) {
 	switch {
 	case err == nil:
 		answer.Body = &cancelingBody{ReadCloser: answer.Body, cancel: cancel}
-		return answer, nil
+		return stayAt(r, answer)
 	case !inTime && r.Context().Err() == nil:
 		err = fmt.Errorf("the watch did not begin within %s: %w", l.timeout, context.DeadlineExceeded)
 	}
