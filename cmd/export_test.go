@@ -3,17 +3,21 @@ package cmd
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/controllers/delivery"
 	"github.com/keelson-io/keelson/controllers/forge"
 	"github.com/keelson-io/keelson/controllers/notify"
+	"github.com/keelson-io/keelson/controllers/preview"
 	"github.com/keelson-io/keelson/controllers/promotion"
 	"github.com/keelson-io/keelson/controllers/receiver"
 	"github.com/keelson-io/keelson/controllers/shard"
+	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
 	"github.com/keelson-io/keelson/renderer/redact"
 )
@@ -64,4 +68,11 @@ func (d *describing) Unregister(prometheus.Collector) bool { return false }
 // Traces are those of a controller with --trace-endpoint.
 func Traces(ctx context.Context, endpoint string, hidden *redact.Redactor, log *slog.Logger) (trace.TracerProvider, func(), error) {
 	return (&app{env: Env{Redactor: hidden, Version: "v1.2.3"}}).traces(ctx, traceOptions{endpoint: endpoint}, "test", log)
+}
+
+// Strangers previews what anybody may propose, in a process whose redactor knows secrets.
+func Strangers(hidden *redact.Redactor) (func(context.Context, *registry.Fleet, *registry.Fleet) (*preview.Preview, *redact.Redactor, error), func()) {
+	a := &app{env: Env{Redactor: hidden}, rendering: rendering{timeout: time.Minute, memory: resource.QuantityValue{Quantity: resource.MustParse("512Mi")}}}
+	preview := a.stranger()
+	return preview, a.rendering.strangers.Close
 }

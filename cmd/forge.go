@@ -18,6 +18,7 @@ import (
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/sops"
 	"github.com/keelson-io/keelson/renderer"
+	"github.com/keelson-io/keelson/renderer/redact"
 )
 
 // forgeOptions say where pull requests are.
@@ -72,7 +73,7 @@ func (a *app) pulls(ctx context.Context, o controllerOptions, l forge.LoopOption
 	if l.Repo, err = a.proposals(ctx, o.cacheDir); err != nil {
 		return nil, err
 	}
-	l.Revision, l.Interval, l.Version, l.Redactor, l.Now = a.revision, o.interval, a.env.Version, a.env.Redactor, a.env.Now
+	l.Revision, l.Interval, l.Version, l.Now = a.revision, o.interval, a.env.Version, a.env.Now
 	l.Preview = a.stranger()
 	return forge.NewLoop(l)
 }
@@ -92,25 +93,30 @@ func (a *app) proposals(ctx context.Context, cacheDir string) (*registry.Repo, e
 	return registry.Open(ctx, options)
 }
 
-// stranger previews what anybody may have proposed: with workers and a cache of its
-// own, and without keys. With one, a chart that turns a password around would show it.
-func (a *app) stranger() func(context.Context, *registry.Fleet, *registry.Fleet) (*preview.Preview, error) {
+// stranger previews what anybody may have proposed: with workers, a cache and redactors of
+// its own, and without keys. With a key, a chart that turns a password around would show it.
+func (a *app) stranger() func(context.Context, *registry.Fleet, *registry.Fleet) (*preview.Preview, *redact.Redactor, error) {
 	const workers, cacheBytes = 2, 64 << 20
 	n := min(workers, runtime.GOMAXPROCS(0))
 	a.rendering.strangers = renderer.NewPool(renderer.PoolOptions{
 		Args: []string{workerCommand}, Workers: n, Timeout: a.rendering.timeout, Memory: a.rendering.memory.Value(),
 	})
-	keyless := renderer.NewUnsealing(a.rendering.strangers, sops.Keys{})
-	cache := renderer.NewCache(&remembering{next: keyless, redactor: a.env.Redactor}, cacheBytes)
+	cache := renderer.NewCache(renderer.NewUnsealing(a.rendering.strangers, sops.Keys{}), cacheBytes)
 	caps := renderer.NewExtensions(renderer.DefaultCapabilities())
-	return func(ctx context.Context, base, head *registry.Fleet) (*preview.Preview, error) {
+	return func(ctx context.Context, base, head *registry.Fleet) (*preview.Preview, *redact.Redactor, error) {
 		key := make([]byte, 32)
 		if _, err := rand.Read(key); err != nil {
-			return nil, fmt.Errorf("make a key: %w", err)
+			return nil, nil, fmt.Errorf("make a key: %w", err)
 		}
-		return preview.Make(ctx, preview.Options{
+		own := &remembering{next: cache, redactor: redact.New(), most: strangersSecrets}
+		p, err := preview.Make(ctx, preview.Options{
 			Base: base, Head: head, MaskKey: key, Workers: n,
-			Render: func(c *registry.Cluster) preview.Render { return renderer.NewTargets(cache, c, caps).Render },
+			Render: func(c *registry.Cluster) preview.Render { return renderer.NewTargets(own, c, caps).Render },
 		})
+		return p, own.redactor, err
 	}
 }
+
+// strangersSecrets bounds the data of Secrets that one preview of a proposal hides, in
+// bytes. Forms of it take up to 20 times as much memory until the preview is written.
+const strangersSecrets = 1 << 20

@@ -3,9 +3,14 @@ package cmd_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/keelson-io/keelson/cmd"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer/redact"
 )
 
 // TestForgeFlags: what nothing could be posted with is a mistake before anything is
@@ -46,5 +51,84 @@ func TestForgeFlags(t *testing.T) {
 			t.Parallel()
 			f.keelson(append([]string{"controller", "--listen", ""}, c.args...)...).want(t, 2).says(t, c.says).saysNot(t, "S3cret-of-the-forge")
 		})
+	}
+}
+
+// Whoever may open a pull request learns nothing of the process's secrets by what is hidden
+// in the comment, hides nothing in what the process says of others, and leaves nothing in
+// its memory.
+func TestStrangersRedactor(t *testing.T) {
+	t.Parallel()
+	hidden := redact.New()
+	hidden.Hide("a password that SOPS encrypts", "7391")
+	hidden.Set("a Secret of a cluster", "1", func() []redact.Value {
+		return redact.Object(map[string]any{"apiVersion": "v1", "kind": "Secret", "data": map[string]any{"password": "U3VtbWVyMjAyNiE="}}, nil)
+	})
+	forms := hidden.Forms()
+	compare, closed := cmd.Strangers(hidden)
+	t.Cleanup(closed)
+
+	f := newFleet(t, "")
+	f.edit("layers/10-base.yaml", "web:\n    version: v1.0.0", "web:\n    version: HEAD")
+	f.commit()
+	repo, err := registry.Open(t.Context(), registry.Options{URL: f.dir, CacheDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := func() *registry.Fleet {
+		if err := repo.Fetch(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		fleet, err := repo.Load(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return fleet
+	}
+	before := load()
+	f.write("components/web/template/templates/guesses.yaml", `apiVersion: v1
+kind: ConfigMap
+metadata: {name: guesses}
+data:
+  pins: "7390 7391 7392"
+  passwords: "Spring2026! Summer2026! Autumn2026!"
+  again: the value is mine-and-mine-alone
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: words}
+stringData: {a: Deployment, b: replicas, c: prod-us-01, own: mine-and-mine-alone}
+`)
+	f.commit()
+	p, own, err := compare(t.Context(), before, load())
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := own.Text(p.Markdown())
+	for _, want := range []string{"7390 7391 7392", "Spring2026! Summer2026! Autumn2026!", "the value is ***"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the comment lacks %q:\n%s", want, text)
+		}
+	}
+	const status = "Deployment.apps web/web: 0 of 2 replicas are ready on prod-us-01"
+	if got := hidden.Text(status); got != status || hidden.Forms() != forms {
+		t.Errorf("the process says %q, and knows %d forms, not %d", got, hidden.Forms(), forms)
+	}
+
+	f.write("components/web/template/templates/large.yaml", `{{- range $i := until 3 }}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: large-{{ $i }}}
+stringData: {a: {{ repeat 400 (repeat 1024 (toString $i)) | quote }}}
+{{- end }}
+`)
+	f.commit()
+	p, own, err = compare(t.Context(), before, load())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := p.Markdown(); !strings.Contains(text, "hold more than 1024 KiB, which a preview does not hide") || own.Forms() > 100 {
+		t.Errorf("%d forms, and the comment says\n%s", own.Forms(), text)
 	}
 }

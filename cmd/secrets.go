@@ -2,9 +2,12 @@ package cmd
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
+	"sync"
 
+	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/registry/sops"
 	"github.com/keelson-io/keelson/renderer"
 	"github.com/keelson-io/keelson/renderer/redact"
@@ -40,15 +43,46 @@ func (a *app) checkAgeKeys() error {
 type remembering struct {
 	next     renderer.Renderer
 	redactor *redact.Redactor
+	// most bounds the values of all targets together, in bytes; 0: they are not bounded.
+	most int
+
+	mu     sync.Mutex
+	hidden map[string]bool // hashes of targets
+	bytes  int
 }
 
 // Render implements [renderer.Renderer].
 func (r *remembering) Render(ctx context.Context, request renderer.Request) (*renderer.Target, error) {
 	t, err := r.next.Render(ctx, request)
-	if err == nil {
-		r.redactor.Set("target "+t.Hash, "", func() []redact.Value { return t.Hidden() })
+	if err != nil {
+		return t, err //nolint:wrapcheck // it passes on what it gets
 	}
-	return t, err
+	if r.most > 0 && !r.fits(t) {
+		return nil, &renderer.Error{
+			Component: request.Version.Component, Version: request.Version.Name,
+			At: registry.Position{File: "components/" + request.Version.Component + "/template"},
+			Message: fmt.Sprintf("the Secrets of this change hold more than %d KiB, which a preview does not hide", r.most>>10),
+		}
+	}
+	r.redactor.Set("target "+t.Hash, "", func() []redact.Value { return t.Hidden() })
+	return t, nil
+}
+
+// fits counts the values of a target, once, and reports whether all are within the bound.
+func (r *remembering) fits(t *renderer.Target) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.hidden[t.Hash] {
+		return r.bytes <= r.most
+	}
+	if r.hidden == nil {
+		r.hidden = map[string]bool{}
+	}
+	r.hidden[t.Hash] = true
+	for _, v := range t.Hidden() {
+		r.bytes += v.Len()
+	}
+	return r.bytes <= r.most
 }
 
 // behind lets all that commands print pass the redactor.

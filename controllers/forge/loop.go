@@ -38,14 +38,15 @@ type LoopOptions struct {
 	// Revision is the branch that is delivered; empty: the default branch. Pull
 	// requests into others get no preview.
 	Revision string
-	// Preview compares two fleets. It has no keys.
-	Preview func(ctx context.Context, base, head *registry.Fleet) (*preview.Preview, error)
+	// Preview compares two fleets. It has no keys. The Redactor knows the values of the
+	// Secrets that the two fleets render, and nothing else: whoever may open a pull request
+	// would see by what is hidden in its comment whether they guessed another secret.
+	Preview func(ctx context.Context, base, head *registry.Fleet) (*preview.Preview, *redact.Redactor, error)
 	// Version is this program's: another one may write another preview.
 	Version  string
 	Interval time.Duration
 	// Time that one preview may take; 0: three minutes.
 	Time     time.Duration
-	Redactor *redact.Redactor
 	Log      *slog.Logger
 	Now      func() time.Time
 	Registry prometheus.Registerer
@@ -248,8 +249,7 @@ func (l *Loop) one(ctx context.Context, pr PullRequest, s *seen, tip string) (St
 	if ctx.Err() != nil {
 		return "", ctx.Err()
 	}
-	v.text = l.Redactor.Text(v.text)
-	v.status.Description = l.Redactor.Text(v.status.Description)
+	v.text, v.status.Description = v.redactor.Text(v.text), v.redactor.Text(v.status.Description)
 	writing, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
 	if err := l.write(writing, pr, marked(has), v, about); err != nil {
@@ -262,7 +262,8 @@ func (l *Loop) one(ctx context.Context, pr PullRequest, s *seen, tip string) (St
 	}
 	l.previews.WithLabelValues(string(v.status.State)).Inc()
 	l.took.Observe(l.Now().Sub(began).Seconds())
-	l.Log.Info("previewed a pull request", "pullRequest", pr.Number, "head", pr.Head, "state", v.status.State, "says", v.status.Description)
+	// No text of the pull request: the log hides the secrets of the whole process.
+	l.Log.Info("previewed a pull request", "pullRequest", pr.Number, "head", pr.Head, "state", v.status.State)
 	return v.status.State, nil
 }
 
@@ -295,7 +296,9 @@ func (l *Loop) verdict(ctx context.Context, base, head string, wrong error) verd
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return failed(Error, fmt.Sprintf("The preview takes longer than %s", l.Time), "what is in this change may be too much to render")
 	case err != nil:
-		return failed(Error, "The preview could not be made", err.Error())
+		// What went wrong is the process's own affair, and may name what it works with.
+		l.Log.Error("a preview could not be made", "head", head, "error", err)
+		return failed(Error, "The preview could not be made", "the reason is in the log of the controller; it is tried again")
 	}
 	return v
 }
@@ -303,17 +306,20 @@ func (l *Loop) verdict(ctx context.Context, base, head string, wrong error) verd
 func (l *Loop) compare(ctx context.Context, base, head string) (verdict, error) {
 	before, err := l.Repo.LoadCommit(ctx, base)
 	if err != nil {
-		return failed(Error, "The branch to merge into can't be read, so what changes is not known", err.Error()), nil
+		l.Log.Error("the branch that a pull request is for can't be read", "commit", base, "error", err)
+		return failed(Error, "The branch to merge into can't be read, so what changes is not known", "the reason is in the log of the controller, and in its status"), nil
 	}
 	after, err := l.Repo.LoadCommit(ctx, head)
 	if err != nil {
 		return failed(Failure, "The fleet can't be read with this change", err.Error()), nil
 	}
-	p, err := l.Preview(ctx, before, after)
+	p, redactor, err := l.Preview(ctx, before, after)
 	if err != nil {
 		return verdict{}, err
 	}
-	return judge(p), nil
+	v := judge(p)
+	v.redactor = redactor
+	return v, nil
 }
 
 // marked are the comments that this loop has written.

@@ -146,17 +146,18 @@ func (s *scene) begin() {
 	redactor.Hide("test", "hunter2-hunter2")
 	s.counts = prometheus.NewRegistry()
 	s.loop, err = forge.NewLoop(forge.LoopOptions{
-		Forge: s, Repo: repo, Version: "v1", Interval: time.Minute, Time: 20 * time.Second, Redactor: redactor, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Forge: s, Repo: repo, Version: "v1", Interval: time.Minute, Time: 20 * time.Second, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Now: func() time.Time { return s.now }, Registry: s.counts, Told: func(err error) { s.tell(err) },
-		Preview: func(ctx context.Context, base, head *registry.Fleet) (*preview.Preview, error) {
+		Preview: func(ctx context.Context, base, head *registry.Fleet) (*preview.Preview, *redact.Redactor, error) {
 			s.render++
 			if head.Revision == s.slow {
 				<-ctx.Done()
 			}
-			return preview.Make(ctx, preview.Options{
+			p, err := preview.Make(ctx, preview.Options{
 				Base: base, Head: head, Workers: 2, MaskKey: []byte("key"),
 				Render: func(c *registry.Cluster) preview.Render { return renderer.NewTargets(cache, c, caps).Render },
 			})
+			return p, redactor, err
 		},
 	})
 	if err != nil {
@@ -349,7 +350,7 @@ func TestVerdicts(t *testing.T) {
 			[]string{"of the test"},
 		},
 		"Secret": {
-			"What is known to be secret is in no comment.", func(s *scene) { s.text("hunter2-hunter2") },
+			"A value of the change's own Secrets is in no comment.", func(s *scene) { s.text("hunter2-hunter2") },
 			forge.Success, "1 component changes",
 			[]string{"+***"},
 		},

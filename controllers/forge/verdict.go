@@ -8,6 +8,7 @@ import (
 
 	"github.com/keelson-io/keelson/controllers/preview"
 	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/renderer/redact"
 )
 
 const (
@@ -25,6 +26,8 @@ type verdict struct {
 	// changes: something does, or is wrong. Else a comment would say nothing that the
 	// status does not.
 	changes bool
+	// redactor hides the values of the change's own Secrets; nil: there are none.
+	redactor *redact.Redactor
 }
 
 // judge says what a preview means for the merge. What is held does not stand in its

@@ -50,6 +50,9 @@ func Certain(value any) Value {
 	}
 }
 
+// Len is the length of the value in bytes.
+func (v Value) Len() int { return len(v.text) }
+
 // forms are the texts in which a value may come back.
 func (v Value) forms() []string {
 	text := strings.TrimSpace(v.text)
