@@ -70,7 +70,7 @@ func (c *Cluster) deleteRecordSecret(ctx context.Context, name string, uid types
 // dynamicDeleter deletes by a dynamic client.
 func dynamicDeleter(objects dynamic.ResourceInterface) deleter {
 	return func(ctx context.Context, name string, options metav1.DeleteOptions) error {
-		return objects.Delete(ctx, name, options) //nolint:wrapcheck // the caller says what it is for
+		return objects.Delete(ctx, name, options)
 	}
 }
 

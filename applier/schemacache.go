@@ -85,13 +85,13 @@ func (c *SchemaCache) parse(document []byte) (*differ.Schema, error) {
 		}
 		s, err := differ.ParseOpenAPI(document)
 		if err != nil {
-			return nil, err //nolint:wrapcheck // the caller says of what
+			return nil, err
 		}
 		c.retain(of, s, len(document))
 		return s, nil
 	})
 	if err != nil {
-		return nil, err //nolint:wrapcheck // as above
+		return nil, err //nolint:wrapcheck // the caller says of what
 	}
 	return out.(*differ.Schema), nil //nolint:forcetypeassert // as returned above
 }

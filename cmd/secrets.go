@@ -55,12 +55,12 @@ type remembering struct {
 func (r *remembering) Render(ctx context.Context, request renderer.Request) (*renderer.Target, error) {
 	t, err := r.next.Render(ctx, request)
 	if err != nil {
-		return t, err //nolint:wrapcheck // it passes on what it gets
+		return t, err
 	}
 	if r.most > 0 && !r.fits(t) {
 		return nil, &renderer.Error{
 			Component: request.Version.Component, Version: request.Version.Name,
-			At: registry.Position{File: "components/" + request.Version.Component + "/template"},
+			At:      registry.Position{File: "components/" + request.Version.Component + "/template"},
 			Message: fmt.Sprintf("the Secrets of this change hold more than %d KiB, which a preview does not hide", r.most>>10),
 		}
 	}
