@@ -47,7 +47,8 @@ func allChecks() []check {
 }
 
 const (
-	patience = 90 * time.Second
+	// patience ends a wait for what must happen. It is not a bound.
+	patience = 3 * time.Minute
 	// quietFor is how long a converged fleet is listened to.
 	quietFor = 60 * time.Second
 	// beacon is a component of this program's own, with one ConfigMap, whose
