@@ -95,7 +95,7 @@ func (r *round) forget(ctx context.Context) error {
 	if err := namespaces.Delete(ctx, systemNS, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete namespace %s: %w", systemNS, err)
 	}
-	err := until(ctx, time.Minute, func(ctx context.Context) error {
+	err := until(ctx, hungAfter, func(ctx context.Context) error {
 		_, err := namespaces.Get(ctx, systemNS, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):

@@ -245,7 +245,7 @@ func (p *passage) watch(ctx context.Context, is func(context.Context, oracle.Rol
 // share.
 func (p *passage) rests(ctx context.Context) (last state, err error) {
 	var since time.Time
-	err = until(ctx, time.Minute, func(ctx context.Context) error {
+	err = until(ctx, hungAfter, func(ctx context.Context) error {
 		now, err := p.stands(ctx)
 		if err != nil {
 			return err

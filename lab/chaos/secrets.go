@@ -302,7 +302,7 @@ func (s *secrets) loops(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = k.kill() }()
-	err = until(ctx, time.Minute, func(ctx context.Context) error {
+	err = until(ctx, hungAfter, func(ctx context.Context) error {
 		all, err := s.deliveries(ctx)
 		if err != nil {
 			return err

@@ -126,7 +126,7 @@ func (c *crowd) install(ctx context.Context) error {
 			return fmt.Errorf("install %s: %w", crd.GetName(), err)
 		}
 	}
-	return until(ctx, time.Minute, func(ctx context.Context) error {
+	return until(ctx, hungAfter, func(ctx context.Context) error {
 		_, err := c.sets.List(ctx, metav1.ListOptions{})
 		return err //nolint:wrapcheck // the wait says it
 	})
