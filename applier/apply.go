@@ -53,6 +53,9 @@ type Outcome struct {
 	Removed bool
 	// TakenFrom are the components of which objects were taken over.
 	TakenFrom []string
+	// Kept are objects that the policy of a hook would have deleted and a danger rule kept.
+	// They stay in the cluster, and are of no component from then on.
+	Kept []*HookError
 	// Health of the target objects, as the last answers show them.
 	Health []ObjectHealth
 }

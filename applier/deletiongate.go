@@ -74,27 +74,26 @@ func dynamicDeleter(objects dynamic.ResourceInterface) deleter {
 	}
 }
 
-// permitHook judges the deletion of the object that has the name of a hook. An object of
-// the inventory is judged by the plan, which shows it. Other objects are what an earlier
-// run of a hook left, or Helm's; they are judged as if they were in the plan.
+// permitHook judges the deletion of the object that has the name of a hook, as the object
+// is now. An object of the inventory is in the plan, which shows the deletion and must allow
+// it, too. Every other object is what an earlier run of a hook left, or Helm's.
 //
 // The error is a [*HookError] that says which rule stops the deletion, and with which hash
 // git can approve it.
 func (a *applying) permitHook(ctx context.Context, event string, id differ.ID, live *unstructured.Unstructured) (permit, error) {
-	c := a.change(id)
-	if c == nil {
+	c, state := a.planned(id)
+	if c != nil && c.Op == differ.OpDelete && permitChange(c).uid != live.GetUID() {
+		return permit{}, fmt.Errorf("%w: hook %s: %s was replaced meanwhile", ErrStale, event, id)
+	}
+	if c == nil || c.Op == differ.OpDelete {
 		var err error
-		if c, err = a.judgeDeletion(ctx, id, live); err != nil {
+		if c, err = a.judgeDeletion(ctx, id, live, state); err != nil {
 			return permit{}, fmt.Errorf("hook %s: %w", event, err)
 		}
 	}
-	switch {
-	case c.Op == differ.OpDelete && uidOf(c.Live) != string(live.GetUID()):
-		return permit{}, fmt.Errorf("%w: hook %s: %s was replaced meanwhile", ErrStale, event, id)
-	case c.Op == differ.OpDelete:
-		if p := permitChange(c); p.uid != "" {
-			return p, nil
-		}
+	if p := permitChange(c); c.Op == differ.OpDelete && p.uid != "" {
+		p.version = live.GetResourceVersion()
+		return p, nil
 	}
 	return permit{}, &HookError{Event: event, ID: id, Message: "the object of this name can't be deleted: " + stopReason(c)}
 }
@@ -114,38 +113,35 @@ func stopReason(c *differ.Change) string {
 	return "the component has it, too"
 }
 
-// change is what the plan has of an object; nil: nothing.
-func (p *Prepared) change(id differ.ID) *differ.Change {
+// planned is what the plan has of an object, and from which state; nil: nothing.
+func (p *Prepared) planned(id differ.ID) (*differ.Change, *differ.State) {
 	for i := range p.Plan.Changes {
 		if c := &p.Plan.Changes[i]; c.ID == id {
-			return c
+			return c, &p.states[i]
 		}
 	}
-	return nil
+	return nil, nil
 }
 
-// judgeDeletion asks the danger rules about the deletion of an object that the plan does
-// not have.
-func (a *applying) judgeDeletion(ctx context.Context, id differ.ID, live *unstructured.Unstructured) (*differ.Change, error) {
+// judgeDeletion asks about the deletion of an object as it is now. One that is in the plan
+// is compared anew: it may have been protected, or taken over, since the plan was made.
+// Of another one the danger rules alone decide: a hook of this component made it, or Helm
+// did and the component adopts what is Helm's.
+func (a *applying) judgeDeletion(ctx context.Context, id differ.ID, live *unstructured.Unstructured, planned *differ.State) (*differ.Change, error) {
 	schemas, err := a.cluster.schemas(ctx, map[differ.ID]schema.GroupVersionKind{id: live.GroupVersionKind()})
 	if err != nil {
 		return nil, err
 	}
-	state := differ.State{
-		ID: id, Live: live.Object, OwnersRead: true, RecordedUID: string(live.GetUID()),
-		// That Keelson made it is known from its label, or Helm from its annotation.
-		Recorded: map[string]any{"apiVersion": live.GetAPIVersion(), "kind": id.Kind, "metadata": map[string]any{"name": id.Name}},
-	}
-	if a.want.Others != nil {
-		claims, err := a.want.Others(ctx)
+	if planned == nil {
+		c, err := differ.JudgeDeletion(schemas, id, live.Object, a.policy)
 		if err != nil {
-			return nil, fmt.Errorf("what other components want: %w", err)
+			return nil, fmt.Errorf("judge its deletion: %w", err)
 		}
-		state.Waits = claims.waits(id)
+		return &c, nil
 	}
-	policy := a.policy
-	policy.AnyComponent = live.GetLabels()[v1alpha1.LabelComponent] == "" // Helm's, which is adopted
-	plan, err := differ.Compare(schemas, []differ.State{state}, policy)
+	state := *planned
+	state.Live, state.OwnersRead = live.Object, true
+	plan, err := differ.Compare(schemas, []differ.State{state}, a.policy)
 	if err != nil {
 		return nil, fmt.Errorf("compare: %w", err)
 	}
@@ -157,7 +153,7 @@ func (a *applying) judgeDeletion(ctx context.Context, id differ.ID, live *unstru
 func (p *Prepared) heldHook(events ...string) *differ.Change {
 	for _, event := range events {
 		for _, h := range hooksOf(p.want.Target, event) {
-			c := p.change(h.id)
+			c, _ := p.planned(h.id)
 			if c != nil && (c.State == differ.StateHeld || c.State == differ.StateDenied) && p.recordedIn(p.record.Hooks, h).State != HookSucceeded {
 				return c
 			}

@@ -156,26 +156,126 @@ func TestHookDeletesNothingHeld(t *testing.T) {
 }
 
 // What a hook has made is not deleted by the hook's own policy either, where a rule holds it.
+// It stays, the outcome says so, and no version waits for it.
 func TestHookLeavesHeld(t *testing.T) {
 	for kind, k := range preciousKinds() {
 		t.Run(kind, func(t *testing.T) {
 			w := newWorld(t)
 			hook := k.with(hookOn("pre-install", "helm.sh/hook-delete-policy: hook-succeeded"))
-			err := w.try(t.Context(), w.withHooks(w.want("v1", configMap("own", "one")), hook), applier.ApplyOptions{})
-			var stopped *applier.HookError
-			if !errors.As(err, &stopped) || !strings.Contains(stopped.Message, "rule delete-"+kind) {
-				t.Errorf("the error is %v, want one that names the rule", err)
+			want := w.withHooks(w.want("v1", configMap("own", "one")), hook)
+			out, err := w.cluster.Apply(t.Context(), w.plan(want), applier.ApplyOptions{Now: time.Unix(1, 0)})
+			if err != nil {
+				t.Fatal(err)
 			}
-			if _, deleting := k.standing(w); deleting {
-				t.Error("it is being deleted")
+			if len(out.Kept) != 1 || !strings.Contains(out.Kept[0].Message, "rule delete-"+kind) {
+				t.Errorf("the outcome says of what stays: %v", out.Kept)
 			}
+			w.settled(want)
 			if err := w.try(t.Context(), w.want("v2", configMap("own", "two")), applier.ApplyOptions{}); err != nil {
-				t.Errorf("a version without the hook waits for what the hook left: %v", err)
+				t.Error(err)
 			}
 			if _, deleting := k.standing(w); deleting {
 				t.Error("it is being deleted")
 			}
 		})
+	}
+}
+
+// The object is judged as it is when the hook needs its name: what was protected, or became
+// precious, after the plan was made is not deleted.
+func TestHookDeletionIsJudgedLate(t *testing.T) {
+	hook := `{apiVersion: v1, kind: ConfigMap, metadata: {name: x, namespace: NS, annotations: {` + hookOn("pre-install,pre-upgrade") + `}}, data: {key: hook}}`
+	firsts := map[string]func(*world) applier.Want{
+		"OfThePlan": func(w *world) applier.Want { return w.want("v1", configMap("own", "one"), configMap("x", "cheap")) },
+		"OfAHook":   func(w *world) applier.Want { return w.withHooks(w.want("v1", configMap("own", "one")), hook) },
+	}
+	patches := map[string]struct {
+		patch string
+		plan  bool // it counts for objects of the plan alone
+	}{
+		"Denied":  {`{"data":{"key":"precious"}}`, false},
+		"Pruning": {`{"metadata":{"annotations":{"keelson.io/prune":"disabled"}}}`, true},
+		"Kept":    {`{"metadata":{"annotations":{"helm.sh/resource-policy":"keep"}}}`, true},
+		"Moved":   {`{"metadata":{"labels":{"keelson.io/component":"another"}}}`, false},
+	}
+	for of, first := range firsts {
+		for name, c := range patches {
+			if c.plan && of != "OfThePlan" {
+				continue
+			}
+			t.Run(of+name, func(t *testing.T) {
+				w := newWorld(t)
+				if err := w.try(t.Context(), first(w), applier.ApplyOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				want := w.withHooks(w.want("v2", configMap("own", "two")), hook)
+				var err error
+				if want.Rules, err = differ.NewRules([]v1alpha1.DangerRule{{
+					Name: "mine", Match: v1alpha1.ObjectMatch{Kinds: []string{"ConfigMap"}}, On: []v1alpha1.Event{v1alpha1.OnDeleteObject},
+					Effect: v1alpha1.EffectDeny, When: `old.data.key == "precious"`, Because: "precious",
+				}}); err != nil {
+					t.Fatal(err)
+				}
+				p := w.plan(want)
+				if _, err := w.resource(configMaps).Patch(t.Context(), "x", types.MergePatchType, []byte(c.patch), metav1.PatchOptions{FieldManager: "kubectl-edit"}); err != nil {
+					t.Fatal(err)
+				}
+				_, err = w.cluster.Apply(t.Context(), p, applier.ApplyOptions{Now: time.Unix(1, 0), Timeout: time.Second})
+				if _, stopped := errors.AsType[*applier.HookError](err); !stopped {
+					t.Errorf("the error is %v, want one that says why the hook can't be created", err)
+				}
+				if !w.there("x") {
+					t.Error("it was deleted")
+				}
+			})
+		}
+	}
+}
+
+// What nothing protects is replaced, however little is known of other components: a hook
+// that made the object itself needs no word of theirs. Annotations that keep an object keep
+// no hook from running again, as with Helm.
+func TestHookReplacesItsOwn(t *testing.T) {
+	for name, annotation := range map[string]string{"Others": "a: b", "Keep": "helm.sh/resource-policy: keep", "Prune": "keelson.io/prune: disabled"} {
+		for policy, left := range map[string]bool{"before-hook-creation": true, "hook-succeeded": false} {
+			t.Run(name+policy, func(t *testing.T) {
+				w := newWorld(t)
+				hook := `{apiVersion: v1, kind: ConfigMap, metadata: {name: x, namespace: NS, annotations: {` +
+					hookOn("pre-install,pre-upgrade", "helm.sh/hook-delete-policy: "+policy, annotation) + `}}, data: {key: hook}}`
+				for _, version := range []string{"v1", "v2", "v3"} {
+					want := w.withHooks(w.want(version, configMap("own", version)), hook)
+					want.Others = func(context.Context) (*applier.Claims, error) {
+						c := applier.NewClaims()
+						c.AddUnknown("broken", "template: parse error")
+						return c, nil
+					}
+					done := make(chan error, 1)
+					go func() { done <- w.try(t.Context(), want, applier.ApplyOptions{}) }()
+					w.collectUntil(done)
+					w.settled(want)
+				}
+				if there := w.there("x"); there != left {
+					t.Errorf("the object of the hook is there: %v, want %v", there, left)
+				}
+			})
+		}
+	}
+}
+
+// collectUntil does the garbage collector's part until an apply has ended.
+func (w *world) collectUntil(done <-chan error) {
+	w.t.Helper()
+	for {
+		select {
+		case err := <-done:
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			w.collect()
+			return
+		case <-time.After(20 * time.Millisecond):
+			w.collect()
+		}
 	}
 }
 

@@ -91,23 +91,13 @@ func (a *applying) clearHooks(ctx context.Context) error {
 		}
 		r.Contested = false // what was on its way then has arrived
 		if r.State == HookSucceeded {
-			if err := a.removeLeft(ctx, r); err != nil {
+			if err := a.removeHook(ctx, r, deleteSucceeded); err != nil {
 				return err
 			}
 		}
 	}
 	a.hooks = kept
 	return nil
-}
-
-// removeLeft deletes what a hook of an earlier target left. What a rule keeps from being
-// deleted stays where it is, and keeps no later version waiting.
-func (a *applying) removeLeft(ctx context.Context, r RecordedHook) error {
-	err := a.removeHook(ctx, r, deleteSucceeded)
-	if stopped := (*HookError)(nil); errors.As(err, &stopped) {
-		return nil
-	}
-	return err
 }
 
 // hooksLeft reports whether a hook of a target that is applied as a whole has yet
@@ -130,7 +120,7 @@ func (a *applying) sweepHooks(ctx context.Context) error {
 			continue
 		}
 		r.Contested = false
-		if err := a.removeLeft(ctx, r); err != nil {
+		if err := a.removeHook(ctx, r, deleteSucceeded); err != nil {
 			return err
 		}
 	}
@@ -339,11 +329,7 @@ func (a *applying) replaceHook(ctx context.Context, m *meta.RESTMapping, h hook,
 	case !slices.Contains(h.policies, deleteBefore):
 		return refuse(fmt.Sprintf("its delete policy (%s) does not let it be replaced: delete it, or add %s", strings.Join(h.policies, ","), deleteBefore))
 	}
-	allowed, err := a.permitHook(ctx, h.event, h.id, u)
-	if err != nil {
-		return err
-	}
-	if err := a.deleteHook(ctx, m, allowed, u); err != nil {
+	if err := a.deleteHook(ctx, m, h.event, h.id, u); err != nil {
 		return err
 	}
 	a.disown(h.id)
@@ -360,7 +346,8 @@ func (a *applying) disown(id differ.ID) {
 }
 
 // removeHook deletes the object of a hook that came to its end, if its policy
-// says so and it is still the one that ran.
+// says so and it is still the one that ran. What a danger rule keeps from being deleted
+// stays where it is: the hook has done its part, and no version waits for that.
 func (a *applying) removeHook(ctx context.Context, r RecordedHook, when string) error {
 	if r.UID == "" || r.Contested || !slices.Contains(r.Policies, when) || r.Kind == "CustomResourceDefinition" {
 		return nil
@@ -380,23 +367,28 @@ func (a *applying) removeHook(ctx context.Context, r RecordedHook, when string) 
 	if live == nil || string(u.GetUID()) != r.UID || u.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	allowed, err := a.permitHook(ctx, r.Event, r.ID, u)
-	if err != nil {
-		return err
+	err = a.deleteHook(ctx, m, r.Event, r.ID, u)
+	if stopped := (*HookError)(nil); errors.As(err, &stopped) {
+		a.outcome.Kept = append(a.outcome.Kept, stopped)
+		a.cluster.progress(Step{Component: a.want.Component, ID: r.ID, Op: differ.OpDelete, Hook: r.Event, Err: stopped})
+		return nil
 	}
-	return a.deleteHook(ctx, m, allowed, u)
+	return err
 }
 
 // deleteHook deletes an object, as it is now: its controller may write its status
-// meanwhile.
-func (a *applying) deleteHook(ctx context.Context, m *meta.RESTMapping, allowed permit, live *unstructured.Unstructured) error {
+// meanwhile. Each state of it is judged.
+func (a *applying) deleteHook(ctx context.Context, m *meta.RESTMapping, event string, id differ.ID, live *unstructured.Unstructured) error {
 	const tries = 8
-	id := allowed.id
 	for try := 1; ; try++ {
 		if live.GetDeletionTimestamp() != nil {
 			return nil
 		}
-		err := sendDelete(ctx, allowed, dynamicDeleter(a.resource(m, id)), DeleteOptions(live))
+		allowed, err := a.permitHook(ctx, event, id, live)
+		if err != nil {
+			return err
+		}
+		err = sendDelete(ctx, allowed, dynamicDeleter(a.resource(m, id)), DeleteOptions(live))
 		switch {
 		case err == nil || apierrors.IsNotFound(err):
 			return nil

@@ -205,7 +205,7 @@ func (p *Prepared) Hooks() []Hook {
 	}
 	for _, event := range []string{before, after} {
 		for _, h := range hooksOf(p.want.Target, event) {
-			c := p.change(h.id)
+			c, _ := p.planned(h.id)
 			out = append(out, Hook{Event: event, ID: h.id, Replaces: c != nil && c.Live != nil})
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/differ"
 )
@@ -127,7 +128,10 @@ func (c *SchemaCache) share(s *surface) *surface {
 	return s
 }
 
-// sum stands for all that is served.
+func compareKinds(a, b schema.GroupKind) int { return cmp.Compare(a.String(), b.String()) }
+
+// sum stands for all that is served, and for what was made of it: two clusters with the
+// same sum share one surface.
 func (s *surface) sum() sum {
 	h := sha256.New()
 	write(h, s.capabilities.KubeVersion)
@@ -136,7 +140,10 @@ func (s *surface) sum() sum {
 		return fmt.Sprint(m.GroupVersionKind, m.Resource, m.Scope.Name())
 	}
 	for _, m := range slices.SortedFunc(maps.Values(s.mappings), func(a, b *meta.RESTMapping) int { return cmp.Compare(name(a), name(b)) }) {
-		write(h, name(m), fmt.Sprint(s.preferred[m.GroupVersionKind.GroupKind()] == m))
+		write(h, name(m))
+	}
+	for _, kind := range slices.SortedFunc(maps.Keys(s.preferred), compareKinds) {
+		write(h, name(s.preferred[kind]), fmt.Sprint(s.capabilities.ClusterScoped[kind]))
 	}
 	return sum(h.Sum(nil)[:16])
 }

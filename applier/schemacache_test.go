@@ -201,3 +201,58 @@ func TestSchemasAreForgotten(t *testing.T) {
 	}
 	runtime.KeepAlive(used)
 }
+
+// What a cluster serves is shared with another one only where all that was made of it is
+// the same: also the scope of a kind that the answers contradict each other about.
+func TestSurfaceOfHostileCluster(t *testing.T) {
+	t.Parallel()
+	type object = map[string]any
+	discovered := func(cache *applier.SchemaCache, v1 ...object) *applier.Cluster {
+		list := func(gv string, resources ...object) object {
+			return object{"kind": "APIResourceList", "groupVersion": gv, "resources": resources}
+		}
+		versions := []object{{"groupVersion": "autoscaling/v2", "version": "v2"}, {"groupVersion": "autoscaling/v1", "version": "v1"}}
+		answers := object{
+			"/version":             object{"gitVersion": "v1.36.3"},
+			"/api":                 object{"kind": "APIVersions", "versions": []string{"v1"}},
+			"/api/v1":              list("v1", object{"name": "pods", "kind": "Pod", "namespaced": true, "verbs": []string{"get", "list"}}),
+			"/apis":                object{"kind": "APIGroupList", "groups": []object{{"name": "autoscaling", "versions": versions, "preferredVersion": versions[0]}}},
+			"/apis/autoscaling/v2": list("autoscaling/v2", autoscalers(true)),
+			"/apis/autoscaling/v1": list("autoscaling/v1", v1...),
+		}
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			answer, ok := answers[r.URL.Path]
+			if !ok {
+				http.NotFound(w, r)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(answer)
+		}))
+		t.Cleanup(s.Close)
+		c, err := applier.New(applier.Options{Name: "discovered", Config: &rest.Config{Host: s.URL}, Schemas: cache})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c
+	}
+	cache := applier.NewSchemaCache()
+	evil := discovered(cache, autoscalers(false), autoscalers(true))
+	if _, err := evil.Capabilities(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got, err := discovered(cache, autoscalers(true)).Capabilities(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.ClusterScoped[schema.GroupKind{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}] {
+		t.Error("another cluster decides that the kind has no namespace")
+	}
+	if _, err := evil.Capabilities(t.Context()); err != nil { // it is in use until here
+		t.Fatal(err)
+	}
+}
+
+func autoscalers(namespaced bool) map[string]any {
+	return map[string]any{"name": "horizontalpodautoscalers", "kind": "HorizontalPodAutoscaler", "namespaced": namespaced, "verbs": []string{"get", "list"}}
+}

@@ -29,12 +29,12 @@ import (
 const shutdownTimeout = 5 * time.Second
 
 // Limits for the clients of metrics and probes: any client that reaches the port. A
-// connection without a request ends soon, so that silent clients neither fill the memory nor
-// keep a kubelet's probe waiting.
+// connection without a request ends soon, so that silent clients do not fill the memory.
+// The number of connections has no limit: with one, silent clients would keep a kubelet's
+// probe waiting, and the process would be restarted.
 const (
-	readTimeout, writeTimeout, idleTimeout = 10 * time.Second, time.Minute, 5 * time.Second
+	readTimeout, writeTimeout, idleTimeout = 10 * time.Second, 20 * time.Second, 5 * time.Second
 	headerBytes                            = 16 << 10
-	probeConnections                       = 1024
 )
 
 type controllerOptions struct {
@@ -284,7 +284,7 @@ func (a *app) serve(ctx context.Context, log *slog.Logger, address string, metri
 		Handler: mux, ReadHeaderTimeout: shutdownTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
 		IdleTimeout: idleTimeout, MaxHeaderBytes: headerBytes,
 	}
-	return listen(ctx, log, endpoint{what: "/metrics, /healthz and /readyz", address: address, connections: probeConnections}, server)
+	return listen(ctx, log, endpoint{what: "/metrics, /healthz and /readyz", address: address}, server)
 }
 
 // endpoint is what is served where.

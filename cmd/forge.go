@@ -108,15 +108,23 @@ func (a *app) stranger() func(context.Context, *registry.Fleet, *registry.Fleet)
 		if _, err := rand.Read(key); err != nil {
 			return nil, nil, fmt.Errorf("make a key: %w", err)
 		}
-		own := &remembering{next: cache, redactor: redact.New(), most: strangersSecrets}
+		own := &remembering{next: cache, redactor: redact.New(), bound: &secretBound{seen: map[redact.Value]bool{}}}
 		p, err := preview.Make(ctx, preview.Options{
 			Base: base, Head: head, MaskKey: key, Workers: n,
 			Render: func(c *registry.Cluster) preview.Render { return renderer.NewTargets(own, c, caps).Render },
 		})
+		if err == nil && own.redactor.Effort() > strangersEffort {
+			err = forge.ErrTooManySecrets
+		}
 		return p, own.redactor, err
 	}
 }
 
-// strangersSecrets bounds the data of Secrets that one preview of a proposal hides, in
-// bytes. Forms of it take up to 20 times as much memory until the preview is written.
-const strangersSecrets = 1 << 20
+const (
+	// strangersSecrets bounds the values of Secrets that one preview of a proposal hides, in
+	// bytes. Their forms take up to 100 times as much memory until the preview is written.
+	strangersSecrets = 512 << 10
+	// strangersEffort bounds how many lengths the redactor tries at one place of the text:
+	// values that begin alike would take minutes to look for.
+	strangersEffort = 256
+)

@@ -1,6 +1,7 @@
 package cmd_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/keelson-io/keelson/cmd"
+	"github.com/keelson-io/keelson/controllers/forge"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer/redact"
 )
@@ -124,11 +126,56 @@ stringData: {a: {{ repeat 400 (repeat 1024 (toString $i)) | quote }}}
 {{- end }}
 `)
 	f.commit()
-	p, own, err = compare(t.Context(), before, load())
+	if _, _, err := compare(t.Context(), before, load()); !errors.Is(err, forge.ErrTooManySecrets) {
+		t.Errorf("1,200 KiB of Secrets: the error is %v", err)
+	}
+	f.write("components/web/template/templates/large.yaml", `apiVersion: v1
+kind: Secret
+metadata: {name: alike}
+stringData:
+{{- range $i := until 300 }}
+  k{{ $i }}: {{ repeat (int (add 10 $i)) "a" | quote }}
+{{- end }}
+`)
+	f.commit()
+	if _, _, err := compare(t.Context(), before, load()); !errors.Is(err, forge.ErrTooManySecrets) {
+		t.Errorf("300 values that begin alike: the error is %v", err)
+	}
+}
+
+// A change can't hide what it does to one delivery behind the Secrets of another: what
+// can't be hidden ends the whole preview, and its status is no success.
+func TestStrangersSecretsHideNothing(t *testing.T) {
+	t.Parallel()
+	compare, closed := cmd.Strangers(redact.New())
+	t.Cleanup(closed)
+	f := newFleet(t, "")
+	f.edit("layers/10-base.yaml", "web:\n    version: v1.0.0", "web:\n    version: HEAD")
+	f.edit("layers/10-base.yaml", "gadgets:\n    version: v1.0.0", "gadgets:\n    version: HEAD")
+	f.commit()
+	repo, err := registry.Open(t.Context(), registry.Options{URL: f.dir, CacheDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := p.Markdown(); !strings.Contains(text, "hold more than 1024 KiB, which a preview does not hide") || own.Forms() > 100 {
-		t.Errorf("%d forms, and the comment says\n%s", own.Forms(), text)
+	base, err := repo.Load(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.write("components/gadgets/template/templates/filler.yaml", `apiVersion: v1
+kind: Secret
+metadata: {name: filler}
+stringData: {a: {{ repeat 512 (repeat 1024 "ab") | quote }}}
+`)
+	f.edit("components/web/template/templates/web.yaml", "image: {{", "securityContext: {privileged: true}\n          image: {{")
+	f.commit()
+	if err := repo.Fetch(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	head, err := repo.Load(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, _, err := compare(t.Context(), base, head); !errors.Is(err, forge.ErrTooManySecrets) {
+		t.Errorf("the error is %v, and the preview %+v", err, p)
 	}
 }

@@ -82,6 +82,8 @@ func (s *stepPrinter) step(step applier.Step) {
 	defer s.mu.Unlock()
 	did, look := "configured", plain
 	switch {
+	case step.Err != nil && step.Op == differ.OpDelete && step.Hook != "":
+		did, look = "stays: "+step.Err.Error(), yellow
 	case step.Err != nil:
 		did, look = "not written", red
 	case step.Op == differ.OpCreate:

@@ -2,12 +2,11 @@ package cmd
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"os"
 	"sync"
 
-	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/controllers/forge"
 	"github.com/keelson-io/keelson/registry/sops"
 	"github.com/keelson-io/keelson/renderer"
 	"github.com/keelson-io/keelson/renderer/redact"
@@ -43,12 +42,7 @@ func (a *app) checkAgeKeys() error {
 type remembering struct {
 	next     renderer.Renderer
 	redactor *redact.Redactor
-	// most bounds the values of all targets together, in bytes; 0: they are not bounded.
-	most int
-
-	mu     sync.Mutex
-	hidden map[string]bool // hashes of targets
-	bytes  int
+	bound    *secretBound // nil: there is none
 }
 
 // Render implements [renderer.Renderer].
@@ -57,32 +51,40 @@ func (r *remembering) Render(ctx context.Context, request renderer.Request) (*re
 	if err != nil {
 		return t, err
 	}
-	if r.most > 0 && !r.fits(t) {
-		return nil, &renderer.Error{
-			Component: request.Version.Component, Version: request.Version.Name,
-			At:      registry.Position{File: "components/" + request.Version.Component + "/template"},
-			Message: fmt.Sprintf("the Secrets of this change hold more than %d KiB, which a preview does not hide", r.most>>10),
-		}
+	values := t.Hidden()
+	if err := r.bound.add(values); err != nil {
+		return nil, err
 	}
-	r.redactor.Set("target "+t.Hash, "", func() []redact.Value { return t.Hidden() })
+	r.redactor.Set("target "+t.Hash, "", func() []redact.Value { return values })
 	return t, nil
 }
 
-// fits counts the values of a target, once, and reports whether all are within the bound.
-func (r *remembering) fits(t *renderer.Target) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.hidden[t.Hash] {
-		return r.bytes <= r.most
+// secretBound bounds the distinct values of Secrets that one preview of a proposal hides.
+type secretBound struct {
+	mu    sync.Mutex
+	seen  map[redact.Value]bool
+	bytes int
+}
+
+// add counts values that were not counted before. The error is [forge.ErrTooManySecrets].
+// It ends the preview as a whole: as a problem of one delivery, it would hide what else
+// the change does to that delivery.
+func (b *secretBound) add(values []redact.Value) error {
+	if b == nil {
+		return nil
 	}
-	if r.hidden == nil {
-		r.hidden = map[string]bool{}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, v := range values {
+		if !b.seen[v] {
+			b.seen[v] = true
+			b.bytes += v.Len()
+		}
 	}
-	r.hidden[t.Hash] = true
-	for _, v := range t.Hidden() {
-		r.bytes += v.Len()
+	if b.bytes > strangersSecrets {
+		return forge.ErrTooManySecrets
 	}
-	return r.bytes <= r.most
+	return nil
 }
 
 // behind lets all that commands print pass the redactor.

@@ -40,6 +40,11 @@ func builtIn(env environment) (Rules, error) {
 			paths:   []string{".metadata.ownerReferences"},
 		},
 		{
+			name: "owner-gained", effect: v1alpha1.EffectHold, on: []v1alpha1.Event{v1alpha1.OnAdd},
+			because: "an object that has an owner is deleted with it, and at once where the owner does not exist",
+			paths:   []string{".metadata.ownerReferences"},
+		},
+		{
 			name: "fewer-replicas", effect: v1alpha1.EffectHold, on: changed,
 			because: "git takes away more than half of the replicas, or all of them",
 			// Absent is 1. What a person scaled up is drift, and goes back.

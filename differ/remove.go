@@ -120,6 +120,19 @@ func (c *comparison) delete() {
 	}
 }
 
+// JudgeDeletion says what the danger rules make of the deletion of a live object that no
+// plan has: the Op is [OpDelete], unless a rule holds, denies or keeps. Who owns the object,
+// and what its annotations say, is for the caller. The error names the object that is no
+// JSON, nested too deeply, or larger than any API server takes.
+func JudgeDeletion(schemas Schemas, id ID, live map[string]any, policy Policy) (Change, error) {
+	c := newComparison(schemas, State{ID: id, Live: live, OwnersRead: true}, policy)
+	if err := checkObject("live object", c.live); err != nil {
+		return Change{}, fmt.Errorf("%s: %w", id, err)
+	}
+	c.delete()
+	return c.change, nil
+}
+
 // postpone lets a deletion wait.
 func (c *Change) postpone(because string) {
 	c.stop(StateChanged, "", because)

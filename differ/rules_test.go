@@ -45,7 +45,7 @@ func TestBuiltIn(t *testing.T) {
 		"fewer-replicas", "service-type", "storage-class", "claim-class", "claim-shrunk", "crd-scope", "crd-served-version", "crd-stored-version", "crd-schema",
 		"ca-bundle", "webhook-fails-closed", "webhook-widened", "webhook-selector", "rbac-escalation",
 		"privileged", "host-path", "host-namespaces", "new-capability", "immutable",
-		"autoscaled-requests", "autoscaled-limits", "finalizers", "owner-references",
+		"autoscaled-requests", "autoscaled-limits", "finalizers", "owner-references", "owner-gained",
 		"delete-Namespace", "delete-CustomResourceDefinition", "delete-PersistentVolumeClaim", "delete-PersistentVolume", "delete-StorageClass",
 	} {
 		if _, ok := named[name]; !ok {

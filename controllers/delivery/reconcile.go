@@ -102,6 +102,9 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	if err != nil && !errors.Is(err, applier.ErrStale) {
 		a.log.Warn("delivery failed", "component", component, "error", err)
 	}
+	for _, kept := range result.outcome.Kept {
+		a.log.Warn("a hook's object stays", "component", component, "object", kept.ID.String(), "event", kept.Event, "because", kept.Message)
+	}
 	for _, from := range result.outcome.TakenFrom {
 		a.queue.Add(from) // it has fewer objects by now, or none
 	}

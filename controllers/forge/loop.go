@@ -211,6 +211,9 @@ func (l *Loop) look(ctx context.Context, pr PullRequest, tip string, fleet *regi
 	}
 }
 
+// ErrTooManySecrets is the error of a preview that would have to hide too much.
+var ErrTooManySecrets = errors.New("the Secrets of the branch and of this change hold more values than a preview can hide: see the change with keelson preview")
+
 // errMoved says that the forge told of another commit than its repository has: one of
 // both is about to follow.
 var errMoved = errors.New("the pull request is moving")
@@ -293,6 +296,8 @@ func (l *Loop) verdict(ctx context.Context, base, head string, wrong error) verd
 	defer cancel()
 	v, err := l.compare(ctx, base, head)
 	switch {
+	case errors.Is(err, ErrTooManySecrets):
+		return failed(Error, "The preview could not be made", ErrTooManySecrets.Error())
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return failed(Error, fmt.Sprintf("The preview takes longer than %s", l.Time), "what is in this change may be too much to render")
 	case err != nil:

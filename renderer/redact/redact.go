@@ -156,6 +156,19 @@ func (r *Redactor) Forms() int {
 	return len(r.forms)
 }
 
+// Effort is how many lengths [Redactor.Text] tries at a place of a text at most.
+func (r *Redactor) Effort() int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	most := 0
+	for _, table := range []map[uint64][]length{r.long, r.short} {
+		for _, list := range table {
+			most = max(most, len(list))
+		}
+	}
+	return most
+}
+
 // prepare hashes the forms of values, each once.
 func (r *Redactor) prepare(values []Value) []prefixed {
 	seen := map[form]bool{}
