@@ -51,11 +51,12 @@ func (r *remembering) Render(ctx context.Context, request renderer.Request) (*re
 	if err != nil {
 		return t, err
 	}
-	values := t.Hidden()
-	if err := r.bound.add(values); err != nil {
-		return nil, err
+	if r.bound != nil {
+		if err := r.bound.add(t.Hidden()); err != nil {
+			return nil, err
+		}
 	}
-	r.redactor.Set("target "+t.Hash, "", func() []redact.Value { return values })
+	r.redactor.Set("target "+t.Hash, "", func() []redact.Value { return t.Hidden() })
 	return t, nil
 }
 
@@ -70,9 +71,6 @@ type secretBound struct {
 // It ends the preview as a whole: as a problem of one delivery, it would hide what else
 // the change does to that delivery.
 func (b *secretBound) add(values []redact.Value) error {
-	if b == nil {
-		return nil
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, v := range values {
