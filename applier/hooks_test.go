@@ -24,6 +24,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/applier/apiservertest"
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/renderer"
 )
@@ -52,9 +53,17 @@ func startKubelet(w *world, status func(string) map[string]any) *kubelet {
 		w.t.Fatal(err)
 	}
 	pods := w.resource(podsResource)
-	watched, err := pods.Watch(w.t.Context(), metav1.ListOptions{})
+	list, err := pods.List(w.t.Context(), metav1.ListOptions{})
 	if err != nil {
 		w.t.Fatal(err)
+	}
+	watched := apiservertest.Watch(w.t, list.GetResourceVersion(), func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		return pods.Watch(ctx, o)
+	})
+	for i := range list.Items {
+		if err := n.handle(watch.Added, &list.Items[i]); err != nil {
+			w.t.Fatal(err)
+		}
 	}
 	var done sync.WaitGroup
 	w.t.Cleanup(done.Wait)

@@ -1,6 +1,7 @@
 package delivery_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -9,9 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier/apiservertest"
 	"github.com/keelson-io/keelson/controllers/rollout"
 )
 
@@ -91,10 +94,9 @@ func (tr *train) created() func() int {
 	if err != nil {
 		tr.t.Fatal(err)
 	}
-	watched, err := api.Watch(tr.t.Context(), metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})
-	if err != nil {
-		tr.t.Fatal(err)
-	}
+	watched := apiservertest.Watch(tr.t, list.GetResourceVersion(), func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		return api.Watch(ctx, o)
+	})
 	tr.t.Cleanup(watched.Stop)
 	return func() int {
 		seen := map[types.UID]bool{}

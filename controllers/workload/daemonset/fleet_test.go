@@ -17,6 +17,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/apps/v1alpha1"
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/applier/apiservertest"
 	"github.com/keelson-io/keelson/controllers/workload/inplace"
 	"github.com/keelson-io/keelson/controllers/workload/podorder"
 )
@@ -51,10 +52,7 @@ func (w *world) observe() *observer {
 	for i := range list.Items {
 		o.take(&list.Items[i], false)
 	}
-	events, err := w.Pods.CoreV1().Pods(w.name).Watch(w.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
-	if err != nil {
-		w.Fatal(err)
-	}
+	events := apiservertest.Watch(w, list.ResourceVersion, w.Pods.CoreV1().Pods(w.name).Watch)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)

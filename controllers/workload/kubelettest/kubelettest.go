@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
+	"github.com/keelson-io/keelson/applier/apiservertest"
 )
 
 // Kubelet is one for all nodes. It is safe for concurrent use.
@@ -41,15 +42,16 @@ type Kubelet struct {
 func Start(t testing.TB, pods kubernetes.Interface, namespace string) *Kubelet {
 	t.Helper()
 	k := &Kubelet{t: t, pods: pods, namespace: namespace}
-	events, err := pods.CoreV1().Pods(namespace).Watch(t.Context(), metav1.ListOptions{})
+	list, err := pods.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
+	events := apiservertest.Watch(t, list.ResourceVersion, pods.CoreV1().Pods(namespace).Watch)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		defer events.Stop()
-		k.run(t.Context(), events.ResultChan())
+		k.run(t.Context(), list.Items, events.ResultChan())
 	}()
 	t.Cleanup(func() { <-ended })
 	return k
@@ -82,8 +84,13 @@ func (k *Kubelet) Happened() []string {
 // atOnce is how many pods are worked on at a time: nodes don't wait for each other.
 const atOnce = 8
 
-func (k *Kubelet) run(ctx context.Context, events <-chan watch.Event) {
+func (k *Kubelet) run(ctx context.Context, there []corev1.Pod, events <-chan watch.Event) {
 	known, todo := map[types.UID]*corev1.Pod{}, map[types.UID]bool{}
+	for i := range there {
+		p := &there[i]
+		k.note(string(watch.Added), nil, p)
+		known[p.UID], todo[p.UID] = p, true
+	}
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -93,6 +100,9 @@ func (k *Kubelet) run(ctx context.Context, events <-chan watch.Event) {
 		case e, open := <-events:
 			p, ok := e.Object.(*corev1.Pod)
 			if !open || !ok {
+				if ctx.Err() == nil {
+					k.t.Errorf("the watch of pods ended, and with it all kubelets: %v", e.Object)
+				}
 				return
 			}
 			k.note(string(e.Type), known[p.UID], p)
