@@ -86,7 +86,7 @@ func (s *smoke) addBeacon(ctx context.Context) error {
 }
 
 // until waits for a condition; on time-out the error is the condition's last.
-func until(ctx context.Context, patience time.Duration, condition func(context.Context) error) error {
+func until(ctx context.Context, condition func(context.Context) error) error {
 	last := errors.New("never tried")
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
 		if err := condition(ctx); err == nil || ctx.Err() == nil { // what the end of patience cut off says nothing
@@ -113,8 +113,8 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // converged waits until every delivery is synced and healthy at what git says.
-func (s *smoke) converged(ctx context.Context, patience time.Duration) error {
-	return until(ctx, patience, func(ctx context.Context) error {
+func (s *smoke) converged(ctx context.Context) error {
+	return until(ctx, func(ctx context.Context) error {
 		all, err := s.scene.deliveries(ctx)
 		if err != nil {
 			return err
@@ -171,7 +171,7 @@ func (s *smoke) rendered(ctx context.Context, cluster string) ([]unstructured.Un
 
 // at waits until a component runs a version on the given clusters.
 func (s *smoke) at(ctx context.Context, component, version string, clusters ...string) error {
-	return until(ctx, patience, func(ctx context.Context) error {
+	return until(ctx, func(ctx context.Context) error {
 		all, err := s.scene.deliveries(ctx)
 		if err != nil {
 			return err

@@ -24,7 +24,7 @@ func (s *smoke) checkKill(ctx context.Context) (string, error) {
 	if err := s.controller.start(); err != nil {
 		return "", err
 	}
-	if err := s.converged(ctx, 3*time.Minute); err != nil {
+	if err := s.converged(ctx); err != nil {
 		return "", err
 	}
 	n, err := s.complete(ctx)
@@ -52,7 +52,7 @@ func (s *smoke) killMidway(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	const enough = 25
-	err := until(ctx, patience, func(context.Context) error {
+	err := until(ctx, func(context.Context) error {
 		n, err := s.written()
 		if err == nil && n < enough {
 			err = fmt.Errorf("%d objects written", n)
@@ -113,7 +113,7 @@ func (s *smoke) checkConverge(ctx context.Context) (string, error) {
 	if err := s.controller.start(); err != nil {
 		return "", err
 	}
-	if err := s.converged(ctx, 3*time.Minute); err != nil {
+	if err := s.converged(ctx); err != nil {
 		return "", err
 	}
 	took := time.Since(started).Round(100 * time.Millisecond)

@@ -109,7 +109,7 @@ func (s *smoke) checkAutoscaler(ctx context.Context) (string, error) {
 
 // replicasBecome waits until coredns has a number of replicas.
 func (s *smoke) replicasBecome(ctx context.Context, cluster string, want int64) error {
-	return until(ctx, patience, func(ctx context.Context) error {
+	return until(ctx, func(ctx context.Context) error {
 		n, err := s.replicas(ctx, cluster)
 		if err == nil && n != want {
 			err = fmt.Errorf("%d replicas", n)
@@ -146,7 +146,7 @@ func (s *smoke) pushResources(ctx context.Context) error {
 	if err := s.repo.push(ctx, "canary: other resources for coredns"); err != nil {
 		return err
 	}
-	err := until(ctx, patience, func(ctx context.Context) error {
+	err := until(ctx, func(ctx context.Context) error {
 		u, err := s.deployment(ctx, canary)
 		if err != nil {
 			return err

@@ -75,7 +75,7 @@ func (s *smoke) passGate(ctx context.Context, g gate, version string) (string, e
 		return "", err
 	}
 	var line, found string
-	if err := until(ctx, patience, func(ctx context.Context) (err error) {
+	if err := until(ctx, func(ctx context.Context) (err error) {
 		if line, err = s.waits(ctx, production); err != nil {
 			return err
 		}
@@ -159,7 +159,7 @@ spec:
 			if err := s.repo.push(ctx, "mend the trial"); err != nil {
 				return err
 			}
-			return until(ctx, patience, func(ctx context.Context) error {
+			return until(ctx, func(ctx context.Context) error {
 				// A person's word; before the file was read, the Job fails once more.
 				if _, _, err := s.keelson(ctx, "rollout", "resume", ferry, "--reason", "the trial is mended"); err != nil {
 					return err

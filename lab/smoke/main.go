@@ -134,7 +134,7 @@ func (s *smoke) demo(ctx context.Context, from sources) (err error) {
 	if err := s.controller.start(); err != nil {
 		return err
 	}
-	if err := s.converged(ctx, 3*time.Minute); err != nil {
+	if err := s.converged(ctx); err != nil {
 		return err
 	}
 	say("converged %d deliveries on %d clusters in %s", s.deliveries, len(s.scene.clusters), time.Since(started).Round(100*time.Millisecond))

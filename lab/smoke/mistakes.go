@@ -35,7 +35,7 @@ func (s *smoke) withChange(ctx context.Context, do func(context.Context, map[str
 		s.wayBack = nil
 	}
 	if rerr == nil && err == nil {
-		rerr = s.converged(ctx, patience)
+		rerr = s.converged(ctx)
 	}
 	return line, errors.Join(err, rerr)
 }
@@ -150,7 +150,7 @@ func (s *smoke) approve(ctx context.Context) error {
 // stops waits until coredns on the testing cluster is in a state, and is as it
 // should be there.
 func (s *smoke) stops(ctx context.Context, sync string, as func(deliveryStatus) bool) (d deliveryStatus, err error) {
-	err = until(ctx, patience, func(ctx context.Context) error {
+	err = until(ctx, func(ctx context.Context) error {
 		all, err := s.scene.deliveries(ctx)
 		if err != nil {
 			return err
@@ -179,7 +179,7 @@ func (s *smoke) blocked(ctx context.Context, where string, mistake func(context.
 		if err != nil {
 			return "", err
 		}
-		if err := until(ctx, patience, func(ctx context.Context) error { return s.beaconAt(ctx, push) }); err != nil {
+		if err := until(ctx, func(ctx context.Context) error { return s.beaconAt(ctx, push) }); err != nil {
 			return "", err
 		}
 		if err := pause(ctx, 3*time.Second); err != nil {

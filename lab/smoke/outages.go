@@ -54,7 +54,7 @@ func (s *smoke) arrival(ctx context.Context, except ...string) (time.Duration, s
 	if err := s.repo.push(ctx, "beacon "+push); err != nil {
 		return 0, "", err
 	}
-	err = until(ctx, patience, func(ctx context.Context) error { return s.beaconAt(ctx, push, except...) })
+	err = until(ctx, func(ctx context.Context) error { return s.beaconAt(ctx, push, except...) })
 	return time.Since(started).Round(10 * time.Millisecond), push, err
 }
 
@@ -68,7 +68,7 @@ func (s *smoke) checkDeadGit(ctx context.Context) (string, error) {
 		return "", err
 	}
 	var message string
-	err = until(ctx, patience, func(ctx context.Context) (err error) {
+	err = until(ctx, func(ctx context.Context) (err error) {
 		message, err = s.eventMessage(ctx, "RepositoryUnreadable")
 		return err
 	})
@@ -126,7 +126,7 @@ func (s *smoke) checkDeadCluster(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("stop the API server: %w", err)
 	}
 	back := func() error { return s.scene.lab.Start(context.WithoutCancel(ctx), canary, "kube-apiserver") }
-	err = until(ctx, patience, func(ctx context.Context) error {
+	err = until(ctx, func(ctx context.Context) error {
 		all, err := s.scene.deliveries(ctx)
 		if err != nil {
 			return err
@@ -147,11 +147,11 @@ func (s *smoke) checkDeadCluster(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("start the API server: %w", err)
 	}
 	started := time.Now()
-	if err := until(ctx, patience, func(ctx context.Context) error { return s.beaconAt(ctx, push) }); err != nil {
+	if err := until(ctx, func(ctx context.Context) error { return s.beaconAt(ctx, push) }); err != nil {
 		return "", err
 	}
 	caught := time.Since(started).Round(10 * time.Millisecond)
-	if err := s.converged(ctx, patience); err != nil {
+	if err := s.converged(ctx); err != nil {
 		return "", err
 	}
 	return fmt.Sprintf("push to arrival %s with all three, %s on the other two while %s was down; it caught up %s after its return", all, others, canary, caught), nil

@@ -106,7 +106,7 @@ func (s *smoke) removeProbe(ctx context.Context) error {
 	if err := s.repo.push(ctx, "no probe"); err != nil {
 		return err
 	}
-	err := until(ctx, patience, func(ctx context.Context) error {
+	err := until(ctx, func(ctx context.Context) error {
 		if _, _, err := s.keelson(ctx, "rollout", "resume", ferry, "--reason", "the probe is gone"); err != nil {
 			return err
 		}
@@ -120,7 +120,7 @@ func (s *smoke) removeProbe(ctx context.Context) error {
 		return err
 	}
 	// A run that has begun comes to its end first.
-	return until(ctx, patience, func(ctx context.Context) error {
+	return until(ctx, func(ctx context.Context) error {
 		out, code, err := s.keelson(ctx, "probe", "list", "-o", "json")
 		switch {
 		case err != nil:
@@ -134,7 +134,7 @@ func (s *smoke) removeProbe(ctx context.Context) error {
 
 // nothingLeft waits until there is nothing of a probe in its namespace.
 func (s *smoke) nothingLeft(ctx context.Context, admin kubernetes.Interface) error {
-	return until(ctx, patience, func(ctx context.Context) error {
+	return until(ctx, func(ctx context.Context) error {
 		pods, err := admin.CoreV1().Pods(probes).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return fmt.Errorf("list pods: %w", err)

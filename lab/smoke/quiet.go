@@ -9,7 +9,7 @@ import (
 // checkQuiet listens to a converged fleet while commits come that change
 // nothing: each makes Keelson look at every delivery again.
 func (s *smoke) checkQuiet(ctx context.Context) (string, error) {
-	if err := s.converged(ctx, patience); err != nil {
+	if err := s.converged(ctx); err != nil {
 		return "", err
 	}
 	// What the last change still causes (status, events) is over after this.

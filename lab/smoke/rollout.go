@@ -159,7 +159,7 @@ func (s *smoke) checkRolloutStops(ctx context.Context) (string, error) {
 	if err := s.at(ctx, ferry, good, s.scene.clusters...); err != nil {
 		return "", err
 	}
-	if err := s.converged(ctx, patience); err != nil {
+	if err := s.converged(ctx); err != nil {
 		return "", err
 	}
 	writes, err := s.ferryWrites(production, marks)
@@ -193,7 +193,7 @@ func (s *smoke) checkFreeze(ctx context.Context) (string, error) {
 		return "", err
 	}
 	var waits string
-	if err := until(ctx, patience, func(ctx context.Context) (err error) {
+	if err := until(ctx, func(ctx context.Context) (err error) {
 		if waits, err = s.waits(ctx, production); err == nil && !strings.Contains(waits, reason) {
 			err = fmt.Errorf("it does not say why: %s", waits)
 		}
@@ -247,7 +247,7 @@ func (s *smoke) rollout(ctx context.Context, phase, of string) (because string, 
 		return "", err
 	}
 	rollouts := d.Resource(schema.GroupVersionResource{Group: "keelson.io", Version: "v1alpha1", Resource: "rollouts"}).Namespace("keelson-system")
-	err = until(ctx, patience, func(ctx context.Context) error {
+	err = until(ctx, func(ctx context.Context) error {
 		u, err := rollouts.Get(ctx, ferry, metav1.GetOptions{})
 		if err != nil {
 			return fmt.Errorf("read the Rollout: %w", err)

@@ -124,7 +124,7 @@ func (s *smoke) step(ctx context.Context, partition int, before map[string]corev
 		return "", err
 	}
 	stands := func(ctx context.Context) error { return s.stands(ctx, partition, before) }
-	if err := until(ctx, patience, stands); err != nil {
+	if err := until(ctx, stands); err != nil {
 		return "", err
 	}
 	took := time.Since(pushed).Round(10 * time.Millisecond)
@@ -291,7 +291,7 @@ func (s *smoke) checkOwn(ctx context.Context) (string, error) {
 	if err := s.at(ctx, workloads, next, s.scene.clusters...); err != nil {
 		return "", err
 	}
-	if err := s.converged(ctx, patience); err != nil {
+	if err := s.converged(ctx); err != nil {
 		return "", err
 	}
 	n, err := s.inStages(marks)
