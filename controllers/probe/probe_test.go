@@ -117,7 +117,7 @@ func (w *world) passed() (n float64) {
 // all the same. The other subjects are looked at, too. When it works again, that is told.
 func TestUpgradeStuck(t *testing.T) {
 	w := newWorld(t)
-	w.write("probes/workloads.yaml", strings.Replace(workloads, "timeout: TIMEOUT", "timeout: 2s", 1))
+	w.write("probes/workloads.yaml", strings.Replace(workloads, "timeout: TIMEOUT", "timeout: 12s", 1))
 	w.stuck.Store(true)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "stuck", Namespace: w.namespace, Labels: map[string]string{v1alpha1.LabelProbe: "workloads", "keelson.io/probe-subject": "web"}},
@@ -145,7 +145,7 @@ func TestUpgradeStuck(t *testing.T) {
 	if want := []string{"web/upgrade", "db/upgrade", "job/upgrade"}; !slices.Equal(s.Runs[0].Failed, want) {
 		t.Errorf("failed: %v, want %v", s.Runs[0].Failed, want)
 	}
-	want := fmt.Sprintf("web/upgrade: not in 2s: Deployment.apps %s/probe-workloads-web: ", w.namespace)
+	want := fmt.Sprintf("web/upgrade: not in 12s: Deployment.apps %s/probe-workloads-web: ", w.namespace)
 	if !strings.HasPrefix(s.Message, want) || !strings.Contains(s.Message, "pod stuck: container probe waits: ImagePullBackOff: no such image; last events: Failed: pulling was refused") {
 		t.Errorf("message: %s", s.Message)
 	}
