@@ -148,7 +148,7 @@ func (a *applying) run(ctx context.Context) error {
 		}
 		return nil // what is held waits, and costs nothing
 	}
-	if a.hooksPending(a.events()) && (anyHeld(a.wanted()) || a.heldHook(a.events()) != nil || a.want.Absent && a.stopped()) {
+	if a.hooksPending(a.events()) && (anyHeld(a.wanted()) || a.hooksHeld(a.events()) || a.want.Absent && a.stopped()) {
 		// Hooks are for the target as a whole: a migration does not run ahead of what
 		// waits for it. Nor does one whose name an object has that may not be deleted.
 		// What is pinned is recorded all the same.

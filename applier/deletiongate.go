@@ -148,16 +148,16 @@ func (a *applying) judgeDeletion(ctx context.Context, id differ.ID, live *unstru
 	return &plan.Changes[0], nil
 }
 
-// heldHook returns the first hook of some events whose object can't be created, because a
-// rule holds or denies the deletion of the object that has its name; nil: there is none.
-func (p *Prepared) heldHook(events ...string) *differ.Change {
+// hooksHeld reports whether a hook of some events can't be created, because a rule holds or
+// denies the deletion of the object that has its name.
+func (p *Prepared) hooksHeld(events ...string) bool {
 	for _, event := range events {
 		for _, h := range hooksOf(p.want.Target, event) {
 			c, _ := p.planned(h.id)
 			if c != nil && (c.State == differ.StateHeld || c.State == differ.StateDenied) && p.recordedIn(p.record.Hooks, h).State != HookSucceeded {
-				return c
+				return true
 			}
 		}
 	}
-	return nil
+	return false
 }

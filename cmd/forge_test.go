@@ -56,9 +56,9 @@ func TestForgeFlags(t *testing.T) {
 	}
 }
 
-// Whoever may open a pull request learns nothing of the process's secrets by what is hidden
-// in the comment, hides nothing in what the process says of others, and leaves nothing in
-// its memory.
+// The author of a pull request learns nothing of the process's secrets from what the comment
+// hides. The change hides nothing in other texts of the process, and leaves nothing in its
+// memory.
 func TestStrangersRedactor(t *testing.T) {
 	t.Parallel()
 	hidden := redact.New()

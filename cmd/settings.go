@@ -123,9 +123,8 @@ func readConfig(v *viper.Viper, file string, root *cobra.Command) (string, error
 
 // harmless says whether a setting may come from a keelson.yaml that merely lies in the
 // current folder. A pull request can add such a file to a repository whose CI runs
-// keelson. So only settings are taken from it that choose how results are shown and which
-// fleet is read: none that names a file, a program, a server that gets a login, or whom to
-// trust.
+// keelson. So the file may only choose how results are shown and which fleet is read. It
+// may not name a file, a program, a server that gets a login, or a trusted key.
 func harmless(name string) bool {
 	return slices.Contains([]string{
 		"api-versions", "color", "interval", "kube-version", "log-format", "output", "repo", "revision", "timeout", "verbose",

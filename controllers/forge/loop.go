@@ -39,8 +39,8 @@ type LoopOptions struct {
 	// requests into others get no preview.
 	Revision string
 	// Preview compares two fleets. It has no keys. The Redactor knows the values of the
-	// Secrets that the two fleets render, and nothing else: whoever may open a pull request
-	// would see by what is hidden in its comment whether they guessed another secret.
+	// Secrets that the two fleets render, and nothing else. With other secrets in it, the
+	// author of a pull request could guess one, and the comment would confirm the guess.
 	Preview func(ctx context.Context, base, head *registry.Fleet) (*preview.Preview, *redact.Redactor, error)
 	// Version is this program's: another one may write another preview.
 	Version  string
