@@ -136,6 +136,19 @@ fleet.yaml:3:1: unknown key "title"
 			wantCode: 1,
 			wantOut:  "components/web/component.yaml:6:12: health rule 1: current: line 1, column",
 		},
+		"NotMerged": {
+			why: "A tag needs no review: a person should know that the branch doesn't have its commit.",
+			change: func(f *fleet) {
+				f.git("checkout", "-q", "-b", "topic")
+				f.git("commit", "-q", "--allow-empty", "-m", "nobody has read this")
+				f.git("tag", "web/v1.0.9")
+				f.git("checkout", "-q", "-")
+				f.edit("layers/10-base.yaml", "web:\n    version: v1.0.0", "web:\n    version: v1.0.9")
+				f.commit()
+			},
+			wantOut: "no problems",
+			wantErr: "warning: layers/10-base.yaml:8:14: web v1.0.9 is not merged: the commit of its tag is not in the past of ",
+		},
 		"NotAFleet": {
 			why: "Not knowing is trouble, and no list of problems.",
 			change: func(f *fleet) {

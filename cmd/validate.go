@@ -56,7 +56,7 @@ Exit codes: 0 no problems, 1 problems, 2 the repository can't be read.`,
 			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
 				return err
 			}
-			f, err := a.loadFleet(cmd.Context(), workTree)
+			repo, f, err := a.loadRepo(cmd.Context(), workTree)
 			if err != nil {
 				return err
 			}
@@ -67,8 +67,9 @@ Exit codes: 0 no problems, 1 problems, 2 the repository can't be read.`,
 			v := &validation{
 				fleet: f, cache: renderer.NewCache(workers, renderCacheBytes), caps: renderer.NewExtensions(caps.capabilities()),
 				workers: cmp.Or(a.rendering.workers, runtime.GOMAXPROCS(0)), progress: newProgress(a),
-				keys: a.ageKeys(),
+				keys: a.ageKeys(), warnings: map[string]bool{},
 			}
+			v.unmerged(cmd.Context(), repo)
 			err = v.run(cmd.Context())
 			v.progress.clear()
 			if err != nil {
@@ -138,7 +139,7 @@ type validation struct {
 }
 
 func (v *validation) run(ctx context.Context) error {
-	v.broken, v.warnings, v.locked = map[registry.Problem][]string{}, map[string]bool{}, map[string]bool{}
+	v.broken, v.locked = map[registry.Problem][]string{}, map[string]bool{}
 	v.rules, v.healthRules = map[*registry.Version]error{}, map[*registry.Version]error{}
 	known := slices.ContainsFunc(v.fleet.Problems, func(p registry.Problem) bool { return p.At.File == "fleet.yaml" })
 	if _, err := differ.NewRules(v.fleet.Spec.Danger); err != nil && !known {
@@ -171,6 +172,32 @@ func (v *validation) run(ctx context.Context) error {
 	}
 	slices.SortFunc(v.problems, func(x, y finding) int { return x.problem().Compare(y.problem()) })
 	return nil
+}
+
+// unmerged warns about versions whose tags are of commits that the branch does not have:
+// the review of the branch was none of what they hold.
+func (v *validation) unmerged(ctx context.Context, repo *registry.Repo) {
+	if v.fleet.Spec.PromotableTags == v1alpha1.PromotableAll {
+		return
+	}
+	asked := map[registry.Position]bool{}
+	for _, c := range v.fleet.Clusters {
+		for _, d := range c.Deliveries {
+			if d.Version == nil || d.Version.Commit == "" || asked[d.VersionAt] {
+				continue
+			}
+			asked[d.VersionAt] = true
+			merged, err := repo.Merged(ctx, v.fleet.Revision, d.Component, d.VersionName)
+			switch {
+			case err != nil: // and so it is for others: commits are missing
+				v.warn([]string{fmt.Sprintf("whether versions are merged can't be told: %v", err)})
+				return
+			case !merged:
+				v.warn([]string{fmt.Sprintf("%s: %s %s is not merged: the commit of its tag is not in the past of %.12s, so no review of the branch has seen it",
+					d.VersionAt, d.Component, d.VersionName, v.fleet.Revision)})
+			}
+		}
+	}
 }
 
 // cluster renders what a cluster gets. What the registry blocks has its

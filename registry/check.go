@@ -61,6 +61,10 @@ func (c checker) verify(got v1alpha1.Verify) {
 	c.oneOf([]string{"verify"}, string(got), string(v1alpha1.VerifySigned), string(v1alpha1.VerifySignedTags))
 }
 
+func (c checker) promotableTags(got v1alpha1.PromotableTags) {
+	c.oneOf([]string{"promotableTags"}, string(got), string(v1alpha1.PromotableMerged), string(v1alpha1.PromotableAll))
+}
+
 func (c checker) danger(rules []v1alpha1.DangerRule) {
 	seen := map[string]bool{}
 	for i, rule := range rules {

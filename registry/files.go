@@ -29,6 +29,7 @@ func decodeFleet(data []byte) *fleetFile {
 		c.drift(f.spec.Drift)
 		c.danger(f.spec.Danger)
 		c.verify(f.spec.Verify)
+		c.promotableTags(f.spec.PromotableTags)
 		c.pipeline(f.spec.Pipeline)
 		f.pipelineAt = doc.valuePoint("pipeline")
 	}

@@ -77,7 +77,9 @@ type Repo struct {
 	lastTags map[string]plumbing.Hash
 	lastKeys string // the digest of the trusted keys
 	lastMade *making
-	sharing  sharing
+	// history is of the commit that Merged was last asked about.
+	history history
+	sharing sharing
 }
 
 // Open opens a repository. One on this machine is read where it is; of a

@@ -38,6 +38,38 @@ func TestMergeBase(t *testing.T) {
 	})
 }
 
+// What is merged is what git merge-base --is-ancestor says, of any history and whichever
+// head was asked about before: the set of ancestors is kept from one to the next.
+func TestMerged(t *testing.T) {
+	t.Parallel()
+	if _, err := exec.LookPath("git"); err != nil {
+		t.Skip("needs git to compare with")
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		history := make([]madeCommit, rapid.IntRange(2, 10).Draw(rt, "commits"))
+		for i := range history {
+			if i > 0 {
+				history[i].parents = rapid.SliceOfNDistinct(rapid.IntRange(0, i-1), 0, min(i, 2), rapid.ID).Draw(rt, "parents")
+			}
+		}
+		r, git := makeHistory(rt, t.TempDir(), t.TempDir(), history)
+		pick := rapid.IntRange(0, len(history)-1)
+		for range 4 {
+			head, commit := pick.Draw(rt, "head"), pick.Draw(rt, "commit")
+			hash, err := r.Resolve(fmt.Sprintf("b%d", head))
+			if err != nil {
+				rt.Fatal(err)
+			}
+			_, err = git("", "merge-base", "--is-ancestor", fmt.Sprintf("b%d", commit), hash)
+			want := err == nil
+			got, err := r.Merged(t.Context(), hash, "web", fmt.Sprintf("v1.0.%d", commit))
+			if err != nil || got != want {
+				rt.Fatalf("commit %d in the past of %d: %v, %v; want %v", commit, head, got, err, want)
+			}
+		}
+	})
+}
+
 // A common commit that lies behind another is none to be chosen, also where the way
 // between them is dated so early that a walk by date would come to it last.
 func TestMergeBaseByWayOfTheOldest(t *testing.T) {
@@ -58,7 +90,8 @@ type madeCommit struct {
 	parents []int
 }
 
-// makeHistory makes a repository in which each commit has a branch, b0 and on.
+// makeHistory makes a repository in which each commit has a branch, b0 and on, and a tag,
+// web/v1.0.0 and on.
 func makeHistory(t rapid.TB, dir, cache string, history []madeCommit) (*registry.Repo, gitIn) {
 	t.Helper()
 	git := func(stdin string, args ...string) (string, error) {
@@ -78,6 +111,9 @@ func makeHistory(t rapid.TB, dir, cache string, history []madeCommit) (*registry
 		if len(c.parents) == 0 {
 			b.WriteString("deleteall\n")
 		}
+	}
+	for i := range history {
+		fmt.Fprintf(&b, "reset refs/tags/web/v1.0.%d\nfrom :%d\n\n", i, i+1)
 	}
 	_, err := git("", "init", "-q", "--bare", "-b", "b0", ".")
 	if err == nil {

@@ -49,7 +49,22 @@ type Fleet struct {
 	// Verify says that the repository is signed: a Keelson that was not given
 	// trusted keys refuses to read it. One that was verifies in any case.
 	Verify Verify `json:"verify,omitempty"`
+	// PromotableTags says which versions Keelson promotes by itself. Default: merged.
+	PromotableTags PromotableTags `json:"promotableTags,omitempty"`
 }
+
+// PromotableTags says which versions are promoted.
+type PromotableTags string
+
+// The values of [PromotableTags].
+const (
+	// PromotableMerged: a tag whose commit is on the branch that is delivered, so that
+	// the review of the branch is one of the tag, too.
+	PromotableMerged PromotableTags = "merged"
+	// PromotableAll: every tag, also of a release branch. Whoever may push a tag decides
+	// what the first stage runs: the forge has to protect tags.
+	PromotableAll PromotableTags = "all"
+)
 
 // Verify says what of a fleet repository is signed.
 type Verify string

@@ -99,7 +99,7 @@ func (p *Promoter) Plan(ctx context.Context, f *registry.Fleet, components []str
 	}
 	pushed := map[string]string{} // contents by file
 	for _, component := range components {
-		facts, err := p.gather(f, component, stand)
+		facts, err := p.gather(ctx, f, component, stand)
 		if err != nil {
 			return out, err
 		}
@@ -118,13 +118,16 @@ func (p *Promoter) Plan(ctx context.Context, f *registry.Fleet, components []str
 
 // gather finds out what is known of one component. How far it has come is asked where it
 // matters alone: where something would be promoted if all had passed.
-func (p *Promoter) gather(f *registry.Fleet, component string, stand func(component string) (rollout.Stand, error)) (Facts, error) {
+func (p *Promoter) gather(ctx context.Context, f *registry.Fleet, component string, stand func(component string) (rollout.Stand, error)) (Facts, error) {
 	now := p.Now()
 	all := rollout.Stand{Passed: map[string]time.Time{}}
 	for _, s := range f.PipelineOf(component).Stages {
 		all.Passed[s.Spec.Name] = now
 	}
 	facts, err := Gather(f, component, all, now)
+	if err == nil {
+		facts.Refused, err = p.refused(ctx, f, &facts)
+	}
 	if err != nil || !slices.ContainsFunc(Decide(facts), func(s Step) bool { return s.To != "" }) {
 		return facts, err
 	}
@@ -132,7 +135,50 @@ func (p *Promoter) gather(f *registry.Fleet, component string, stand func(compon
 	if err != nil {
 		return facts, err
 	}
-	return Gather(f, component, is, now)
+	refused := facts.Refused
+	facts, err = Gather(f, component, is, now)
+	facts.Refused = refused
+	return facts, err
+}
+
+// refused finds out which versions are refused of those that could be next: for each
+// stage down to the first that is not.
+func (p *Promoter) refused(ctx context.Context, f *registry.Fleet, facts *Facts) (map[string]string, error) {
+	out := map[string]string{}
+	for stage := range facts.Stages {
+		for _, version := range facts.Candidates(stage) {
+			why, err := p.refuses(ctx, f, facts.Component, version)
+			if err != nil {
+				return nil, err
+			}
+			if why == "" {
+				break
+			}
+			out[version] = why
+		}
+	}
+	return out, nil
+}
+
+// refuses says why a version is promoted nowhere; empty: it may be. Whoever may push a tag
+// may do so without a review, so that a tag alone doesn't decide what clusters run: its
+// commit has to be on the branch.
+func (p *Promoter) refuses(ctx context.Context, f *registry.Fleet, component, version string) (string, error) {
+	wrong, err := p.Repo.Refuses(component, version)
+	if err != nil {
+		return "", err
+	}
+	if wrong != nil {
+		return "can't be had: " + wrong.Message, nil
+	}
+	if f.Spec.PromotableTags == v1alpha1.PromotableAll {
+		return "", nil
+	}
+	merged, err := p.Repo.Merged(ctx, f.Revision, component, version)
+	if err != nil || merged {
+		return "", err
+	}
+	return fmt.Sprintf("is not merged: the commit of its tag is not on branch %s; merge that commit, or set promotableTags: all in fleet.yaml", p.Repo.Branch(p.Revision)), nil
 }
 
 // complete says of a step what it changes, and returns the new content of its file;
@@ -152,7 +198,7 @@ func (p *Promoter) complete(ctx context.Context, f *registry.Fleet, s *Step, pus
 		s.hold(fmt.Sprintf("%s waits: %v", s.To, ErrNoForge))
 		return "", nil
 	}
-	if err := p.allowed(ctx, f.Revision, s); err != nil || s.To == "" {
+	if err := p.allowed(ctx, f, s); err != nil || s.To == "" {
 		return "", err
 	}
 	before, there := pushed[s.At.File]
@@ -175,16 +221,16 @@ func (p *Promoter) complete(ctx context.Context, f *registry.Fleet, s *Step, pus
 	return string(after), nil
 }
 
-// allowed has a step lead nowhere whose version can't be had, or was taken away.
-func (p *Promoter) allowed(ctx context.Context, revision string, s *Step) error {
-	wrong, err := p.Repo.Refuses(s.Component, s.To)
-	if wrong != nil {
-		s.hold(fmt.Sprintf("%s can't be had: %s", s.To, wrong.Message))
+// allowed has a step lead nowhere whose version is refused, or was taken away.
+func (p *Promoter) allowed(ctx context.Context, f *registry.Fleet, s *Step) error {
+	why, err := p.refuses(ctx, f, s.Component, s.To)
+	if why != "" {
+		s.hold(fmt.Sprintf("%s %s", s.To, why))
 	}
-	if err != nil || wrong != nil {
+	if err != nil || why != "" {
 		return err
 	}
-	taken, err := p.stood(ctx, revision, s)
+	taken, err := p.stood(ctx, f.Revision, s)
 	if err == nil && taken != "" {
 		s.hold(fmt.Sprintf("%s stood there at %.12s, and somebody took it away: it is not promoted again, but a later tag is", s.To, taken))
 	}

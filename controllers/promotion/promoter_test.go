@@ -310,7 +310,91 @@ func TestPromoteReverted(t *testing.T) {
 	s.wants("a later tag", s.promote(), "web testing v1.1.1")
 }
 
-// A tag that was moved publishes nothing, and the one before it is not taken instead.
+// A tag needs no review, and so it does not decide by itself what clusters run: its commit
+// has to be on the branch. One that is not keeps no other from being promoted.
+func TestPromoteUnmerged(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		why    string
+		fleet  string // a line of fleet.yaml
+		merge  bool
+		tags   []string // of the commit that is not on the branch
+		others []string // of one that is
+		want   []string // promotions
+		says   string
+	}{
+		"Unmerged": {
+			why: "The branch doesn't have it.", tags: []string{"web/v1.9.0"},
+			want: []string{"web testing v1.1.0"}, says: "v1.9.0 is not merged: the commit of its tag is not on branch main",
+		},
+		"Annotated": {
+			why: "A tag object is read down to its commit.", tags: []string{"-a -m x web/v1.9.0"},
+			want: []string{"web testing v1.1.0"}, says: "v1.9.0 is not merged",
+		},
+		"OthersGoOn": {
+			why: "Whoever may push tags can't stop promotions either.", tags: []string{"web/v1.9.0", "web/v1.8.0"}, others: []string{"web/v1.2.0"},
+			want: []string{"web testing v1.2.0"}, says: "v1.9.0 is not merged",
+		},
+		"Merged": {
+			why: "A merge brings it to the branch, as a second parent.", merge: true, tags: []string{"web/v1.9.0"},
+			want: []string{"web testing v1.9.0"}, says: "it is the newest tag in the range",
+		},
+		"All": {
+			why: "A fleet that releases from other branches says so.", fleet: "promotableTags: all\n", tags: []string{"web/v1.9.0"},
+			want: []string{"web testing v1.9.0"}, says: "it is the newest tag in the range",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t)
+			s.write("fleet.yaml", header+"Fleet\nname: test\npipeline: standard\n"+tc.fleet)
+			s.push("settings")
+			for _, tag := range tc.others {
+				s.git(append([]string{"tag"}, strings.Fields(tag)...)...)
+			}
+			s.git("checkout", "-q", "-b", "topic")
+			s.write("components/web/template/templates/admin.yaml", "{}")
+			s.git("add", "-A")
+			s.git("commit", "-q", "-m", "nobody has read this")
+			for _, tag := range tc.tags {
+				s.git(append([]string{"tag"}, strings.Fields(tag)...)...)
+			}
+			s.git("checkout", "-q", "main")
+			if tc.merge {
+				s.git("merge", "-q", "--no-ff", "-m", "read", "topic")
+			}
+			s.git("push", "-q", "--tags", "origin", "main")
+			s.load()
+			if step := webInTesting(s.plan()); !strings.Contains(step.Because, tc.says) {
+				t.Errorf("it says %q, want %q", step.Because, tc.says)
+			}
+			s.wants(tc.why, s.promote(), tc.want...)
+			s.wants("and nothing more", s.promote())
+		})
+	}
+}
+
+// What a person wrote for the first stage by hand, though it is not merged, goes no
+// further by itself.
+func TestPromoteUnmergedByHand(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.git("checkout", "-q", "-b", "topic")
+	s.git("commit", "-q", "--allow-empty", "-m", "nobody has read this")
+	s.git("tag", "web/v1.9.0")
+	s.git("checkout", "-q", "main")
+	s.write("layers/testing.yaml", strings.ReplaceAll(s.git("show", "HEAD:layers/testing.yaml"), `"v1.0.0"`, `"v1.9.0"`)+"\n")
+	s.push("try it")
+	s.git("push", "-q", "--tags", "origin")
+	s.load()
+	s.stands["web"] = passed("testing")
+	if step := inStage(s.plan(), "production"); step.To != "" || !strings.Contains(step.Because, "v1.9.0 is not merged") {
+		t.Errorf("got %+v", step)
+	}
+}
+
+// A tag that was moved publishes nothing.
 func TestPromoteMovedTag(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

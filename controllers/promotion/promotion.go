@@ -22,6 +22,9 @@ type Facts struct {
 	Component string
 	// Published versions in order, the latest last.
 	Published []string
+	// Refused says of published versions why they are not promoted anywhere. Only
+	// versions that could be next for a stage are looked at ([Facts.Candidates]).
+	Refused map[string]string
 	// Halt is why nothing of it is promoted; empty: it may be.
 	Halt string
 	// Stages of its pipeline, in their order.
@@ -72,8 +75,8 @@ type Step struct {
 // of the stages. The same facts give the same steps.
 //
 // A version is only ever replaced by a later one. The first stage takes the newest tag in
-// its range, each other one what stands in the stage before it, when that has passed
-// with it: several stages may take a step at once, and none takes two.
+// its range that is not refused, each other one what stands in the stage before it, when
+// that has passed with it: several stages may take a step at once, and none takes two.
 func Decide(f Facts) []Step {
 	var out []Step
 	for i, stage := range f.Stages {
@@ -105,12 +108,7 @@ func Decide(f Facts) []Step {
 func (f *Facts) next(i int) (to, because, waits string) {
 	stage := f.Stages[i]
 	if i == 0 {
-		for _, version := range f.Published {
-			if stage.Takes(version) {
-				to = version // the latest is the last
-			}
-		}
-		return to, "it is the newest tag in the range", ""
+		return f.newest(f.Candidates(0))
 	}
 	before := f.Stages[i-1]
 	switch {
@@ -120,10 +118,52 @@ func (f *Facts) next(i int) (to, because, waits string) {
 		return "", "", fmt.Sprintf("stage %s follows the branch, and HEAD is no version", before.Name)
 	case !stage.Takes(before.Version):
 		return before.Version, "", fmt.Sprintf("%s is not in the range", before.Version)
+	case f.Refused[before.Version] != "":
+		return before.Version, "", fmt.Sprintf("%s %s", before.Version, f.Refused[before.Version])
 	case before.NotPassed != "" || before.Passed.IsZero():
 		return before.Version, "", fmt.Sprintf("%s has not passed stage %s: %s", before.Version, before.Name, before.NotPassed)
 	}
 	return before.Version, fmt.Sprintf("it passed stage %s at %s", before.Name, before.Passed.UTC().Format(time.RFC3339)), ""
+}
+
+// newest is the first version that is not refused, and why that one; or why there is none.
+func (f *Facts) newest(candidates []string) (to, because, waits string) {
+	latest := ""
+	for _, version := range candidates {
+		why := f.Refused[version]
+		switch {
+		case why == "" && latest == "":
+			return version, "it is the newest tag in the range", ""
+		case why == "":
+			return version, fmt.Sprintf("it is the newest tag in the range that may be promoted; %s", latest), ""
+		case latest == "":
+			latest = version + " " + why
+		}
+	}
+	return "", "", latest
+}
+
+// Candidates are the versions that a stage could have next, as far as tags and ranges say,
+// the latest first.
+func (f *Facts) Candidates(stage int) []string {
+	s := f.Stages[stage]
+	if s.Takes == nil {
+		return nil
+	}
+	later := func(version string) bool { return s.Takes(version) && registry.Later(version, s.Version) }
+	if stage > 0 {
+		if before := f.Stages[stage-1].Version; later(before) {
+			return []string{before}
+		}
+		return nil
+	}
+	var out []string
+	for _, version := range slices.Backward(f.Published) {
+		if later(version) {
+			out = append(out, version)
+		}
+	}
+	return out
 }
 
 // Outdated says why a version that was proposed for a stage once is not to be promoted

@@ -256,7 +256,7 @@ func (p *Promoter) gone(ctx context.Context, f *registry.Fleet, facts Facts, one
 		return why, nil
 	}
 	is := &Step{Component: one.step.Component, To: one.says, At: one.step.At}
-	err := p.allowed(ctx, f.Revision, is)
+	err := p.allowed(ctx, f, is)
 	if err != nil || is.To != "" {
 		return "", err
 	}

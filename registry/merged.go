@@ -1,0 +1,98 @@
+package registry
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"sync"
+
+	"github.com/go-git/go-git/v5/plumbing"
+)
+
+// Merged says whether the commit that a version's tag points to is a commit, a full hash,
+// or one of its ancestors. The error says that it can't be told: the version has no tag,
+// or commits are missing, as in a shallow clone.
+func (r *Repo) Merged(ctx context.Context, commit, component, version string) (bool, error) {
+	now := r.current()
+	tag := component + "/" + version
+	tagged, err := now.commitOf(tag)
+	if err != nil {
+		return false, fmt.Errorf("%s: read tag %s: %w", r.location.shown(), tag, err)
+	}
+	merged, err := r.history.has(ctx, now.objects, plumbing.NewHash(commit), tagged)
+	if err != nil {
+		return false, fmt.Errorf("%s: look for the commit of %s in the past of %.12s: %w", r.location.shown(), tag, commit, err)
+	}
+	return merged, nil
+}
+
+// history is the set of a commit and its ancestors. It is kept from one commit of a branch
+// to the next, of which only the new ones are read: a fleet asks at each commit, and tags
+// that are never merged would have it read the whole past each time.
+type history struct {
+	mu   sync.Mutex
+	head plumbing.Hash
+	all  map[plumbing.Hash]struct{}
+}
+
+// has says whether a commit is the head or an ancestor of it.
+func (h *history) has(ctx context.Context, o *objects, head, commit plumbing.Hash) (bool, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.head != head {
+		if err := h.move(ctx, o, head); err != nil {
+			return false, err
+		}
+	}
+	_, ok := h.all[commit]
+	return ok, nil
+}
+
+// move makes it that of another head. After an error it is that of the head before.
+func (h *history) move(ctx context.Context, o *objects, head plumbing.Hash) error {
+	added, descends, err := o.past(ctx, head, h.head, h.all)
+	if err == nil && !descends { // the branch was rewound, or it is another one
+		h.all = nil
+		added, _, err = o.past(ctx, head, plumbing.ZeroHash, nil)
+	}
+	if err != nil {
+		return err
+	}
+	if h.all == nil {
+		h.all = added
+	} else {
+		maps.Copy(h.all, added)
+	}
+	h.head = head
+	return nil
+}
+
+// past returns a commit and its ancestors but those that are known already, which are
+// another commit and its ancestors; and whether the commit descends from that one.
+func (o *objects) past(ctx context.Context, commit, knownHead plumbing.Hash, known map[plumbing.Hash]struct{}) (added map[plumbing.Hash]struct{}, descends bool, err error) {
+	added = map[plumbing.Hash]struct{}{}
+	for todo := []plumbing.Hash{commit}; len(todo) > 0; {
+		next := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		if _, is := known[next]; is {
+			descends = descends || next == knownHead
+			continue
+		}
+		if _, is := added[next]; is {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, false, err
+		}
+		c, err := o.commit(next)
+		if err != nil {
+			return nil, false, err
+		}
+		added[next] = struct{}{}
+		if len(added) > maxAncestors {
+			return nil, false, fmt.Errorf("it has more than %d ancestors", maxAncestors)
+		}
+		todo = append(todo, c.parents...)
+	}
+	return added, descends, nil
+}
