@@ -14,8 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/rogpeppe/go-internal/txtar"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/apiservertest"
@@ -46,6 +48,9 @@ func TestMain(m *testing.M) {
 		context.AfterFunc(ctx, stop)
 		os.Exit(cmd.Run(ctx, cmd.Env{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Now: time.Now}, os.Args[1:]))
 	}
+	// controller-runtime sets a logger that says nothing when none was set for 30 seconds,
+	// and races with a command that sets one at that moment.
+	log.SetLogger(logr.Discard())
 	os.Exit(run(m))
 }
 
@@ -128,8 +133,8 @@ func (w world) runContext(ctx context.Context, args ...string) result {
 		now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	}
 	code := cmd.Run(ctx, cmd.Env{
-		Schemas: schemas,
-		In:      strings.NewReader(w.in), Out: &out, Err: &err,
+		Schemas: schemas, Completion: patience,
+		In: strings.NewReader(w.in), Out: &out, Err: &err,
 		Now: func() time.Time { return now }, Version: "v1.2.3",
 		Columns: func(io.Writer) int { return w.columns },
 		Asks:    func() bool { return w.in != "" },

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -13,7 +14,7 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// completionTimeout bounds what a person waits for behind a tab.
+// completionTimeout is how long a person waits behind a tab, unless [Env] says another time.
 const completionTimeout = 3 * time.Second
 
 // openRepo opens the fleet repository, with its cache in a folder; "" is the
@@ -173,7 +174,7 @@ func (a *app) quietFleet(cmd *cobra.Command) *registry.Fleet {
 	if a.configure(cmd) != nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+	ctx, cancel := context.WithTimeout(cmd.Context(), cmp.Or(a.env.Completion, completionTimeout))
 	defer cancel()
 	repo, err := a.openRepo(ctx, "")
 	if err != nil {

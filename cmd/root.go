@@ -40,6 +40,8 @@ type Env struct {
 	// SetLog makes the libraries of the process log through a logger, too. Nil: they
 	// log as they did.
 	SetLog func(*slog.Logger)
+	// Completion bounds what a person waits for behind a tab; 0: 3 seconds.
+	Completion time.Duration
 	// Schemas are shared by all connections to clusters. Nil: a new cache.
 	Schemas *applier.SchemaCache
 }

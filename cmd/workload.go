@@ -387,7 +387,7 @@ func (w *kruiseSets) completions(ctx context.Context, kinds []workloadKind, pref
 
 // quietWorkloads connects for a completion, which ends soon; nil: it can't.
 func (a *app) quietWorkloads(cmd *cobra.Command, o *workloadOptions) (*kruiseSets, context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
+	ctx, cancel := context.WithTimeout(cmd.Context(), cmp.Or(a.env.Completion, completionTimeout))
 	err := a.configure(cmd)
 	if err == nil {
 		var w *kruiseSets

@@ -363,7 +363,8 @@ func TestConnectionMoves(t *testing.T) {
 	})
 	f.rests(1)
 	for _, a := range k.since() {
-		if a.method != http.MethodGet {
+		// What other tests of the cluster left behind is cleared away meanwhile.
+		if a.method != http.MethodGet && strings.Contains(a.path, "connectionmoves") {
 			t.Errorf("nothing had changed, and it wrote: %s %s", a.method, a.path)
 		}
 	}
