@@ -92,16 +92,19 @@ func (w *worker) do(ctx context.Context, j *job) (answer, error) {
 }
 
 // exchange sends a message and waits for its answer. The process is killed when
-// ctx ends, which ends the wait.
+// ctx ends, which ends the wait. With an error it is of no use any more.
 func (w *worker) exchange(ctx context.Context, message any, limit int64, reply any) error {
 	stop := context.AfterFunc(ctx, func() {
 		_ = w.cmd.Process.Kill() // it may have died by itself
 	})
-	defer stop()
-	if err := send(w.jobs, message); err != nil {
-		return err
+	err := send(w.jobs, message)
+	if err == nil {
+		err = readFrame(w.answers, limit, reply)
 	}
-	return readFrame(w.answers, limit, reply)
+	if !stop() && err == nil { // it is about to be killed, and would die at its next job
+		err = context.Cause(ctx)
+	}
+	return err
 }
 
 // end ends the process and waits for it.
