@@ -111,9 +111,9 @@ func TestCheckJob(t *testing.T) {
 // TestCheckJobFails: what fails for certain is told from what may go better.
 func TestCheckJobFails(t *testing.T) {
 	w := newWorld(t)
-	rules, err := differ.NewRules([]v1alpha1.DangerRule{{
+	rules, err := differ.NewRules(differ.Scopes{Component: []v1alpha1.DangerRule{{
 		Name: "no-jobs", Match: v1alpha1.ObjectMatch{Kinds: []string{"Job"}}, Path: ".spec", Effect: v1alpha1.EffectDeny, Because: "none here",
-	}})
+	}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -210,10 +210,10 @@ func TestHookDeletionIsJudgedLate(t *testing.T) {
 				}
 				want := w.withHooks(w.want("v2", configMap("own", "two")), hook)
 				var err error
-				if want.Rules, err = differ.NewRules([]v1alpha1.DangerRule{{
+				if want.Rules, err = differ.NewRules(differ.Scopes{Component: []v1alpha1.DangerRule{{
 					Name: "mine", Match: v1alpha1.ObjectMatch{Kinds: []string{"ConfigMap"}}, On: []v1alpha1.Event{v1alpha1.OnDeleteObject},
 					Effect: v1alpha1.EffectDeny, When: `old.data.key == "precious"`, Because: "precious",
-				}}); err != nil {
+				}}}); err != nil {
 					t.Fatal(err)
 				}
 				p := w.plan(want)
@@ -294,7 +294,7 @@ func TestHookDeletionApproved(t *testing.T) {
 			uid, _ := k.standing(w)
 			want := w.withHooks(w.want("v2", configMap("own", "two")), k.with(hookOn("pre-upgrade")))
 			var err error
-			if want.Rules, err = differ.NewRules(rules); err != nil {
+			if want.Rules, err = differ.NewRules(differ.Scopes{Component: rules}); err != nil {
 				t.Fatal(err)
 			}
 			id := differ.ID{Kind: "PersistentVolumeClaim", Namespace: w.ns, Name: w.ns + "-it"}

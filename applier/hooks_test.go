@@ -454,7 +454,7 @@ func TestHooksAndHolds(t *testing.T) {
 	n := startKubelet(w, succeeded)
 	hold := func(rule v1alpha1.DangerRule, want applier.Want) applier.Want {
 		t.Helper()
-		rules, err := differ.NewRules([]v1alpha1.DangerRule{rule})
+		rules, err := differ.NewRules(differ.Scopes{Component: []v1alpha1.DangerRule{rule}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -548,7 +548,7 @@ func TestHookRefused(t *testing.T) {
 			want := w.withHooks(w.want("v1", configMap("own", "one")), pod("hook", hookOn("pre-install")))
 			want.Adopt = c.adopt
 			if c.rule != nil {
-				rules, err := differ.NewRules([]v1alpha1.DangerRule{*c.rule})
+				rules, err := differ.NewRules(differ.Scopes{Component: []v1alpha1.DangerRule{*c.rule}})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -320,7 +320,7 @@ func TestCRDSchemaRemembersGood(t *testing.T) {
 	b.apply(b.want("v1", toys(openToys)))
 	b.create("good", "{size: 1}")
 	next := b.want("v2", toys(closedToys))
-	hold, err := differ.NewRules([]v1alpha1.DangerRule{{Name: "mine", Path: ".spec.versions", Effect: v1alpha1.EffectHold}})
+	hold, err := differ.NewRules(differ.Scopes{Component: []v1alpha1.DangerRule{{Name: "mine", Path: ".spec.versions", Effect: v1alpha1.EffectHold}}})
 	if err != nil {
 		t.Fatal(err)
 	}

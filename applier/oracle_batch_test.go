@@ -97,7 +97,7 @@ func (b *batch) client(id differ.ID) dynamic.ResourceInterface {
 }
 
 func (b *batch) run(size int) {
-	rules, err := differ.NewRules(b.drawRules())
+	rules, err := differ.NewRules(differ.Scopes{Component: b.drawRules()})
 	if !b.check(err) {
 		return
 	}

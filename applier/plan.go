@@ -36,6 +36,7 @@ type Want struct {
 	Health         HealthRules
 	Labels         map[string]string // of the cluster, for the rules' conditions
 	Adopt          bool
+	Fence          *differ.Fence // which objects it may have; nil: any
 	Drift          v1alpha1.Drift
 	Approved       map[string][]string // hashes of differences that git approves, by object
 	// Absent: git wants nothing of the component in the cluster. Version, Rules and
@@ -349,7 +350,7 @@ func (c *Cluster) policy(ctx context.Context, w Want) (differ.Policy, error) {
 		return differ.Policy{}, err
 	}
 	return differ.Policy{
-		Component: w.Component, Rules: w.Rules, Adopt: w.Adopt, Drift: w.Drift,
+		Component: w.Component, Rules: w.Rules, Adopt: w.Adopt, Fence: w.Fence, Drift: w.Drift,
 		Scaled: scaled, Approved: w.Approved, Cluster: w.Labels, MaskKey: key,
 	}, nil
 }

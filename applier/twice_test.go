@@ -30,7 +30,7 @@ func TestTwiceCharts(t *testing.T) {
 	if len(charts) == 0 {
 		t.Skipf("there are no public charts here: set %s to a folder of charts", charttest.Env)
 	}
-	rules, err := differ.NewRules()
+	rules, err := differ.NewRules(differ.Scopes{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -39,7 +39,8 @@ func (w *Wants) New(f *registry.Fleet, d *registry.Delivery, t *renderer.Target)
 	if c := f.Cluster(d.Cluster); c != nil {
 		labels = c.Spec.Labels
 	}
-	rules, health, err := w.rules(spec, f.Spec.Danger)
+	scopes := ScopesOf(f, d)
+	rules, health, err := w.rules(scopes, spec.Health)
 	if err != nil {
 		return Want{}, fmt.Errorf("component %s %s: %w", d.Component, d.VersionName, err)
 	}
@@ -53,17 +54,34 @@ func (w *Wants) New(f *registry.Fleet, d *registry.Delivery, t *renderer.Target)
 	return Want{
 		Component: d.Component, Version: d.Version.Name, Tree: d.Version.Tree, Revision: f.Revision, Absent: d.Absent,
 		Namespace: spec.Namespace, ServiceAccount: spec.ServiceAccount, Target: t, Rules: rules, Health: health.on(labels), Labels: labels, Adopt: spec.Adopt,
-		Drift: cmp.Or(spec.Drift, f.Spec.Drift), Approved: approved,
+		Fence: FenceOf(f, d.Component), Drift: cmp.Or(spec.Drift, f.Spec.Drift), Approved: approved,
 	}, nil
 }
 
-// rules compiles what a component and its fleet say, unless that was done before.
-func (w *Wants) rules(spec v1alpha1.Component, fleet []v1alpha1.DangerRule) (differ.Rules, HealthRules, error) {
-	ofDanger, err := sumOfJSON(spec.Danger, fleet)
+// ScopesOf are the danger rules of a delivery, which has a version.
+func ScopesOf(f *registry.Fleet, d *registry.Delivery) differ.Scopes {
+	s := differ.Scopes{Fleet: f.Spec.Danger, Component: d.Version.Spec.Danger}
+	if p := f.ProjectOf(d.Component); p != nil {
+		s.Project, s.Fenced = p.Spec.Danger, true
+	}
+	return s
+}
+
+// FenceOf says which objects a component may have; nil: any.
+func FenceOf(f *registry.Fleet, component string) *differ.Fence {
+	if p := f.ProjectOf(component); p != nil {
+		return &differ.Fence{Project: p.Name, Objects: p.Spec.Objects}
+	}
+	return nil
+}
+
+// rules compiles danger and health rules, unless that was done before.
+func (w *Wants) rules(danger differ.Scopes, ofComponent []v1alpha1.HealthRule) (differ.Rules, HealthRules, error) {
+	ofDanger, err := sumOfJSON(danger)
 	if err != nil {
 		return nil, HealthRules{}, err
 	}
-	ofHealth, err := sumOfJSON(spec.Health)
+	ofHealth, err := sumOfJSON(ofComponent)
 	if err != nil {
 		return nil, HealthRules{}, err
 	}
@@ -74,14 +92,14 @@ func (w *Wants) rules(spec v1alpha1.Component, fleet []v1alpha1.DangerRule) (dif
 	}
 	rules, known := w.danger[ofDanger]
 	if !known {
-		if rules, err = differ.NewRules(spec.Danger, fleet); err != nil {
+		if rules, err = differ.NewRules(danger); err != nil {
 			return nil, HealthRules{}, err
 		}
 		w.danger[ofDanger] = rules
 	}
 	health, known := w.health[ofHealth]
 	if !known {
-		if health, err = NewHealthRules(spec.Health, nil); err != nil {
+		if health, err = NewHealthRules(ofComponent, nil); err != nil {
 			return nil, HealthRules{}, err
 		}
 		w.health[ofHealth] = health

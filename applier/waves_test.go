@@ -129,9 +129,9 @@ func TestWaves(t *testing.T) {
 // A wave does not run ahead of one that a danger rule holds.
 func TestHeldWave(t *testing.T) {
 	w := newWorld(t)
-	rules, err := differ.NewRules([]v1alpha1.DangerRule{{
+	rules, err := differ.NewRules(differ.Scopes{Component: []v1alpha1.DangerRule{{
 		Name: "mine", Match: v1alpha1.ObjectMatch{Name: "first"}, Path: ".data", Effect: v1alpha1.EffectHold, Because: "it is held",
-	}})
+	}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -156,9 +156,9 @@ func TestHeldWave(t *testing.T) {
 // What stands behind something held is not begun, and looking at it writes nothing,
 // however often and by whatever process: no intent, and none taken back.
 func TestBehindHeldCostsNothing(t *testing.T) {
-	rules, err := differ.NewRules([]v1alpha1.DangerRule{{
+	rules, err := differ.NewRules(differ.Scopes{Component: []v1alpha1.DangerRule{{
 		Name: "mine", Match: v1alpha1.ObjectMatch{Name: "first"}, Path: ".data", Effect: v1alpha1.EffectHold, Because: "it is held",
-	}})
+	}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -105,7 +105,7 @@ func (w *world) collect() {
 // want builds a target from manifests, in which NS stands for the namespace.
 func (w *world) want(version string, manifests ...string) applier.Want {
 	w.t.Helper()
-	rules, err := differ.NewRules()
+	rules, err := differ.NewRules(differ.Scopes{})
 	if err != nil {
 		w.t.Fatal(err)
 	}

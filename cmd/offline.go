@@ -145,7 +145,7 @@ func (o *offline) policy(states []differ.State) (differ.Policy, error) {
 	if err != nil {
 		return differ.Policy{}, err
 	}
-	rules, err := differ.NewRules(own)
+	rules, err := differ.NewRules(differ.Scopes{Component: own})
 	if err != nil {
 		return differ.Policy{}, err
 	}

@@ -171,10 +171,12 @@ type listedRule struct {
 	Scope        v1alpha1.Scope       `json:"scope,omitempty"`
 	Because      string               `json:"because"`
 	OverriddenBy string               `json:"overriddenBy,omitempty"`
+	// Locked rules are read before those of components.
+	Locked bool `json:"locked,omitempty"`
 }
 
-// listRules lists the rules of a component, if one is named, of the fleet, and
-// the built-in ones.
+// listRules lists the rules of components, if some are named, of their projects, of the
+// fleet, and the built-in ones, in the order in which they are read.
 func listRules(f *registry.Fleet, components []string) ([]listedRule, error) {
 	builtIn, err := differ.BuiltInRules()
 	if err != nil {
@@ -182,19 +184,45 @@ func listRules(f *registry.Fleet, components []string) ([]listedRule, error) {
 	}
 	var out []listedRule
 	named := map[string]string{} // the first scope that has a rule of a name
-	for _, component := range components {
-		versions := versionsOf(f, component)
-		if len(versions) == 0 {
-			return nil, fmt.Errorf("no cluster gets a component %q", component)
-		}
-		for _, v := range versions { // no version overrides another
-			out = append(out, scope(component+" "+v.Name, v.Spec.Danger, nil)...)
-		}
-		remember(named, out)
+	add := func(from string, rules []v1alpha1.DangerRule) {
+		list := scope(from, rules, named)
+		out = append(out, list...)
+		remember(named, list)
 	}
-	out = append(out, scope("fleet", f.Spec.Danger, named)...)
-	remember(named, out)
-	return append(out, scope("built-in", builtIn, named)...), nil
+	own := func(fenced bool) error {
+		var all []listedRule
+		for _, component := range components {
+			versions := versionsOf(f, component)
+			if len(versions) == 0 {
+				return fmt.Errorf("no cluster gets a component %q", component)
+			}
+			if (f.ProjectOf(component) != nil) != fenced {
+				continue
+			}
+			for _, v := range versions { // no version overrides another
+				all = append(all, scope(component+" "+v.Name, v.Spec.Danger, named)...)
+			}
+		}
+		out = append(out, all...)
+		remember(named, all)
+		return nil
+	}
+	locked := differ.Locked(f.Spec.Danger)
+	add("fleet", f.Spec.Danger[:locked])
+	for i := range out {
+		out[i].Locked = true
+	}
+	if err := own(false); err != nil {
+		return nil, err
+	}
+	for _, p := range f.Projects {
+		if slices.ContainsFunc(components, p.Has) {
+			add("project "+p.Name, p.Spec.Danger)
+		}
+	}
+	add("fleet", f.Spec.Danger[locked:])
+	add("built-in", builtIn)
+	return out, own(true)
 }
 
 func remember(named map[string]string, rules []listedRule) {
@@ -259,6 +287,9 @@ func (a *app) rulesTable(list []listedRule) *table {
 		from, notes := r.From, []cell{{text: oneLine(r.Because)}}
 		if r.OverriddenBy != "" {
 			notes = append(notes, cell{text: oneLine("overridden by " + r.OverriddenBy), style: yellow})
+		}
+		if r.Locked {
+			notes = append(notes, cell{text: "locked: read before the rules of components"})
 		}
 		for _, path := range r.Paths {
 			notes = append(notes, cell{text: oneLine("path " + path)})

@@ -142,7 +142,7 @@ func (v *validation) run(ctx context.Context) error {
 	v.broken, v.locked = map[registry.Problem][]string{}, map[string]bool{}
 	v.rules, v.healthRules = map[*registry.Version]error{}, map[*registry.Version]error{}
 	known := slices.ContainsFunc(v.fleet.Problems, func(p registry.Problem) bool { return p.At.File == "fleet.yaml" })
-	if _, err := differ.NewRules(v.fleet.Spec.Danger); err != nil && !known {
+	if _, err := differ.NewRules(differ.Scopes{Fleet: v.fleet.Spec.Danger}); err != nil && !known {
 		v.broken[registry.Problem{At: registry.Position{File: "fleet.yaml"}, Message: err.Error()}] = clusterNames(v.fleet)
 	}
 	v.rollouts()
@@ -227,6 +227,7 @@ func (v *validation) cluster(ctx context.Context, c *registry.Cluster, neighbour
 		case err == nil:
 			v.warn(target.WarningsFor(d.Values))
 			wanted.add(d.Component, target)
+			v.fenced(d, target)
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.As(err, &dependency):
@@ -242,6 +243,18 @@ func (v *validation) cluster(ctx context.Context, c *registry.Cluster, neighbour
 		v.add(p, c.Name)
 	}
 	return nil
+}
+
+// fenced looks for objects that the component's project does not let it have, hooks among
+// them.
+func (v *validation) fenced(d *registry.Delivery, target *renderer.Target) {
+	fence := applier.FenceOf(v.fleet, d.Component)
+	for _, o := range slices.Concat(target.Objects, target.Hooks) {
+		id, _ := differ.Identify(o.Content)
+		if why := fence.Refuses(id); why != "" {
+			v.add(registry.Problem{At: o.Source, Message: fmt.Sprintf("%s: %s", id, why)}, d.Cluster)
+		}
+	}
 }
 
 // wishes are the components that want an object of a cluster, and where.
@@ -297,7 +310,7 @@ func (v *validation) danger(d *registry.Delivery) {
 	err, known := v.rules[d.Version]
 	v.mu.Unlock()
 	if !known { // two at once find the same
-		_, err = differ.NewRules(d.Version.Spec.Danger)
+		_, err = differ.NewRules(applier.ScopesOf(v.fleet, d))
 		v.mu.Lock()
 		v.rules[d.Version] = err
 		v.mu.Unlock()

@@ -73,7 +73,7 @@ func benchmarkState(b *testing.B) differ.State {
 }
 
 func benchmarkPolicy(b *testing.B) differ.Policy {
-	rules, err := differ.NewRules()
+	rules, err := differ.NewRules(differ.Scopes{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -244,6 +244,10 @@ func (c *comparison) bring() error {
 		c.change.State, c.change.Because = StateChanged, "it is being deleted, and will be created anew when it is gone"
 		return nil
 	}
+	if why := c.policy.Fence.Refuses(c.state.ID); why != "" {
+		c.change.stop(StateDenied, c.policy.Fence.Rule(), why)
+		return nil
+	}
 	if other := c.bearer(); other != "" && other != c.policy.Component && other != c.state.MovedFrom {
 		c.change.stop(StateHeld, ruleOtherComponent, cmp.Or(c.state.Contested, "it belongs to component "+other))
 		return nil

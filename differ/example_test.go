@@ -39,7 +39,7 @@ spec:
 	if err != nil {
 		panic(err)
 	}
-	rules, err := differ.NewRules()
+	rules, err := differ.NewRules(differ.Scopes{})
 	if err != nil {
 		panic(err)
 	}

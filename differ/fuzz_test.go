@@ -79,9 +79,9 @@ func FuzzCompare(f *testing.F) {
 	f.Add(`{"spec":{"keyed":[{"id":"a","nested":[{"port":1}]}]}}`, `{"spec":{"keyed":[{"id":null}]}}`, `{"spec":{"set":[1,"a",{}],"atomicMap":[]}}`, `{"a":1}`, uint8(4))
 	f.Add(`{}`, ``, `{"metadata":{"labels":{"keelson.io/component":"web"},"deletionTimestamp":1}}`, `[{"manager":"keelson","operation":"Apply","fieldsV1":{"f:spec":{".":{}}}}]`, uint8(5))
 	f.Add(strings.Repeat(`{"a":`, 700)+"1"+strings.Repeat("}", 700), `{}`, `{}`, `[]`, uint8(5))
-	rules, err := differ.NewRules([]v1alpha1.DangerRule{
+	rules, err := differ.NewRules(differ.Scopes{Component: []v1alpha1.DangerRule{
 		{Name: "keep", Path: ".spec.*.*", Effect: v1alpha1.EffectKeep}, {Name: "deny", Path: ".spec.*[*].k", Effect: v1alpha1.EffectDeny},
-	})
+	}})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -151,7 +151,7 @@ func FuzzRules(f *testing.F) {
 		{Name: "allow", Path: ".spec.selector", Effect: v1alpha1.EffectAllow},
 		{Name: "hold", Path: ".spec.atomicList[*].k", Effect: v1alpha1.EffectHold},
 	}
-	without, err := differ.NewRules(base)
+	without, err := differ.NewRules(differ.Scopes{Component: base})
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func FuzzRules(f *testing.F) {
 			return
 		}
 		r.Name = "fuzzed" // not that of another, which it would replace
-		with, err := differ.NewRules([]v1alpha1.DangerRule{r}, base)
+		with, err := differ.NewRules(differ.Scopes{Component: []v1alpha1.DangerRule{r}, Fleet: base})
 		if err != nil {
 			if !strings.Contains(err.Error(), `danger rule "fuzzed": `) {
 				t.Errorf("the error does not name the rule: %v", err)
@@ -246,7 +246,7 @@ func FuzzWhen(f *testing.F) {
 		// outcome of the one field, when nothing else could stop it.
 		outcome := func(effect v1alpha1.Effect, more ...v1alpha1.DangerRule) (differ.ObjectState, string) {
 			rule.Effect = effect
-			rules, err := differ.NewRules(append([]v1alpha1.DangerRule{rule}, more...))
+			rules, err := differ.NewRules(differ.Scopes{Component: append([]v1alpha1.DangerRule{rule}, more...)})
 			if err != nil {
 				if !strings.HasPrefix(err.Error(), `danger rule "w": when: `) {
 					t.Errorf("the error does not say what is wrong: %v", err)

@@ -431,7 +431,10 @@ func policy(t testing.TB, data []byte) differ.Policy {
 		Adopt       bool
 		Danger      []v1alpha1.DangerRule
 		FleetDanger []v1alpha1.DangerRule
-		Scaled      []struct {
+		// ProjectDanger are rules of the component's project, which Fence says it has.
+		ProjectDanger []v1alpha1.DangerRule
+		Fence         *differ.Fence
+		Scaled        []struct {
 			Object differ.ID
 			What   string
 		}
@@ -442,12 +445,12 @@ func policy(t testing.TB, data []byte) differ.Policy {
 	if err := yaml.UnmarshalStrict(data, &p); err != nil {
 		t.Fatal(err)
 	}
-	rules, err := differ.NewRules(p.Danger, p.FleetDanger)
+	rules, err := differ.NewRules(differ.Scopes{Component: p.Danger, Project: p.ProjectDanger, Fleet: p.FleetDanger, Fenced: p.Fence != nil})
 	if err != nil {
 		t.Fatal(err)
 	}
 	out := differ.Policy{
-		Component: component, Rules: rules, Adopt: p.Adopt, Drift: p.Drift, Cluster: p.Labels,
+		Component: component, Rules: rules, Adopt: p.Adopt, Fence: p.Fence, Drift: p.Drift, Cluster: p.Labels,
 		Scaled: map[differ.ID]differ.Scaling{}, MaskKey: []byte("a key for tests"),
 	}
 	for _, s := range p.Scaled {

@@ -30,7 +30,7 @@ func at(gvk schema.GroupVersionKind, path string, v any) object {
 // git approve whatever is held.
 func changed(t *testing.T, gvk schema.GroupVersionKind, path string, dry *differ.DryRun, approve bool) differ.Change {
 	t.Helper()
-	rules, err := differ.NewRules()
+	rules, err := differ.NewRules(differ.Scopes{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -51,6 +51,9 @@ func (c *Change) Quiet() bool {
 func (p Policy) Hash() string {
 	sum := sha256.New()
 	write(sum, p.Component, fmt.Sprint(p.AnyComponent), fmt.Sprint(p.Adopt), string(p.Drift), string(p.MaskKey))
+	fence := p.Fence.parts()
+	write(sum, fmt.Sprint(p.Fence != nil, len(fence)))
+	write(sum, fence...)
 	if slices.ContainsFunc(p.Rules, func(r rule) bool { return ReadsCluster(r.When) }) {
 		for _, name := range slices.Sorted(maps.Keys(p.Cluster)) {
 			write(sum, name, p.Cluster[name])
@@ -70,7 +73,7 @@ func ReadsCluster(expression string) bool { return strings.Contains(expression, 
 // component, and have dozens of rules.
 func sumOf(r v1alpha1.DangerRule) [sha256.Size]byte {
 	sum := sha256.New()
-	write(sum, r.Name, r.Path, r.When, string(r.Effect), string(r.Scope), r.Because, fmt.Sprint(r.On),
+	write(sum, r.Name, r.Path, r.When, string(r.Effect), string(r.Scope), r.Because, fmt.Sprint(r.On), // Locked decides about the order alone
 		r.Match.Group, r.Match.Namespace, r.Match.Name, fmt.Sprint(r.Match.Kinds))
 	return [sha256.Size]byte(sum.Sum(nil))
 }

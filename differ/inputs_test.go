@@ -94,7 +94,7 @@ func TestPolicyHash(t *testing.T) {
 		p, r := differ.Policy{}, rule
 		change(&p, &r)
 		var err error
-		if p.Rules, err = differ.NewRules([]v1alpha1.DangerRule{r}); err != nil {
+		if p.Rules, err = differ.NewRules(differ.Scopes{Component: []v1alpha1.DangerRule{r}}); err != nil {
 			t.Fatal(err)
 		}
 		hash := p.Hash()
@@ -112,7 +112,7 @@ func TestPolicyHash(t *testing.T) {
 // may get new ones.
 func TestPolicyHashUnread(t *testing.T) {
 	t.Parallel()
-	rules, err := differ.NewRules()
+	rules, err := differ.NewRules(differ.Scopes{})
 	if err != nil {
 		t.Fatal(err)
 	}

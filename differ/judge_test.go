@@ -37,7 +37,7 @@ func TestJudgeDeletion(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rules, err := differ.NewRules(c.rules)
+			rules, err := differ.NewRules(differ.Scopes{Component: c.rules})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -22,7 +22,7 @@ func TestHostileObjectsTakeLinearTime(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes seconds")
 	}
-	rules, err := differ.NewRules([]v1alpha1.DangerRule{{Name: "inside", Path: ".spec.atomicList[*].k", When: "new == 'never'", Effect: v1alpha1.EffectHold}})
+	rules, err := differ.NewRules(differ.Scopes{Component: []v1alpha1.DangerRule{{Name: "inside", Path: ".spec.atomicList[*].k", When: "new == 'never'", Effect: v1alpha1.EffectHold}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,6 +22,8 @@ type Policy struct {
 	Rules Rules
 	// Adopt lets objects that Keelson never applied be taken over.
 	Adopt bool
+	// Fence says which objects the component may have; nil: any.
+	Fence *Fence
 	// Drift is what happens to a person's change; the zero value restores it.
 	Drift v1alpha1.Drift
 	// Approved holds the hashes of the differences ([Change.Hash]) that git
@@ -59,22 +61,59 @@ type rule struct {
 	sum    [sha256.Size]byte // of the DangerRule
 }
 
-// NewRules compiles danger rules, the narrowest scope first (component, then
-// fleet), and puts the built-in ones behind them. A rule that bears the name of
-// one in a later scope, or of a built-in one, replaces it.
+// Scopes are danger rules by who writes them.
+type Scopes struct {
+	Fleet, Project, Component []v1alpha1.DangerRule
+	// Fenced says that the component is of a project: its own rules are read last, so
+	// that they can add to the others and never loosen them.
+	Fenced bool
+}
+
+// NewRules compiles danger rules, and puts the built-in ones behind them. The first that
+// matches decides, and they are read in this order: what the fleet locks, the component's,
+// its project's, the rest of the fleet's, the built-in ones. Those of a fenced component
+// come last.
+//
+// A rule that bears the name of one that is read later replaces it. A component may not
+// replace what the fleet locks, and a fenced one nothing at all.
 //
 // A rule that could never match, whose condition is no CEL, or whose effect this
 // version does not know, is an error: a danger must not pass because of a typing
 // mistake.
-func NewRules(scopes ...[]v1alpha1.DangerRule) (Rules, error) {
+func NewRules(s Scopes) (Rules, error) {
 	env := newEnvironment()
 	catalogue, err := builtIn(env)
 	if err != nil {
 		return nil, err
 	}
+	fleet, err := compileRules(env, s.Fleet)
+	if err != nil {
+		return nil, err
+	}
+	project, err := compileRules(env, s.Project)
+	if err != nil {
+		return nil, err
+	}
+	component, err := compileRules(env, s.Component)
+	if err != nil {
+		return nil, err
+	}
+	n := Locked(s.Fleet)
+	locked, rest := fleet[:n], fleet[n:]
+	final := locked
+	order := []Rules{locked, component, project, rest, catalogue}
+	if s.Fenced {
+		final = slices.Concat(fleet, project, catalogue)
+		order = []Rules{locked, project, rest, catalogue, component}
+	}
+	for _, r := range component {
+		if slices.ContainsFunc(final, func(f rule) bool { return f.Name != "" && f.Name == r.Name }) {
+			return nil, fmt.Errorf("danger rule %q: the component can't replace the rule that bears this name: give its own another one", r.Name)
+		}
+	}
 	var out Rules
 	named := map[string]bool{}
-	add := func(scope Rules) {
+	for _, scope := range order {
 		for _, r := range scope {
 			if r.Name == "" || !named[r.Name] {
 				out = append(out, r)
@@ -84,19 +123,31 @@ func NewRules(scopes ...[]v1alpha1.DangerRule) (Rules, error) {
 			named[r.Name] = true
 		}
 	}
-	for _, scope := range scopes {
-		compiled := make(Rules, 0, len(scope))
-		for _, r := range scope {
-			one, err := newRule(env, r)
-			if err != nil {
-				return nil, fmt.Errorf("danger rule %q: %w", r.Name, err)
-			}
-			compiled = append(compiled, one)
-		}
-		add(compiled)
-	}
-	add(catalogue)
 	return out, nil
+}
+
+func compileRules(env environment, rules []v1alpha1.DangerRule) (Rules, error) {
+	out := make(Rules, 0, len(rules))
+	for _, r := range rules {
+		one, err := newRule(env, r)
+		if err != nil {
+			return nil, fmt.Errorf("danger rule %q: %w", r.Name, err)
+		}
+		out = append(out, one)
+	}
+	return out, nil
+}
+
+// Locked counts the rules of a fleet, from the first on, that are read before those of
+// components: all down to the last one that is locked. One that denies is, so that an
+// exception to it stands above it, in the fleet's own file.
+func Locked(fleet []v1alpha1.DangerRule) int {
+	for i, r := range slices.Backward(fleet) {
+		if r.Locked || r.Effect == v1alpha1.EffectDeny {
+			return i + 1
+		}
+	}
+	return 0
 }
 
 // BuiltInRules are the rules that hold without any in git, one a path, in the

@@ -316,7 +316,7 @@ func drawPolicy(t *rapid.T, s shape) differ.Policy {
 			own = append(own, r)
 		}
 	}
-	rules, err := differ.NewRules(own)
+	rules, err := differ.NewRules(differ.Scopes{Component: own})
 	if err != nil {
 		t.Fatal(err)
 	}

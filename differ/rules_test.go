@@ -132,7 +132,7 @@ func TestNewRulesRefuses(t *testing.T) {
 			if c.rule.Effect == "" && name != "NoEffect" {
 				c.rule.Effect = v1alpha1.EffectHold
 			}
-			_, err := differ.NewRules([]v1alpha1.DangerRule{c.rule})
+			_, err := differ.NewRules(differ.Scopes{Component: []v1alpha1.DangerRule{c.rule}})
 			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), `"mine"`) {
 				t.Errorf("%s Error is %v, want it to name the rule and say %s", c.why, err, c.want)
 			}
@@ -162,11 +162,11 @@ func TestScopeFieldRecord(t *testing.T) {
 	owners := []byte(`keelson Apply - {"f:metadata":{"f:annotations":{"f:zone":{}}},"f:spec":{"f:replicas":{},"f:template":{"f:spec":{"f:containers":{` +
 		`"k:{\"name\":\"web\"}":{".":{},"f:name":{},"f:image":{}},"k:{\"name\":\"side\"}":{".":{},"f:name":{},"f:image":{}}}}}}}`)
 	side := map[string]any{"name": "side", "image": "v1"}
-	rules, err := differ.NewRules([]v1alpha1.DangerRule{
+	rules, err := differ.NewRules(differ.Scopes{Component: []v1alpha1.DangerRule{
 		{Name: "replicas", Path: ".spec.replicas", Effect: v1alpha1.EffectHold, Scope: v1alpha1.ScopeField},
 		{Name: "zone", Path: ".metadata.annotations", Effect: v1alpha1.EffectHold, Scope: v1alpha1.ScopeField},
 		{Name: "side", Path: `.spec.template.spec.containers[name="side"]`, Effect: v1alpha1.EffectHold, Scope: v1alpha1.ScopeField},
-	})
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +208,7 @@ func TestScopeFieldRecord(t *testing.T) {
 // An approval of a field that waits alone must outlive the way of the rest.
 func TestScopeFieldHash(t *testing.T) {
 	t.Parallel()
-	rules, err := differ.NewRules([]v1alpha1.DangerRule{{Name: "a", Path: ".data.a", Effect: v1alpha1.EffectHold, Scope: v1alpha1.ScopeField}})
+	rules, err := differ.NewRules(differ.Scopes{Component: []v1alpha1.DangerRule{{Name: "a", Path: ".data.a", Effect: v1alpha1.EffectHold, Scope: v1alpha1.ScopeField}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -285,7 +285,7 @@ func TestRulesInsideAtomicValues(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.why, func(t *testing.T) {
 			t.Parallel()
-			rules, err := differ.NewRules([]v1alpha1.DangerRule{{Name: "r", Path: c.path, Effect: v1alpha1.EffectHold}})
+			rules, err := differ.NewRules(differ.Scopes{Component: []v1alpha1.DangerRule{{Name: "r", Path: c.path, Effect: v1alpha1.EffectHold}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -358,7 +358,7 @@ func TestRulesMatch(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			rules, err := differ.NewRules([]v1alpha1.DangerRule{{Name: "r", Match: c.match, Effect: v1alpha1.EffectDeny, On: []v1alpha1.Event{v1alpha1.OnDeleteObject}}})
+			rules, err := differ.NewRules(differ.Scopes{Component: []v1alpha1.DangerRule{{Name: "r", Match: c.match, Effect: v1alpha1.EffectDeny, On: []v1alpha1.Event{v1alpha1.OnDeleteObject}}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -379,10 +379,10 @@ func TestRulesMatch(t *testing.T) {
 // Rules without a name replace none.
 func TestRulesWithoutName(t *testing.T) {
 	t.Parallel()
-	rules, err := differ.NewRules(
-		[]v1alpha1.DangerRule{{Path: ".data.a", Effect: v1alpha1.EffectHold}, {Path: ".data.b", Effect: v1alpha1.EffectHold}},
-		[]v1alpha1.DangerRule{{Path: ".data.c", Effect: v1alpha1.EffectHold}},
-	)
+	rules, err := differ.NewRules(differ.Scopes{
+		Component: []v1alpha1.DangerRule{{Path: ".data.a", Effect: v1alpha1.EffectHold}, {Path: ".data.b", Effect: v1alpha1.EffectHold}},
+		Fleet:     []v1alpha1.DangerRule{{Path: ".data.c", Effect: v1alpha1.EffectHold}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

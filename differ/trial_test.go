@@ -14,7 +14,7 @@ import (
 // in the order of objects, fields and rules.
 func TestTry(t *testing.T) {
 	t.Parallel()
-	rules, err := differ.NewRules([]v1alpha1.DangerRule{
+	rules, err := differ.NewRules(differ.Scopes{Component: []v1alpha1.DangerRule{
 		{Name: "other object", Path: ".data.a", Effect: v1alpha1.EffectHold, Match: v1alpha1.ObjectMatch{Name: "z"}},
 		{Name: "other path", Path: ".data.c", Effect: v1alpha1.EffectHold},
 		{Name: "other event", Path: ".data.a", Effect: v1alpha1.EffectHold, On: []v1alpha1.Event{v1alpha1.OnRemove}},
@@ -23,7 +23,7 @@ func TestTry(t *testing.T) {
 		{Name: "fires", Path: ".data", Effect: v1alpha1.EffectDeny},
 		{Name: "too late", Path: ".data", Effect: v1alpha1.EffectHold},
 		{Name: "deletion", Path: "", Effect: v1alpha1.EffectHold, On: []v1alpha1.Event{v1alpha1.OnDeleteObject}},
-	})
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

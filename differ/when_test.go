@@ -18,7 +18,7 @@ func asked(t *testing.T, old, target any, more object, rules ...v1alpha1.DangerR
 	for i := range rules {
 		rules[i].Path = ".spec.v"
 	}
-	compiled, err := differ.NewRules(rules)
+	compiled, err := differ.NewRules(differ.Scopes{Component: rules})
 	if err != nil {
 		t.Fatal(err)
 	}

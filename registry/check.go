@@ -65,7 +65,12 @@ func (c checker) promotableTags(got v1alpha1.PromotableTags) {
 	c.oneOf([]string{"promotableTags"}, string(got), string(v1alpha1.PromotableMerged), string(v1alpha1.PromotableAll))
 }
 
-func (c checker) danger(rules []v1alpha1.DangerRule) {
+func (c checker) projects(got v1alpha1.Projects) {
+	c.oneOf([]string{"projects"}, string(got), string(v1alpha1.ProjectsOptional), string(v1alpha1.ProjectsRequired))
+}
+
+// danger checks rules; lockable says whether they are the fleet's.
+func (c checker) danger(rules []v1alpha1.DangerRule, lockable bool) {
 	seen := map[string]bool{}
 	for i, rule := range rules {
 		path := []string{"danger", strconv.Itoa(i)}
@@ -73,6 +78,9 @@ func (c checker) danger(rules []v1alpha1.DangerRule) {
 			c.value(below(path, "name"), fmt.Sprintf("a rule called %q stands above already", rule.Name), "")
 		}
 		seen[rule.Name] = true
+		if rule.Locked && !lockable {
+			c.key(below(path, "locked"), "only the rules of fleet.yaml can be locked", "move the rule there")
+		}
 		c.oneOf(below(path, "effect"), string(rule.Effect), string(v1alpha1.EffectKeep),
 			string(v1alpha1.EffectHold), string(v1alpha1.EffectDeny), string(v1alpha1.EffectAllow))
 		c.oneOf(below(path, "scope"), string(rule.Scope), string(v1alpha1.ScopeObject), string(v1alpha1.ScopeField))
@@ -148,11 +156,10 @@ func short(messages []string) string {
 	return strings.Join(messages, "; ")
 }
 
-func (c checker) connection(conn v1alpha1.Connection) {
-	path := []string{"connection"}
+func (c checker) connection(path []string, conn v1alpha1.Connection) {
 	set := 0
 	for _, key := range []string{"context", "secret", "hub"} {
-		if _, at := c.doc.lookup("connection", key); at != nil {
+		if _, at := c.doc.lookup(below(path, key)...); at != nil {
 			set++
 		}
 	}

@@ -14,8 +14,10 @@ import (
 // readClusters reads clusters/.
 func (l *loader) readClusters(ctx context.Context) error {
 	l.made.everywhere, l.made.ways, l.made.frozen = l.everywhere, l.fleet.ways, l.brokenFreezes()
-	l.governed = !slices.Equal(l.made.everywhere, l.before.everywhere) || !l.made.ways.equal(l.before.ways) ||
-		!slices.Equal(l.made.frozen, l.before.frozen)
+	l.made.inventory = l.inventory
+	l.made.projects, l.made.required = l.fleet.Projects, l.fleet.Spec.Projects
+	l.governed = !sameProjects(l.made.projects, l.before.projects) || l.made.required != l.before.required || !slices.Equal(l.made.everywhere, l.before.everywhere) || !l.made.ways.equal(l.before.ways) ||
+		!slices.Equal(l.made.frozen, l.before.frozen) || !l.inventory.same(l.before.inventory)
 	entries, err := l.tree.list(ctx, "clusters")
 	if err != nil {
 		return err
@@ -39,6 +41,7 @@ func (l *loader) readClusters(ctx context.Context) error {
 			l.fleet.Clusters = append(l.fleet.Clusters, &Cluster{Name: e.name, Problems: Problems{problem}, Unread: true})
 		}
 	}
+	l.checkConnections()
 	return nil
 }
 
@@ -48,6 +51,9 @@ type making struct {
 	everywhere Problems
 	ways       ways
 	frozen     []*Freeze // that are broken
+	inventory  inventory
+	projects   []*Project
+	required   v1alpha1.Projects
 	clusters   map[string]*madeCluster
 }
 
@@ -279,6 +285,7 @@ func (r *clusterReader) readSpec(ctx context.Context, e entry) error {
 	r.block(f.in(e.path)...)
 	r.cluster.Spec = f.spec
 	if !f.broken {
+		r.identify(f, e.path)
 		r.now.spec, r.now.specHash = f, e.hash
 	}
 	return nil
@@ -420,6 +427,7 @@ func (r *clusterReader) delivery(ctx context.Context, base *layered, own *ownFil
 		r.checkStage(&d)
 		r.checkFreezes(&d)
 	}
+	r.checkProject(&d)
 	r.checkOverrides(&d, sources)
 	if own != nil && own.source != nil {
 		r.checkOverrides(&d, []*source{own.source})

@@ -27,9 +27,10 @@ func decodeFleet(data []byte) *fleetFile {
 	if !doc.broken {
 		c := checker{doc}
 		c.drift(f.spec.Drift)
-		c.danger(f.spec.Danger)
+		c.danger(f.spec.Danger, true)
 		c.verify(f.spec.Verify)
 		c.promotableTags(f.spec.PromotableTags)
+		c.projects(f.spec.Projects)
 		c.pipeline(f.spec.Pipeline)
 		f.pipelineAt = doc.valuePoint("pipeline")
 	}
@@ -39,6 +40,11 @@ func decodeFleet(data []byte) *fleetFile {
 
 type clusterFile struct {
 	spec v1alpha1.Cluster
+	// connectionAt is where the connection stands, and labelsAt each label.
+	connectionAt point
+	labelsAt     map[string]point
+	// connected: the file says how the cluster is reached.
+	connected bool
 	mistakes
 	broken bool
 }
@@ -49,7 +55,17 @@ func decodeCluster(data []byte) *clusterFile {
 	if !doc.broken {
 		c := checker{doc}
 		c.labels([]string{"labels"}, f.spec.Labels)
-		c.connection(f.spec.Connection)
+		_, said := doc.lookup("connection")
+		if f.connected = said != nil; f.connected {
+			c.connection([]string{"connection"}, f.spec.Connection)
+		}
+		f.connectionAt, f.labelsAt = point{1, 1}, map[string]point{}
+		if f.connected {
+			f.connectionAt = doc.keyPoint("connection")
+		}
+		for label := range f.spec.Labels {
+			f.labelsAt[label] = doc.keyPoint("labels", label)
+		}
 		c.mirrors(f.spec.ImageMirrors)
 	}
 	f.mistakes, f.broken = doc.mistakes, doc.broken
@@ -201,6 +217,7 @@ type componentFile struct {
 	// healthAt are the places of the conditions of health rules.
 	healthAt   []map[string]point
 	pipelineAt point
+	keysAt     map[string]point // of some keys at the top
 	mistakes
 	// vague: it can't be known which pipeline it names, if any.
 	vague bool
@@ -223,10 +240,16 @@ func decodeComponent(data []byte) *componentFile {
 		c.drift(f.spec.Drift)
 		c.pipeline(f.spec.Pipeline)
 		f.pipelineAt = doc.valuePoint("pipeline")
+		f.keysAt = map[string]point{}
+		for _, key := range []string{"namespace", "serviceAccount", "adopt"} {
+			if _, set := doc.lookup(key); set != nil {
+				f.keysAt[key] = doc.keyPoint(key)
+			}
+		}
 		c.oneOf([]string{"determinism"}, string(f.spec.Determinism),
 			string(v1alpha1.DeterminismRequire), string(v1alpha1.DeterminismReport))
 		c.dependsOn(f.spec.DependsOn)
-		c.danger(f.spec.Danger)
+		c.danger(f.spec.Danger, false)
 		f.healthAt = c.health(f.spec.Health)
 		for i := range f.spec.DependsOn {
 			f.dependsAt = append(f.dependsAt, doc.valuePoint("dependsOn", strconv.Itoa(i)))

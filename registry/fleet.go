@@ -26,6 +26,8 @@ type Fleet struct {
 	Probes    []*Probe
 	// Notifications in name order, also broken ones.
 	Notifications []*Notification
+	// Projects in name order.
+	Projects []*Project
 	// Problems are all mistakes of the repository at this revision, in file
 	// order, also those listed again at the cluster or delivery they block.
 	Problems Problems
@@ -111,6 +113,7 @@ type Version struct {
 	// was not read from a repository.
 	folder, imagesFile, revision string
 	dependsAt                    []Position            // of Spec.DependsOn's items
+	keysAt                       map[string]Position   // of the keys of component.yaml, by name
 	healthAt                     []map[string]Position // of the conditions of Spec.Health, by rule and field
 	imagesAt                     *places               // of the images by name
 	into                         bool                  // an image goes into values of the chart's own
@@ -124,6 +127,14 @@ type File struct {
 	// Name is relative to the chart's folder and uses slashes.
 	Name string
 	Data []byte
+}
+
+// specAt is where a key of component.yaml stands; the file, where the key is left out.
+func (v *Version) specAt(key string) Position {
+	if at, ok := v.keysAt[key]; ok {
+		return at
+	}
+	return Position{File: join(v.folder, "component.yaml"), Revision: v.revision}
 }
 
 // HealthAt is where a condition of a health rule stands in component.yaml, by the

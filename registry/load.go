@@ -211,6 +211,7 @@ type loader struct {
 	// everywhere blocks every cluster.
 	everywhere Problems
 	pipelineAt Position // of the fleet's pipeline
+	inventory  inventory
 
 	versions  map[versionKey]*versionResult
 	answers   map[versionKey]*answer
@@ -239,7 +240,7 @@ func (l *loader) load(ctx context.Context) error {
 		return err
 	}
 	for _, step := range []func(context.Context) error{
-		l.readProbes, l.readPipelines, l.readComponents, l.readFreezes, l.readNotifications, l.readLayers, l.readApprovals, l.readClusters,
+		l.readProbes, l.readPipelines, l.readComponents, l.readProjects, l.readFreezes, l.readNotifications, l.readLayers, l.readApprovals, l.readInventory, l.readClusters,
 	} {
 		if err := step(ctx); err != nil {
 			return err

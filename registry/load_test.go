@@ -312,7 +312,7 @@ func TestShared(t *testing.T) {
 				g.write("clusters/"+name+"/web.yaml", own(""))
 			}
 			g.write("clusters/b/cluster.yaml", base["clusters/b/cluster.yaml"])
-			g.write("clusters/c/cluster.yaml", base["clusters/b/cluster.yaml"])
+			g.write("clusters/c/cluster.yaml", strings.Replace(base["clusters/b/cluster.yaml"], "context: b", "context: c", 1))
 			g.write("clusters/c/web.yaml", header+"MetaConfig\nversion: HEAD\n")
 			g.commit()
 			g.tag("dns/v1.0.0")

@@ -220,6 +220,10 @@ func (r *versionReader) readSpec(ctx context.Context, v *Version) error {
 	f := decodeComponent(data)
 	r.mistakes(path, f.mistakes)
 	v.Spec = f.spec
+	v.keysAt = map[string]Position{}
+	for key, at := range f.keysAt {
+		v.keysAt[key] = at.in(path, r.revision)
+	}
 	for _, fields := range f.healthAt {
 		at := map[string]Position{}
 		for field, p := range fields {

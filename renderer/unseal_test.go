@@ -65,7 +65,7 @@ stringData:
   level: {{ .Values.level | quote }}
 `)
 	for _, cluster := range []string{"a", "b"} {
-		write("clusters/"+cluster+"/cluster.yaml", head+"Cluster\nlabels: {stage: testing}\nconnection: {context: x}\n")
+		write("clusters/"+cluster+"/cluster.yaml", head+"Cluster\nlabels: {stage: testing}\nconnection: {context: "+cluster+"}\n")
 		write("clusters/"+cluster+"/app.yaml", head+"MetaConfig\nversion: HEAD\n")
 	}
 	for path, content := range files {

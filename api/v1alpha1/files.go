@@ -16,6 +16,8 @@ const (
 	KindApprovals   = "Approvals"   // approvals/NAME.yaml
 	KindPipeline    = "Pipeline"    // pipelines/NAME.yaml
 	KindFreeze      = "Freeze"      // freezes/NAME.yaml
+	KindProject     = "Project"     // projects/NAME.yaml
+	KindInventory   = "Inventory"   // inventory/NAME.yaml
 	KindProbe       = "Probe"       // probes/NAME.yaml
 
 	KindNotification = "Notification" // notifications/NAME.yaml
@@ -49,9 +51,20 @@ type Fleet struct {
 	// Verify says that the repository is signed: a Keelson that was not given
 	// trusted keys refuses to read it. One that was verifies in any case.
 	Verify Verify `json:"verify,omitempty"`
+	// Projects says whether every component has to be of a [Project]. Default: optional.
+	Projects Projects `json:"projects,omitempty"`
 	// PromotableTags says which versions Keelson promotes by itself. Default: merged.
 	PromotableTags PromotableTags `json:"promotableTags,omitempty"`
 }
+
+// Projects says which components are of a project.
+type Projects string
+
+// The values of [Projects].
+const (
+	ProjectsOptional Projects = "optional" // one that no project names may be and do anything
+	ProjectsRequired Projects = "required" // one that no project names is delivered nowhere
+)
 
 // PromotableTags says which versions are promoted.
 type PromotableTags string
@@ -241,8 +254,8 @@ type Cluster struct {
 	Header `json:",inline"`
 	// Labels are what layers select by.
 	Labels map[string]string `json:"labels,omitempty"`
-	// Connection says how the cluster is reached.
-	Connection Connection `json:"connection"`
+	// Connection says how the cluster is reached, unless an [Inventory] does.
+	Connection Connection `json:"connection,omitempty"`
 	// ImageMirrors rewrites registry hosts: registry.k8s.io → mirror.example.
 	ImageMirrors map[string]string `json:"imageMirrors,omitempty"`
 	// Paused clusters are observed and never written to.
@@ -292,6 +305,59 @@ type MetaConfig struct {
 	Values map[string]any `json:"values,omitempty"`
 	// Paused stops changes to this component on this cluster.
 	Paused bool `json:"paused,omitempty"`
+}
+
+// Project is projects/NAME.yaml: what the components of a team may be and do. It is read
+// as the branch has it, whatever version of a component is delivered, and its components
+// can't loosen it. What oversteps it is refused, by keelson validate and by the
+// controller.
+//
+// +kubebuilder:object:generate=false
+type Project struct {
+	Header `json:",inline"`
+	// Description is one line for people.
+	Description string `json:"description,omitempty"`
+	// Components by name; values may use * globs. A component is of one project at most.
+	Components []string `json:"components"`
+	// Objects that they may have, those of hooks and of Jobs of checks among them: one
+	// that none of these matches is denied. A namespace that is given matches no object
+	// without one. The namespace of a component has to match that of one of these.
+	Objects []ObjectMatch `json:"objects"`
+	// ClusterSelector matches the labels of clusters that they may be delivered to.
+	// Default: all.
+	ClusterSelector *metav1.LabelSelector `json:"clusterSelector,omitempty"`
+	// ServiceAccounts of which a component names one, to be written as that. Default:
+	// any, and Keelson's own rights.
+	ServiceAccounts []string `json:"serviceAccounts,omitempty"`
+	// Pipelines of which a component's changes go one. Default: any, or none.
+	Pipelines []string `json:"pipelines,omitempty"`
+	// Adopt lets components take over objects that Keelson never applied, if they want to.
+	Adopt bool `json:"adopt,omitempty"`
+	// Danger rules for its components are read before the fleet's, but for those that
+	// are locked. The rules of its components are read last: they can only add.
+	Danger []DangerRule `json:"danger,omitempty"`
+}
+
+// Inventory is inventory/NAME.yaml: what clusters are. A fleet that has such files lists
+// every cluster in one of them. What stands there can't be said in cluster.yaml, which
+// others may write.
+//
+// +kubebuilder:object:generate=false
+type Inventory struct {
+	Header `json:",inline"`
+	// Clusters by name.
+	Clusters map[string]InventoryEntry `json:"clusters"`
+}
+
+// InventoryEntry is what an inventory says of one cluster.
+//
+// +kubebuilder:object:generate=false
+type InventoryEntry struct {
+	// Connection of the cluster.
+	Connection Connection `json:"connection"`
+	// Labels of the cluster. One that any entry of any inventory sets is set by no
+	// cluster.yaml.
+	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // Approvals is approvals/NAME.yaml: changes that wait for a person, and may pass.
@@ -384,6 +450,10 @@ type DangerRule struct {
 	Scope Scope `json:"scope,omitempty"`
 	// Because is shown with everything that the rule stops.
 	Because string `json:"because"`
+	// Locked rules are read before those of components, which can't replace them, and
+	// so is what stands above them. A rule that denies is locked without saying so. Only
+	// the rules of fleet.yaml can be.
+	Locked bool `json:"locked,omitempty"`
 }
 
 // HealthRule says in CEL how objects of a kind are. Its conditions read object

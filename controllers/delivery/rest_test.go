@@ -203,12 +203,12 @@ func TestHungCluster(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = hung.Close() })
 	for _, name := range []string{"a", "b", "z"} {
-		f.write("clusters/"+name+"-CLUSTER/cluster.yaml", head+"Cluster\nconnection: {context: hung}\n")
+		f.write("clusters/"+name+"-CLUSTER/cluster.yaml", head+"Cluster\nconnection: {context: hung-"+name+"}\n")
 		f.write("clusters/"+name+"-CLUSTER/CLUSTER-web.yaml", head+"MetaConfig\nversion: v1.0.0\nvalues: {text: hello}\n")
 	}
 	f.commit("three that hang")
 	f.start(func(_ context.Context, c v1alpha1.Connection) (*rest.Config, error) {
-		if c.Context == "hung" {
+		if strings.HasPrefix(c.Context, "hung-") {
 			return &rest.Config{Host: "http://" + hung.Addr().String()}, nil
 		}
 		return server, nil

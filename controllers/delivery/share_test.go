@@ -115,7 +115,7 @@ func (f *fleet) shares() {
 	const head = "apiVersion: keelson.io/v1alpha1\nkind: "
 	for i := range shared {
 		name := fmt.Sprintf("CLUSTER-%d", i)
-		f.write("clusters/"+name+"/cluster.yaml", head+"Cluster\nconnection: {context: test}\n")
+		f.write("clusters/"+name+"/cluster.yaml", head+"Cluster\nconnection: {context: "+name+"}\n")
 		f.write("clusters/"+name+"/"+name+"-web.yaml", head+"MetaConfig\nversion: HEAD\n")
 		f.write("components/"+name+"-web/component.yaml", head+"Component\nnamespace: "+name+"\n")
 		f.write("components/"+name+"-web/template/Chart.yaml", "apiVersion: v2\nname: web\nversion: 1.0.0\n")

@@ -36,7 +36,7 @@ func newFleet(t testing.TB, files map[string]string) *registry.Fleet {
 		all["components/"+component+"/template/Chart.yaml"] = "apiVersion: v2\nname: a\nversion: 1.0.0\n"
 	}
 	for cluster, stage := range map[string]string{"test": "testing", "prod-1": "production", "prod-2": "production"} {
-		all["clusters/"+cluster+"/cluster.yaml"] = head + "Cluster\nlabels: {stage: " + stage + "}\nconnection: {context: a}\n"
+		all["clusters/"+cluster+"/cluster.yaml"] = head + "Cluster\nlabels: {stage: " + stage + "}\nconnection: {context: " + cluster + "}\n"
 		all["clusters/"+cluster+"/dns.yaml"] = head + "MetaConfig\nversion: HEAD\n"
 		all["clusters/"+cluster+"/web.yaml"] = head + "MetaConfig\nversion: HEAD\n"
 	}

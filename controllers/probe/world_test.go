@@ -82,7 +82,7 @@ func newRepo(t testing.TB) *repo {
 	r.git("init", "-q", "-b", "main")
 	r.write("fleet.yaml", head+"Fleet\nname: NAMESPACE\n")
 	for name, more := range map[string]string{"a": "labels: {probed: \"true\"}\n", "b": "labels: {probed: \"true\"}\n", "other": "", "paused": "labels: {probed: \"true\"}\npaused: true\n"} {
-		r.write("clusters/"+name+"/cluster.yaml", head+"Cluster\n"+more+"connection: {context: test}\n")
+		r.write("clusters/"+name+"/cluster.yaml", head+"Cluster\n"+more+"connection: {context: "+name+"}\n")
 	}
 	r.write("manifests/backup.yaml", "apiVersion: probes.example.com/v1\nkind: Backup\nspec: {keep: 1}\n")
 	r.write("probes/workloads.yaml", workloads)

@@ -80,7 +80,7 @@ stages:
 		s.write("components/"+component+"/template/Chart.yaml", "apiVersion: v2\nname: "+component+"\nversion: 1.0.0\n")
 	}
 	for _, stage := range []string{"testing", "production"} {
-		s.write("clusters/"+stage+"-1/cluster.yaml", header+"Cluster\nlabels: {stage: "+stage+"}\nconnection: {context: a}\n")
+		s.write("clusters/"+stage+"-1/cluster.yaml", header+"Cluster\nlabels: {stage: "+stage+"}\nconnection: {context: "+stage+"}\n")
 		s.write("layers/"+stage+".yaml", header+"Layer\nclusterSelector: {matchLabels: {stage: "+stage+`}}
 components:
   db: {version: v1.0.0} # the one of 2025

@@ -28,7 +28,7 @@ type keelson struct {
 func newKeelson(ctx context.Context, s *apiServer) (*keelson, error) {
 	k := &keelson{apiServer: s, schemas: differ.Schemas{}}
 	var err error
-	if k.rules, err = differ.NewRules(); err != nil {
+	if k.rules, err = differ.NewRules(differ.Scopes{}); err != nil {
 		return nil, err
 	}
 	client, err := discovery.NewDiscoveryClientForConfig(s.config)

@@ -1,0 +1,183 @@
+package registry
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// inventoryFile is inventory/NAME.yaml.
+type inventoryFile struct {
+	spec v1alpha1.Inventory
+	at   map[string]point // of the clusters, by name
+	mistakes
+}
+
+func decodeInventory(data []byte) *inventoryFile {
+	f := &inventoryFile{at: map[string]point{}}
+	doc := decodeFile(data, v1alpha1.KindInventory, &f.spec)
+	if !doc.broken {
+		c := checker{doc}
+		for _, name := range slices.Sorted(maps.Keys(f.spec.Clusters)) {
+			path := []string{"clusters", name}
+			if wrong := checkName(name); wrong != "" {
+				c.key(path, wrong, "")
+			}
+			c.connection(below(path, "connection"), f.spec.Clusters[name].Connection)
+			c.labels(below(path, "labels"), f.spec.Clusters[name].Labels)
+			f.at[name] = doc.keyPoint(path...)
+		}
+	}
+	f.mistakes = doc.mistakes
+	return f
+}
+
+// inventory is what the files under inventory/ say. A fleet without any has none.
+type inventory struct {
+	there    bool
+	clusters map[string]listed
+	labels   map[string]Position // that are set there, whatever the cluster, and where first
+}
+
+// listed is the entry of one cluster.
+type listed struct {
+	v1alpha1.InventoryEntry
+	at Position
+}
+
+// readInventory reads inventory/. What a broken file says of which clusters can't be
+// known, so it blocks all.
+func (l *loader) readInventory(ctx context.Context) error {
+	files, unread, err := topFolder[inventoryFile]{name: "inventory", kind: v1alpha1.KindInventory, decode: decodeInventory, strict: true}.read(ctx, l)
+	if err != nil {
+		return err
+	}
+	l.block(unread...)
+	out := inventory{there: len(files) > 0 || len(unread) > 0, clusters: map[string]listed{}, labels: map[string]Position{}}
+	for _, f := range files {
+		l.block(f.problems...)
+		if f.content == nil {
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(f.content.spec.Clusters)) {
+			entry := listed{f.content.spec.Clusters[name], f.content.at[name].in(f.path, "")}
+			if other, twice := out.clusters[name]; twice {
+				l.block(Problem{At: entry.at, Message: fmt.Sprintf("cluster %s is listed at %s already", name, other.at), Hint: "leave it out of one of them"})
+				continue
+			}
+			out.clusters[name] = entry
+			for _, label := range slices.Sorted(maps.Keys(entry.Labels)) {
+				if _, known := out.labels[label]; !known {
+					out.labels[label] = entry.at
+				}
+			}
+		}
+	}
+	l.inventory = out
+	return nil
+}
+
+// identify completes what cluster.yaml says by what the inventory does, which alone says
+// how the cluster is reached, and gives it the labels that it gives to any.
+func (r *clusterReader) identify(f *clusterFile, file string) {
+	if !r.inventory.there {
+		if !f.connected {
+			r.block(Problem{At: f.connectionAt.in(file, ""), Message: "connection is missing"})
+		}
+		return
+	}
+	entry, is := r.inventory.clusters[r.cluster.Name]
+	if !is {
+		r.block(Problem{
+			At: Position{File: file}, Message: fmt.Sprintf("cluster %s is in no inventory, and this fleet has one", r.cluster.Name),
+			Hint: "add it to a file in inventory/",
+		})
+		return
+	}
+	if f.connected {
+		r.block(Problem{
+			At: f.connectionAt.in(file, ""), Message: fmt.Sprintf("the inventory says how cluster %s is reached (%s)", r.cluster.Name, entry.at), Hint: "leave connection out here",
+		})
+	}
+	labels := maps.Clone(f.spec.Labels)
+	for _, label := range slices.Sorted(maps.Keys(f.spec.Labels)) {
+		if at, guarded := r.inventory.labels[label]; guarded {
+			r.block(Problem{
+				At: f.labelsAt[label].in(file, ""), Message: fmt.Sprintf("label %s is the inventory's, which sets it at %s", label, at), Hint: "leave it out here",
+			})
+			delete(labels, label)
+		}
+	}
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	maps.Copy(labels, entry.Labels)
+	r.cluster.Spec.Connection, r.cluster.Spec.Labels = entry.Connection, labels
+}
+
+// checkConnections blocks clusters that are reached in the same way: one of them would
+// get what is meant for the other, past its stage, freezes and approvals.
+func (l *loader) checkConnections() {
+	by := map[string][]string{}
+	for _, c := range l.fleet.Clusters {
+		if key := connectionKey(c.Spec.Connection); key != "" {
+			by[key] = append(by[key], c.Name)
+		}
+	}
+	for i, c := range l.fleet.Clusters {
+		names := by[connectionKey(c.Spec.Connection)]
+		if len(names) < 2 {
+			continue
+		}
+		problem := Problem{
+			At: l.connectionAt(c), Message: fmt.Sprintf("%d clusters have this connection: %s", len(names), someOf(names)),
+			Hint: "a cluster has one name: give each a connection of its own",
+		}
+		l.report(problem)
+		blocked := *c // which later Fleets may share
+		blocked.Problems = append(slices.Clone(c.Problems), problem)
+		l.fleet.Clusters[i] = &blocked
+	}
+}
+
+// someOf names the first of many.
+func someOf(names []string) string {
+	const most = 5
+	if len(names) > most {
+		return strings.Join(names[:most], ", ") + ", …"
+	}
+	return strings.Join(names, ", ")
+}
+
+// connectionAt is where the connection of a cluster stands.
+func (l *loader) connectionAt(c *Cluster) Position {
+	if entry, is := l.inventory.clusters[c.Name]; is {
+		return entry.at
+	}
+	at := Position{File: join(join("clusters", c.Name), "cluster.yaml")}
+	if made := l.made.clusters[c.Name]; made != nil && made.spec != nil {
+		return made.spec.connectionAt.in(at.File, "")
+	}
+	return at
+}
+
+// connectionKey tells a way to a cluster from every other; empty: it is none.
+func connectionKey(c v1alpha1.Connection) string {
+	switch {
+	case c.Hub:
+		return "hub"
+	case c.Secret != nil:
+		return fmt.Sprintf("secret %s/%s %s", cmp.Or(c.Secret.Namespace, v1alpha1.Namespace), c.Secret.Name, cmp.Or(c.Secret.Key, "kubeconfig"))
+	case c.Context != "":
+		return "context " + c.Context
+	}
+	return ""
+}
+
+func (v inventory) same(w inventory) bool { return reflect.DeepEqual(v, w) }

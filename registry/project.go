@@ -1,0 +1,195 @@
+package registry
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"path"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// Project is one file under projects/: what the components of a team may be and do.
+type Project struct {
+	Name string
+	Spec v1alpha1.Project
+
+	selector labels.Selector
+	file     string
+}
+
+// At is its file.
+func (p *Project) At() Position { return Position{File: p.file} }
+
+// Has says whether a component is of the project.
+func (p *Project) Has(component string) bool { return anyGlob(p.Spec.Components, component) }
+
+func anyGlob(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool { return glob(pattern, name) })
+}
+
+func glob(pattern, name string) bool {
+	ok, err := path.Match(pattern, name)
+	return ok && err == nil
+}
+
+// ProjectOf is the project of a component; nil: it is of none. Where several have it,
+// each delivery of it has a problem.
+func (f *Fleet) ProjectOf(component string) *Project {
+	for _, p := range f.Projects {
+		if p.Has(component) {
+			return p
+		}
+	}
+	return nil
+}
+
+// projectFile is projects/NAME.yaml.
+type projectFile struct {
+	spec     v1alpha1.Project
+	selector labels.Selector
+	mistakes
+}
+
+func decodeProject(data []byte) *projectFile {
+	f := &projectFile{selector: labels.Everything()}
+	doc := decodeFile(data, v1alpha1.KindProject, &f.spec)
+	if !doc.broken {
+		c := checker{doc}
+		c.patterns("components", f.spec.Components)
+		if len(f.spec.Components) == 0 && !doc.wrong("components") {
+			c.key([]string{"components"}, "a project names its components", `components: [web, "web-*"]`)
+		}
+		if len(f.spec.Objects) == 0 && !doc.wrong("objects") {
+			c.key([]string{"objects"}, "a project says which objects its components may have", "objects: [{namespace: web}]")
+		}
+		for i, m := range f.spec.Objects {
+			c.match([]string{"objects", strconv.Itoa(i)}, m)
+		}
+		if f.spec.ClusterSelector != nil {
+			f.selector = c.selector([]string{"clusterSelector"}, *f.spec.ClusterSelector)
+		}
+		c.patterns("serviceAccounts", f.spec.ServiceAccounts)
+		c.patterns("pipelines", f.spec.Pipelines)
+		c.danger(f.spec.Danger, false)
+	}
+	f.mistakes = doc.mistakes
+	return f
+}
+
+// patterns checks a list of names with globs. One that is empty may come of a merge, and
+// must not be read as one that was left out.
+func (c checker) patterns(field string, list []string) {
+	if _, set := c.doc.lookup(field); set != nil && len(list) == 0 && !c.doc.wrong(field) {
+		c.key([]string{field}, field+" is empty", "leave the key out for its default")
+	}
+	for i, pattern := range list {
+		at := []string{field, strconv.Itoa(i)}
+		if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
+			c.value(at, fmt.Sprintf("%q is no name and no pattern of names", pattern), "* stands for any characters")
+			continue
+		}
+		plain := strings.NewReplacer("*", "x", "?", "x").Replace(pattern)
+		if wrong := validation.IsDNS1123Subdomain(plain); !strings.ContainsAny(pattern, `[]\`) && len(wrong) > 0 {
+			c.value(at, fmt.Sprintf("%q can match no name: %s", pattern, short(wrong)), "")
+		}
+	}
+}
+
+// match checks what selects objects.
+func (c checker) match(at []string, m v1alpha1.ObjectMatch) {
+	if m.Group == "" && len(m.Kinds) == 0 && m.Namespace == "" && m.Name == "" && !c.doc.wrong(at...) {
+		c.key(at, "this matches every object", `say so with {name: "*"}`)
+	}
+	for _, pattern := range append([]string{m.Group, m.Namespace, m.Name}, m.Kinds...) {
+		if _, err := path.Match(pattern, ""); err != nil {
+			c.key(at, fmt.Sprintf("%q is no pattern: %v", pattern, err), "* stands for any characters")
+		}
+	}
+}
+
+// readProjects reads projects/. Which components a broken file is for can't be known, so
+// it blocks all.
+func (l *loader) readProjects(ctx context.Context) error {
+	files, unread, err := topFolder[projectFile]{name: "projects", kind: v1alpha1.KindProject, decode: decodeProject, strict: true}.read(ctx, l)
+	if err != nil {
+		return err
+	}
+	l.block(unread...)
+	for _, f := range files {
+		l.block(f.problems...)
+		if f.content != nil {
+			l.fleet.Projects = append(l.fleet.Projects, &Project{Name: f.stem, Spec: f.content.spec, selector: f.content.selector, file: f.path})
+		}
+	}
+	return nil
+}
+
+func sameProjects(a, b []*Project) bool {
+	return slices.EqualFunc(a, b, func(p, q *Project) bool { return p.file == q.file && reflect.DeepEqual(p.Spec, q.Spec) })
+}
+
+// checkProject blocks a delivery that its project does not allow.
+func (r *clusterReader) checkProject(d *Delivery) {
+	for _, problem := range r.overstepped(d) {
+		r.report(problem)
+		d.Problems = append(d.Problems, problem)
+	}
+}
+
+// overstepped says what of a delivery its project does not allow.
+func (r *clusterReader) overstepped(d *Delivery) (out Problems) {
+	if len(r.everywhere) > 0 {
+		return nil // the project may be what is broken, and nothing is delivered
+	}
+	p := r.fleet.ProjectOf(d.Component)
+	if p == nil {
+		if r.fleet.Spec.Projects == v1alpha1.ProjectsRequired {
+			out = append(out, Problem{
+				At:      d.VersionAt,
+				Message: d.Component + " is of no project, and fleet.yaml says that every component is of one",
+				Hint:    "add it to the components of a file in projects/",
+			})
+		}
+		return out
+	}
+	for _, other := range r.fleet.Projects {
+		if other != p && other.Has(d.Component) {
+			return append(out, Problem{At: other.At(), Message: fmt.Sprintf("component %s is of project %s, too (%s)", d.Component, p.Name, p.file), Hint: "leave it out of one of them"})
+		}
+	}
+	refuse := func(at Position, format string, args ...any) {
+		out = append(out, Problem{At: at, Message: fmt.Sprintf("project %s (%s) %s", p.Name, p.file, fmt.Sprintf(format, args...))})
+	}
+	if r.now.spec != nil && !p.selector.Matches(labels.Set(r.cluster.Spec.Labels)) {
+		refuse(d.VersionAt, "does not let %s be on cluster %s: its clusterSelector does not match", d.Component, d.Cluster)
+	}
+	if allowed := p.Spec.Pipelines; allowed != nil {
+		if way := r.fleet.PipelineOf(d.Component); way == nil || !anyGlob(allowed, way.Name) {
+			at := r.fleet.PipelineAt(d.Component)
+			at.File = cmp.Or(at.File, join(join("components", d.Component), "component.yaml"))
+			refuse(at, "lets changes of %s go by pipeline %s alone", d.Component, strings.Join(allowed, ", "))
+		}
+	}
+	if d.Version == nil {
+		return out
+	}
+	spec := &d.Version.Spec
+	if !slices.ContainsFunc(p.Spec.Objects, func(m v1alpha1.ObjectMatch) bool { return m.Namespace != "" && glob(m.Namespace, spec.Namespace) }) {
+		refuse(d.Version.specAt("namespace"), "has no objects in namespace %s", spec.Namespace)
+	}
+	if allowed := p.Spec.ServiceAccounts; allowed != nil && (spec.ServiceAccount == "" || !anyGlob(allowed, spec.ServiceAccount)) {
+		refuse(d.Version.specAt("serviceAccount"), "lets %s be written as serviceAccount %s alone", d.Component, strings.Join(allowed, ", "))
+	}
+	if spec.Adopt && !p.Spec.Adopt {
+		refuse(d.Version.specAt("adopt"), "does not let %s adopt objects", d.Component)
+	}
+	return out
+}
