@@ -165,31 +165,37 @@ func (r *clusterReader) overstepped(d *Delivery) (out Problems) {
 			return append(out, Problem{At: other.At(), Message: fmt.Sprintf("component %s is of project %s, too (%s)", d.Component, p.Name, p.file), Hint: "leave it out of one of them"})
 		}
 	}
-	refuse := func(at Position, format string, args ...any) {
-		out = append(out, Problem{At: at, Message: fmt.Sprintf("project %s (%s) %s", p.Name, p.file, fmt.Sprintf(format, args...))})
-	}
 	if r.now.spec != nil && !p.selector.Matches(labels.Set(r.cluster.Spec.Labels)) {
-		refuse(d.VersionAt, "does not let %s be on cluster %s: its clusterSelector does not match", d.Component, d.Cluster)
+		out = append(out, p.refuses(d.VersionAt, "does not let %s be on cluster %s: its clusterSelector does not match", d.Component, d.Cluster))
 	}
 	if allowed := p.Spec.Pipelines; allowed != nil {
 		if way := r.fleet.PipelineOf(d.Component); way == nil || !anyGlob(allowed, way.Name) {
 			at := r.fleet.PipelineAt(d.Component)
 			at.File = cmp.Or(at.File, join(join("components", d.Component), "component.yaml"))
-			refuse(at, "lets changes of %s go by pipeline %s alone", d.Component, strings.Join(allowed, ", "))
+			out = append(out, p.refuses(at, "lets changes of %s go by pipeline %s alone", d.Component, strings.Join(allowed, ", ")))
 		}
 	}
-	if d.Version == nil {
-		return out
+	if d.Version != nil {
+		out = append(out, p.oversteppedBy(d.Version)...)
 	}
-	spec := &d.Version.Spec
+	return out
+}
+
+func (p *Project) refuses(at Position, format string, args ...any) Problem {
+	return Problem{At: at, Message: fmt.Sprintf("project %s (%s) %s", p.Name, p.file, fmt.Sprintf(format, args...))}
+}
+
+// oversteppedBy says what a version claims for itself that the project does not allow.
+func (p *Project) oversteppedBy(v *Version) (out Problems) {
+	spec := &v.Spec
 	if !slices.ContainsFunc(p.Spec.Objects, func(m v1alpha1.ObjectMatch) bool { return m.Namespace != "" && glob(m.Namespace, spec.Namespace) }) {
-		refuse(d.Version.specAt("namespace"), "has no objects in namespace %s", spec.Namespace)
+		out = append(out, p.refuses(v.specAt("namespace"), "has no objects in namespace %s", spec.Namespace))
 	}
 	if allowed := p.Spec.ServiceAccounts; allowed != nil && (spec.ServiceAccount == "" || !anyGlob(allowed, spec.ServiceAccount)) {
-		refuse(d.Version.specAt("serviceAccount"), "lets %s be written as serviceAccount %s alone", d.Component, strings.Join(allowed, ", "))
+		out = append(out, p.refuses(v.specAt("serviceAccount"), "lets %s be written as serviceAccount %s alone", v.Component, strings.Join(allowed, ", ")))
 	}
 	if spec.Adopt && !p.Spec.Adopt {
-		refuse(d.Version.specAt("adopt"), "does not let %s adopt objects", d.Component)
+		out = append(out, p.refuses(v.specAt("adopt"), "does not let %s adopt objects", v.Component))
 	}
 	return out
 }

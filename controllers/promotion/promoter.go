@@ -169,7 +169,7 @@ func (p *Promoter) refuses(ctx context.Context, f *registry.Fleet, component, ve
 		return "", err
 	}
 	if wrong != nil {
-		return "can't be had: " + wrong.Message, nil
+		return "can't be had: " + wrong.Message, nil //nolint:nilerr // the problem is what was asked for
 	}
 	if f.Spec.PromotableTags == v1alpha1.PromotableAll {
 		return "", nil
