@@ -144,7 +144,7 @@ func (c *Cluster) askOthers(ctx context.Context, p *Prepared) error {
 			}
 		}
 	}
-	if p.Plan, err = differ.Compare(p.schemas, p.states, p.policy); err != nil {
+	if p.Plan, err = differ.Compare(ctx, p.schemas, p.states, p.policy); err != nil {
 		return fmt.Errorf("compare: %w", err)
 	}
 	return c.readOwners(ctx, p) // of what is taken over

@@ -57,7 +57,7 @@ func (c *Cluster) readInstances(ctx context.Context, p *Prepared) error {
 			return nil
 		}
 		var err error
-		if p.Plan, err = differ.Compare(p.schemas, p.states, p.policy); err != nil {
+		if p.Plan, err = differ.Compare(ctx, p.schemas, p.states, p.policy); err != nil {
 			return fmt.Errorf("compare: %w", err)
 		}
 	}

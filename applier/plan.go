@@ -170,7 +170,7 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 	}
 	c.hideLive(w, states)
 	c.recognise(p, versions)
-	if p.Plan, err = differ.Compare(p.schemas, states, p.policy); err != nil {
+	if p.Plan, err = differ.Compare(ctx, p.schemas, states, p.policy); err != nil {
 		return nil, fmt.Errorf("compare: %w", err)
 	}
 	c.rememberSettled(p)
@@ -453,7 +453,7 @@ func (c *Cluster) readOwners(ctx context.Context, p *Prepared) error {
 		s := &p.states[i]
 		s.OwnersRead = s.OwnersRead || unread[s.ID]
 	}
-	plan, err := differ.Compare(p.schemas, p.states, p.policy)
+	plan, err := differ.Compare(ctx, p.schemas, p.states, p.policy)
 	if err != nil {
 		return fmt.Errorf("compare: %w", err)
 	}

@@ -59,7 +59,7 @@ func (c *Cluster) predict(ctx context.Context, p *Prepared, op differ.Op) error 
 		return nil
 	}
 	var err error
-	if p.Plan, err = differ.Compare(p.schemas, p.states, p.policy); err != nil {
+	if p.Plan, err = differ.Compare(ctx, p.schemas, p.states, p.policy); err != nil {
 		return fmt.Errorf("compare: %w", err)
 	}
 	return c.readOwners(ctx, p)

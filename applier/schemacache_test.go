@@ -92,7 +92,7 @@ func TestSchemasOfHostileCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		id, _ := differ.Identify(deployment("a"))
-		plan, err := differ.Compare(schemas, []differ.State{{
+		plan, err := differ.Compare(t.Context(), schemas, []differ.State{{
 			ID: id, Recorded: deployment("nginx:1"), Live: deployment("nginx:1"), OwnersRead: true, Target: &renderer.Object{Content: deployment("nginx:2")},
 		}}, differ.Policy{Component: "web", MaskKey: []byte("k")})
 		if err != nil {

@@ -106,7 +106,7 @@ func (a *app) diffFiles(ctx context.Context, o offline) error {
 	if err != nil {
 		return err
 	}
-	plan, err := differ.Compare(c.schemas, c.states, c.policy)
+	plan, err := differ.Compare(ctx, c.schemas, c.states, c.policy)
 	if err != nil {
 		return fmt.Errorf("compare: %w", err)
 	}

@@ -103,11 +103,11 @@ func (a *app) tryRules(ctx context.Context, o offline) error {
 	if err != nil {
 		return err
 	}
-	plan, err := differ.Compare(c.schemas, c.states, c.policy)
+	plan, err := differ.Compare(ctx, c.schemas, c.states, c.policy)
 	if err != nil {
 		return fmt.Errorf("compare: %w", err)
 	}
-	trials, err := differ.Try(c.schemas, c.states, c.policy)
+	trials, err := differ.Try(ctx, c.schemas, c.states, c.policy)
 	if err != nil {
 		return fmt.Errorf("try the rules: %w", err)
 	}

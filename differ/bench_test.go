@@ -86,7 +86,7 @@ func BenchmarkCompareSettled(b *testing.B) {
 	states, policy, all := []differ.State{benchmarkState(b)}, benchmarkPolicy(b), schemas(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		plan, err := differ.Compare(all, states, policy)
+		plan, err := differ.Compare(b.Context(), all, states, policy)
 		if err != nil || !plan.Settled() {
 			b.Fatal(plan.Summary(), err)
 		}
@@ -101,7 +101,7 @@ func BenchmarkCompareUnchanged(b *testing.B) {
 	states := []differ.State{state}
 	b.ReportAllocs()
 	for b.Loop() {
-		plan, err := differ.Compare(all, states, policy)
+		plan, err := differ.Compare(b.Context(), all, states, policy)
 		if err != nil || !plan.Settled() {
 			b.Fatal(plan.Summary(), err)
 		}
@@ -115,7 +115,7 @@ func BenchmarkCompareChanged(b *testing.B) {
 	states := []differ.State{state}
 	b.ReportAllocs()
 	for b.Loop() {
-		plan, err := differ.Compare(all, states, policy)
+		plan, err := differ.Compare(b.Context(), all, states, policy)
 		if err != nil || plan.Count(differ.OpUpdate) != 1 {
 			b.Fatal(plan.Summary(), err)
 		}
@@ -156,7 +156,7 @@ func benchmarkLeaves(b *testing.B, leaves int, changed bool) {
 	}}
 	b.ReportAllocs()
 	for b.Loop() {
-		plan, err := differ.Compare(all, states, policy)
+		plan, err := differ.Compare(b.Context(), all, states, policy)
 		if err != nil || plan.Settled() == changed {
 			b.Fatal(plan.Summary(), err)
 		}

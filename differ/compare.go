@@ -7,6 +7,7 @@ package differ
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -82,8 +83,13 @@ func (e *DuplicateError) Error() string { return "object " + e.ID.String() + " s
 // [*DuplicateError], or names the object and the path of what is no JSON, nested
 // too deeply or larger than any API server takes, or says whose managedFields
 // can't be read; with an error the plan is empty. Time is
-// linear in the number of leaf fields (BenchmarkCompareLeaves).
-func Compare(schemas Schemas, states []State, policy Policy) (Plan, error) {
+// linear in the number of leaf fields (BenchmarkCompareLeaves), and what danger rules may
+// take is bounded: beyond that the error wraps [ErrTooMuch]. The end of ctx is an error.
+func Compare(ctx context.Context, schemas Schemas, states []State, policy Policy) (Plan, error) {
+	return compare(newEffort(ctx, compareEffort), schemas, states, policy)
+}
+
+func compare(effort *effort, schemas Schemas, states []State, policy Policy) (Plan, error) {
 	states = slices.Clone(states)
 	slices.SortFunc(states, func(a, b State) int { return CompareIDs(a.ID, b.ID) })
 	plan := Plan{Changes: make([]Change, 0, len(states))}
@@ -95,7 +101,10 @@ func Compare(schemas Schemas, states []State, policy Policy) (Plan, error) {
 			plan.Changes = append(plan.Changes, settled(&s))
 			continue
 		}
-		c, err := compareOne(schemas, s, policy)
+		if err := effort.spend(checkEvery); err != nil {
+			return Plan{}, fmt.Errorf("%s: %w", s.ID, err)
+		}
+		c, err := compareOne(schemas, s, policy, effort)
 		if err != nil {
 			return Plan{}, fmt.Errorf("%s: %w", s.ID, err)
 		}
@@ -125,17 +134,17 @@ func (c *Change) stop(state ObjectState, rule, because string) {
 	c.Patch, c.Probe, c.First, c.HandOver, c.Migrate, c.RecordStale = nil, nil, nil, nil, nil, false
 }
 
-func compareOne(schemas Schemas, s State, policy Policy) (Change, error) {
-	c := newComparison(schemas, s, policy)
+func compareOne(schemas Schemas, s State, policy Policy, effort *effort) (Change, error) {
+	c := newComparison(schemas, s, policy, effort)
 	if err := c.run(); err != nil {
 		return Change{}, err
 	}
 	return c.change, nil
 }
 
-func newComparison(schemas Schemas, s State, policy Policy) *comparison {
+func newComparison(schemas Schemas, s State, policy Policy, effort *effort) *comparison {
 	c := &comparison{
-		state: s, policy: policy, mask: maskFor(s.ID, policy.MaskKey),
+		state: s, policy: policy, effort: effort, mask: maskFor(s.ID, policy.MaskKey),
 		recorded: canonical(s.Recorded), target: canonical(content(s.Target)), live: canonical(s.Live),
 		change: Change{ID: s.ID, Op: OpNone, State: StateSynced, Live: s.Live, Record: s.Recorded, Normal: s.Normal},
 	}
@@ -162,11 +171,15 @@ func (c *comparison) run() error {
 	case c.target == nil && c.live == nil:
 		c.change.Op, c.change.Record, c.change.RecordStale = OpForget, nil, true
 	case c.target == nil:
-		return c.remove()
+		if err := c.remove(); err != nil {
+			return err
+		}
 	default:
-		return c.bring()
+		if err := c.bring(); err != nil {
+			return err
+		}
 	}
-	return nil
+	return c.effort.err // what was decided without a rule that could not be asked is void
 }
 
 func content(o *renderer.Object) map[string]any {
@@ -189,6 +202,7 @@ func firstOf(objects ...map[string]any) map[string]any {
 type comparison struct {
 	state  State
 	policy Policy
+	effort *effort
 	mask   mask
 	typ    typed.ParseableType
 	schema string // the hash of the schema that typ is of
@@ -303,6 +317,9 @@ func (c *comparison) decideAll(rows []row) ObjectState {
 	worst := StateSynced
 	for i := range rows {
 		w := &rows[i]
+		if c.effort.spend(1) != nil {
+			break // run tells of it
+		}
 		f, ok := c.decide(w)
 		if !ok {
 			continue

@@ -38,14 +38,17 @@ func (c Condition) Holds(object map[string]any, labels map[string]string) (bool,
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	return c.is.holds(map[string]any{
+	return c.HoldsOver(map[string]any{
 		"object": withoutData(object), "cluster": map[string]any{"labels": labels},
 	})
 }
 
 // HoldsOver asks the condition about values of its variables, and of cluster: maps,
 // lists, strings, numbers, booleans and nil. The error is as that of Holds.
-func (c Condition) HoldsOver(facts map[string]any) (bool, error) { return c.is.holds(facts) }
+func (c Condition) HoldsOver(facts map[string]any) (bool, error) {
+	yes, _, err := c.is.holds(facts)
+	return yes, err
+}
 
 // withoutData keeps the data of a Secret from what shows in an error.
 func withoutData(object map[string]any) map[string]any {

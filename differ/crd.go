@@ -37,6 +37,7 @@ type CRDJudge struct {
 	found   Instances
 	refused map[string]bool // objects that were found already, by name
 	wanted  map[string]map[string]any
+	left    int64 // of judgeEffort
 }
 
 // schemaTrial is one version's schema before and after.
@@ -72,6 +73,15 @@ const (
 	maxRefused  = 3   // objects that are named
 	maxProblems = 2   // of each object
 	problemSize = 200 // bytes of each problem
+
+	// judgeEffort bounds what the rules of schemas may take for all objects of a CRD, in
+	// units of CEL's cost: ten times what an API server allows for one object, some seconds.
+	judgeEffort = 10 * celconfig.RuntimeCELCostBudget
+	// compileEffort bounds the work of compiling the rules of one version, about a
+	// microsecond a unit: the largest public CRDs take a fiftieth of it.
+	compileEffort = 5_000_000
+	// ruleEffort is that of one rule, and of a place in the schema that has some.
+	ruleEffort = 500
 )
 
 // NewCRDJudge compares the schemas of a CRD as it is and as it is wanted. The
@@ -89,7 +99,7 @@ func NewCRDJudge(live, target map[string]any) (*CRDJudge, error) {
 		kind:   schema.GroupKind{Group: before.Spec.Group, Kind: before.Spec.Names.Kind},
 		same:   unconverted(before) && unconverted(after),
 		looked: map[string]int{}, refused: map[string]bool{}, wanted: map[string]map[string]any{},
-		found: Instances{Resource: before.Spec.Names.Plural, losesOnly: true},
+		found: Instances{Resource: before.Spec.Names.Plural, losesOnly: true}, left: judgeEffort,
 	}
 	add := func(from, to *apiextensionsv1.CustomResourceDefinitionVersion) error {
 		wanted, err := newVersionSchema(after, to)
@@ -165,7 +175,7 @@ func (j *CRDJudge) Expect(wanted map[string]any) { j.wanted[instanceName(wanted)
 
 // Look judges objects as the API server gives them in a version. They are not
 // modified. The error says which object can't be judged, or that the context
-// has ended.
+// has ended; it wraps [ErrTooMuch] where the rules of the schemas take too long.
 func (j *CRDJudge) Look(ctx context.Context, version string, objects ...map[string]any) error {
 	for _, o := range objects {
 		if err := checkObject("live object", o); err != nil {
@@ -177,7 +187,7 @@ func (j *CRDJudge) Look(ctx context.Context, version string, objects ...map[stri
 			if t.version != version || j.refused[instanceName(o)] {
 				continue
 			}
-			problems, err := t.problems(ctx, o, j.wanted[instanceName(o)])
+			problems, err := t.problems(ctx, o, j.wanted[instanceName(o)], &j.left)
 			if err != nil {
 				return fmt.Errorf("%s: %w", instanceName(o), err)
 			}
@@ -301,12 +311,12 @@ func newProblem(path, what string) problem {
 
 // problems are those that an object has with the new schema, and had not with
 // the old one. Where git wants the object, too, they are those that it keeps.
-func (t *schemaTrial) problems(ctx context.Context, o, wanted map[string]any) ([]problem, error) {
-	found, err := t.new.judge(ctx, o)
+func (t *schemaTrial) problems(ctx context.Context, o, wanted map[string]any, left *int64) ([]problem, error) {
+	found, err := t.new.judge(ctx, o, left)
 	if err != nil || len(found) == 0 {
 		return nil, err
 	}
-	before, err := t.old.judge(ctx, o)
+	before, err := t.old.judge(ctx, o, left)
 	if err != nil {
 		return nil, err
 	}
@@ -314,7 +324,7 @@ func (t *schemaTrial) problems(ctx context.Context, o, wanted map[string]any) ([
 	if wanted == nil || wanted["apiVersion"] != o["apiVersion"] {
 		return found, nil
 	}
-	after, err := t.new.judge(ctx, wanted)
+	after, err := t.new.judge(ctx, wanted, left)
 	if err != nil {
 		return nil, err
 	}
@@ -388,6 +398,10 @@ func (v *versionSchema) prepare() error {
 	if v.prepared {
 		return nil
 	}
+	if _, work := compileWork(v.schema); work > compileEffort {
+		return fmt.Errorf("%w: the schema has more rules (x-kubernetes-validations) than can be compiled in some seconds; "+
+			"a danger rule %s that allows the change lets it pass unjudged", ErrTooMuch, ruleCRDSchema)
+	}
 	var err error
 	if v.values, _, err = validation.NewSchemaValidator(v.props); err != nil {
 		return fmt.Errorf("compile the schema: %w", err)
@@ -397,9 +411,37 @@ func (v *versionSchema) prepare() error {
 	return nil
 }
 
+// compileWork is the work of compiling the rules of a schema, and how many places the
+// schema has. Each place with rules declares to CEL all that lies below it. Alternatives
+// (allOf and so on) have no rules in a structural schema.
+func compileWork(s *structural.Structural) (places, work int) {
+	places = 1
+	add := func(below *structural.Structural) {
+		p, w := compileWork(below)
+		places, work = places+p, work+w
+	}
+	for name := range s.Properties {
+		below := s.Properties[name]
+		add(&below)
+	}
+	if s.Items != nil {
+		add(s.Items)
+	}
+	if s.AdditionalProperties != nil && s.AdditionalProperties.Structural != nil {
+		add(s.AdditionalProperties.Structural)
+	}
+	if len(s.XValidations) > 0 {
+		work += ruleEffort + places
+	}
+	for _, r := range s.XValidations {
+		work += ruleEffort + len(r.Rule)
+	}
+	return places, work
+}
+
 // judge says what is wrong with an object, as an API server does when it is
-// written. The object is not modified.
-func (v *versionSchema) judge(ctx context.Context, o map[string]any) ([]problem, error) {
+// written, and takes from left what its rules cost. The object is not modified.
+func (v *versionSchema) judge(ctx context.Context, o map[string]any, left *int64) ([]problem, error) {
 	if v.schema == nil {
 		return nil, nil
 	}
@@ -412,9 +454,14 @@ func (v *versionSchema) judge(ctx context.Context, o map[string]any) ([]problem,
 	defaulting.Default(o, v.schema)
 	invalid := v.invalid(o)
 	if len(invalid) == 0 && v.rules != nil {
-		broken, _ := v.rules.Validate(ctx, nil, v.schema, o, nil, celconfig.RuntimeCELCostBudget)
+		budget := min(celconfig.RuntimeCELCostBudget, *left)
+		broken, rest := v.rules.Validate(ctx, nil, v.schema, o, nil, budget)
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
+		}
+		if *left -= budget - max(0, rest); *left <= 0 {
+			return nil, fmt.Errorf("%w: the rules of the schema (x-kubernetes-validations) take more than %d units of CEL's cost; "+
+				"a danger rule %s that allows the change lets it pass unjudged", ErrTooMuch, judgeEffort, ruleCRDSchema)
 		}
 		invalid = v.broken(broken)
 	}

@@ -1,6 +1,7 @@
 package differ_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 
@@ -47,7 +48,7 @@ spec:
 	if err != nil {
 		panic(err)
 	}
-	plan, err := differ.Compare(schemas, []differ.State{{
+	plan, err := differ.Compare(context.Background(), schemas, []differ.State{{
 		ID: id, Recorded: recorded, Live: live,
 		Target: &renderer.Object{Content: target, Source: registry.Position{File: "components/web/template/templates/web.yaml", Line: 1}},
 	}}, differ.Policy{Component: "web", Rules: rules})

@@ -1,6 +1,7 @@
 package differ
 
 import (
+	"context"
 	"maps"
 	"slices"
 
@@ -74,3 +75,11 @@ func Lacking(t typed.ParseableType, v any, set *fieldpath.Set) *fieldpath.Set {
 func Has(t typed.ParseableType, v any, p fieldpath.Path) bool {
 	return carver{t.Schema}.lacking(t.TypeRef, v, fieldpath.NewSet(p)).Empty()
 }
+
+// CompareWithin is Compare with another bound of what danger rules may take.
+func CompareWithin(ctx context.Context, units uint64, schemas Schemas, states []State, policy Policy) (Plan, error) {
+	return compare(newEffort(ctx, units), schemas, states, policy)
+}
+
+// Within bounds what the rules of schemas may take.
+func (j *CRDJudge) Within(units int64) { j.left = units }

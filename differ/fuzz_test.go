@@ -99,14 +99,14 @@ func FuzzCompare(f *testing.F) {
 			policy.Drift = v1alpha1.DriftReport
 		}
 		before := marshal(t, state)
-		plan, err := differ.Compare(all, []differ.State{state}, policy)
+		plan, err := differ.Compare(t.Context(), all, []differ.State{state}, policy)
 		if err != nil {
 			if !strings.Contains(err.Error(), state.ID.String()) {
 				t.Errorf("the error does not name the object: %v", err)
 			}
 			return
 		}
-		again, err := differ.Compare(all, []differ.State{state}, policy)
+		again, err := differ.Compare(t.Context(), all, []differ.State{state}, policy)
 		if err != nil || marshal(t, plan.Changes) != marshal(t, again.Changes) {
 			t.Errorf("the same arguments gave another plan (%v)", err)
 		}
@@ -177,20 +177,20 @@ func FuzzRules(f *testing.F) {
 			state.Target = &renderer.Object{Content: o}
 		}
 		policy := differ.Policy{Component: component, Rules: without, Adopt: kind%3 == 0, MaskKey: []byte("key")}
-		free, err := differ.Compare(all, []differ.State{state}, policy)
+		free, err := differ.Compare(t.Context(), all, []differ.State{state}, policy)
 		if err != nil {
 			return // FuzzCompare's
 		}
 		policy.Rules = with
-		ruled, err := differ.Compare(all, []differ.State{state}, policy)
+		ruled, err := differ.Compare(t.Context(), all, []differ.State{state}, policy)
 		if err != nil {
 			t.Fatalf("a rule makes an error of a plan: %v", err)
 		}
-		again, err := differ.Compare(all, []differ.State{state}, policy)
+		again, err := differ.Compare(t.Context(), all, []differ.State{state}, policy)
 		if err != nil || marshal(t, ruled) != marshal(t, again) {
 			t.Errorf("the same arguments gave another plan (%v)", err)
 		}
-		if _, err := differ.Try(all, []differ.State{state}, policy); err != nil {
+		if _, err := differ.Try(t.Context(), all, []differ.State{state}, policy); err != nil {
 			t.Errorf("what can be compared can't be tried: %v", err)
 		}
 		if r.Scope == v1alpha1.ScopeField || r.Effect != v1alpha1.EffectHold && r.Effect != v1alpha1.EffectDeny {
@@ -254,7 +254,7 @@ func FuzzWhen(f *testing.F) {
 				return 0, ""
 			}
 			start := time.Now()
-			plan, err := differ.Compare(all, []differ.State{state}, differ.Policy{Component: component, Rules: rules})
+			plan, err := differ.Compare(t.Context(), all, []differ.State{state}, differ.Policy{Component: component, Rules: rules})
 			if took := time.Since(start); err != nil || took > 2*time.Minute {
 				t.Fatalf("it took %s, and the error is %v", took, err)
 			}

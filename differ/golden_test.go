@@ -91,14 +91,14 @@ func runCase(t *testing.T, file string) {
 		states[i].Normal = differ.Residue(schemas(t), *answer, answer.Live, p)
 	}
 	look(t, states, section("instances.yaml"))
-	plan, err := differ.Compare(schemas(t), states, p)
+	plan, err := differ.Compare(t.Context(), schemas(t), states, p)
 	if p, ok := approve(t, section("policy.yaml"), p, plan); ok {
-		plan, err = differ.Compare(schemas(t), states, p)
+		plan, err = differ.Compare(t.Context(), schemas(t), states, p)
 	}
 	if dryRuns(t, states, section("dryrun.yaml")) {
-		plan, err = differ.Compare(schemas(t), states, p)
+		plan, err = differ.Compare(t.Context(), schemas(t), states, p)
 		if p, ok := approve(t, section("policy.yaml"), p, plan); ok {
-			plan, err = differ.Compare(schemas(t), states, p)
+			plan, err = differ.Compare(t.Context(), schemas(t), states, p)
 		}
 	}
 	got := map[string]string{"want.txt": outcome(t, plan, err)}

@@ -41,13 +41,13 @@ func changed(t *testing.T, gvk schema.GroupVersionKind, path string, dry *differ
 		OwnersRead: true, Recorded: at(gvk, path, "a"), Live: live, Target: &renderer.Object{Content: at(gvk, path, "b")}, DryRun: dry,
 	}
 	policy := differ.Policy{Component: component, Rules: rules}
-	plan, err := differ.Compare(nil, []differ.State{state}, policy)
+	plan, err := differ.Compare(t.Context(), nil, []differ.State{state}, policy)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if approve {
 		policy.Approved = map[string][]string{state.ID.String(): {plan.Changes[0].Hash}}
-		if plan, err = differ.Compare(nil, []differ.State{state}, policy); err != nil {
+		if plan, err = differ.Compare(t.Context(), nil, []differ.State{state}, policy); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -42,7 +42,7 @@ func TestUnchanged(t *testing.T) {
 			live := objects(t, []byte(benchmarkDeployment))[0]
 			target := runtime.DeepCopyJSON(live)
 			target["spec"].(map[string]any)["replicas"] = int64(7)
-			plan, err := differ.Compare(schemas(t), []differ.State{{
+			plan, err := differ.Compare(t.Context(), schemas(t), []differ.State{{
 				ID:       differ.ID{Group: "apps", Kind: "Deployment", Namespace: "kube-system", Name: "coredns"},
 				Recorded: live, Live: live, Target: &renderer.Object{Content: target}, Normal: []string{"n"},
 				Inputs: c.inputs, Settled: c.settled,

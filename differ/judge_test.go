@@ -46,13 +46,13 @@ func TestJudgeDeletion(t *testing.T) {
 				"spec": map[string]any{"volumeName": c.volume},
 			}
 			policy := differ.Policy{Component: "web", Rules: rules, MaskKey: []byte("k")}
-			got, err := differ.JudgeDeletion(schemas(t), id, live, policy)
+			got, err := differ.JudgeDeletion(t.Context(), schemas(t), id, live, policy)
 			if err != nil {
 				t.Fatal(err)
 			}
 			if c.approved {
 				policy.Approved = map[string][]string{id.String(): {got.Hash}}
-				if got, err = differ.JudgeDeletion(schemas(t), id, live, policy); err != nil {
+				if got, err = differ.JudgeDeletion(t.Context(), schemas(t), id, live, policy); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -106,7 +106,7 @@ func took(t *testing.T, s differ.State, policy differ.Policy) time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	start := threadTime(t)
-	if _, err := differ.Compare(schemas(t), []differ.State{s}, policy); err != nil {
+	if _, err := differ.Compare(t.Context(), schemas(t), []differ.State{s}, policy); err != nil {
 		t.Fatal(err)
 	}
 	return threadTime(t) - start

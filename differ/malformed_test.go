@@ -52,7 +52,7 @@ func malformedStates(o, sound object) map[string]differ.State {
 func refusesAll(t *testing.T, state differ.State, says ...string) {
 	t.Helper()
 	first := differ.State{ID: differ.ID{Kind: "ConfigMap", Name: "before"}, Recorded: object{}}
-	plan, err := differ.Compare(schemas(t), []differ.State{first, state}, differ.Policy{Component: component})
+	plan, err := differ.Compare(t.Context(), schemas(t), []differ.State{first, state}, differ.Policy{Component: component})
 	if err == nil || len(plan.Changes) > 0 {
 		t.Fatalf("there are %d changes, and the error is %v", len(plan.Changes), err)
 	}
@@ -62,11 +62,11 @@ func refusesAll(t *testing.T, state differ.State, says ...string) {
 		}
 	}
 	for range 5 { // the order of maps must not matter
-		if _, again := differ.Compare(schemas(t), []differ.State{state, first}, differ.Policy{Component: component}); again == nil || again.Error() != err.Error() {
+		if _, again := differ.Compare(t.Context(), schemas(t), []differ.State{state, first}, differ.Policy{Component: component}); again == nil || again.Error() != err.Error() {
 			t.Fatalf("the same arguments give another error: %v", again)
 		}
 	}
-	if _, err := differ.Try(schemas(t), []differ.State{state}, differ.Policy{Component: component}); err == nil || !strings.Contains(err.Error(), says[0]) {
+	if _, err := differ.Try(t.Context(), schemas(t), []differ.State{state}, differ.Policy{Component: component}); err == nil || !strings.Contains(err.Error(), says[0]) {
 		t.Errorf("Try says %v", err)
 	}
 }
@@ -128,7 +128,7 @@ func TestNotMalformed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := thing(spec)
-			plan, err := differ.Compare(schemas(t), []differ.State{{
+			plan, err := differ.Compare(t.Context(), schemas(t), []differ.State{{
 				ID: differ.ID{Group: "nobody.knows", Kind: "Thing", Namespace: "prod", Name: "o"}, Recorded: o, Target: &renderer.Object{Content: o}, Live: o,
 			}}, differ.Policy{Component: component})
 			if err != nil || !plan.Settled() {
@@ -168,7 +168,7 @@ func TestTooLarge(t *testing.T) {
 					refusesAll(t, state, "the "+side+": "+c.path, "too large", fmt.Sprint(differ.MaxBytes))
 					continue
 				}
-				plan, err := differ.Compare(schemas(t), []differ.State{state}, differ.Policy{Component: component})
+				plan, err := differ.Compare(t.Context(), schemas(t), []differ.State{state}, differ.Policy{Component: component})
 				if err != nil || len(plan.Changes) != 1 {
 					t.Errorf("%s: %d changes, and the error is %v", side, len(plan.Changes), err)
 				}
@@ -217,7 +217,7 @@ func TestWrongTypes(t *testing.T) {
 				"create": {Target: &renderer.Object{Content: target}},
 			} {
 				state.ID = widgetID
-				plan, err := differ.Compare(schemas(t), []differ.State{state}, differ.Policy{Component: component})
+				plan, err := differ.Compare(t.Context(), schemas(t), []differ.State{state}, differ.Policy{Component: component})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -245,7 +245,7 @@ func TestRightTypes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			plan, err := differ.Compare(schemas(t), []differ.State{{
+			plan, err := differ.Compare(t.Context(), schemas(t), []differ.State{{
 				ID: widgetID, Target: &renderer.Object{Content: widget(spec)},
 			}}, differ.Policy{Component: component})
 			if err != nil || plan.Changes[0].Op != differ.OpCreate {
@@ -302,7 +302,7 @@ func TestMalformedMetadata(t *testing.T) {
 				"create":   {Target: &renderer.Object{Content: configMap(c.meta, "y")}},
 			} {
 				state.ID, state.RecordedUID, state.OwnersRead = id, "u", true
-				plan, err := differ.Compare(schemas(t), []differ.State{state}, differ.Policy{Component: component})
+				plan, err := differ.Compare(t.Context(), schemas(t), []differ.State{state}, differ.Policy{Component: component})
 				switch {
 				case side == "live" && c.want != "":
 					if err == nil || len(plan.Changes) > 0 || !strings.Contains(err.Error(), id.String()) || !strings.Contains(err.Error(), c.want) {
@@ -334,7 +334,7 @@ func TestDeepestObjectNeedsLittleStack(t *testing.T) {
 	}
 	o := map[string]any{"apiVersion": "nobody.knows/v1", "kind": "Thing", "spec": v}
 	live := map[string]any{"apiVersion": "nobody.knows/v1", "kind": "Thing", "spec": map[string]any{}}
-	plan, err := differ.Compare(nil, []differ.State{{
+	plan, err := differ.Compare(t.Context(), nil, []differ.State{{
 		ID: differ.ID{Group: "nobody.knows", Kind: "Thing"}, Recorded: live, Target: &renderer.Object{Content: o}, Live: live,
 	}}, differ.Policy{})
 	if err != nil || plan.Count(differ.OpUpdate) != 1 {

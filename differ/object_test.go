@@ -157,7 +157,7 @@ func TestGraft(t *testing.T) {
 			t.Fatal("the object was changed")
 		}
 		id := differ.ID{Group: gvk.Group, Kind: gvk.Kind, Name: "o"}
-		plan, err := differ.Compare(schemas(t), []differ.State{{ID: id, Recorded: whole, Target: &renderer.Object{Content: again}, Live: whole}}, differ.Policy{AnyComponent: true})
+		plan, err := differ.Compare(t.Context(), schemas(t), []differ.State{{ID: id, Recorded: whole, Target: &renderer.Object{Content: again}, Live: whole}}, differ.Policy{AnyComponent: true})
 		if err != nil || len(plan.Changes[0].Fields) > 0 {
 			t.Fatalf("%v: the parts make another object: %s", err, fmt.Sprint(plan.Changes[0].Fields))
 		}

@@ -55,7 +55,7 @@ func TestManagers(t *testing.T) {
 				live["metadata"].(object)["managedFields"] = list{
 					object{"manager": manager, "operation": "Update", "fieldsV1": object{"f:data": object{"f:a": object{}}}},
 				}
-				plan, err := differ.Compare(schemas(t), []differ.State{{
+				plan, err := differ.Compare(t.Context(), schemas(t), []differ.State{{
 					ID: differ.ID{Kind: "ConfigMap", Name: "c"}, Recorded: configMap("a"), Target: &renderer.Object{Content: configMap("a")}, Live: live,
 				}}, differ.Policy{Component: component})
 				if err != nil {

@@ -247,6 +247,9 @@ func (c *comparison) find(event v1alpha1.Event, w *row) (finding, bool) {
 		if r.judged {
 			continue
 		}
+		if err := c.effort.spend(1); err != nil {
+			return finding{rule: r, failed: err}, true
+		}
 		rest, ok := pattern(nil), true
 		if w != nil {
 			rest, ok = r.concerns(w)
@@ -307,7 +310,11 @@ func (c *comparison) applies(r *rule, w *row, inside pattern) (bool, error) {
 		list = changes(w, inside)
 	}
 	for _, v := range list {
-		if yes, err := r.condition.holds(c.facts(v)); yes || err != nil {
+		yes, cost, err := r.condition.holds(c.facts(v))
+		if spent := c.effort.spend(conditionEffort + cost); spent != nil {
+			return false, spent
+		}
+		if yes || err != nil {
 			return yes, err
 		}
 	}

@@ -209,11 +209,11 @@ func (k *keelson) plan(t *rapid.T, s *server, target object) differ.Change {
 // compare also checks what holds for every plan.
 func (k *keelson) compare(t *rapid.T, state differ.State) differ.Change {
 	before := fingerprint(t, state)
-	plan, err := differ.Compare(schemas(t), []differ.State{state}, k.policy)
+	plan, err := differ.Compare(t.Context(), schemas(t), []differ.State{state}, k.policy)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := differ.Compare(schemas(t), []differ.State{state}, k.policy)
+	again, err := differ.Compare(t.Context(), schemas(t), []differ.State{state}, k.policy)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -544,11 +544,11 @@ func TestOrderOfStates(t *testing.T) {
 			states = append(states, state)
 		}
 		policy := drawPolicy(t, shapes[0])
-		want, err := differ.Compare(schemas(t), states, policy)
+		want, err := differ.Compare(t.Context(), schemas(t), states, policy)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := differ.Compare(schemas(t), rapid.Permutation(states).Draw(t, "order"), policy)
+		got, err := differ.Compare(t.Context(), schemas(t), rapid.Permutation(states).Draw(t, "order"), policy)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -187,7 +187,7 @@ func TestScopeFieldRecord(t *testing.T) {
 			meta := maps.Clone(live["metadata"].(map[string]any))
 			meta["managedFields"] = managedFields(t, owners)
 			live["metadata"] = meta
-			plan, err := differ.Compare(schemas(t), []differ.State{{
+			plan, err := differ.Compare(t.Context(), schemas(t), []differ.State{{
 				ID:       differ.ID{Group: "apps", Kind: "Deployment", Name: "web"},
 				Recorded: c.recorded, Target: &renderer.Object{Content: c.target}, Live: live,
 			}}, differ.Policy{AnyComponent: true, Rules: rules})
@@ -219,7 +219,7 @@ func TestScopeFieldHash(t *testing.T) {
 		}
 	}
 	hash := func(live, target map[string]any) string {
-		plan, err := differ.Compare(schemas(t), []differ.State{{
+		plan, err := differ.Compare(t.Context(), schemas(t), []differ.State{{
 			ID: differ.ID{Kind: "ConfigMap", Name: "c"}, OwnersRead: true,
 			Recorded: live, Target: &renderer.Object{Content: target}, Live: live,
 		}}, differ.Policy{AnyComponent: true, Rules: rules})
@@ -237,7 +237,7 @@ func TestScopeFieldHash(t *testing.T) {
 func TestDuplicateStates(t *testing.T) {
 	t.Parallel()
 	id := differ.ID{Kind: "ConfigMap", Namespace: "a", Name: "b"}
-	_, err := differ.Compare(nil, []differ.State{{ID: id}, {ID: differ.ID{Kind: "ConfigMap"}}, {ID: id}}, differ.Policy{})
+	_, err := differ.Compare(t.Context(), nil, []differ.State{{ID: id}, {ID: differ.ID{Kind: "ConfigMap"}}, {ID: id}}, differ.Policy{})
 	if diff := cmp.Diff(&differ.DuplicateError{ID: id}, err); diff != "" {
 		t.Error(diff)
 	}
@@ -290,7 +290,7 @@ func TestRulesInsideAtomicValues(t *testing.T) {
 				t.Fatal(err)
 			}
 			live := thing(object{"v": c.old})
-			plan, err := differ.Compare(schemas(t), []differ.State{{
+			plan, err := differ.Compare(t.Context(), schemas(t), []differ.State{{
 				ID:       differ.ID{Group: "nobody.knows", Kind: "Thing", Namespace: "prod", Name: "o"},
 				Recorded: live, Target: &renderer.Object{Content: thing(object{"v": c.new})}, Live: live, OwnersRead: true,
 			}}, differ.Policy{AnyComponent: true, Rules: rules})
@@ -364,7 +364,7 @@ func TestRulesMatch(t *testing.T) {
 			}
 			for i, id := range append(c.yes, c.no...) {
 				o := object{"apiVersion": "v1", "kind": id.Kind, "metadata": object{"labels": object{v1alpha1.LabelComponent: component}}}
-				plan, err := differ.Compare(nil, []differ.State{{ID: id, Recorded: o, Live: o}}, differ.Policy{AnyComponent: true, Rules: rules})
+				plan, err := differ.Compare(t.Context(), nil, []differ.State{{ID: id, Recorded: o, Live: o}}, differ.Policy{AnyComponent: true, Rules: rules})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -391,7 +391,7 @@ func TestRulesWithoutName(t *testing.T) {
 			"name": "c", "labels": object{v1alpha1.LabelComponent: component},
 		}}
 	}
-	plan, err := differ.Compare(nil, []differ.State{{
+	plan, err := differ.Compare(t.Context(), nil, []differ.State{{
 		ID: differ.ID{Kind: "ConfigMap", Name: "c"}, Recorded: configMap("x"), Target: &renderer.Object{Content: configMap("z")}, Live: configMap("x"),
 	}}, differ.Policy{AnyComponent: true, Rules: rules})
 	if err != nil {

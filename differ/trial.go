@@ -1,6 +1,7 @@
 package differ
 
 import (
+	"context"
 	"fmt"
 	"slices"
 
@@ -30,13 +31,18 @@ type Trial struct {
 
 // Try returns which rules fire on the changes that [Compare] finds, and which
 // come close: those whose object and path match, up to the one that fires. They
-// are in the order of the objects, of their fields, and of the rules.
-func Try(schemas Schemas, states []State, policy Policy) ([]Trial, error) {
+// are in the order of the objects, of their fields, and of the rules. Errors are those of
+// [Compare].
+func Try(ctx context.Context, schemas Schemas, states []State, policy Policy) ([]Trial, error) {
 	states = slices.Clone(states)
 	slices.SortFunc(states, func(a, b State) int { return CompareIDs(a.ID, b.ID) })
 	var out []Trial
+	effort := newEffort(ctx, compareEffort)
 	for _, s := range states {
-		c := newComparison(schemas, s, policy)
+		if err := effort.spend(checkEvery); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.ID, err)
+		}
+		c := newComparison(schemas, s, policy, effort)
 		c.tracing = true
 		if err := c.run(); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.ID, err)

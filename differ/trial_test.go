@@ -39,7 +39,7 @@ func TestTry(t *testing.T) {
 		{ID: id("a"), OwnersRead: true, Recorded: gone, Live: gone},
 	}
 	before := []differ.ID{states[0].ID, states[1].ID}
-	got, err := differ.Try(schemas(t), states, differ.Policy{AnyComponent: true, Rules: rules})
+	got, err := differ.Try(t.Context(), schemas(t), states, differ.Policy{AnyComponent: true, Rules: rules})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,6 +26,9 @@ const (
 	// whenCost bounds the evaluation of a condition, in CEL's units: about a
 	// millisecond. An API server allows a hundred times as much a policy.
 	whenCost = 10_000
+	// whenDearest is what one evaluation costs at the most: the call that oversteps whenCost
+	// may be as dear as matchSteps allow. CEL counts more where a call was refused.
+	whenDearest = 10 * whenCost
 	// matchSteps bounds one match of a regular expression: some milliseconds.
 	matchSteps = 1_000_000
 	// whenError bounds what is told of an error, in bytes: it may quote a value.
@@ -184,21 +187,25 @@ func compileCondition(env environment, text string) (cel.Program, error) {
 	return program, nil
 }
 
-// holds evaluates the condition. What it reads is not modified.
-func (c *condition) holds(facts map[string]any) (bool, error) {
+// holds evaluates the condition, and says what that cost. What it reads is not modified.
+func (c *condition) holds(facts map[string]any) (yes bool, cost uint64, _ error) {
 	program, err := c.compile()
 	if err != nil {
-		return false, err
+		return false, 0, err
 	}
-	out, _, err := program.Eval(facts)
+	out, details, err := program.Eval(facts)
+	cost = whenDearest // where CEL does not say
+	if details != nil && details.ActualCost() != nil {
+		cost = min(cost, *details.ActualCost())
+	}
 	if err != nil {
-		return false, fmt.Errorf("%s: %s", c.field, inShort(err))
+		return false, cost, fmt.Errorf("%s: %s", c.field, inShort(err))
 	}
 	yes, ok := out.Value().(bool)
 	if !ok {
-		return false, fmt.Errorf("%s: %w: it is of type %s", c.field, errWhenType, out.Type().TypeName())
+		return false, cost, fmt.Errorf("%s: %w: it is of type %s", c.field, errWhenType, out.Type().TypeName())
 	}
-	return yes, nil
+	return yes, cost, nil
 }
 
 // inShort is an error in one line.

@@ -69,11 +69,27 @@ func (c checker) projects(got v1alpha1.Projects) {
 	c.oneOf([]string{"projects"}, string(got), string(v1alpha1.ProjectsOptional), string(v1alpha1.ProjectsRequired))
 }
 
+// maxRules bounds the danger rules of one file, of which each is asked about every field
+// that changes, and the health rules.
+const maxRules = 200
+
+// few reports the rule that is one too many.
+func (c checker) few(path []string, i, all int, what string) (tooMany bool) {
+	if i == maxRules {
+		c.key(path, fmt.Sprintf("there are %d %s, and at most %d are read", all, what, maxRules),
+			"a rule takes several kinds (match.kinds) and a pattern of names")
+	}
+	return i >= maxRules
+}
+
 // danger checks rules; lockable says whether they are the fleet's.
 func (c checker) danger(rules []v1alpha1.DangerRule, lockable bool) {
 	seen := map[string]bool{}
 	for i, rule := range rules {
 		path := []string{"danger", strconv.Itoa(i)}
+		if c.few(path, i, len(rules), "danger rules") {
+			return
+		}
 		if rule.Name != "" && seen[rule.Name] {
 			c.value(below(path, "name"), fmt.Sprintf("a rule called %q stands above already", rule.Name), "")
 		}
@@ -102,6 +118,7 @@ func (c checker) health(rules []v1alpha1.HealthRule) []map[string]point {
 	var places []map[string]point
 	for i, rule := range rules {
 		path := []string{"health", strconv.Itoa(i)}
+		c.few(path, i, len(rules), "health rules")
 		if len(rule.Match.Kinds) == 0 && !c.doc.wrong(path...) {
 			c.key(below(path, "match"), "a health rule names the kinds that it is about", "match: {kinds: [Widget]}")
 		}

@@ -75,10 +75,10 @@ func (k *keelson) settle(ctx context.Context, want *unstructured.Unstructured) (
 	if err != nil {
 		return nil, err
 	}
-	return func(_ context.Context, want *unstructured.Unstructured) (bool, error) {
+	return func(ctx context.Context, want *unstructured.Unstructured) (bool, error) {
 		state := settled
 		state.Target = &renderer.Object{Content: want.Object}
-		return k.differs(state, policy)
+		return k.differs(ctx, state, policy)
 	}, nil
 }
 
@@ -101,10 +101,10 @@ func (k *keelson) settleUnchanged(ctx context.Context, want *unstructured.Unstru
 		}
 	}
 	settled.Settled = inputs()
-	return func(context.Context, *unstructured.Unstructured) (bool, error) {
+	return func(ctx context.Context, _ *unstructured.Unstructured) (bool, error) {
 		state := settled
 		state.Inputs = inputs()
-		return k.differs(state, policy)
+		return k.differs(ctx, state, policy)
 	}, nil
 }
 
@@ -119,7 +119,7 @@ func (k *keelson) apply(ctx context.Context, want *unstructured.Unstructured) (d
 		},
 		Target: &renderer.Object{Content: want.Object},
 	}
-	plan, err := differ.Compare(k.schemas, []differ.State{state}, policy)
+	plan, err := differ.Compare(ctx, k.schemas, []differ.State{state}, policy)
 	if err != nil {
 		return state, policy, err
 	}
@@ -142,8 +142,8 @@ func (k *keelson) apply(ctx context.Context, want *unstructured.Unstructured) (d
 	return state, policy, nil
 }
 
-func (k *keelson) differs(state differ.State, policy differ.Policy) (bool, error) {
-	plan, err := differ.Compare(k.schemas, []differ.State{state}, policy)
+func (k *keelson) differs(ctx context.Context, state differ.State, policy differ.Policy) (bool, error) {
+	plan, err := differ.Compare(ctx, k.schemas, []differ.State{state}, policy)
 	if err != nil {
 		return false, err
 	}

@@ -1,0 +1,59 @@
+package registry_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/keelson-io/keelson/registry"
+)
+
+// Each danger rule is asked about every field that changes, and each health rule about
+// objects, so a file has a bounded number of them: one more is a mistake, with its line.
+func TestRulesAreBounded(t *testing.T) {
+	t.Parallel()
+	rules := func(n int) string {
+		var b strings.Builder
+		b.WriteString("danger:\n")
+		for i := range n {
+			fmt.Fprintf(&b, "- {name: r%d, path: .data, effect: hold, because: x}\n", i)
+		}
+		return b.String()
+	}
+	const header = "apiVersion: keelson.io/v1alpha1\nkind: "
+	for _, c := range []struct {
+		n    int
+		want string // of each file; empty: no problem
+	}{
+		{200, ""},
+		{201, "yaml:205:3: there are 201 danger rules, and at most 200 are read"},
+		{5_000, "yaml:205:3: there are 5000 danger rules, and at most 200 are read"},
+	} {
+		g := newGitRepo(t)
+		g.write("fleet.yaml", header+"Fleet\nname: x\n"+rules(c.n))
+		g.write("components/web/component.yaml", header+"Component\nnamespace: x\n"+rules(c.n)+"health:\n"+
+			strings.Repeat("- {match: {kinds: [Widget]}, current: 'true', because: x}\n", c.n))
+		g.write("components/web/template/Chart.yaml", "name: x\n")
+		g.write("clusters/a/cluster.yaml", header+"Cluster\nconnection: {context: a}\n")
+		g.write("clusters/a/web.yaml", header+"MetaConfig\nversion: HEAD\n")
+		g.commit()
+		repo, err := registry.Open(t.Context(), registry.Options{URL: g.path, CacheDir: t.TempDir()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := repo.Load(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := 0
+		for _, p := range f.Problems {
+			if c.want == "" || !strings.Contains(p.Error(), c.want) && !strings.Contains(p.Error(), "health rules, and at most 200 are read") {
+				t.Errorf("%d rules: %v", c.n, p)
+			}
+			found++
+		}
+		if want := map[bool]int{true: 0, false: 3}[c.want == ""]; found != want { // of the fleet, and two of the component
+			t.Errorf("%d rules: %d problems, want %d", c.n, found, want)
+		}
+	}
+}
