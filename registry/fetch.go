@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/plumbing"
@@ -66,30 +67,32 @@ func (r *Repo) fetchClone(ctx context.Context, also plumbing.ReferenceName) (cha
 		return false, extra, err
 	}
 	have := r.openObjects(repo, r.clonePath())
-	same, err := sameRefs(repo, listed)
-	if err != nil || same && (extra.IsZero() || have.has(extra)) {
+	old, anew, err := r.crowded()
+	if err != nil {
 		return false, extra, err
 	}
-	old, err := storage.ObjectPacks()
-	if err != nil {
-		return false, extra, fmt.Errorf("list the clone's packs: %w", err)
+	anew = anew && also == ""
+	same, err := sameRefs(repo, listed)
+	if err != nil || same && !anew && (extra.IsZero() || have.has(extra)) {
+		return false, extra, err
 	}
-	anew := len(old) >= r.limits.Packs
-	dog.allow(r.limits.PackBytes)
+	limits := r.limits
 	switch {
 	case anew:
 		have = nil
 	case also != "":
-		dog.allow(r.limits.ProposalBytes)
+		limits = limits.ofProposal()
 	}
-	if err := r.fetchObjects(ctx, dog, server, storage, r.request(have, offered, listed, extra)); err != nil {
+	dog.allow(limits.PackBytes)
+	received, err := r.fetchObjects(ctx, dog, server, storage, r.request(have, offered, listed, extra), limits)
+	if err != nil {
 		return false, extra, fmt.Errorf("fetch its branches and tags: %w", err)
 	}
 	if err := r.writeRefs(storage, listed); err != nil {
 		return false, extra, err
 	}
 	if anew {
-		return true, extra, r.dropPacks(storage, old)
+		return true, extra, r.dropPacks(old, received)
 	}
 	return true, extra, nil
 }
@@ -106,20 +109,37 @@ func initClone(storage *filesystem.Storage) (*git.Repository, error) {
 	return repo, nil
 }
 
-// dropPacks removes the packs that were there before the clone was fetched
-// anew. A Load of before that is not done may fail, and is tried again.
-func (r *Repo) dropPacks(storage *filesystem.Storage, old []plumbing.Hash) error {
-	now, err := storage.ObjectPacks()
+// crowded lists the packs of the clone, and says whether it is to be fetched anew, as one:
+// there are many, or proposals have brought much.
+func (r *Repo) crowded() (packs []string, crowded bool, err error) {
+	files, err := filepath.Glob(filepath.Join(r.clonePath(), "objects", "pack", "pack-*.pack"))
 	if err != nil {
-		return fmt.Errorf("list the clone's packs: %w", err)
+		return nil, false, fmt.Errorf("list the clone's packs: %w", err)
 	}
-	if len(now) <= len(old) {
-		return nil // it was sent one that it had
+	var all, largest int64
+	for _, file := range files {
+		info, err := os.Stat(file)
+		if err != nil {
+			return nil, false, fmt.Errorf("list the clone's packs: %w", err)
+		}
+		all, largest = all+info.Size(), max(largest, info.Size())
+		packs = append(packs, strings.TrimSuffix(file, ".pack"))
+	}
+	return packs, len(files) >= r.limits.Packs || r.proposals && all-largest > r.limits.ProposalsBytes, nil
+}
+
+// dropPacks removes the packs that were there before the clone was fetched anew, but for
+// the one that was received. A Load of before that is not done may fail, and is tried again.
+func (r *Repo) dropPacks(old []string, received plumbing.Hash) error {
+	if received.IsZero() {
+		return nil // the repository is empty
 	}
 	for _, pack := range old {
+		if strings.HasSuffix(pack, "pack-"+received.String()) {
+			continue
+		}
 		for _, suffix := range []string{"idx", "pack"} {
-			file := filepath.Join(r.clonePath(), "objects", "pack", fmt.Sprintf("pack-%s.%s", pack, suffix))
-			if err := os.Remove(file); err != nil {
+			if err := os.Remove(pack + "." + suffix); err != nil {
 				return fmt.Errorf("remove old packs: %w", err)
 			}
 		}
@@ -276,19 +296,21 @@ func haves(repo *refs) []plumbing.Hash {
 }
 
 // fetchObjects receives a pack and puts it into the clone, once it is known
-// what is in it.
-func (r *Repo) fetchObjects(ctx context.Context, dog *watchdog, server server, storage *filesystem.Storage, req *packp.UploadPackRequest) (err error) {
+// what is in it. It returns the pack's name; zero: there is nothing to receive.
+func (r *Repo) fetchObjects(
+	ctx context.Context, dog *watchdog, server server, storage *filesystem.Storage, req *packp.UploadPackRequest, limits Limits,
+) (name plumbing.Hash, err error) {
 	if req == nil {
-		return nil
+		return name, nil
 	}
 	body, err := server.pack(ctx, req)
 	if err != nil {
-		return err
+		return name, err
 	}
 	defer func() { err = errors.Join(err, body.Close()) }()
 	f, err := os.CreateTemp(r.clonePath(), "incoming-*")
 	if err != nil {
-		return fmt.Errorf("write the pack: %w", err)
+		return name, fmt.Errorf("write the pack: %w", err)
 	}
 	defer func() {
 		gone := os.Remove(f.Name())
@@ -301,25 +323,25 @@ func (r *Repo) fetchObjects(ctx context.Context, dog *watchdog, server server, s
 	_, err = io.Copy(f, demultiplex(req.Capabilities, body))
 	switch {
 	case errors.Is(err, ErrTooMuch):
-		return fmt.Errorf("%w: the pack is larger than %d MiB", ErrTooMuch, dog.most>>20)
+		return name, fmt.Errorf("%w: the pack is larger than %d MiB", ErrTooMuch, dog.most>>20)
 	case err != nil:
-		return fmt.Errorf("receive the pack: %w", err)
+		return name, fmt.Errorf("receive the pack: %w", err)
 	}
 	dog.rest()
-	pack, err := indexPack(ctx, f, r.limits)
+	pack, err := indexPack(ctx, f, limits)
 	if err != nil {
-		return fmt.Errorf("refuse the pack: %w", err)
+		return name, fmt.Errorf("refuse the pack: %w", err)
 	}
 	if err := r.addPack(pack); err != nil {
-		return err
+		return name, err
 	}
 	storage.Reindex()
 	for _, want := range req.Wants {
 		if storage.HasEncodedObject(want) != nil {
-			return fmt.Errorf("the server did not send %s, which it offers", want)
+			return name, fmt.Errorf("the server did not send %s, which it offers", want)
 		}
 	}
-	return nil
+	return pack.checksum, nil
 }
 
 // addPack gives a pack to the clone: its index first, since a pack without one

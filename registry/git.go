@@ -53,6 +53,9 @@ type Options struct {
 	// Proposals says that commits are looked at and never applied, as those of pull
 	// requests: they need no signature of a trusted key. The tags of versions do.
 	Proposals bool
+	// Fetched reads what another process has fetched, and never asks the server: it needs no
+	// login.
+	Fetched bool
 }
 
 // Repo is a fleet repository. It is safe for concurrent use: a Load that runs
@@ -129,8 +132,11 @@ func Open(ctx context.Context, opts Options) (*Repo, error) {
 		if err != nil {
 			return nil, err
 		}
-		if cloned {
+		switch {
+		case cloned:
 			return r, nil
+		case opts.Fetched:
+			return nil, fmt.Errorf("open %s: it was not fetched yet", l.shown())
 		}
 	}
 	if err := r.Fetch(ctx); err != nil {
@@ -160,6 +166,9 @@ func (r *Repo) openClone(ctx context.Context) (cloned bool, err error) {
 	return true, nil
 }
 
+// URL is where the repository is, without a password.
+func (r *Repo) URL() string { return r.location.shown() }
+
 func (r *Repo) clonePath() string { return filepath.Join(r.folder, "clone.git") }
 
 // Fetch learns what the repository's branches and tags are now. When it fails,
@@ -186,6 +195,22 @@ func (r *Repo) fetch(ctx context.Context, also plumbing.ReferenceName) (extra pl
 	}
 	defer unlock()
 
+	if also != "" && r.location.path == "" {
+		// What proposals have left is cleared first: with the rest of the repository, a
+		// proposal would have no bound of its own.
+		_, crowded, err := r.crowded()
+		if err == nil && crowded {
+			_, err = r.update(ctx, "")
+		}
+		if err != nil {
+			return extra, err
+		}
+	}
+	return r.update(ctx, also)
+}
+
+// update is [Repo.fetch] under the locks.
+func (r *Repo) update(ctx context.Context, also plumbing.ReferenceName) (extra plumbing.Hash, err error) {
 	path := r.location.path
 	if path == "" {
 		path = r.clonePath()

@@ -27,8 +27,13 @@ type Limits struct {
 	Objects       int
 	ObjectBytes   int64
 	InflatedBytes int64
-	// ProposalBytes is PackBytes for a proposal, which anybody may make (64 MiB).
+	// ProposalBytes is PackBytes for a proposal, which anybody may make (64 MiB). It has at
+	// most 100,000 objects, of 8 MiB each and 1 GiB together.
 	ProposalBytes int64
+	// ProposalsBytes is what the packs of a clone with proposals may have beside the largest
+	// one, before it is fetched anew and holds no proposal any more (256 MiB): who pushes to
+	// a pull request again and again would fill the disk.
+	ProposalsBytes int64
 	// Packs is how many packs a clone may have before it is fetched anew, as
 	// one (100): each fetch adds one, and a branch that is rewritten again and
 	// again would fill the disk.
@@ -47,7 +52,16 @@ func (l Limits) withDefaults() Limits {
 		InflatedBytes: cmp.Or(l.InflatedBytes, 8<<30),
 		ProposalBytes: cmp.Or(l.ProposalBytes, 64<<20),
 		Packs:         cmp.Or(l.Packs, 100),
+
+		ProposalsBytes: cmp.Or(l.ProposalsBytes, 256<<20),
 	}
+}
+
+// ofProposal are those of the pack of a proposal.
+func (l Limits) ofProposal() Limits {
+	l.PackBytes = l.ProposalBytes
+	l.Objects, l.ObjectBytes, l.InflatedBytes = min(l.Objects, 100_000), min(l.ObjectBytes, 8<<20), min(l.InflatedBytes, 1<<30)
+	return l
 }
 
 // watchdog ends what a context is for when nothing has come for a while.
@@ -59,7 +73,7 @@ type watchdog struct {
 	most int64 // that left began at
 }
 
-// ErrTooMuch is wrapped by the error of a fetch that would be larger than its limit. It ends a transfer that is larger than its limit.
+// ErrTooMuch is wrapped by the error of a fetch that is larger than its [Limits] allow.
 var ErrTooMuch = errors.New("the server sends more than is allowed")
 
 // watch returns a context that ends when the watchdog is not fed for a while.

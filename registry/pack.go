@@ -22,8 +22,9 @@ const (
 	// maxDeltas is how long a chain of deltas may be. git makes none over 250 by
 	// itself; go-git walks the whole chain for each of its objects.
 	maxDeltas = 512
-	// maxHeldBytes of bases may be in memory, in one walk down a tree of deltas.
-	maxHeldBytes = 128 << 20
+	// heldObjects is how many bases, as large as they may be, are in memory in one walk
+	// down a tree of deltas.
+	heldObjects = 4
 )
 
 // packEntry is an object in a pack.
@@ -63,7 +64,7 @@ func indexPack(ctx context.Context, f *os.File, limits Limits) (*packIndexer, er
 		return nil, err //nolint:wrapcheck // as above
 	}
 	if int64(count) > int64(limits.Objects) {
-		return nil, fmt.Errorf("it has %d objects, and at most %d are received at once", count, limits.Objects)
+		return nil, fmt.Errorf("%w: it has %d objects, and at most %d are received at once", ErrTooMuch, count, limits.Objects)
 	}
 	info, err := f.Stat()
 	if err != nil {
@@ -167,7 +168,7 @@ func (p *packIndexer) attach(e *packEntry, offset int64) error {
 	e.base, e.next, e.depth = int32(i), base.child, base.depth+1
 	base.child = int32(len(p.entries))
 	if e.depth > maxDeltas {
-		return fmt.Errorf("it has a chain of more than %d deltas", maxDeltas)
+		return fmt.Errorf("%w: it has a chain of more than %d deltas", ErrTooMuch, maxDeltas)
 	}
 	return nil
 }
@@ -175,11 +176,11 @@ func (p *packIndexer) attach(e *packEntry, offset int64) error {
 // size counts what an object is when it is inflated.
 func (p *packIndexer) size(t plumbing.ObjectType, size, limit int64) error {
 	if size > limit {
-		return fmt.Errorf("it has a %s of %d MiB, and at most %d MiB are received: take it out of the history, "+
-			"or let the server offer filters (git config uploadpack.allowFilter true)", t, size>>20, limit>>20)
+		return fmt.Errorf("%w: it has a %s of %d MiB, and at most %d MiB are received: take it out of the history, "+
+			"or let the server offer filters (git config uploadpack.allowFilter true)", ErrTooMuch, t, size>>20, limit>>20)
 	}
 	if p.inflated += size; p.inflated > p.limits.InflatedBytes {
-		return fmt.Errorf("its objects have more than %d MiB", p.limits.InflatedBytes>>20)
+		return fmt.Errorf("%w: its objects have more than %d MiB", ErrTooMuch, p.limits.InflatedBytes>>20)
 	}
 	return nil
 }
@@ -248,8 +249,8 @@ func (p *packIndexer) inflate(e *packEntry) ([]byte, error) {
 func (p *packIndexer) resolve(at int32, content []byte) error {
 	for p.entries[at].child >= 0 {
 		largest := p.largest(at)
-		if p.held += int64(len(content)); p.held > maxHeldBytes {
-			return fmt.Errorf("its deltas of large objects need more than %d MiB", maxHeldBytes>>20)
+		if p.held += int64(len(content)); p.held > heldObjects*p.limits.ObjectBytes {
+			return fmt.Errorf("%w: its deltas of large objects need more than %d MiB", ErrTooMuch, heldObjects*p.limits.ObjectBytes>>20)
 		}
 		for i := p.entries[at].child; i >= 0; i = p.entries[i].next {
 			if i == largest {

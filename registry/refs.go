@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"io/fs"
@@ -30,6 +31,8 @@ type refs struct {
 	keys     string                   // the digest of the trusted keys that decided what is in seen
 	// versions that have a tag, by component, unordered.
 	versions map[string][]string
+
+	digest func() string // of the tags and the trusted keys
 
 	mu     sync.Mutex
 	peeled map[string]plumbing.Hash // commits, by tag
@@ -100,6 +103,7 @@ func (r *Repo) snapshot(path string) (*refs, error) {
 	if err := r.remember(out); err != nil {
 		return nil, fmt.Errorf("remember the tags of %s: %w", r.location.shown(), err)
 	}
+	out.digest = sync.OnceValue(out.hashTags)
 	return out, nil
 }
 
@@ -227,6 +231,19 @@ func (r *Repo) Resolve(rev string) (string, error) {
 		return "", fmt.Errorf("%s: %w", r.location.shown(), err)
 	}
 	return h.String(), nil
+}
+
+// Tags identifies the tags that there are as of the last [Repo.Fetch], with the keys that
+// decide which of them are trusted: while it is the same, a commit has the same fleet.
+func (r *Repo) Tags() string { return r.current().digest() }
+
+func (r *refs) hashTags() string {
+	h := sha256.New()
+	fmt.Fprintln(h, r.keys)
+	for _, tag := range slices.Sorted(maps.Keys(r.tags)) {
+		fmt.Fprintln(h, tag, r.tags[tag])
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // current is what the last Fetch saw.
