@@ -217,7 +217,7 @@ func (p *Pool) start(ctx context.Context) (*worker, error) {
 	ways := isolations()
 	var failed error
 	for i := first; i < len(ways); i++ {
-		w, err := p.startWorker(ctx, ways[i])
+		w, err := startWorker(ctx, p.options.Program, p.options.Args, ways[i])
 		if err != nil {
 			failed = err
 			continue
@@ -256,8 +256,7 @@ func (p *Pool) postMortem(ctx context.Context, w *worker, j *job, cause error) *
 		return interrupted(v, ctx.Err())
 	case strings.Contains(words, "stack overflow"):
 		return fail(false, "the templates call each other without end, and were ended%s", j.suspects(recursive))
-	case strings.Contains(words, "out of memory"), strings.Contains(words, "cannot allocate memory"),
-		strings.Contains(words, "pthread_create failed"): // no memory for its stack
+	case w.outOfMemory():
 		return fail(false, "rendering needs more than %d MiB and was ended: does a template make a huge text or list, or render itself?%s",
 			p.options.Memory>>20, j.suspects(enormous))
 	case w.crashed():

@@ -31,10 +31,9 @@ type worker struct {
 	ended     sync.Once
 }
 
-// startWorker starts the program: with nothing of its environment, and
+// startWorker starts a program, by default this one: with nothing of its environment, and
 // a pipe each for its jobs, its answers and its last words.
-func (p *Pool) startWorker(ctx context.Context, attr *syscall.SysProcAttr) (_ *worker, err error) {
-	program := p.options.Program
+func startWorker(ctx context.Context, program string, args []string, attr *syscall.SysProcAttr) (_ *worker, err error) {
 	if program == "" {
 		if program, err = self(); err != nil {
 			return nil, err
@@ -46,7 +45,7 @@ func (p *Pool) startWorker(ctx context.Context, attr *syscall.SysProcAttr) (_ *w
 	}
 	defer func() { err = errors.Join(err, theirs.Close()) }()
 	// Its life is the pool's, not that of the render that happens to be first.
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), program, p.options.Args...)
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), program, args...)
 	cmd.Args[0] = "keelson"
 	cmd.Env = []string{}
 	cmd.Dir = "/"

@@ -45,6 +45,13 @@ func confine(g greeting) (func() usage, error) {
 
 // limit has the kernel hold the process, which may write to start bytes, to g.
 func limit(start int64, g greeting) error {
+	files := uint64(0)
+	if g.Task {
+		files = taskFiles
+		if err := giveWay(); err != nil {
+			return err
+		}
+	}
 	memory := uint64(start + g.Memory)
 	debug.SetMemoryLimit(g.Memory / 4 * 3)
 	cpu := uint64(g.CPU/time.Second) + 1
@@ -57,10 +64,16 @@ func limit(start int64, g greeting) error {
 		{unix.RLIMIT_CPU, "processor time", cpu},
 		{unix.RLIMIT_CORE, "core dumps", 0},
 		{unix.RLIMIT_FSIZE, "written files", 0},
-		// No more files and no sockets, be there a network namespace or not.
-		{unix.RLIMIT_NOFILE, "open files", 0},
+		// For a render no more files and no sockets, be there a network namespace or not.
+		{unix.RLIMIT_NOFILE, "open files", files},
 	} {
-		if err := unix.Setrlimit(l.resource, &unix.Rlimit{Cur: l.value, Max: l.value}); err != nil {
+		var has unix.Rlimit
+		err := unix.Getrlimit(l.resource, &has)
+		if err == nil {
+			value := min(l.value, has.Max) // what its parent may, is the most
+			err = unix.Setrlimit(l.resource, &unix.Rlimit{Cur: value, Max: value})
+		}
+		if err != nil {
 			return fmt.Errorf("limit %s: %w", l.name, err)
 		}
 	}
@@ -70,6 +83,30 @@ func limit(start int64, g greeting) error {
 	// Values may hold secrets: no other process of the user may look in.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("close the memory to debuggers: %w", err)
+	}
+	return nil
+}
+
+// giveWay lets everything else go first: the processors go to others, and when the memory
+// of the container ends, the kernel takes this process. What it starts inherits both.
+func giveWay() error {
+	// Priorities are of threads, which inherit that of the thread that starts them.
+	const lowest = 19
+	threads, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return fmt.Errorf("give way to other processes: %w", err)
+	}
+	for _, t := range threads {
+		id, err := strconv.Atoi(t.Name())
+		if err == nil {
+			err = unix.Setpriority(unix.PRIO_PROCESS, id, lowest)
+		}
+		if err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("give way to other processes: %w", err)
+		}
+	}
+	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0); err != nil {
+		return fmt.Errorf("give way to other processes: %w", err)
 	}
 	return nil
 }

@@ -23,6 +23,7 @@ import (
 type greeting struct {
 	Memory int64         // bytes that it may take for itself
 	CPU    time.Duration // in all its life
+	Task   bool          // it may read files and start processes, with the lowest priority
 }
 
 // welcome answers a greeting.

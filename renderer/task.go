@@ -1,0 +1,137 @@
+package renderer
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"time"
+)
+
+// TaskOptions bound a process that does one task; all are required but Program.
+type TaskOptions struct {
+	// Program is started with Args, and calls [ServeTask] with its standard input and its
+	// file 3. Default: this program.
+	Program string
+	Args    []string
+	// Memory in bytes that the process may take above what it starts with, and each process
+	// that it starts itself.
+	Memory int64
+	// CPU is the processor time of its life, and of each process that it starts.
+	CPU time.Duration
+	// AnswerBytes bound the answer.
+	AnswerBytes int64
+}
+
+// ErrTaskMemory is wrapped by the error of a task that needed more memory than it may.
+var ErrTaskMemory = errors.New("it needs more memory than it may have")
+
+const (
+	// taskFiles may be open in the process of a task.
+	taskFiles = 512
+	// taskProcessors work for a task at once.
+	taskProcessors = 2
+	// maxTask bounds the description of a task, in bytes.
+	maxTask = 1 << 20
+)
+
+// taskAnswer is what became of a task.
+type taskAnswer[Answer any] struct {
+	Answer Answer
+	Failed string // why there is none; empty: there is
+}
+
+// RunTask has a process of its own do a task, and returns its answer. The process has
+// nothing of this one's environment; it may read files and start processes, but write no file,
+// and has no network where the kernel allows that. Its priority is the lowest. It is
+// killed when ctx ends. The error says what the process could not do, or how it died; it
+// wraps [ErrTaskMemory], or the cause of ctx.
+func RunTask[Answer any](ctx context.Context, o TaskOptions, task any) (out Answer, err error) {
+	w, err := startTask(ctx, o)
+	if err != nil {
+		return out, err
+	}
+	defer w.end()
+	if err := w.greet(ctx, greeting{Memory: o.Memory, CPU: o.CPU, Task: true}); err != nil {
+		return out, cmp.Or(context.Cause(ctx), err)
+	}
+	var reply taskAnswer[Answer]
+	if err := w.exchange(ctx, task, o.AnswerBytes, &reply); err != nil {
+		w.end()
+		switch {
+		case ctx.Err() != nil:
+			return out, context.Cause(ctx)
+		case errors.Is(err, errFrameTooLarge):
+			return out, err
+		case w.outOfMemory():
+			return out, fmt.Errorf("%w: %d MiB", ErrTaskMemory, o.Memory>>20)
+		}
+		return out, fmt.Errorf("the process ended (%s)%s", w.cmd.ProcessState, w.said())
+	}
+	if reply.Failed != "" {
+		return out, errors.New(reply.Failed)
+	}
+	return reply.Answer, nil
+}
+
+// startTask starts the process, with the best isolation that the kernel allows.
+func startTask(ctx context.Context, o TaskOptions) (w *worker, err error) {
+	for _, attr := range isolations() {
+		if w, err = startWorker(ctx, o.Program, o.Args, attr); err == nil {
+			return w, nil
+		}
+	}
+	return nil, err
+}
+
+// ServeTask is the life of a process that [RunTask] started: it gives up what a task does
+// not need, reads the task, and writes the answer that do makes of it.
+func ServeTask[Task, Answer any](in io.Reader, out io.Writer, do func(Task) (Answer, error)) error {
+	r, w := bufio.NewReader(in), bufio.NewWriter(out)
+	var g greeting
+	if err := readFrame(r, maxGreeting, &g); err != nil {
+		return fmt.Errorf("a task is started by keelson itself: %w", err)
+	}
+	log.SetOutput(io.Discard)
+	slog.SetDefault(slog.New(slog.DiscardHandler))
+	debug.SetMaxStack(maxStack)
+	runtime.GOMAXPROCS(min(taskProcessors, runtime.GOMAXPROCS(0)))
+	var hello welcome
+	if _, err := confine(g); err != nil {
+		hello.Failed = err.Error()
+	}
+	if err := send(w, hello); err != nil || hello.Failed != "" {
+		return err
+	}
+	var task Task
+	if err := readFrame(r, maxTask, &task); err != nil {
+		return err
+	}
+	answer, err := do(task)
+	reply := taskAnswer[Answer]{Answer: answer}
+	if err != nil {
+		reply.Failed = err.Error()
+	}
+	return send(w, reply)
+}
+
+// outOfMemory tells whether an ended worker died because it got no more memory.
+func (w *worker) outOfMemory() bool {
+	words := w.lastWords.String()
+	for _, sign := range []string{
+		"out of memory", "cannot allocate memory",
+		"pthread_create failed", // no memory for its stack
+	} {
+		if strings.Contains(words, sign) {
+			return true
+		}
+	}
+	return false
+}
