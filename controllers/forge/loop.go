@@ -13,14 +13,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/keelson-io/keelson/controllers/pace"
-	"github.com/keelson-io/keelson/controllers/preview"
 	"github.com/keelson-io/keelson/registry"
-	"github.com/keelson-io/keelson/renderer/redact"
 )
 
 const (
 	// previewTime bounds one preview.
 	previewTime = 3 * time.Minute
+	// longPreview is what few previews take.
+	longPreview = 10 * time.Second
 	// writeTime is what is left to say that it was not enough.
 	writeTime = 30 * time.Second
 	// firstRetry is the wait after a failure that may pass; each next one is twice as
@@ -38,10 +38,10 @@ type LoopOptions struct {
 	// Revision is the branch that is delivered; empty: the default branch. Pull
 	// requests into others get no preview.
 	Revision string
-	// Preview compares two fleets. It has no keys. The Redactor knows the values of the
-	// Secrets that the two fleets render, and nothing else. With other secrets in it, the
-	// author of a pull request could guess one, and the comment would confirm the guess.
-	Preview func(ctx context.Context, base, head *registry.Fleet) (*preview.Preview, *redact.Redactor, error)
+	// Preview is [Judge], in a process that a change may end. Base and head are commits
+	// that Repo has. The error wraps [renderer.ErrTaskMemory] where the change needs more
+	// memory than it may; any other error may pass.
+	Preview func(ctx context.Context, base, head string) (Verdict, error)
 	// Version is this program's: another one may write another preview.
 	Version  string
 	Interval time.Duration
@@ -71,12 +71,15 @@ type Loop struct {
 
 // seen is what was said of a pull request.
 type seen struct {
-	head, tip, base string          // the tip is the branch's, the base where they part
-	fleet           *registry.Fleet // that the branch had
-	state           State           // empty: nothing was said yet
-	failures        int             // in a row
-	next            time.Time       // when it is tried again
-	complaint       string          // that was logged
+	head, tip, base string    // the tip is the branch's, the base where they part
+	tags            string    // that the repository had, see [registry.Repo.Tags]
+	state           State     // empty: nothing was said yet
+	asked           bool      // whether an earlier process began with it
+	begun           bool      // by this process
+	refused         error     // the commit is too much to fetch, and not fetched again
+	failures        int       // in a row
+	next            time.Time // when it is tried again
+	complaint       string    // that was logged
 }
 
 // NewLoop prepares a loop; it makes no call.
@@ -146,9 +149,7 @@ func (l *Loop) pass(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// What is like the branch is not read again for each pull request. A branch that
-	// can't be read is told of there.
-	fleet, _ := l.Repo.Load(ctx, branch)
+	tags := l.Repo.Tags()
 	open, err := l.Forge.PullRequests(ctx, branch)
 	if err != nil {
 		return err
@@ -164,22 +165,27 @@ func (l *Loop) pass(ctx context.Context) error {
 			s = &seen{head: pr.Head}
 		}
 		l.seen[pr.Number] = s
-		if s.due(tip, fleet, l.Now()) {
+		if s.due(tip, tags, l.Now()) {
 			due = append(due, pr)
 		}
 	}
-	// Those that failed come last: one that takes long keeps no other waiting.
+	// Those that failed come last. After one that took long again, new ones are looked for.
 	slices.SortStableFunc(due, func(a, b PullRequest) int {
 		return min(1, l.seen[a.Number].failures) - min(1, l.seen[b.Number].failures)
 	})
 	for _, pr := range due {
-		l.look(ctx, pr, tip, fleet)
+		again, began := l.seen[pr.Number].failures > 0, l.Now()
+		l.look(ctx, pr, tip, tags)
+		if again && l.Now().Sub(began) > longPreview {
+			l.pace.Soon()
+			return nil
+		}
 	}
 	return nil
 }
 
 // due reports whether there may be something new to say.
-func (s *seen) due(tip string, fleet *registry.Fleet, now time.Time) bool {
+func (s *seen) due(tip, tags string, now time.Time) bool {
 	switch {
 	case s.failures > 0:
 		return !now.Before(s.next)
@@ -187,21 +193,24 @@ func (s *seen) due(tip string, fleet *registry.Fleet, now time.Time) bool {
 		return true
 	}
 	// What was missing may have come with a tag.
-	return s.state != Success && s.fleet != fleet
+	return s.state != Success && s.tags != tags
 }
 
 // look brings one pull request up to date.
-func (l *Loop) look(ctx context.Context, pr PullRequest, tip string, fleet *registry.Fleet) {
+func (l *Loop) look(ctx context.Context, pr PullRequest, tip, tags string) {
 	s := l.seen[pr.Number]
-	state, err := l.one(ctx, pr, s, tip)
+	v, err := l.one(ctx, pr, s, tip)
 	if ctx.Err() != nil {
 		return
 	}
-	if err == nil && state != Error {
-		s.tip, s.fleet, s.state, s.failures, s.complaint = tip, fleet, state, 0, ""
+	if err == nil && (v.Status.State != Error || v.Final) {
+		s.tip, s.tags, s.state, s.failures, s.complaint = tip, tags, v.Status.State, 0, ""
 		return
 	}
 	wait := min(firstRetry<<min(s.failures, 20), lastRetry)
+	if errors.Is(err, errBegun) {
+		wait = max(wait, begunRetry)
+	}
 	s.failures++
 	s.next = l.Now().Add(wait)
 	time.AfterFunc(wait, l.pace.Soon)
@@ -218,56 +227,105 @@ var ErrTooManySecrets = errors.New("the Secrets of the branch and of this change
 // both is about to follow.
 var errMoved = errors.New("the pull request is moving")
 
+// errBegun says that a process began with the preview before this one did, and did not
+// finish: it may be what ended that process.
+var errBegun = errors.New("an earlier process began with the preview, and did not finish it")
+
+const (
+	// begunRetry is the least wait before a preview that an earlier process began with.
+	begunRetry = time.Minute
+	// mostBegun is how often a preview is begun in a row without being finished.
+	mostBegun = 5
+)
+
+// begun is the status of a commit whose preview is begun for the nth time in a row. It is
+// set before, so that the next process knows if this one does not live to finish it.
+func begun(n int) Status {
+	if n == 1 {
+		return Status{Pending, "the preview is being made"}
+	}
+	return Status{Pending, fmt.Sprintf("the preview is being made, attempt %d", n)}
+}
+
+// attempts is how often a preview was begun, by the status of the commit.
+func attempts(is Status) int {
+	for n := 1; n <= mostBegun; n++ {
+		if is == begun(n) {
+			return n
+		}
+	}
+	return 0
+}
+
 // one says what a pull request would change. The error is one of the forge, or of
 // fetching: nothing is known, and what is there stays.
-func (l *Loop) one(ctx context.Context, pr PullRequest, s *seen, tip string) (State, error) {
-	base, wrong := l.parts(ctx, pr, tip)
+func (l *Loop) one(ctx context.Context, pr PullRequest, s *seen, tip string) (Verdict, error) {
+	success := Verdict{Status: Status{State: Success}}
+	base, wrong := "", s.refused
+	if wrong == nil {
+		base, wrong = l.parts(ctx, pr, tip)
+	}
+	if errors.Is(wrong, registry.ErrTooMuch) {
+		s.refused = wrong
+	}
 	if wrong != nil && !errors.Is(wrong, registry.ErrUnrelated) && !errors.Is(wrong, registry.ErrTooMuch) {
-		return "", wrong
+		return Verdict{}, wrong
 	}
 	if s.state == Success && s.base == base {
-		return Success, nil // the branch moved on, and this does not change from where
+		return success, nil // the branch moved on, and this does not change from where
 	}
 	s.base = base
 	began := l.Now()
 	has, err := l.Forge.Comments(ctx, pr.Number)
 	if err != nil {
-		return "", err
+		return Verdict{}, err
 	}
 	is, err := l.Forge.Status(ctx, pr.Head)
 	if err != nil {
-		return "", err
+		return Verdict{}, err
 	}
 	about := between(base, pr.Head, l.Version)
 	if ours := marked(has); len(ours) == 1 && is.State == Success && strings.Contains(ours[0].Body, about) {
-		return Success, nil // another process did it
+		return success, nil // another process did it
 	}
-	if is.State == "" {
-		is = Status{Pending, "the preview is being made"}
+	first := !s.asked
+	s.asked = true
+	unfinished := attempts(is)
+	switch {
+	case first && (unfinished > 0 || is.State == Error):
+		return Verdict{}, errBegun
+	case !s.begun && unfinished < mostBegun && (is.State == "" || is.State == Error || unfinished > 0):
+		is = begun(unfinished + 1)
 		if err := l.Forge.SetStatus(ctx, pr.Head, is); err != nil {
-			return "", err
+			return Verdict{}, err
 		}
 	}
-	v := l.verdict(ctx, base, pr.Head, wrong)
-	if ctx.Err() != nil {
-		return "", ctx.Err()
+	s.begun = true
+	var v Verdict
+	if unfinished == mostBegun {
+		v = failed(Error, "The preview could not be made", fmt.Sprintf("the process that makes it has ended %d times before it was done: see the change with keelson preview", mostBegun))
+		v.Final = true
+	} else {
+		v = l.verdict(ctx, base, pr.Head, wrong)
 	}
-	v.text, v.status.Description = v.redactor.Text(v.text), v.redactor.Text(v.status.Description)
+	if ctx.Err() != nil {
+		return Verdict{}, ctx.Err()
+	}
 	writing, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
 	if err := l.write(writing, pr, marked(has), v, about); err != nil {
-		return "", err
+		return Verdict{}, err
 	}
-	if is != v.status {
-		if err := l.Forge.SetStatus(writing, pr.Head, v.status); err != nil {
-			return "", err
+	if is != v.Status {
+		if err := l.Forge.SetStatus(writing, pr.Head, v.Status); err != nil {
+			return Verdict{}, err
 		}
 	}
-	l.previews.WithLabelValues(string(v.status.State)).Inc()
+	l.previews.WithLabelValues(string(v.Status.State)).Inc()
 	l.took.Observe(l.Now().Sub(began).Seconds())
 	// No text of the pull request: the log hides the secrets of the whole process.
-	l.Log.Info("previewed a pull request", "pullRequest", pr.Number, "head", pr.Head, "state", v.status.State)
-	return v.status.State, nil
+	l.Log.Info("previewed a pull request", "pullRequest", pr.Number, "head", pr.Head, "state", v.Status.State)
+	return v, nil
 }
 
 // parts is where a pull request left the branch. Its commit is fetched if it is not
@@ -288,43 +346,28 @@ func (l *Loop) parts(ctx context.Context, pr PullRequest, tip string) (string, e
 }
 
 // verdict makes the preview, unless something is wrong with the commits.
-func (l *Loop) verdict(ctx context.Context, base, head string, wrong error) verdict {
+func (l *Loop) verdict(ctx context.Context, base, head string, wrong error) Verdict {
 	if wrong != nil {
 		return failed(Failure, "The branch can't be previewed", wrong.Error())
 	}
 	ctx, cancel := context.WithTimeout(ctx, l.Time)
 	defer cancel()
-	v, err := l.compare(ctx, base, head)
+	v, err := l.Preview(ctx, base, head)
 	switch {
-	case errors.Is(err, ErrTooManySecrets):
-		return failed(Error, "The preview could not be made", ErrTooManySecrets.Error())
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+	case tooMuch(err):
+		v = failed(Error, "The change is too much to preview", err.Error())
+		v.Final = true
+	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return failed(Error, fmt.Sprintf("The preview takes longer than %s", l.Time), "what is in this change may be too much to render")
 	case err != nil:
 		// What went wrong is the process's own affair, and may name what it works with.
 		l.Log.Error("a preview could not be made", "head", head, "error", err)
 		return failed(Error, "The preview could not be made", "the reason is in the log of the controller; it is tried again")
 	}
+	if v.Log != "" {
+		l.Log.Error("a preview could not be made", "head", head, "error", v.Log)
+	}
 	return v
-}
-
-func (l *Loop) compare(ctx context.Context, base, head string) (verdict, error) {
-	before, err := l.Repo.LoadCommit(ctx, base)
-	if err != nil {
-		l.Log.Error("the branch that a pull request is for can't be read", "commit", base, "error", err)
-		return failed(Error, "The branch to merge into can't be read, so what changes is not known", "the reason is in the log of the controller, and in its status"), nil
-	}
-	after, err := l.Repo.LoadCommit(ctx, head)
-	if err != nil {
-		return failed(Failure, "The fleet can't be read with this change", err.Error()), nil
-	}
-	p, redactor, err := l.Preview(ctx, before, after)
-	if err != nil {
-		return verdict{}, err
-	}
-	v := judge(p)
-	v.redactor = redactor
-	return v, nil
 }
 
 // marked are the comments that this loop has written.
@@ -339,10 +382,10 @@ func marked(comments []Comment) []Comment {
 }
 
 // write makes the one comment say what it should: a change that needs none gets none.
-func (l *Loop) write(ctx context.Context, pr PullRequest, has []Comment, v verdict, about string) error {
+func (l *Loop) write(ctx context.Context, pr PullRequest, has []Comment, v Verdict, about string) error {
 	want := Comment{Body: body(v, about)}
 	switch {
-	case len(has) == 0 && !v.changes:
+	case len(has) == 0 && !v.Changes:
 		return nil
 	case len(has) > 0:
 		want.ID = has[0].ID

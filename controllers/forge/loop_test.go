@@ -20,6 +20,7 @@ import (
 
 	"github.com/keelson-io/keelson/controllers/forge"
 	"github.com/keelson-io/keelson/controllers/preview"
+	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
 	"github.com/keelson-io/keelson/renderer/redact"
@@ -106,7 +107,9 @@ type scene struct {
 	now    time.Time
 	tell   func(error)
 	counts *prometheus.Registry
-	slow   string // the commit whose preview never ends
+	stop   func()           // ends the process in the middle of the slow one's preview; nil: nothing does
+	slow   string           // the commit whose preview never ends
+	ends   map[string]error // by commit, what its preview ends with
 	render int
 	loop   *forge.Loop
 }
@@ -144,20 +147,29 @@ func (s *scene) begin() {
 	cache, caps := renderer.NewCache(renderer.New(), 64<<20), renderer.NewExtensions(renderer.DefaultCapabilities())
 	redactor := redact.New()
 	redactor.Hide("test", "hunter2-hunter2")
+	compare := func(ctx context.Context, base, head *registry.Fleet) (*preview.Preview, *redact.Redactor, error) {
+		p, err := preview.Make(ctx, preview.Options{
+			Base: base, Head: head, Workers: 2, Bytes: 1 << 30, MaskKey: []byte("key"),
+			Render: func(c *registry.Cluster) preview.Render { return renderer.NewTargets(cache, c, caps).Render },
+		})
+		return p, redactor, err
+	}
 	s.counts = prometheus.NewRegistry()
 	s.loop, err = forge.NewLoop(forge.LoopOptions{
 		Forge: s, Repo: repo, Version: "v1", Interval: time.Minute, Time: 20 * time.Second, Log: slog.New(slog.NewTextHandler(io.Discard, nil)),
 		Now: func() time.Time { return s.now }, Registry: s.counts, Told: func(err error) { s.tell(err) },
-		Preview: func(ctx context.Context, base, head *registry.Fleet) (*preview.Preview, *redact.Redactor, error) {
+		Preview: func(ctx context.Context, base, head string) (forge.Verdict, error) {
 			s.render++
-			if head.Revision == s.slow {
+			if head == s.slow {
+				if s.stop != nil {
+					s.stop()
+				}
 				<-ctx.Done()
 			}
-			p, err := preview.Make(ctx, preview.Options{
-				Base: base, Head: head, Workers: 2, MaskKey: []byte("key"),
-				Render: func(c *registry.Cluster) preview.Render { return renderer.NewTargets(cache, c, caps).Render },
-			})
-			return p, redactor, err
+			if err := s.ends[head]; err != nil {
+				return forge.Verdict{}, err
+			}
+			return forge.Judge(ctx, repo, base, head, compare)
 		},
 	})
 	if err != nil {
@@ -449,6 +461,86 @@ func TestSlow(t *testing.T) {
 	s.now = s.now.Add(4 * time.Second)
 	s.pass(2)
 	s.states(fixed, forge.Pending, forge.Error, forge.Success)
+}
+
+// What a change would end in whenever it is tried is final: it is said once, and not tried
+// again before something else is known. The other pull requests have their previews.
+func TestTooMuch(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]error{
+		"Secrets": forge.ErrTooManySecrets,
+		"Bytes":   fmt.Errorf("compare web on a: %w: the differences take more than 128 MiB", preview.ErrTooMuch),
+		"Rules":   fmt.Errorf("compare web on a: %w: the danger rules", differ.ErrTooMuch),
+		"Memory":  fmt.Errorf("%w: 512 MiB", renderer.ErrTaskMemory),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t)
+			s.text("two")
+			head := s.propose(1)
+			s.ends = map[string]error{head: end}
+			s.text("three")
+			other := s.propose(2)
+			s.pass(6)
+			s.says(1, "The change is too much to preview", end.Error())
+			s.states(head, forge.Pending, forge.Error)
+			s.states(other, forge.Pending, forge.Success)
+			s.now = s.now.Add(time.Hour)
+			s.pass(0)
+			if s.render != 2 {
+				t.Errorf("%d previews, want 2", s.render)
+			}
+		})
+	}
+}
+
+// A preview that an earlier process began and did not finish may be what ended it: it is
+// not begun again at once, and in the end not at all. So it is with one that failed.
+func TestBegunByAnother(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	s.text("two")
+	head := s.propose(1)
+	crash := func() { // the process ends in the middle of the preview
+		t.Helper()
+		ctx, stop := context.WithCancel(t.Context())
+		s.slow = head
+		s.stop = stop
+		if err := s.loop.Pass(ctx); err != nil {
+			t.Fatal(err)
+		}
+		s.begin()
+	}
+	crash()
+	s.states(head, forge.Pending)
+	for attempt := 2; attempt <= 5; attempt++ {
+		s.pass(0)
+		s.now = s.now.Add(time.Minute - 1)
+		s.pass(0)
+		s.now = s.now.Add(1)
+		crash()
+		if got, want := s.statuses[head][attempt-1].Description, fmt.Sprintf("attempt %d", attempt); !strings.Contains(got, want) {
+			t.Errorf("the status says %q, want %q", got, want)
+		}
+	}
+	s.slow = ""
+	before := s.render
+	s.pass(0)
+	s.now = s.now.Add(time.Minute)
+	s.pass(2)
+	s.says(1, "ended 5 times before it was done")
+	s.states(head, forge.Pending, forge.Pending, forge.Pending, forge.Pending, forge.Pending, forge.Error)
+	s.now = s.now.Add(time.Hour)
+	s.pass(0)
+	if s.render != before {
+		t.Errorf("it was previewed again")
+	}
+
+	s.begin() // what ended in an error waits as long, and may have passed
+	s.pass(0)
+	s.now = s.now.Add(time.Minute)
+	s.pass(3)
+	s.says(1, "+two")
 }
 
 // A forge that is down changes nothing, and says so once.

@@ -1,6 +1,8 @@
 package forge
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"unicode"
@@ -8,6 +10,8 @@ import (
 
 	"github.com/keelson-io/keelson/controllers/preview"
 	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
 	"github.com/keelson-io/keelson/renderer/redact"
 )
 
@@ -19,21 +23,69 @@ const (
 	commentSize = 64 << 10
 )
 
-// verdict is what is said of a change.
-type verdict struct {
-	status Status
-	text   string // of the comment
-	// changes: something does, or is wrong. Else a comment would say nothing that the
+// Verdict is what is said of a change.
+type Verdict struct {
+	Status Status
+	Text   string // of the comment
+	// Changes: something does, or is wrong. Else a comment would say nothing that the
 	// status does not.
-	changes bool
-	// redactor hides the values of the change's own Secrets; nil: there are none.
-	redactor *redact.Redactor
+	Changes bool
+	// Final says of an [Error] that the same commits would end in it again, whenever they
+	// are tried.
+	Final bool
+	// Log is for the log of the controller: what went wrong is not the change's fault.
+	Log string
+}
+
+// Judge says what merging head into base would mean. The preview that compare makes comes
+// with a redactor of the values of the Secrets that the two fleets render, and no other
+// secrets: the author of a pull request could guess one, and the comment would confirm
+// the guess. The error is one that may pass.
+func Judge(
+	ctx context.Context, repo *registry.Repo, base, head string,
+	compare func(ctx context.Context, base, head *registry.Fleet) (*preview.Preview, *redact.Redactor, error),
+) (Verdict, error) {
+	before, err := repo.LoadCommit(ctx, base)
+	switch {
+	case ctx.Err() != nil:
+		return Verdict{}, context.Cause(ctx)
+	case err != nil:
+		v := failed(Error, "The branch to merge into can't be read, so what changes is not known", "the reason is in the log of the controller, and in its status")
+		v.Log = fmt.Sprintf("the branch that a pull request is for can't be read at %s: %v", base, err)
+		return v, nil
+	}
+	after, err := repo.LoadCommit(ctx, head)
+	switch {
+	case ctx.Err() != nil:
+		return Verdict{}, context.Cause(ctx)
+	case err != nil:
+		return failed(Failure, "The fleet can't be read with this change", err.Error()), nil
+	}
+	p, redactor, err := compare(ctx, before, after)
+	var v Verdict
+	switch {
+	case err == nil:
+		v = judge(p)
+	case tooMuch(err):
+		v = failed(Error, "The change is too much to preview", err.Error())
+		v.Final = true
+	default:
+		return Verdict{}, err
+	}
+	v.Text, v.Status.Description = redactor.Text(v.Text), redactor.Text(v.Status.Description)
+	return v, nil
+}
+
+// tooMuch reports whether an error is a bound that the change oversteps, whenever it is tried.
+func tooMuch(err error) bool {
+	return errors.Is(err, ErrTooManySecrets) || errors.Is(err, preview.ErrTooMuch) || errors.Is(err, differ.ErrTooMuch) ||
+		errors.Is(err, renderer.ErrTaskMemory)
 }
 
 // judge says what a preview means for the merge. What is held does not stand in its
 // way: nothing of it is applied before somebody approves it in git. What is denied
 // would make deliveries fail.
-func judge(p *preview.Preview) verdict {
+func judge(p *preview.Preview) Verdict {
 	held, denied, unknown := 0, 0, 0
 	for i := range p.Groups {
 		g := &p.Groups[i]
@@ -56,7 +108,7 @@ func judge(p *preview.Preview) verdict {
 			mistakes++
 		}
 	}
-	v := verdict{text: p.Markdown(), changes: p.Changes() || len(p.Problems)+len(p.Left)+len(p.Joined)+len(p.Gone) > 0}
+	v := Verdict{Text: p.Markdown(), Changes: p.Changes() || len(p.Problems)+len(p.Left)+len(p.Joined)+len(p.Gone) > 0}
 	var parts []string
 	for _, c := range []struct {
 		n         int
@@ -75,19 +127,19 @@ func judge(p *preview.Preview) verdict {
 			parts = append(parts, fmt.Sprintf("%d %s", c.n, c.many))
 		}
 	}
-	v.status.State = Success
+	v.Status.State = Success
 	if mistakes+denied > 0 {
-		v.status.State = Failure
+		v.Status.State = Failure
 	}
-	v.status.Description = oneLine(strings.Join(append(parts, p.Summary()), "; "))
+	v.Status.Description = oneLine(strings.Join(append(parts, p.Summary()), "; "))
 	return v
 }
 
 // failed is the verdict where there is no preview.
-func failed(state State, what, why string) verdict {
-	return verdict{
-		status: Status{state, oneLine(what)}, changes: true,
-		text: "**" + what + "**\n\n- " + differ.MarkdownCode(cut(why, 2000)) + "\n",
+func failed(state State, what, why string) Verdict {
+	return Verdict{
+		Status: Status{state, oneLine(what)}, Changes: true,
+		Text: "**" + what + "**\n\n- " + differ.MarkdownCode(cut(why, 2000)) + "\n",
 	}
 }
 
@@ -117,10 +169,10 @@ func between(base, head, version string) string {
 }
 
 // body of a comment.
-func body(v verdict, about string) string {
-	text := marker + "\n" + about + "\n\n" + v.text
+func body(v Verdict, about string) string {
+	text := marker + "\n" + about + "\n\n" + v.Text
 	if len(text) > commentSize { // it promises to fit; a forge would refuse it
-		text = marker + "\n" + about + "\n\n**" + v.status.Description + "**\n\nThe preview is too long for a comment: see it with `keelson preview`.\n"
+		text = marker + "\n" + about + "\n\n**" + v.Status.Description + "**\n\nThe preview is too long for a comment: see it with `keelson preview`.\n"
 	}
 	return text
 }

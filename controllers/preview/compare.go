@@ -41,6 +41,10 @@ type Options struct {
 	ClusterTakes time.Duration
 	// Workers look at so many clusters at once.
 	Workers int
+	// Bytes of memory that the differences may take, about. Beyond that, and where danger
+	// rules take too long ([differ.ErrTooMuch]), there is no preview: the error wraps
+	// [ErrTooMuch]. A part of a preview could hide what the rest does.
+	Bytes int64
 	// Looked is told how many clusters were looked at; may be nil.
 	Looked func(done, all int)
 }
@@ -86,6 +90,7 @@ type maker struct {
 	mu         sync.Mutex
 	looked     int
 	plans      map[key]*plan
+	kept       int64 // bytes of the plans
 	groups     map[group]*Group
 	problems   map[registry.Problem]*Problem
 	left       map[string]*Left
@@ -270,7 +275,7 @@ func (c *oneCluster) look(ctx context.Context, head *registry.Delivery) (kinds b
 		if why == "" {
 			why = before.problems[0].Error()
 		}
-		c.add(head.Cluster, Group{Component: head.Component, From: version(base), To: version(head), Paused: head.Paused, Unknown: why}, "")
+		c.add(head.Cluster, Group{Component: head.Component, From: version(base), To: version(head), Paused: head.Paused, Unknown: why}, reading{})
 		return false, nil
 	}
 	if err := c.compare(ctx, base, head, before.target, after.target); err != nil {
@@ -337,7 +342,7 @@ func (c *oneCluster) compare(ctx context.Context, base, head *registry.Delivery,
 			c.add(head.Cluster, Group{
 				Component: head.Component, From: from, To: to,
 				Unknown: "it is no longer paused: what came in the meantime is applied",
-			}, "")
+			}, reading{})
 		}
 		return nil
 	}
@@ -351,12 +356,18 @@ func (c *oneCluster) compare(ctx context.Context, base, head *registry.Delivery,
 		Approved: want.Approved, Cluster: want.Labels, MaskKey: c.MaskKey, Scaled: map[differ.ID]differ.Scaling{},
 	}
 	p := c.plan(key{head.Component, before.Hash, after.Hash, policy.Hash(), fmt.Sprint(want.Approved)})
-	p.once.Do(func() { p.make(ctx, c.schemas, before, after, policy) })
+	p.once.Do(func() {
+		if p.make(ctx, c.schemas, before, after, policy); p.err == nil {
+			p.err = c.keep(&p.plan)
+		}
+	})
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case errors.Is(p.err, ErrTooMuch), errors.Is(p.err, differ.ErrTooMuch):
+		return fmt.Errorf("compare %s on %s: %w", head.Component, head.Cluster, p.err)
 	case p.err != nil: // an object that can't be read, say
-		c.add(head.Cluster, Group{Component: head.Component, From: from, To: to, Paused: head.Paused, Unknown: p.err.Error()}, "")
+		c.add(head.Cluster, Group{Component: head.Component, From: from, To: to, Paused: head.Paused, Unknown: p.err.Error()}, reading{})
 		return nil //nolint:nilerr // told of
 	}
 	g := Group{Component: head.Component, From: from, To: to, Paused: head.Paused, Plan: p.plan, Restarts: p.restarts}
@@ -364,7 +375,7 @@ func (c *oneCluster) compare(ctx context.Context, base, head *registry.Delivery,
 		u := unstructured.Unstructured{Object: h.Content}
 		g.Hooks = append(g.Hooks, u.GetKind()+" "+u.GetName())
 	}
-	c.add(head.Cluster, g, p.text)
+	c.add(head.Cluster, g, p.reads)
 	return nil
 }
 
@@ -379,12 +390,13 @@ func (m *maker) plan(k key) *plan {
 
 // group tells groups apart: what is shown of them is not the same.
 type group struct {
-	component, from, to, unknown, text, hooks string
-	paused                                    bool
+	component, from, to, unknown, hooks string
+	reads                               reading
+	paused                              bool
 }
 
-func (m *maker) add(cluster string, g Group, text string) {
-	k := group{g.Component, g.From, g.To, g.Unknown, text, strings.Join(g.Hooks, "\n"), g.Paused}
+func (m *maker) add(cluster string, g Group, reads reading) {
+	k := group{g.Component, g.From, g.To, g.Unknown, strings.Join(g.Hooks, "\n"), reads, g.Paused}
 	m.note(func() {
 		all := m.groups[k]
 		if all == nil {

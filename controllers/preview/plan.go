@@ -2,6 +2,7 @@ package preview
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"reflect"
@@ -17,11 +18,15 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
+// reading is the hash of the text of a difference: plans that read the same have the same.
+// The texts of a large change would take more memory than all else.
+type reading [sha256.Size]byte
+
 // plan is what comes of one comparison.
 type plan struct {
 	once     sync.Once
 	plan     differ.Plan
-	text     string
+	reads    reading
 	restarts Restarts
 	err      error
 }
@@ -60,12 +65,12 @@ func (p *plan) make(ctx context.Context, all *schemas, before, after *renderer.T
 	if p.err = differ.JudgeAmong(ctx, states); p.err != nil {
 		return
 	}
-	if p.plan, p.err = differ.Compare(known, states, policy); p.err != nil {
+	if p.plan, p.err = differ.Compare(ctx, known, states, policy); p.err != nil {
 		return
 	}
-	var b strings.Builder
-	p.err = p.plan.WriteText(&b, false)
-	p.text, p.restarts = b.String(), restarts(p.plan)
+	text := sha256.New()
+	p.err = p.plan.WriteText(text, false)
+	p.reads, p.restarts = reading(text.Sum(nil)), restarts(p.plan)
 }
 
 // states joins the objects of two targets by what they name.

@@ -1,0 +1,61 @@
+package preview
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/keelson-io/keelson/differ"
+)
+
+// ErrTooMuch is wrapped by the error of a preview that would take more memory than it may.
+var ErrTooMuch = errors.New("too much to preview")
+
+// Bytes that a value takes beside its text, about: they are to bound memory, and not to
+// measure it.
+const (
+	changeBytes = 400
+	fieldBytes  = 160
+	valueBytes  = 16
+	entryBytes  = 48 // of a map
+)
+
+// keep leaves of a plan what is shown of it, and counts that. The error is [ErrTooMuch].
+func (m *maker) keep(p *differ.Plan) error {
+	size := int64(0)
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		c.Patch, c.Probe, c.First, c.HandOver, c.Live, c.Normal = nil, nil, nil, nil, nil, nil
+		if c.Op != differ.OpCreate {
+			c.Record = nil
+		}
+		size += changeBytes + sizeOf(c.Record)
+		for j := range c.Fields {
+			f := &c.Fields[j]
+			size += fieldBytes + int64(len(f.Path)+len(f.Because)) + sizeOf(f.Recorded) + sizeOf(f.Target) + sizeOf(f.Live)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.kept += size; m.kept > m.Bytes {
+		return fmt.Errorf("%w: the differences take more than %d MiB of memory; split the change, by component or by cluster", ErrTooMuch, m.Bytes>>20)
+	}
+	return nil
+}
+
+// sizeOf is about how many bytes a value takes in memory.
+func sizeOf(v any) int64 {
+	size := int64(valueBytes)
+	switch v := v.(type) {
+	case string:
+		size += int64(len(v))
+	case []any:
+		for _, item := range v {
+			size += sizeOf(item)
+		}
+	case map[string]any:
+		for name, item := range v {
+			size += entryBytes + int64(len(name)) + sizeOf(item)
+		}
+	}
+	return size
+}
