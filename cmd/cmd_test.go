@@ -43,7 +43,7 @@ var versions []apiservertest.Kubernetes
 const patience = 3 * time.Minute
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && slices.Contains([]string{"controller", "render-worker"}, os.Args[1]) { // a process under test
+	if len(os.Args) > 1 && slices.Contains([]string{"controller", "render-worker", "preview-worker"}, os.Args[1]) { // a process under test
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt) // as main does
 		context.AfterFunc(ctx, stop)
 		os.Exit(cmd.Run(ctx, cmd.Env{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Now: time.Now}, os.Args[1:]))

@@ -96,8 +96,10 @@ says of it, from where it parts from the branch: as one comment, which is kept
 up to date, and as the commit status keelson/preview. It is a failure where the
 change has mistakes or something is denied, an error where what changes can't be
 found out, and a success else, with something held, too. Nothing that SOPS
-encrypted is decrypted for that: anybody may open a pull request. A forge that
-does not answer changes nothing.
+encrypted is decrypted for that: anybody may open a pull request. A preview is
+made in a process of its own, which may take the memory of --preview-memory, and
+--render-memory for the chart that it renders. A forge that does not answer
+changes nothing.
 
 With --promote the process that decides about rollouts does what keelson promote
 does, whenever something has passed or a tag is new: it pushes the versions that
@@ -138,6 +140,7 @@ Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
 	f.StringVar(&o.cluster, "cluster", "", "work on this `CLUSTER` alone: the hub is that cluster")
 	o.webhooks.add(f)
 	o.forge.add(f, "put previews on the pull requests of, and open those of promotions on,\n")
+	o.forge.addMemory(f)
 	f.BoolVar(&o.promote, "promote", false, "push the versions that stages of pipelines are promoted to")
 	o.push.add(f)
 	o.share.add(f)
@@ -156,7 +159,7 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 	if _, err := o.traces.url(); err != nil {
 		return err
 	}
-	if err := errors.Join(o.forge.check(), a.checkPromote(o)); err != nil {
+	if err := errors.Join(o.forge.check(), o.forge.checkMemory(), a.checkPromote(o)); err != nil {
 		return err
 	}
 	log := a.controllerLog(o.logFormat)

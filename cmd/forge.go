@@ -7,10 +7,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/keelson-io/keelson/controllers/delivery"
 	"github.com/keelson-io/keelson/controllers/forge"
@@ -24,6 +24,7 @@ import (
 // forgeOptions say where pull requests are.
 type forgeOptions struct {
 	kind, url, repository, tokenFile string
+	memory                           resource.QuantityValue // of a preview
 }
 
 // add adds the flags. Of is what they are for, and begins a sentence that names the forge.
@@ -32,6 +33,19 @@ func (o *forgeOptions) add(f *pflag.FlagSet, of string) {
 	f.StringVar(&o.url, "forge-url", "", "`URL` of the forge (default: github.com or gitlab.com)")
 	f.StringVar(&o.repository, "forge-repository", "", "`OWNER/NAME` of the fleet repository on the forge")
 	f.StringVar(&o.tokenFile, "forge-token-file", "", "`FILE` of a token that may read the repository, write comments and pull\nrequests, and set commit statuses; it is read again for each request")
+}
+
+// addMemory adds the flag that is for previews alone.
+func (o *forgeOptions) addMemory(f *pflag.FlagSet) {
+	o.memory = resource.QuantityValue{Quantity: resource.MustParse("512Mi")}
+	f.Var(&o.memory, "preview-memory", "`BYTES` of memory that the preview of one pull request may take")
+}
+
+func (o *forgeOptions) checkMemory() error {
+	if least := resource.MustParse(leastPreviewMemory); o.memory.Cmp(least) < 0 {
+		return usagef("--preview-memory takes at least %s, and not %s", least.String(), o.memory.String())
+	}
+	return nil
 }
 
 func (o *forgeOptions) check() error {
@@ -69,37 +83,36 @@ func (a *app) pulls(ctx context.Context, o controllerOptions, l forge.LoopOption
 	if l.Forge == nil {
 		return nil, nil //nolint:nilnil // nothing was asked for
 	}
-	var err error
-	if l.Repo, err = a.proposals(ctx, o.cacheDir); err != nil {
-		return nil, err
-	}
-	l.Revision, l.Interval, l.Version, l.Now = a.revision, o.interval, a.env.Version, a.env.Now
-	l.Preview = a.stranger()
-	return forge.NewLoop(l)
-}
-
-// proposals opens the fleet repository in a clone of its own, so that nothing in a pull
-// request, however large, is in the way of what is delivered.
-func (a *app) proposals(ctx context.Context, cacheDir string) (*registry.Repo, error) {
-	if cacheDir == "" {
+	// A clone of its own, so that nothing in a pull request, however large, is in the way of
+	// what is delivered.
+	dir := o.cacheDir
+	if dir == "" {
 		user, err := os.UserCacheDir()
 		if err != nil {
 			return nil, fmt.Errorf("find a folder for the cache: %w", err)
 		}
-		cacheDir = filepath.Join(user, "keelson")
+		dir = filepath.Join(user, "keelson")
 	}
-	options := a.repoOptions(filepath.Join(cacheDir, "proposals"))
+	options := a.repoOptions(filepath.Join(dir, "proposals"))
 	options.Proposals = true
-	return registry.Open(ctx, options)
+	var err error
+	if l.Repo, err = registry.Open(ctx, options); err != nil {
+		return nil, err
+	}
+	if l.Preview, err = a.previewApart(l.Repo, options.CacheDir, o.forge.memory.Value()); err != nil {
+		return nil, err
+	}
+	l.Revision, l.Interval, l.Version, l.Now, l.Time = a.revision, o.interval, a.env.Version, a.env.Now, previewTime
+	return forge.NewLoop(l)
 }
 
 // stranger previews what anybody may have proposed: with workers, a cache and redactors of
 // its own, and without keys. With a key, a chart that turns a password around would show it.
-func (a *app) stranger() func(context.Context, *registry.Fleet, *registry.Fleet) (*preview.Preview, *redact.Redactor, error) {
-	const workers, cacheBytes = 2, 64 << 20
-	n := min(workers, runtime.GOMAXPROCS(0))
+// It looks at one cluster at a time, which bounds its memory. Bytes bound the differences.
+func (a *app) stranger(bytes int64) func(context.Context, *registry.Fleet, *registry.Fleet) (*preview.Preview, *redact.Redactor, error) {
+	const cacheBytes = 64 << 20
 	a.rendering.strangers = renderer.NewPool(renderer.PoolOptions{
-		Args: []string{workerCommand}, Workers: n, Timeout: a.rendering.timeout, Memory: a.rendering.memory.Value(),
+		Args: []string{workerCommand}, Workers: 1, Timeout: a.rendering.timeout, Memory: a.rendering.memory.Value(),
 	})
 	cache := renderer.NewCache(renderer.NewUnsealing(a.rendering.strangers, sops.Keys{}), cacheBytes)
 	caps := renderer.NewExtensions(renderer.DefaultCapabilities())
@@ -110,7 +123,7 @@ func (a *app) stranger() func(context.Context, *registry.Fleet, *registry.Fleet)
 		}
 		own := &remembering{next: cache, redactor: redact.New(), bound: &secretBound{seen: map[redact.Value]bool{}}}
 		p, err := preview.Make(ctx, preview.Options{
-			Base: base, Head: head, MaskKey: key, Workers: n,
+			Base: base, Head: head, MaskKey: key, Workers: 1, Bytes: bytes, Now: a.env.Now(), ClusterTakes: clusterTakes,
 			Render: func(c *registry.Cluster) preview.Render { return renderer.NewTargets(own, c, caps).Render },
 		})
 		if err == nil && own.redactor.Effort() > strangersEffort {

@@ -17,6 +17,13 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
+const (
+	// clusterTakes is how long a cluster is taken to need for a change.
+	clusterTakes = time.Minute
+	// differenceBytes bound what the differences of a preview take in memory.
+	differenceBytes = 1 << 30
+)
+
 type previewOptions struct {
 	caps         capabilityFlags
 	workTree     bool
@@ -79,7 +86,7 @@ has not, or can't be read.`,
 		},
 	}
 	cmd.Flags().BoolVar(&o.workTree, "worktree", false, "take for HEAD the files as they are, committed or not")
-	cmd.Flags().DurationVar(&o.clusterTakes, "cluster-takes", time.Minute, "how long a cluster is taken to need for a change, in the estimate")
+	cmd.Flags().DurationVar(&o.clusterTakes, "cluster-takes", clusterTakes, "how long a cluster is taken to need for a change, in the estimate")
 	o.caps.add(cmd)
 	a.renderFlags(cmd)
 	return cmd
@@ -102,7 +109,7 @@ func (a *app) preview(ctx context.Context, o previewOptions, base string) (*prev
 	progress := newProgress(a)
 	defer progress.clear()
 	return preview.Make(ctx, preview.Options{
-		Base: before, Head: after, MaskKey: key, Now: a.env.Now(), ClusterTakes: o.clusterTakes,
+		Base: before, Head: after, MaskKey: key, Bytes: differenceBytes, Now: a.env.Now(), ClusterTakes: o.clusterTakes,
 		Workers: cmp.Or(a.rendering.workers, runtime.GOMAXPROCS(0)),
 		Render: func(c *registry.Cluster) preview.Render {
 			return renderer.NewTargets(cache, c, caps).Render

@@ -189,7 +189,7 @@ branches and tags of versions have to be signed, and branches never go back.`,
 		newDiff(a), newApply(a), newStatus(a), newHistory(a), newRollback(a), newRollout(a), newProbe(a), newNotify(a), newApprove(a), newRBAC(a),
 		newWorkload(a), newPause(a), newResume(a), newPromote(a),
 		newController(a), newWorkloads(a),
-		newVersion(a), newWorker(a),
+		newVersion(a), newWorker(a), newPreviewWorker(a),
 	)
 	return root, a
 }
