@@ -24,7 +24,7 @@ func manyFields(t *testing.T, fields, rules int, when string) (differ.State, dif
 	for i := range rules {
 		danger = append(danger, v1alpha1.DangerRule{Name: fmt.Sprint("r", i), Path: ".spec", When: when, Effect: v1alpha1.EffectHold, Because: "of the test"})
 	}
-	compiled, err := differ.NewRules(danger)
+	compiled, err := differ.NewRules(differ.Scopes{Component: danger})
 	if err != nil {
 		t.Fatal(err)
 	}
