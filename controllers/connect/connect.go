@@ -106,7 +106,8 @@ func (s Source) deferred() clientcmd.ClientConfig {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(s.rules(), &clientcmd.ConfigOverrides{CurrentContext: s.Context})
 }
 
-// Hub returns the settings for the hub.
+// Hub returns the settings for the hub. Its answers are not bounded: who runs the API server
+// that holds a controller's own state has the controller.
 func (s Source) Hub() (*rest.Config, error) {
 	deferred := s.deferred()
 	if raw, err := deferred.RawConfig(); err == nil { // the next call says what is wrong with it
@@ -131,7 +132,8 @@ func (s Source) Hub() (*rest.Config, error) {
 //
 // Every request made with the settings ends after [RequestTimeout], but
 // watches don't; nothing limits the rate, which is for the API server's
-// priority and fairness to do.
+// priority and fairness to do. What a cluster answers is bounded, unless it is the hub:
+// see [Source.Hub].
 func (s Source) Config(ctx context.Context, spec v1alpha1.Connection) (*rest.Config, error) {
 	switch {
 	case spec.Context != "" && spec.Secret != nil, spec.Hub && (spec.Context != "" || spec.Secret != nil):
@@ -168,7 +170,7 @@ func (s Source) fromContext(name string) (*rest.Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("context %s of the kubeconfig: %w", name, err)
 	}
-	return s.finish(c), nil
+	return s.target(c), nil
 }
 
 // only is a copy of a kubeconfig with one of its contexts: client-go writes into it.
@@ -224,7 +226,7 @@ func (s Source) fromSecret(ctx context.Context, ref v1alpha1.SecretKey) (*rest.C
 	if err != nil {
 		return nil, fmt.Errorf("key %q of %s: %w", ref.Key, shown, err)
 	}
-	return s.finish(c), nil
+	return s.target(c), nil
 }
 
 // located is a reference with what it leaves out.
@@ -247,6 +249,12 @@ func SecretsOf(hub *rest.Config) (SecretReader, error) {
 		}
 		return s.Data, nil
 	}, nil
+}
+
+// target sets what connections to target clusters have in common.
+func (s Source) target(c *rest.Config) *rest.Config {
+	boundAnswers(c)
+	return s.finish(c)
 }
 
 // finish sets what all connections have in common.
