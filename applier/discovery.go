@@ -279,9 +279,24 @@ func (d *discoverer) schemasFor(ctx context.Context, wanted []schema.GroupVersio
 				return nil, fmt.Errorf("the OpenAPI document of %s: %w", gv, err)
 			}
 		}
+		if err := d.fits(s); err != nil {
+			return nil, fmt.Errorf("the OpenAPI document of %s: %w", gv, err)
+		}
 		d.documents[gv], out[gv] = s, s
 	}
 	return out, nil
+}
+
+// fits says whether one more schema may be kept. The lock is held.
+func (d *discoverer) fits(s *differ.Schema) error {
+	values := s.Values()
+	for _, other := range d.documents {
+		values += other.Values()
+	}
+	if values > clusterValues {
+		return fmt.Errorf("it and those of %d other groups and versions have more than %d JSON values, which Keelson does not keep", len(d.documents), clusterValues)
+	}
+	return nil
 }
 
 func documentPath(gv schema.GroupVersion) string {

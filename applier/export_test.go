@@ -3,8 +3,10 @@ package applier
 import (
 	"context"
 	"crypto/sha512"
+	"strconv"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/differ"
@@ -34,7 +36,7 @@ func (c *Cluster) ForgetInstances() { clear(c.lookedAt) }
 // Unpack decodes the content of a record's Secret.
 func Unpack(data []byte) (Record, error) {
 	var r Record
-	err := new(packer).unpack(data, &r)
+	_, err := new(packer).unpack(data, &r)
 	return r, err
 }
 
@@ -57,3 +59,27 @@ func (c *SchemaCache) Parse(document []byte) (*differ.Schema, error) { return c.
 
 // Knows reports whether the schema of a document is remembered.
 func (c *SchemaCache) Knows(document []byte) bool { return c.find(sha512.Sum512(document)) != nil }
+
+// RememberedBytes is what the records in memory take.
+func (c *Cluster) RememberedBytes() (n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.records {
+		if r != nil {
+			n += r.size
+		}
+	}
+	return n
+}
+
+// ObserveObjects reads n objects as a plan does.
+func (c *Cluster) ObserveObjects(ctx context.Context, n int, get func(context.Context, differ.ID) (map[string]any, error)) error {
+	states, mappings := make([]differ.State, n), map[differ.ID]*meta.RESTMapping{}
+	for i := range states {
+		states[i].ID = differ.ID{Kind: "ConfigMap", Name: strconv.Itoa(i)}
+		mappings[states[i].ID] = &meta.RESTMapping{}
+	}
+	return c.observe(ctx, mappings, states, func(ctx context.Context, _ *meta.RESTMapping, s *differ.State) (map[string]any, error) {
+		return get(ctx, s.ID)
+	})
+}

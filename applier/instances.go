@@ -17,7 +17,7 @@ type instanceLimits struct {
 	all  int   // objects of one version
 }
 
-func defaultInstanceLimits() instanceLimits { return instanceLimits{page: 500, all: 10_000} }
+func defaultInstanceLimits() instanceLimits { return instanceLimits{page: 250, all: 10_000} }
 
 // looked is what was found of a CRD's custom resources.
 type looked struct {
@@ -129,7 +129,7 @@ func (c *Cluster) look(ctx context.Context, judge *differ.CRDJudge, version stri
 				return err
 			}
 		}
-		seen += len(page.Items)
+		seen += max(1, len(page.Items)) // pages of nothing end, too
 		switch next = page.GetContinue(); {
 		case next == "":
 			return nil

@@ -9,7 +9,12 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/keelson-io/keelson/differ/jsonsize"
 )
+
+// keptText is the largest buffer that is kept for the next record.
+const keptText = 4 << 20
 
 // packer encodes records, which all clusters of a fleet do with the same few
 // compressors: one takes 800 KB.
@@ -19,8 +24,8 @@ type packer struct {
 	texts   sync.Pool // of [bytes.Buffer]s
 }
 
-// pack encodes and compresses a record.
-func (p *packer) pack(r Record) ([]byte, error) {
+// pack encodes and compresses a record, and says how much memory its objects take.
+func (p *packer) pack(r Record) (packed []byte, size int, err error) {
 	z, _ := p.writers.Get().(*gzip.Writer)
 	if z == nil {
 		z = gzip.NewWriter(nil)
@@ -28,24 +33,57 @@ func (p *packer) pack(r Record) ([]byte, error) {
 	defer p.writers.Put(z)
 	var b bytes.Buffer
 	z.Reset(&b)
-	if err := json.NewEncoder(z).Encode(r); err != nil {
-		return nil, fmt.Errorf("encode record: %w", err)
+	meter := recordMeter()
+	if err := json.NewEncoder(io.MultiWriter(z, metered{&meter})).Encode(r); err != nil {
+		return nil, 0, fmt.Errorf("encode record: %w", err)
 	}
 	if err := z.Close(); err != nil {
-		return nil, fmt.Errorf("compress record: %w", err)
+		return nil, 0, fmt.Errorf("compress record: %w", err)
 	}
-	return b.Bytes(), nil
+	return b.Bytes(), memoryOf(&r), nil
 }
 
-// unpack decodes a record of this format or an older one.
-func (p *packer) unpack(data []byte, into *Record) error {
+// recordMeter bounds a record, and what is written, too: nobody could read it.
+func recordMeter() jsonsize.Meter {
+	return jsonsize.Meter{MaxBytes: recordLimit, MaxValues: recordValues, Each: jsonsize.Never}
+}
+
+// metered counts what is written.
+type metered struct{ *jsonsize.Meter }
+
+func (m metered) Write(p []byte) (int, error) {
+	if err := m.Count(p); err != nil {
+		return 0, fmt.Errorf("it has %w, and Keelson reads no record that large: split the component", err)
+	}
+	return len(p), nil
+}
+
+// memoryOf estimates the bytes that a record takes in memory.
+func memoryOf(r *Record) int {
+	n := 0
+	for i := range r.Objects {
+		n += objectBytes + jsonsize.Memory(r.Objects[i].Content)
+	}
+	return n + objectBytes*(len(r.History)+len(r.Hooks))
+}
+
+// objectBytes is what an object of a record takes beside its content.
+const objectBytes = 300
+
+// unpack decodes a record of this format or an older one, and says how much memory its
+// objects take.
+func (p *packer) unpack(data []byte, into *Record) (size int, err error) {
 	plain, _ := p.texts.Get().(*bytes.Buffer)
 	if plain == nil {
 		plain = &bytes.Buffer{}
 	}
-	defer p.texts.Put(plain) // what is decoded from it has texts of its own
+	defer func() {
+		if plain.Cap() <= keptText {
+			p.texts.Put(plain) // what is decoded from it has texts of its own
+		}
+	}()
 	if err := p.inflate(data, plain); err != nil {
-		return err
+		return 0, err
 	}
 	// Numbers must come out as an API server's do: whole ones as int64.
 	var u struct {
@@ -58,10 +96,10 @@ func (p *packer) unpack(data []byte, into *Record) error {
 	}
 	u.Record = into
 	if err := json.Unmarshal(plain.Bytes(), &u); err != nil {
-		return fmt.Errorf("decode: %w", err)
+		return 0, fmt.Errorf("decode: %w", err)
 	}
 	if into.Format < 1 || into.Format > recordFormat {
-		return fmt.Errorf("the record has format %d, and this version of Keelson knows 1 to %d: upgrade Keelson", into.Format, recordFormat)
+		return 0, fmt.Errorf("the record has format %d, and this version of Keelson knows 1 to %d: upgrade Keelson", into.Format, recordFormat)
 	}
 	into.Format = recordFormat
 	into.Objects = make([]RecordedObject, len(u.Objects))
@@ -69,14 +107,14 @@ func (p *packer) unpack(data []byte, into *Record) error {
 		into.Objects[i] = o.RecordedObject
 		content := &unstructured.Unstructured{}
 		if err := content.UnmarshalJSON(o.Content); err != nil {
-			return fmt.Errorf("decode %s: %w", o.ID, err)
+			return 0, fmt.Errorf("decode %s: %w", o.ID, err)
 		}
 		into.Objects[i].Content = content.Object
 		if o.Intended {
 			into.Objects[i].Intent = IntentCreate
 		}
 	}
-	return nil
+	return memoryOf(into), nil
 }
 
 // inflate decompresses a record.
@@ -90,12 +128,9 @@ func (p *packer) inflate(data []byte, into *bytes.Buffer) error {
 		return fmt.Errorf("decompress: %w", err)
 	}
 	into.Reset()
-	n, err := into.ReadFrom(io.LimitReader(z, recordLimit+1))
-	if err != nil {
+	meter := recordMeter()
+	if _, err := into.ReadFrom(io.TeeReader(z, metered{&meter})); err != nil {
 		return fmt.Errorf("decompress: %w", err)
-	}
-	if n > recordLimit {
-		return fmt.Errorf("unpacks to more than %d bytes", recordLimit)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/differ/jsonsize"
 	"github.com/keelson-io/keelson/renderer"
 )
 
@@ -408,10 +410,15 @@ func (c *Cluster) fresh(ctx context.Context, m *meta.RESTMapping, s *differ.Stat
 	return c.reader.Fresh(ctx, m, s.ID)
 }
 
+// observedBytes is how much memory the live objects of one component may take together: a
+// plan holds them all. 1,000 Deployments take 20 MiB, ten CRDs of half a megabyte 30 MiB.
+const observedBytes = 96 << 20
+
 // observe reads the live objects of all states that have a mapping.
 func (c *Cluster) observe(ctx context.Context, mappings map[differ.ID]*meta.RESTMapping, states []differ.State, get getFunc) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel)
+	var total atomic.Int64
 	for i := range states {
 		s := &states[i]
 		m := mappings[s.ID]
@@ -422,6 +429,9 @@ func (c *Cluster) observe(ctx context.Context, mappings map[differ.ID]*meta.REST
 			live, err := get(ctx, m, s)
 			if err != nil {
 				return fmt.Errorf("observe: %w", err)
+			}
+			if total.Add(int64(jsonsize.Memory(live))) > observedBytes {
+				return fmt.Errorf("observe: with %s the component's objects take more than %d MiB of memory, as the cluster has them: split the component", s.ID, observedBytes>>20)
 			}
 			s.Live = live
 			return nil

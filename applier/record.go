@@ -108,6 +108,7 @@ type record struct {
 	version string
 	sum     sum      // of what the Secret holds
 	parts   []string // names of the Secrets that a large one continues in
+	size    int      // in memory, in bytes
 }
 
 // Record returns what the cluster remembers of a component; the zero Objects
@@ -189,8 +190,18 @@ func (c *Cluster) readRecord(ctx context.Context, component string) (*record, er
 func (c *Cluster) remember(r *record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.records[r.Component] = r
+	total := r.size
+	for component, other := range c.records {
+		if other != nil && component != r.Component {
+			total += other.size
+		}
+	}
 	delete(c.quiet, r.Component)
+	if total > rememberedBytes {
+		c.records[r.Component] = nil // it is read again
+		return
+	}
+	c.records[r.Component] = r
 }
 
 // RecordSeen hears of the resourceVersion of a component's record, from a watch.
@@ -213,6 +224,10 @@ func (c *Cluster) RecordSeen(component, version string) bool {
 		if order, err := resourceversion.CompareResourceVersion(version, known); version == known || err == nil && order < 0 {
 			return false
 		}
+	}
+	if len(c.records) > 2*maxRecords { // a cluster may tell of ever new ones
+		clear(c.records)
+		c.listed = false
 	}
 	c.records[component] = nil // were it missing, it would not exist
 	delete(c.quiet, component)

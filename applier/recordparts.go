@@ -14,6 +14,10 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
+// maxParts is how many parts of records a cluster may have, those included that no record
+// names.
+const maxParts = 10_000
+
 // missingPartError says that a record can't be read, since its head names a Secret
 // that is not there.
 type missingPartError struct{ name string }
@@ -48,18 +52,20 @@ func (c *Cluster) findLitter(ctx context.Context) error {
 func (c *Cluster) listParts(ctx context.Context, selector string, each func(*metav1.PartialObjectMetadata) error) error {
 	secrets := c.metadata.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).Namespace(v1alpha1.Namespace)
 	var errs []error
-	for next := ""; ; {
-		page, err := secrets.List(ctx, metav1.ListOptions{LabelSelector: selector, Limit: 500, Continue: next})
+	err := eachPage("parts of records", 500, maxParts, func(o metav1.ListOptions) (int, string, error) {
+		o.LabelSelector = selector
+		page, err := secrets.List(ctx, o)
 		if err != nil {
-			return fmt.Errorf("list parts of records: %w", err)
+			return 0, "", fmt.Errorf("list parts of records: %w", err)
 		}
 		for i := range page.Items {
-			errs = append(errs, each(&page.Items[i]))
+			if err := each(&page.Items[i]); err != nil {
+				errs = append(errs, err)
+			}
 		}
-		if next = page.Continue; next == "" {
-			return errors.Join(errs...)
-		}
-	}
+		return len(page.Items), page.Continue, nil
+	})
+	return errors.Join(append(errs, err)...)
 }
 
 // sweepParts deletes the parts that no head names and none will, after this session

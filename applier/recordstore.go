@@ -32,10 +32,19 @@ const (
 	// secretSize keeps a Secret under the API server's 1 MiB with room for its
 	// metadata.
 	secretSize = 1000 << 10
-	// recordLimit bounds what a record unpacks to, and recordParts how many Secrets
-	// it takes: it is read from a cluster.
-	recordLimit = 256 << 20
-	recordParts = 64
+	// recordLimit bounds what a record unpacks to, recordValues how many JSON values that
+	// has, and recordParts how many Secrets it takes: it is read from a cluster. Those of
+	// 1,000 objects have some 3 MB and 150,000 values.
+	recordLimit  = 32 << 20
+	recordValues = 300_000
+	recordParts  = 16
+	// recordPage is how many records are listed at once: each may have 1 MiB.
+	recordPage = 25
+	// maxRecords is how many components may have a record in one cluster.
+	maxRecords = 2_000
+	// rememberedBytes is how much memory the records of one cluster may take together that
+	// are remembered. Others are read again when they are needed.
+	rememberedBytes = 32 << 20
 )
 
 // The keys of a record's Secret: one of the first two.
@@ -62,10 +71,11 @@ func secretsClient(config *rest.Config) (corev1client.SecretInterface, error) {
 // of them have parts that no record names.
 func (c *Cluster) listRecords(ctx context.Context) ([]string, error) {
 	var names []string
-	for next := ""; ; {
-		page, err := c.secrets.List(ctx, metav1.ListOptions{LabelSelector: RecordLabel, Limit: 100, Continue: next})
+	err := eachPage("records", recordPage, maxRecords, func(o metav1.ListOptions) (int, string, error) {
+		o.LabelSelector = RecordLabel
+		page, err := c.secrets.List(ctx, o)
 		if err != nil {
-			return nil, fmt.Errorf("list records: %w", err)
+			return 0, "", fmt.Errorf("list records: %w", err)
 		}
 		for i := range page.Items {
 			s := &page.Items[i]
@@ -82,18 +92,20 @@ func (c *Cluster) listRecords(ctx context.Context) ([]string, error) {
 				c.remember(r)
 			}
 		}
-		if next = page.Continue; next == "" {
-			slices.Sort(names)
-			c.mu.Lock()
-			c.listed = true
-			maps.DeleteFunc(c.quiet, func(component string, _ *quiet) bool {
-				_, found := slices.BinarySearch(names, component)
-				return !found
-			})
-			c.mu.Unlock()
-			return names, c.findLitter(ctx)
-		}
+		return len(page.Items), page.Continue, nil
+	})
+	if err != nil {
+		return nil, err
 	}
+	slices.Sort(names)
+	c.mu.Lock()
+	c.listed = true
+	maps.DeleteFunc(c.quiet, func(component string, _ *quiet) bool {
+		_, found := slices.BinarySearch(names, component)
+		return !found
+	})
+	c.mu.Unlock()
+	return names, c.findLitter(ctx)
 }
 
 // same reports whether a component is at rest, and its record what it was.
@@ -139,7 +151,7 @@ func (c *Cluster) decodeRecord(ctx context.Context, component string, s *corev1.
 		return nil, err
 	}
 	r := &record{Record: Record{Component: component}, version: s.ResourceVersion, sum: sumOf(s), parts: parts}
-	if err := c.discovery.schemas.packer.unpack(packed, &r.Record); err != nil {
+	if r.size, err = c.discovery.schemas.packer.unpack(packed, &r.Record); err != nil {
 		return nil, fmt.Errorf("decode Secret %s/%s: %w", s.Namespace, s.Name, err)
 	}
 	return r, nil
@@ -163,6 +175,9 @@ func (c *Cluster) join(ctx context.Context, head *corev1.Secret) (packed []byte,
 		}
 		if s == nil {
 			return nil, nil, &missingPartError{name}
+		}
+		if len(packed)+len(s.Data[keyPart]) > recordParts*secretSize {
+			return nil, nil, fmt.Errorf("the parts that the Secret %s names have more than %d bytes", head.Name, recordParts*secretSize)
 		}
 		packed = append(packed, s.Data[keyPart]...)
 	}
@@ -208,7 +223,7 @@ func (c *Cluster) replaceRecord(ctx context.Context, old *record, content Record
 			c.setUnfenced(content.Component, true) // before the write, whose answer may be lost
 		}
 	}
-	packed, err := c.discovery.schemas.packer.pack(content)
+	packed, size, err := c.discovery.schemas.packer.pack(content)
 	if err != nil {
 		return nil, err
 	}
@@ -234,7 +249,7 @@ func (c *Cluster) replaceRecord(ctx context.Context, old *record, content Record
 	if err != nil {
 		return nil, err
 	}
-	return &record{Record: content, version: version, sum: sumOf(&head), parts: parts}, nil
+	return &record{Record: content, version: version, sum: sumOf(&head), parts: parts, size: size}, nil
 }
 
 // deleteRecord deletes the record, if it still is the one that was read.

@@ -2,26 +2,42 @@ package applier
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"crypto/sha512"
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"math"
 	"net/url"
 	"slices"
 	"sync"
 	"weak"
 
+	"golang.org/x/sync/semaphore"
 	"golang.org/x/sync/singleflight"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/differ/jsonsize"
 )
+
+// valueBytes is what a schema takes for each value of its document, where that has many.
+const valueBytes = 64
 
 // retainedBytes is how many bytes of OpenAPI documents a cache remembers the schemas of
 // while no cluster uses them. A stock Kubernetes publishes about 4 MB.
 const retainedBytes = 32 << 20
+
+// parsingValues is how many JSON values the documents have together that are parsed at a
+// time, of all clusters. A large document waits for the others, and they for it; each of
+// them ends, because it is bounded.
+const parsingValues = 250_000
+
+// clusterValues is how many JSON values the documents may have together that one cluster
+// publishes of the kinds that it needs. A stock Kubernetes has about 100,000.
+const clusterValues = 500_000
 
 // digest is the SHA-512 of an OpenAPI document: the hash under which API servers publish
 // one (k8s.io/kube-openapi, pkg/handler3). The zero digest is that of no document.
@@ -36,6 +52,7 @@ type digest [sha512.Size]byte
 type SchemaCache struct {
 	packer  packer
 	parsing singleflight.Group
+	slots   *semaphore.Weighted // of parsingValues
 
 	mu       sync.Mutex
 	parsed   map[digest]weak.Pointer[differ.Schema]
@@ -46,12 +63,12 @@ type SchemaCache struct {
 // retained keeps a schema that no cluster may use at the moment.
 type retained struct {
 	schema *differ.Schema
-	size   int // of the document, in bytes
+	size   int // of the document, or what its schema takes where that is more, in bytes
 }
 
 // NewSchemaCache returns an empty cache.
 func NewSchemaCache() *SchemaCache {
-	return &SchemaCache{parsed: map[digest]weak.Pointer[differ.Schema]{}, surfaces: map[sum]weak.Pointer[surface]{}}
+	return &SchemaCache{slots: semaphore.NewWeighted(parsingValues), parsed: map[digest]weak.Pointer[differ.Schema]{}, surfaces: map[sum]weak.Pointer[surface]{}}
 }
 
 // publishedDigest reads the hash from the path of a document; the zero digest: the path has
@@ -84,11 +101,18 @@ func (c *SchemaCache) parse(document []byte) (*differ.Schema, error) {
 		if s := c.find(of); s != nil {
 			return s, nil
 		}
+		values := jsonsize.Meter{MaxBytes: math.MaxInt64, MaxValues: parsingValues, Each: jsonsize.Never}
+		_ = values.Count(document) // one that has more is refused by the parser
+		weight := min(values.Values(), parsingValues)
+		if err := c.slots.Acquire(context.Background(), weight); err != nil {
+			return nil, err //nolint:wrapcheck // it waits as long as it takes
+		}
+		defer c.slots.Release(weight)
 		s, err := differ.ParseOpenAPI(document)
 		if err != nil {
 			return nil, err
 		}
-		c.retain(of, s, len(document))
+		c.retain(of, s, max(len(document), s.Values()*valueBytes))
 		return s, nil
 	})
 	if err != nil {

@@ -6,21 +6,28 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/kube-openapi/pkg/schemaconv"
-	"k8s.io/kube-openapi/pkg/spec3"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	smdschema "sigs.k8s.io/structured-merge-diff/v4/schema"
 	"sigs.k8s.io/structured-merge-diff/v4/typed"
 	smdv6 "sigs.k8s.io/structured-merge-diff/v6/schema"
+
+	"github.com/keelson-io/keelson/differ/jsonsize"
 )
 
 // Schema knows the field types of the kinds that one document describes. It is
 // immutable and safe for concurrent use.
 type Schema struct {
-	types map[schema.GroupVersionKind]kindType
+	types  map[schema.GroupVersionKind]kindType
+	values int // of the document
 }
+
+// Values is how many JSON values the OpenAPI v3 document had that the schema is made from.
+// A schema takes up to 200 bytes of memory for each.
+func (s *Schema) Values() int { return s.values }
 
 // kindType is the type of one kind.
 type kindType struct {
@@ -28,22 +35,55 @@ type kindType struct {
 	hash string // of the document that it is from
 }
 
+// The most that an OpenAPI v3 document may hold, which any API server may have made up.
+// Those of Kubernetes have up to 30,000 values, those of the largest groups of CRDs up to
+// 150,000. A definition of a CRD is at most as large as the CRD, which is 1.5 MiB.
+const (
+	maxDocumentBytes    = 32 << 20
+	maxDocumentValues   = 250_000
+	maxDefinitions      = 10_000
+	maxDefinitionBytes  = 4 << 20
+	maxDefinitionValues = 80_000
+)
+
 // ParseOpenAPI reads one OpenAPI v3 document as an API server publishes it
 // under /openapi/v3/apis/GROUP/VERSION.
+//
+// A definition takes a hundred times its text while it is decoded, so they are decoded one
+// by one, and what else a document holds is not decoded at all.
 func ParseOpenAPI(document []byte) (*Schema, error) {
-	var doc spec3.OpenAPI
-	// Not by json.Unmarshal, which would read the document a second time to check it.
-	if err := doc.UnmarshalJSON(document); err != nil {
+	all := jsonsize.Meter{MaxBytes: maxDocumentBytes, MaxValues: maxDocumentValues, Each: jsonsize.Never}
+	if err := all.Count(document); err != nil {
+		return nil, fmt.Errorf("the OpenAPI v3 document has %w, which Keelson does not read", err)
+	}
+	var doc struct {
+		Components struct {
+			Schemas map[string]json.RawMessage `json:"schemas"`
+		} `json:"components"`
+	}
+	if err := json.Unmarshal(document, &doc); err != nil {
 		return nil, fmt.Errorf("decode OpenAPI v3 document: %w", err)
 	}
-	if doc.Components == nil {
-		return &Schema{}, nil
+	if n := len(doc.Components.Schemas); n > maxDefinitions {
+		return nil, fmt.Errorf("the OpenAPI v3 document has %d definitions, and Keelson reads at most %d", n, maxDefinitions)
 	}
-	s, err := newSchema(document, doc.Components.Schemas, false)
-	if err != nil {
-		return nil, fmt.Errorf("convert OpenAPI v3 document: %w", err)
+	c := newConversion(document)
+	c.schema.values = int(all.Values())
+	for _, name := range slices.Sorted(maps.Keys(doc.Components.Schemas)) {
+		text := doc.Components.Schemas[name]
+		one := jsonsize.Meter{MaxBytes: maxDefinitionBytes, MaxValues: maxDefinitionValues, Each: jsonsize.Never}
+		if err := one.Count(text); err != nil {
+			return nil, fmt.Errorf("the definition %.200s has %w, which Keelson does not read", name, err)
+		}
+		model := &spec.Schema{}
+		if err := model.UnmarshalJSON(text); err != nil {
+			return nil, fmt.Errorf("decode OpenAPI v3 document: definition %.200s: %w", name, err)
+		}
+		if err := c.add(map[string]*spec.Schema{name: model}, false); err != nil {
+			return nil, fmt.Errorf("convert OpenAPI v3 document: definition %.200s: %w", name, err)
+		}
 	}
-	return s, nil
+	return c.finish(), nil
 }
 
 // ParseOpenAPIV2 reads the OpenAPI v2 (Swagger) document in which an API server
@@ -67,28 +107,63 @@ func ParseOpenAPIV2(document []byte) (*Schema, error) {
 
 // newSchema converts the definitions of a document, which refer to each other by
 // name.
+func newSchema(document []byte, models map[string]*spec.Schema, preserveUnknown bool) (*Schema, error) {
+	c := newConversion(document)
+	if err := c.add(models, preserveUnknown); err != nil {
+		return nil, err
+	}
+	return c.finish(), nil
+}
+
+// conversion makes a schema of definitions, of which a part is enough at a time.
 //
 // kube-openapi converts to the schema of structured-merge-diff v6. It is the same
 // document as v4's, so it is copied type by type. (YAML in between took half of the time
 // of a parse.)
-func newSchema(document []byte, models map[string]*spec.Schema, preserveUnknown bool) (*Schema, error) {
+type conversion struct {
+	schema *Schema
+	hash   string // of the document
+	parser *typed.Parser
+	kinds  map[schema.GroupVersionKind]string // names of definitions
+	common map[string]bool                    // types that each part brings
+}
+
+func newConversion(document []byte) *conversion {
+	sum := sha256.Sum256(document)
+	return &conversion{
+		schema: &Schema{types: map[schema.GroupVersionKind]kindType{}}, hash: hex.EncodeToString(sum[:8]),
+		parser: &typed.Parser{}, kinds: map[schema.GroupVersionKind]string{}, common: map[string]bool{},
+	}
+}
+
+func (c *conversion) add(models map[string]*spec.Schema, preserveUnknown bool) error {
 	converted, err := schemaconv.ToSchemaFromOpenAPI(models, preserveUnknown)
 	if err != nil {
-		return nil, fmt.Errorf("read definitions: %w", err)
+		return fmt.Errorf("read definitions: %w", err)
 	}
-	parser := &typed.Parser{}
 	for _, t := range converted.Types {
-		parser.Schema.Types = append(parser.Schema.Types, smdschema.TypeDef{Name: t.Name, Atom: atomV4(t.Atom)})
+		if models[t.Name] == nil {
+			if c.common[t.Name] {
+				continue
+			}
+			c.common[t.Name] = true
+		}
+		c.parser.Schema.Types = append(c.parser.Schema.Types, smdschema.TypeDef{Name: t.Name, Atom: atomV4(t.Atom)})
 	}
-	sum := sha256.Sum256(document)
-	hash := hex.EncodeToString(sum[:8])
-	out := &Schema{types: map[schema.GroupVersionKind]kindType{}}
 	for name, s := range models {
 		for _, gvk := range kindsOf(s) {
-			out.types[gvk] = kindType{parser.Type(name), hash}
+			c.kinds[gvk] = name
 		}
 	}
-	return out, nil
+	return nil
+}
+
+// finish returns the schema; no definition may be added afterwards.
+func (c *conversion) finish() *Schema {
+	for gvk, name := range c.kinds {
+		c.schema.types[gvk] = kindType{c.parser.Type(name), c.hash}
+	}
+	return c.schema
 }
 
 // atomV4 copies an atom of structured-merge-diff v6. Nullable is left out, which v4 lacks and

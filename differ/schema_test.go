@@ -1,6 +1,8 @@
 package differ_test
 
 import (
+	"fmt"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -89,4 +91,47 @@ func TestParseConcurrently(t *testing.T) {
 		})
 	}
 	wg.Wait()
+}
+
+// TestHostileOpenAPI: what a document takes while it is parsed has a bound, whoever wrote it.
+func TestHostileOpenAPI(t *testing.T) { //nolint:paralleltest // it counts what is allocated
+	document := func(schemas string) []byte {
+		return []byte(`{"openapi":"3.0.0","paths":{},"components":{"schemas":{` + schemas + `}}}`)
+	}
+	many := func(n int, text string) string { return strings.TrimSuffix(strings.Repeat(text, n), ",") }
+	var definitions, fields strings.Builder
+	for i := range 10_001 {
+		fmt.Fprintf(&definitions, `"a%d":{},`, i)
+	}
+	for i := range 39_000 {
+		fmt.Fprintf(&fields, `"a%d":{},`, i)
+	}
+	for name, c := range map[string]struct {
+		why      string
+		document []byte
+		wantErr  string
+	}{
+		"Values":      {why: "1 MiB of empty definitions took 300 MiB.", document: document(`"a":{"allOf":[` + many(1<<20/3, "{},") + `]}`), wantErr: "more than 250000 JSON values"},
+		"Bytes":       {why: "A document is read as a whole.", document: document(`"a":{"description":"` + many(33<<20, "x") + `"}`), wantErr: "more than 32 MiB"},
+		"Definition":  {why: "A definition is decoded as a whole.", document: document(`"a":{"allOf":[` + many(50_000, "{},") + `]}`), wantErr: "the definition a has more than 80000 JSON values"},
+		"Definitions": {why: "Each has a price of its own.", document: document(strings.TrimSuffix(definitions.String(), ",")), wantErr: "10001 definitions"},
+		"Paths":       {why: "What is not needed is not decoded.", document: []byte(`{"paths":{"/a":[` + many(100_000, "{},") + `]}}`)},
+		"Largest":     {why: "What is allowed has a bound, too.", document: document(`"a":{"type":"object","properties":{` + strings.TrimSuffix(fields.String(), ",") + `}}`)},
+	} {
+		t.Run(name, func(t *testing.T) { //nolint:paralleltest // as above
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := differ.ParseOpenAPI(c.document)
+			runtime.ReadMemStats(&after)
+			if (err == nil) != (c.wantErr == "") || err != nil && !strings.Contains(err.Error(), c.wantErr) {
+				t.Errorf("%s\ngot error %v, want one that says %q", c.why, err, c.wantErr)
+			}
+			const most = 160 << 20
+			if all := after.TotalAlloc - before.TotalAlloc; all > most {
+				t.Errorf("%s\n%d MiB were allocated of a document of %d KiB", c.why, all>>20, len(c.document)>>10)
+			} else {
+				t.Logf("%d KiB allocated %d KiB", len(c.document)>>10, all>>10)
+			}
+		})
+	}
 }

@@ -1,0 +1,204 @@
+package applier_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
+	"github.com/keelson-io/keelson/differ"
+)
+
+func packed(t *testing.T, text string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if _, err := z.Write([]byte(text)); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// recordText is a record whose one object has a list of what is given, n times.
+func recordText(component, item string, n int) string {
+	return `{"format":2,"component":"` + component + `","objects":[{"kind":"ConfigMap","name":"a","namespace":"b","apiVersion":"v1",` +
+		`"content":{"apiVersion":"v1","kind":"ConfigMap","data":[` + strings.TrimSuffix(strings.Repeat(item, n), ",") + `]}}]}`
+}
+
+// TestHostileRecords: a Secret of 31 KiB became 737 MiB of heap. What is decoded of a record
+// has a bound, in bytes and in what becomes of them.
+func TestHostileRecords(t *testing.T) { //nolint:paralleltest // it counts what is allocated
+	for name, c := range map[string]struct{ why, text, wantErr string }{
+		"Values":  {why: "Three bytes become a map.", text: recordText("web", "{},", 1<<20), wantErr: "more than 300000 JSON values"},
+		"Objects": {why: "Two bytes become an object of the inventory.", text: `{"format":2,"objects":[` + strings.Repeat("{},", 1<<20) + `{}]}`, wantErr: "more than 300000 JSON values"},
+		"History": {why: "As above.", text: `{"format":2,"objects":[],"history":[` + strings.Repeat("{},", 1<<20) + `{}]}`, wantErr: "more than 300000 JSON values"},
+		"Bytes":   {why: "A text compresses to nothing.", text: recordText("web", `"`+strings.Repeat("x", 33<<20)+`",`, 1), wantErr: "more than 32 MiB"},
+		"Largest": {why: "What is allowed has a bound, too.", text: recordText("web", `{"a":1},`, 140_000)},
+	} {
+		t.Run(name, func(t *testing.T) { //nolint:paralleltest // as above
+			data := packed(t, c.text)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := applier.Unpack(data)
+			runtime.ReadMemStats(&after)
+			if (err == nil) != (c.wantErr == "") || err != nil && !strings.Contains(err.Error(), c.wantErr) {
+				t.Errorf("%s\ngot error %v, want one that says %q", c.why, err, c.wantErr)
+			}
+			const most = 192 << 20
+			if all := after.TotalAlloc - before.TotalAlloc; all > most {
+				t.Errorf("%s\n%d MiB were allocated of a Secret of %d KiB", c.why, all>>20, len(data)>>10)
+			} else {
+				t.Logf("a Secret of %d KiB: %d MiB allocated", len(data)>>10, all>>20)
+			}
+		})
+	}
+}
+
+// recordServer is an API server that has Secrets, and pages of them for ever when it is
+// endless.
+func recordServer(t *testing.T, endless bool, secrets ...corev1.Secret) (*applier.Cluster, *atomic.Int64) {
+	t.Helper()
+	requests := &atomic.Int64{}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		requests.Add(1)
+		w.Header().Set("Content-Type", "application/json")
+		const path = "/api/v1/namespaces/" + v1alpha1.Namespace + "/secrets"
+		if r.URL.Path == path {
+			var list corev1.SecretList
+			list.APIVersion, list.Kind = "v1", "SecretList"
+			if r.URL.Query().Get("labelSelector") == applier.RecordLabel {
+				list.Items = secrets
+			}
+			if endless {
+				list.Continue = fmt.Sprint("page", requests.Load())
+			}
+			_ = json.NewEncoder(w).Encode(list)
+			return
+		}
+		for i := range secrets {
+			if r.URL.Path == path+"/"+secrets[i].Name {
+				_ = json.NewEncoder(w).Encode(secrets[i])
+				return
+			}
+		}
+		w.WriteHeader(http.StatusNotFound)
+		_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: "Failure", Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound, Details: &metav1.StatusDetails{}})
+	}))
+	t.Cleanup(s.Close)
+	c, err := applier.New(applier.Options{Name: "hostile", Config: &rest.Config{Host: s.URL, QPS: -1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, requests
+}
+
+func recordSecret(t *testing.T, component, text string) corev1.Secret {
+	t.Helper()
+	return corev1.Secret{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: metav1.ObjectMeta{Name: "record-" + component, Namespace: v1alpha1.Namespace, ResourceVersion: "1", Labels: map[string]string{applier.RecordLabel: component}},
+		Data:       map[string][]byte{"record": packed(t, text)},
+	}
+}
+
+// TestDamagedRecord: a record that can't be read is an error of its component, and never
+// no record; the other components of the cluster go on.
+func TestDamagedRecord(t *testing.T) {
+	t.Parallel()
+	c, _ := recordServer(t, false,
+		recordSecret(t, "bomb", recordText("bomb", "{},", 1<<20)),
+		recordSecret(t, "web", recordText("web", "1,", 3)),
+		recordSecret(t, "zero", "{"),
+	)
+	names, err := c.Recorded(t.Context())
+	if err != nil || fmt.Sprint(names) != "[bomb web zero]" {
+		t.Errorf("the components that have a record are %v (%v)", names, err)
+	}
+	if r, err := c.Record(t.Context(), "web"); err != nil || len(r.Objects) != 1 {
+		t.Errorf("a sound record has %d objects (%v)", len(r.Objects), err)
+	}
+	for component, want := range map[string]string{"bomb": "more than 300000 JSON values", "zero": "decode"} {
+		_, err := c.Record(t.Context(), component)
+		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "cluster hostile: record of "+component) {
+			t.Errorf("%s: the error is %v", component, err)
+		}
+	}
+}
+
+// TestRecordsForEver: a list that never ends is an error after as many records as a cluster
+// may have, also where its pages are empty.
+func TestRecordsForEver(t *testing.T) {
+	t.Parallel()
+	for name, secrets := range map[string][]corev1.Secret{
+		"EmptyPages": nil,
+		"Records":    {recordSecret(t, "a", recordText("a", "1,", 1)), recordSecret(t, "b", recordText("b", "1,", 1))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, requests := recordServer(t, true, secrets...)
+			_, err := c.Recorded(t.Context())
+			if err == nil || !strings.Contains(err.Error(), "cluster hostile: list records: the API server has more than 2000") {
+				t.Errorf("the error is %v", err)
+			}
+			if n := requests.Load(); n > 2_001 {
+				t.Errorf("it was asked %d times", n)
+			}
+		})
+	}
+}
+
+// TestRecordsInMemory: forged records take no more memory together than those of one
+// cluster may. Each can be read all the same.
+func TestRecordsInMemory(t *testing.T) {
+	t.Parallel()
+	var forged []corev1.Secret
+	for i := range 20 {
+		name := fmt.Sprintf("c%02d", i)
+		forged = append(forged, recordSecret(t, name, recordText(name, `{"a":1},`, 15_000)))
+	}
+	c, _ := recordServer(t, false, forged...)
+	if _, err := c.Recorded(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if bytes := c.RememberedBytes(); bytes > 32<<20 {
+		t.Errorf("%d MiB of records are remembered", bytes>>20)
+	}
+	for i := range forged {
+		if r, err := c.Record(t.Context(), fmt.Sprintf("c%02d", i)); err != nil || len(r.Objects) != 1 {
+			t.Errorf("record %d has %d objects (%v)", i, len(r.Objects), err)
+		}
+	}
+	if bytes := c.RememberedBytes(); bytes > 32<<20 {
+		t.Errorf("%d MiB of records are remembered", bytes>>20)
+	}
+}
+
+// TestObservedObjects: what the objects of one component take together, as the cluster has
+// them, is bounded.
+func TestObservedObjects(t *testing.T) {
+	t.Parallel()
+	c, _ := recordServer(t, false)
+	large := map[string]any{"data": strings.Repeat("x", 1<<20)}
+	for n, fits := range map[int]bool{90: true, 100: false} {
+		err := c.ObserveObjects(t.Context(), n, func(context.Context, differ.ID) (map[string]any, error) { return large, nil })
+		if (err == nil) != fits || err != nil && !strings.Contains(err.Error(), "more than 96 MiB of memory, as the cluster has them: split the component") {
+			t.Errorf("%d objects of a mebibyte: the error is %v", n, err)
+		}
+	}
+}

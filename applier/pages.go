@@ -1,0 +1,26 @@
+package applier
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// eachPage lists page by page until there is none after it. A page that holds nothing
+// counts as one object: an API server may name a next one for ever.
+func eachPage(what string, size int64, most int, list func(metav1.ListOptions) (objects int, next string, err error)) error {
+	seen := 0
+	for o := (metav1.ListOptions{Limit: size}); ; {
+		objects, next, err := list(o)
+		if err != nil {
+			return err
+		}
+		if seen += max(1, objects); seen > most {
+			return fmt.Errorf("list %s: the API server has more than %d, which Keelson does not read", what, most)
+		}
+		if next == "" {
+			return nil
+		}
+		o.Continue = next
+	}
+}
