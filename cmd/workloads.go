@@ -2,6 +2,8 @@ package cmd
 
 import (
 	"context"
+	"crypto/x509"
+	"fmt"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -20,6 +22,8 @@ type workloadsOptions struct {
 	logFormat string
 	service   string
 	port      int
+	clientCA  string
+	clientAs  string
 	run       workload.Options
 }
 
@@ -41,6 +45,12 @@ also answers API servers: it completes and validates workloads, converts them fr
 and to v1alpha1, and refuses to delete what policy.kruise.io/delete-protection
 protects. Every replica does, with certificates that they make and renew themselves
 in the Secret NAME-certs, and tell API servers of in the webhook configurations NAME.
+
+Whoever reaches --webhook-port is answered: numbers of what is left of a protected
+object whose UID he knows, and nothing else of the cluster. With --webhook-client-ca
+only API servers are, that show the certificate which the kubeConfigFile of their
+AdmissionConfiguration names, and they are told names, too. Conversion of versions
+goes without a certificate, since API servers show none there: it reads nothing.
 
 Replicas agree by the Lease keelson-system/keelson-workloads on one that works
 (--lead=false: without asking anybody). One that loses it exits; whatever keeps
@@ -67,10 +77,33 @@ Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
 	f.IntVar(&o.run.Workers, "workers", 4, "`NUMBER` of workloads that are looked at at once")
 	f.StringVar(&o.service, "webhook-service", "", "`NAMESPACE/NAME` of the Service by which API servers reach the webhooks; empty: no webhooks")
 	f.IntVar(&o.port, "webhook-port", 9443, "`PORT` of the webhooks' server")
+	f.StringVar(&o.clientCA, "webhook-client-ca", "", "`FILE` of the CA, as PEM, that signs the client certificates of API servers; empty: none is asked for")
+	f.StringVar(&o.clientAs, "webhook-client-name", "kube-apiserver", "common `NAME` that such a certificate must have")
 	f.StringVar(&o.listen, "listen", "127.0.0.1:8080", "`ADDRESS` of the HTTP server; empty: none")
 	f.StringVar(&o.profiles, "profile-listen", "", "`ADDRESS` that serves /debug/pprof; empty: none")
 	f.StringVar(&o.logFormat, "log-format", "text", "format of the log on stderr: text or json")
 	return c
+}
+
+// readClientCA reads who vouches for API servers.
+func (o *workloadsOptions) readClientCA() error {
+	switch {
+	case o.clientCA == "":
+		return nil
+	case o.run.Webhooks == nil:
+		return usagef("--webhook-client-ca is for webhooks: give --webhook-service, too")
+	case o.clientAs == "":
+		return usagef("--webhook-client-name takes a name: any client of the CA could ask otherwise")
+	}
+	data, err := os.ReadFile(o.clientCA)
+	if err != nil {
+		return fmt.Errorf("--webhook-client-ca: %w", err)
+	}
+	o.run.Webhooks.ClientCAs = x509.NewCertPool()
+	if !o.run.Webhooks.ClientCAs.AppendCertsFromPEM(data) {
+		return usagef("--webhook-client-ca: %s has no certificate in PEM", o.clientCA)
+	}
+	return nil
 }
 
 // workloadsGarbage is how much of it there may be, in percent of what is in use, before
@@ -90,7 +123,10 @@ func (a *app) workloads(ctx context.Context, o workloadsOptions) error {
 		if !ok || namespace == "" || name == "" {
 			return usagef("--webhook-service takes NAMESPACE/NAME, and not %s", o.service)
 		}
-		o.run.Webhooks = &webhook.Options{Port: o.port, Namespace: namespace, Service: name, Now: a.env.Now}
+		o.run.Webhooks = &webhook.Options{Port: o.port, Namespace: namespace, Service: name, Now: a.env.Now, ClientName: o.clientAs}
+	}
+	if err := o.readClientCA(); err != nil {
+		return err
 	}
 	log := a.controllerLog(o.logFormat)
 	a.env.SetLog(log)

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,7 +9,6 @@ import (
 	"net/http"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -139,7 +139,8 @@ func typed[T any](req admission.Request) (is, was *T, err error) {
 	return is, was, nil
 }
 
-// named refuses what v1alpha1 does: pods to delete that aren't there, or are another's.
+// named refuses what v1alpha1 does: pods to delete that aren't this CloneSet's. Whether
+// there are pods of another by that name is no answer for strangers.
 func (h *hooks) named(ctx context.Context, req admission.Request, is *v1beta1.CloneSet) field.ErrorList {
 	if req.RequestKind == nil || req.RequestKind.Version != alpha.GroupVersion.Version {
 		return nil
@@ -147,14 +148,16 @@ func (h *hooks) named(ctx context.Context, req admission.Request, is *v1beta1.Cl
 	var all field.ErrorList
 	path := field.NewPath("spec", "scaleStrategy", "podsToDelete")
 	for i, name := range is.Spec.ScaleStrategy.PodsToDelete {
-		var pod corev1.Pod
-		switch err := h.reader.Get(ctx, client.ObjectKey{Namespace: req.Namespace, Name: name}, &pod); {
-		case apierrors.IsNotFound(err):
-			all = append(all, field.NotFound(path.Index(i), name))
-		case err != nil:
-			all = append(all, field.InternalError(path.Index(i), err))
-		case !metav1.IsControlledBy(&pod, is):
-			all = append(all, field.Invalid(path.Index(i), name, "the pod isn't this CloneSet's"))
+		pod := metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}
+		var err error
+		if is.UID != "" { // one without was never stored, and has no pods
+			err = h.reader.Get(ctx, client.ObjectKey{Namespace: req.Namespace, Name: name}, &pod)
+		}
+		switch {
+		case err != nil && !apierrors.IsNotFound(err):
+			all = append(all, field.InternalError(path.Index(i), fmt.Errorf("the pod can't be read (%s)", cmp.Or(string(apierrors.ReasonForError(err)), "no answer"))))
+		case is.UID == "" || !metav1.IsControlledBy(&pod, is):
+			all = append(all, field.Invalid(path.Index(i), name, "this CloneSet has no such pod"))
 		}
 	}
 	return all

@@ -4,29 +4,40 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"github.com/keelson-io/keelson/api/apps/v1beta1"
 )
 
-// named children in a message; of more there is the number.
-const someChildren = 5
+const (
+	// someChildren are counted, and named, in a message. Of more it says that there are.
+	someChildren = 5
+	// page is how many objects an answer of the API server has at most.
+	page = 100
+)
 
-// protected is what protection has to know of an object.
-type protected struct {
-	metav1.TypeMeta   `json:",inline"`
+// subject is what protection has to know of an object.
+type subject struct {
 	metav1.ObjectMeta `json:"metadata"`
 	Spec              struct {
-		Replicas *int32 `json:"replicas"`
+		Replicas *int32                `json:"replicas"`
+		Selector *metav1.LabelSelector `json:"selector"`
 		// Of a CustomResourceDefinition.
 		Group    string                                            `json:"group"`
 		Names    apiextensionsv1.CustomResourceDefinitionNames     `json:"names"`
@@ -34,12 +45,63 @@ type protected struct {
 	} `json:"spec"`
 }
 
+// protectable is a resource that may be protected: those of the chart's configuration.
+type protectable struct {
+	kind    schema.GroupVersionKind
+	cluster bool // it has no namespace
+	// left says what an object has that would go with it; "": nothing. A nil left: never
+	// anything.
+	left func(*hooks, context.Context, *subject) (string, error)
+}
+
+func protectables() map[schema.GroupResource]protectable {
+	core, apps := schema.GroupVersion{Version: "v1"}, schema.GroupVersion{Group: "apps", Version: "v1"}
+	kruise := v1beta1.GroupVersion
+	extensions := schema.GroupVersion{Group: "apiextensions.k8s.io", Version: "v1"}
+	workload := (*hooks).leftOfWorkload
+	return map[schema.GroupResource]protectable{
+		{Resource: "namespaces"}: {core.WithKind("Namespace"), true, (*hooks).leftInNamespace},
+		{Resource: "services"}:   {core.WithKind("Service"), false, nil},
+		{Group: extensions.Group, Resource: "customresourcedefinitions"}: {extensions.WithKind("CustomResourceDefinition"), true, (*hooks).leftOfKind},
+		{Group: apps.Group, Resource: "deployments"}:                     {apps.WithKind("Deployment"), false, workload},
+		{Group: apps.Group, Resource: "replicasets"}:                     {apps.WithKind("ReplicaSet"), false, workload},
+		{Group: apps.Group, Resource: "statefulsets"}:                    {apps.WithKind("StatefulSet"), false, workload},
+		{Group: kruise.Group, Resource: "clonesets"}:                     {kruise.WithKind("CloneSet"), false, workload},
+		{Group: kruise.Group, Resource: "statefulsets"}:                  {kruise.WithKind("StatefulSet"), false, workload},
+		{Group: "networking.k8s.io", Resource: "ingresses"}:              {schema.GroupVersionKind{Group: "networking.k8s.io", Version: "v1", Kind: "Ingress"}, false, nil},
+	}
+}
+
+// read returns the object of a question, which must be about what is deleted, and what it
+// is an object of.
+func read(req admission.Request) (*subject, protectable, error) {
+	is, ok := protectables()[schema.GroupResource{Group: req.Resource.Group, Resource: req.Resource.Resource}]
+	if !ok || req.Operation != admissionv1.Delete {
+		return nil, is, fmt.Errorf("%s of %s is nothing that is protected here", req.Operation, req.Resource.Resource)
+	}
+	var o subject
+	if err := json.Unmarshal(req.OldObject.Raw, &o); err != nil {
+		return nil, is, fmt.Errorf("read what is to be deleted: %w", err)
+	}
+	namespace := req.Namespace
+	if is.cluster {
+		namespace = "" // API servers say that a namespace is in itself
+	}
+	switch {
+	case o.Name == "" || (req.Name != "" && req.Name != o.Name): // that of a collection has none
+		return nil, is, errors.New("the object has not the name that is to be deleted")
+	case o.Namespace != namespace || is.cluster != (namespace == ""):
+		return nil, is, errors.New("the object is not in the namespace in which it is to be deleted")
+	}
+	return &o, is, nil
+}
+
 // protect refuses to delete what the label says is to stay: always, or for as long as
 // something of it is left. What can't be found out counts as left.
 func (h *hooks) protect(ctx context.Context, req admission.Request) admission.Response {
-	var o protected
-	if err := json.Unmarshal(req.OldObject.Raw, &o); err != nil {
-		return admission.Errored(http.StatusBadRequest, fmt.Errorf("read what is to be deleted: %w", err))
+	o, is, err := read(req)
+	if err != nil {
+		return admission.Errored(http.StatusBadRequest, err)
 	}
 	if o.DeletionTimestamp != nil {
 		return admission.Allowed("") // it is on its way
@@ -51,8 +113,7 @@ func (h *hooks) protect(ctx context.Context, req admission.Request) admission.Re
 		return admission.Allowed("")
 	case v1beta1.DeleteProtectionAlways:
 	case v1beta1.DeleteProtectionCascading:
-		var err error
-		if left, err = h.left(ctx, req, &o); err != nil {
+		if left, err = h.left(ctx, is, o); err != nil {
 			left = "what is left of it can't be found out: " + err.Error()
 		}
 		if left == "" {
@@ -73,21 +134,30 @@ func (h *hooks) protect(ctx context.Context, req admission.Request) admission.Re
 	return admission.Denied(fmt.Sprintf("forbidden by ResourcesProtectionDeletion: %s=%s%s; to delete it all the same: %s", v1beta1.LabelDeleteProtection, policy, left, lift))
 }
 
-// left says what an object has that would go with it; "": nothing.
-func (h *hooks) left(ctx context.Context, req admission.Request, o *protected) (string, error) {
-	switch req.Kind.Kind {
-	case "Namespace":
-		return h.leftInNamespace(ctx, o.Name)
-	case "CustomResourceDefinition":
-		return h.leftOfKind(ctx, o)
-	case "Service", "Ingress":
-		return "", nil // nothing goes with them
-	default:
-		return h.leftOfWorkload(ctx, req, o)
+// left says what an object has that would go with it; "": nothing. It goes by the object
+// that the cluster has, and only where the question has its UID: nobody who reaches the
+// port can have anything listed by an object that he made up.
+func (h *hooks) left(ctx context.Context, is protectable, o *subject) (string, error) {
+	if is.left == nil {
+		return "", nil
 	}
+	live := &unstructured.Unstructured{}
+	live.SetGroupVersionKind(is.kind)
+	err := h.reader.Get(ctx, client.ObjectKey{Namespace: o.Namespace, Name: o.Name}, live)
+	switch {
+	case apierrors.IsNotFound(err), err == nil && (o.UID == "" || live.GetUID() != o.UID):
+		return "", errors.New("the cluster has no such object of this UID")
+	case err != nil:
+		return "", fmt.Errorf("the object can't be read (%s)", cmp.Or(string(apierrors.ReasonForError(err)), "no answer"))
+	}
+	var there subject
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(live.Object, &there); err != nil {
+		return "", fmt.Errorf("read the object: %w", err)
+	}
+	return is.left(h, ctx, &there)
 }
 
-func (h *hooks) leftOfWorkload(ctx context.Context, req admission.Request, o *protected) (string, error) {
+func (h *hooks) leftOfWorkload(ctx context.Context, o *subject) (string, error) {
 	replicas := int32(1)
 	if o.Spec.Replicas != nil {
 		replicas = *o.Spec.Replicas
@@ -95,15 +165,7 @@ func (h *hooks) leftOfWorkload(ctx context.Context, req admission.Request, o *pr
 	if replicas == 0 {
 		return "", nil
 	}
-	of := struct {
-		Spec struct {
-			Selector *metav1.LabelSelector `json:"selector"`
-		} `json:"spec"`
-	}{}
-	if err := json.Unmarshal(req.OldObject.Raw, &of); err != nil {
-		return "", fmt.Errorf("read its selector: %w", err)
-	}
-	selector, err := metav1.LabelSelectorAsSelector(of.Spec.Selector)
+	selector, err := metav1.LabelSelectorAsSelector(o.Spec.Selector)
 	if err != nil {
 		return "", fmt.Errorf("read its selector: %w", err)
 	}
@@ -114,22 +176,25 @@ func (h *hooks) leftOfWorkload(ctx context.Context, req admission.Request, o *pr
 	return fmt.Sprintf("spec.replicas is %d%s", replicas, strings.TrimSuffix(" with "+pods, " with ")), nil
 }
 
-func (h *hooks) leftInNamespace(ctx context.Context, namespace string) (string, error) {
-	pods, err := h.pods(ctx, namespace)
+func (h *hooks) leftInNamespace(ctx context.Context, namespace *subject) (string, error) {
+	pods, err := h.pods(ctx, namespace.Name)
 	if err != nil {
 		return "", err
 	}
-	var claims corev1.PersistentVolumeClaimList
-	if err := h.reader.List(ctx, &claims, client.InNamespace(namespace)); err != nil {
+	claims, err := h.some("bound claim", func(o ...client.ListOption) (names []string, next string, err error) {
+		var all corev1.PersistentVolumeClaimList
+		err = h.reader.List(ctx, &all, append(o, client.InNamespace(namespace.Name))...)
+		for i := range all.Items {
+			if c := &all.Items[i]; c.Status.Phase == corev1.ClaimBound && c.DeletionTimestamp == nil {
+				names = append(names, c.Name)
+			}
+		}
+		return names, all.Continue, err //nolint:wrapcheck // below
+	})
+	if err != nil {
 		return "", fmt.Errorf("list its claims: %w", err)
 	}
-	var bound []string
-	for i := range claims.Items {
-		if c := &claims.Items[i]; c.Status.Phase == corev1.ClaimBound && c.DeletionTimestamp == nil {
-			bound = append(bound, c.Name)
-		}
-	}
-	switch claims := count(bound, "bound claim"); {
+	switch {
 	case pods == "":
 		return claims, nil
 	case claims == "":
@@ -139,53 +204,82 @@ func (h *hooks) leftInNamespace(ctx context.Context, namespace string) (string, 
 	}
 }
 
-// pods counts those that run or are about to.
+// pods counts those of a namespace that run or are about to.
 func (h *hooks) pods(ctx context.Context, namespace string, o ...client.ListOption) (string, error) {
-	var list corev1.PodList
-	if err := h.reader.List(ctx, &list, append(o, client.InNamespace(namespace))...); err != nil {
+	o = append(o, client.InNamespace(namespace), client.MatchingFieldsSelector{Selector: fields.AndSelectors(
+		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)), fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed)),
+	)})
+	pods, err := h.some("active pod", func(page ...client.ListOption) (names []string, next string, err error) {
+		all, err := h.metadata(ctx, corev1.SchemeGroupVersion.WithKind("PodList"), append(page, o...))
+		for i := range all.Items {
+			if all.Items[i].DeletionTimestamp == nil {
+				names = append(names, all.Items[i].Name)
+			}
+		}
+		return names, all.Continue, err
+	})
+	if err != nil {
 		return "", fmt.Errorf("list its pods: %w", err)
 	}
-	var active []string
-	for i := range list.Items {
-		p := &list.Items[i]
-		if p.DeletionTimestamp == nil && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed {
-			active = append(active, p.Name)
-		}
-	}
-	return count(active, "active pod"), nil
+	return pods, nil
 }
 
-func (h *hooks) leftOfKind(ctx context.Context, o *protected) (string, error) {
-	var list unstructured.UnstructuredList
+func (h *hooks) leftOfKind(ctx context.Context, o *subject) (string, error) {
+	var kind schema.GroupVersionKind
 	for _, v := range o.Spec.Versions {
 		if v.Served {
-			list.SetAPIVersion(o.Spec.Group + "/" + v.Name)
+			kind = schema.GroupVersionKind{Group: o.Spec.Group, Version: v.Name, Kind: cmp.Or(o.Spec.Names.ListKind, o.Spec.Names.Kind+"List")}
 		}
 	}
-	list.SetKind(cmp.Or(o.Spec.Names.ListKind, o.Spec.Names.Kind+"List"))
-	if err := h.reader.List(ctx, &list, client.Limit(someChildren)); err != nil {
+	objects, err := h.some(o.Spec.Names.Kind, func(page ...client.ListOption) (names []string, next string, err error) {
+		all, err := h.metadata(ctx, kind, page)
+		for i := range all.Items {
+			names = append(names, strings.TrimPrefix(all.Items[i].Namespace+"/"+all.Items[i].Name, "/"))
+		}
+		return names, all.Continue, err
+	})
+	if err != nil {
 		return "", fmt.Errorf("list the objects of its kind (the chart's protection.kinds lets it): %w", err)
 	}
-	var names []string
-	for _, item := range list.Items {
-		names = append(names, strings.TrimPrefix(item.GetNamespace()+"/"+item.GetName(), "/"))
-	}
-	if list.GetContinue() != "" {
-		return "at least " + count(names, o.Spec.Names.Kind), nil
-	}
-	return count(names, o.Spec.Names.Kind), nil
+	return objects, nil
 }
 
-// count names some of several things, in words.
-func count(names []string, what string) string {
-	switch n := len(names); {
-	case n == 0:
-		return ""
-	case n == 1:
-		return "1 " + what + " (" + names[0] + ")"
-	case n <= someChildren:
-		return fmt.Sprintf("%d %ss (%s)", n, what, strings.Join(names, ", "))
-	default:
-		return fmt.Sprintf("%d %ss (%s, …)", n, what, strings.Join(names[:someChildren], ", "))
+// metadata lists objects without what is in them.
+func (h *hooks) metadata(ctx context.Context, list schema.GroupVersionKind, o []client.ListOption) (*metav1.PartialObjectMetadataList, error) {
+	all := &metav1.PartialObjectMetadataList{}
+	all.SetGroupVersionKind(list)
+	return all, h.reader.List(ctx, all, o...) //nolint:wrapcheck // the caller says of what
+}
+
+// some counts objects, as far as a message does, page by page.
+func (h *hooks) some(what string, read func(...client.ListOption) (names []string, next string, err error)) (string, error) {
+	var names []string
+	for from := ""; ; {
+		more, next, err := read(client.Limit(page), client.Continue(from))
+		if err != nil {
+			return "", err
+		}
+		names, from = append(names, more...), next
+		if from == "" || len(names) > someChildren {
+			return count(names, what, h.options.ClientCAs != nil), nil
+		}
 	}
+}
+
+// count says how many of several things there are, and their names to who may know them.
+func count(names []string, what string, named bool) string {
+	if len(names) == 0 {
+		return ""
+	}
+	number, more := strconv.Itoa(len(names)), ""
+	if len(names) > 1 {
+		what += "s"
+	}
+	if len(names) > someChildren {
+		number, names, more = "more than "+strconv.Itoa(someChildren), names[:someChildren], ", …"
+	}
+	if !named {
+		return number + " " + what
+	}
+	return number + " " + what + " (" + strings.Join(names, ", ") + more + ")"
 }

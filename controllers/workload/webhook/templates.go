@@ -1,7 +1,9 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -19,6 +21,10 @@ import (
 // stands in for what isn't there, is always what this cluster's version says.
 type templates struct {
 	client client.Client
+	// namespace is where that is tried, whatever namespace an object is for. Neither
+	// depends on it, but what quotas and policies of a namespace say would: that is not
+	// for whoever reaches the webhook.
+	namespace string
 }
 
 // invalidError is what the API server finds wrong with a template, by its field.
@@ -46,15 +52,12 @@ func (t templates) complete(ctx context.Context, o *unstructured.Unstructured) (
 	}
 	try := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "PodTemplate",
-		"metadata": map[string]any{"namespace": o.GetNamespace(), "generateName": "keelson-workloads-"},
+		"metadata": map[string]any{"namespace": t.namespace, "generateName": "keelson-workloads-"},
 		"template": named,
 	}}
 	err = t.client.Create(ctx, try, client.DryRunAll)
-	if status, ok := err.(apierrors.APIStatus); ok && apierrors.IsInvalid(err) {
-		return nil, &invalidError{causes: status.Status().Details.Causes}
-	}
 	if err != nil {
-		return nil, fmt.Errorf("have the API server complete the template: %w", err)
+		return nil, refused(err)
 	}
 	spec, _, err := unstructured.NestedMap(try.Object, "template", "spec")
 	if err != nil {
@@ -68,6 +71,20 @@ func (t templates) complete(ctx context.Context, o *unstructured.Unstructured) (
 	filled := maps.Clone(template)
 	filled["spec"] = fill(filled["spec"], spec)
 	return filled, nil
+}
+
+// refused is what the API server finds wrong with the fields of a template. Any other text
+// of its is left out: it may be a policy's or a quota's, which strangers must not read.
+func refused(err error) error {
+	if status, ok := errors.AsType[*apierrors.StatusError](err); ok && apierrors.IsInvalid(err) && status.ErrStatus.Details != nil {
+		all := slices.DeleteFunc(slices.Clone(status.ErrStatus.Details.Causes), func(c metav1.StatusCause) bool {
+			return c.Field != "template" && !strings.HasPrefix(c.Field, "template.")
+		})
+		if len(all) > 0 {
+			return &invalidError{causes: all}
+		}
+	}
+	return fmt.Errorf("spec.template is not completed: the API server does not take a dry run of a PodTemplate (%s)", cmp.Or(string(apierrors.ReasonForError(err)), "no answer"))
 }
 
 // withClaims gives a template the volumes of the object's claims, which its containers

@@ -158,17 +158,19 @@ func TestValidateDaemonSet(t *testing.T) {
 	}
 }
 
-// A message names some children, and says how many there are.
+// A message counts some children, and names them to who may know. Of more it says so.
 func TestCount(t *testing.T) {
 	t.Parallel()
-	for names, want := range map[string]string{
-		"":            "",
-		"a":           "1 pod (a)",
-		"a b c d e":   "5 pods (a, b, c, d, e)",
-		"a b c d e f": "6 pods (a, b, c, d, e, …)",
+	for names, want := range map[string][2]string{
+		"":            {"", ""},
+		"a":           {"1 pod", "1 pod (a)"},
+		"a b c d e":   {"5 pods", "5 pods (a, b, c, d, e)"},
+		"a b c d e f": {"more than 5 pods", "more than 5 pods (a, b, c, d, e, …)"},
 	} {
-		if got := count(strings.Fields(names), "pod"); got != want {
-			t.Errorf("%q, want %q", got, want)
+		for i, named := range []bool{false, true} {
+			if got := count(strings.Fields(names), "pod", named); got != want[i] {
+				t.Errorf("%q, want %q", got, want[i])
+			}
 		}
 	}
 }

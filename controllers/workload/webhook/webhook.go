@@ -11,6 +11,7 @@ package webhook
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"time"
 
@@ -30,8 +31,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 	"sigs.k8s.io/controller-runtime/pkg/webhook"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/conversion"
 
 	alpha "github.com/keelson-io/keelson/api/apps/v1alpha1"
 )
@@ -45,8 +44,6 @@ const (
 
 	servicePort = 443
 	fieldOwner  = "keelson-workloads"
-	// limit of an answer, below the timeouts of the configurations.
-	limit = 8 * time.Second
 )
 
 // kinds are the CRDs with several versions.
@@ -62,6 +59,10 @@ type Options struct {
 	Now                func() time.Time
 	// Lifetime of a certificate; 0: a year.
 	Lifetime time.Duration
+	// ClientCAs sign the certificate, of the name ClientName, that API servers show; nil:
+	// whoever reaches the port is answered, and is told no names.
+	ClientCAs  *x509.CertPool
+	ClientName string
 }
 
 // addToScheme adds the types that a manager with webhooks has to know.
@@ -114,7 +115,8 @@ func Serve(m *ctrl.Options, o Options) (*Certificates, error) {
 	}
 	m.Cache.ByObject = caches(o)
 	m.WebhookServer = webhook.NewServer(webhook.Options{Port: o.Port, TLSOpts: []func(*tls.Config){func(t *tls.Config) {
-		t.MinVersion, t.GetCertificate = tls.VersionTLS12, c.get
+		o.secure(t)
+		t.GetCertificate = c.get
 	}}})
 	return &Certificates{c}, nil
 }
@@ -135,25 +137,14 @@ func Add(m ctrl.Manager, c *Certificates, o Options) error {
 		return fmt.Errorf("connect to the cluster: %w", err)
 	}
 	c.is.client = direct
-	h := &hooks{options: o, reader: m.GetAPIReader(), templates: templates{client: direct}, certificates: c.is}
-	server := m.GetWebhookServer()
-	for path, answer := range map[string]admission.HandlerFunc{pathComplete: h.complete, pathValidate: h.validate, pathProtect: h.protect} {
-		server.Register(path, &admission.Webhook{Handler: bounded(answer), RecoverPanic: new(true)})
+	h := &hooks{options: o, reader: m.GetAPIReader(), templates: templates{client: direct, namespace: o.Namespace}, certificates: c.is}
+	for path, answer := range h.handlers(m.GetScheme()) {
+		m.GetWebhookServer().Register(path, answer)
 	}
-	server.Register(pathConvert, conversion.NewWebhookHandler(m.GetScheme(), conversion.NewRegistry()))
 	if err := h.keep(m); err != nil {
 		return err
 	}
 	return h.spread(m)
-}
-
-// bounded ends an answer that takes too long.
-func bounded(answer admission.HandlerFunc) admission.HandlerFunc {
-	return func(ctx context.Context, req admission.Request) admission.Response {
-		ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %s", limit))
-		defer cancel()
-		return answer(ctx, req)
-	}
 }
 
 // one is what every event here asks for: another look.

@@ -81,7 +81,7 @@ spec:
 
 // The API server completes a template as it does one of a pod, and what is there stays.
 func TestComplete(t *testing.T) {
-	s := templates{client: connect(t)}
+	s := templates{client: connect(t), namespace: "default"}
 	is := object(t, web)
 	if err := s.settle(t.Context(), is, nil); err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func TestComplete(t *testing.T) {
 
 // What the API server refuses in a pod is refused, by the field.
 func TestInvalidTemplate(t *testing.T) {
-	s := templates{client: connect(t)}
+	s := templates{client: connect(t), namespace: "default"}
 	var invalid *invalidError
 	err := s.settle(t.Context(), object(t, strings.Replace(web, "mountPath: /data", "mountPath: ''", 1)), nil)
 	if !errors.As(err, &invalid) || !strings.Contains(err.Error(), "spec.template.spec.containers[0].volumeMounts[0].mountPath: Required value") {
@@ -126,7 +126,7 @@ func TestInvalidTemplate(t *testing.T) {
 // when another field changes: that would be another revision of its own, whose pods could
 // not be updated in place.
 func TestLateDefaults(t *testing.T) {
-	s := templates{client: connect(t)}
+	s := templates{client: connect(t), namespace: "default"}
 	bare := object(t, web)
 	for name, is := range map[string]*unstructured.Unstructured{
 		"the same template": object(t, web),

@@ -118,12 +118,12 @@ spec:
 
 	const by = "forbidden by ResourcesProtectionDeletion"
 	n.Do("label", "namespace", n.Namespace, label+"=Cascading")
-	n.refused("", []string{"delete", "namespace", n.Namespace}, by, "2 active pods (shop-", "kubectl label namespaces/protection "+label+"-")
+	n.refused("", []string{"delete", "namespace", n.Namespace}, by, "2 active pods;", "kubectl label namespaces/protection "+label+"-")
 	n.Do("label", "deployment", "shop", label+"=Cascading")
-	n.refused("", []string{"delete", "deployment", "shop"}, by, "spec.replicas is 2 with 2 active pods (shop-", "kubectl label deployments.apps/shop "+label+"- -n protection")
+	n.refused("", []string{"delete", "deployment", "shop"}, by, "spec.replicas is 2 with 2 active pods;", "kubectl label deployments.apps/shop "+label+"- -n protection")
 	n.Do("label", "service", "shop", label+"=Always")
 	n.refused("", []string{"delete", "service", "shop"}, by, label+"=Always")
-	n.refused("", []string{"delete", "crd", "things.lab.example"}, by, "1 Thing (protection/one)")
+	n.refused("", []string{"delete", "crd", "things.lab.example"}, by, "1 Thing;")
 	n.refused("", []string{"delete", "crd", "others.lab.example"}, by, "can't be found out", "protection.kinds")
 
 	n.Do("scale", "deployment", "shop", "--replicas=0")
