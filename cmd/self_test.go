@@ -172,7 +172,10 @@ func TestWorkloadComponent(t *testing.T) {
 	f.edit("clusters/prod/workload-controllers.yaml", "replicas: 1", "replicas: 2, protection: {kinds: [{group: shop.example, resources: [carts]}]}")
 	f.commit()
 	f.keelson("render", "prod", component, "-a", "monitoring.coreos.com/v1/ServiceMonitor").want(t, 0).says(t, "kind: PodDisruptionBudget", "kind: ServiceMonitor", "shop.example")
-	for before, after := range map[string]string{"shop.example": "'*'", "[carts]": "['*']", "replicas: 2": "replicas: 0"} {
+	f.edit("clusters/prod/workload-controllers.yaml", "replicas: 2", `webhook: {clientCA: "-----BEGIN CERTIFICATE-----\nMA==\n-----END CERTIFICATE-----\n"}, replicas: 2`)
+	f.commit()
+	f.keelson("render", "prod", component).want(t, 0).says(t, "--webhook-client-ca=/etc/keelson/client-ca/ca.crt", "--webhook-client-name=kube-apiserver", "name: workload-controllers-client-ca")
+	for before, after := range map[string]string{"shop.example": "'*'", "-----BEGIN CERTIFICATE-----": "a key", "[carts]": "['*']", "replicas: 2": "replicas: 0"} {
 		f.edit("clusters/prod/workload-controllers.yaml", before, after)
 		f.commit()
 		f.keelson("validate").want(t, 1).says(t, "clusters/prod/workload-controllers.yaml")

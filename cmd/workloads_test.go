@@ -183,3 +183,20 @@ func (c *crds) apply(plural string) {
 		c.Fatal(err)
 	}
 }
+
+// A CA of API servers is for webhooks, has to be readable, and is nothing without a name.
+func TestWorkloadsClientCA(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(file, []byte("no certificate"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range map[string]struct{ args, says string }{
+		"no webhooks":    {"--webhook-client-ca=" + file, "--webhook-service"},
+		"no file":        {"--webhook-service=a/b --webhook-client-ca=" + file + ".absent", "--webhook-client-ca"},
+		"no certificate": {"--webhook-service=a/b --webhook-client-ca=" + file, "PEM"},
+		"any client's":   {"--webhook-service=a/b --webhook-client-name= --webhook-client-ca=" + file, "--webhook-client-name"},
+	} {
+		world{}.runContext(t.Context(), append([]string{"workloads"}, strings.Fields(c.args)...)...).want(t, 2).says(t, c.says)
+	}
+}

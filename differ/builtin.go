@@ -273,6 +273,23 @@ func deletion(group, kind, because string) catalogued {
 	}
 }
 
+// ownRules keep components away from what Keelson itself remembers.
+func ownRules(env environment) (Rules, error) {
+	var out Rules
+	for _, m := range v1alpha1.OwnObjects() {
+		r, err := newRule(env, v1alpha1.DangerRule{
+			Name: "keelson-own-objects", Match: m, Effect: v1alpha1.EffectDeny,
+			On:      []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange, v1alpha1.OnRemove, v1alpha1.OnDeleteObject},
+			Because: "Keelson itself remembers in it what it did, and no component may have it",
+		})
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
 func compile(env environment, catalogue []catalogued) (Rules, error) {
 	var out Rules
 	for _, c := range catalogue {

@@ -70,12 +70,12 @@ type Scopes struct {
 }
 
 // NewRules compiles danger rules, and puts the built-in ones behind them. The first that
-// matches decides, and they are read in this order: what the fleet locks, the component's,
-// its project's, the rest of the fleet's, the built-in ones. Those of a fenced component
-// come last.
+// matches decides, and they are read in this order: those about Keelson's own objects, what
+// the fleet locks, the component's, its project's, the rest of the fleet's, the built-in
+// ones. Those of a fenced component come last.
 //
 // A rule that bears the name of one that is read later replaces it. A component may not
-// replace what the fleet locks, and a fenced one nothing at all.
+// replace the first two, and a fenced one nothing at all.
 //
 // A rule that could never match, whose condition is no CEL, or whose effect this
 // version does not know, is an error: a danger must not pass because of a typing
@@ -83,6 +83,10 @@ type Scopes struct {
 func NewRules(s Scopes) (Rules, error) {
 	env := newEnvironment()
 	catalogue, err := builtIn(env)
+	if err != nil {
+		return nil, err
+	}
+	own, err := ownRules(env)
 	if err != nil {
 		return nil, err
 	}
@@ -100,11 +104,11 @@ func NewRules(s Scopes) (Rules, error) {
 	}
 	n := Locked(s.Fleet)
 	locked, rest := fleet[:n], fleet[n:]
-	final := locked
-	order := []Rules{locked, component, project, rest, catalogue}
+	final := slices.Concat(own, locked)
+	order := []Rules{own, locked, component, project, rest, catalogue}
 	if s.Fenced {
-		final = slices.Concat(fleet, project, catalogue)
-		order = []Rules{locked, project, rest, catalogue, component}
+		final = slices.Concat(own, fleet, project, catalogue)
+		order = []Rules{own, locked, project, rest, catalogue, component}
 	}
 	for _, r := range component {
 		if slices.ContainsFunc(final, func(f rule) bool { return f.Name != "" && f.Name == r.Name }) {
@@ -328,16 +332,11 @@ func (r *rule) on(event v1alpha1.Event) bool {
 	return slices.Contains(r.On, event)
 }
 
-// coreGroup stands for the group of Services, which has no name.
-const coreGroup = "core"
+const coreGroup = v1alpha1.GroupCore
 
 // Matches reports whether a rule is about an object.
 func Matches(m v1alpha1.ObjectMatch, id ID) bool {
-	if m.Group == coreGroup && id.Group == "" {
-		m.Group = ""
-	}
-	return glob(m.Group, id.Group) && glob(m.Namespace, id.Namespace) && glob(m.Name, id.Name) &&
-		(len(m.Kinds) == 0 || slices.ContainsFunc(m.Kinds, func(k string) bool { return glob(k, id.Kind) }))
+	return m.Matches(id.Group, id.Kind, id.Namespace, id.Name)
 }
 
 // CheckMatch returns an error for a pattern that could never match.
@@ -348,14 +347,6 @@ func CheckMatch(m v1alpha1.ObjectMatch) error {
 		}
 	}
 	return nil
-}
-
-func glob(pattern, s string) bool {
-	if pattern == "" {
-		return true
-	}
-	ok, err := path.Match(pattern, s)
-	return ok && err == nil
 }
 
 // ID names an object regardless of its version.

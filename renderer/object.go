@@ -82,6 +82,9 @@ func (f *finisher) add(item any, at registry.Position) *Error {
 	if message := f.setNamespace(&id, meta); message != "" {
 		return fail(id.String() + ": " + message)
 	}
+	if v1alpha1.IsOwn(id.kind.Group, id.kind.Kind, id.namespace, id.name) {
+		return fail(id.String() + " is where Keelson itself remembers what it did, and no component may have it: choose another name or namespace")
+	}
 	if message := setLabel(meta, f.chart.version.Component); message != "" {
 		return fail(id.String() + ": " + message)
 	}

@@ -494,3 +494,11 @@ func TestSlackEscape(t *testing.T) {
 		}
 	})
 }
+
+// What is remembered is no component's to write.
+func TestToldIsOwn(t *testing.T) {
+	t.Parallel()
+	if !v1alpha1.IsOwn("", "ConfigMap", v1alpha1.Namespace, ToldName("earth", "chat")) {
+		t.Error("the memory of a notification is not known as Keelson's own")
+	}
+}
