@@ -65,20 +65,20 @@ func TestOwnObjectsAreDenied(t *testing.T) {
 				if s.Recorded != nil {
 					s.RecordedUID = "u1"
 				}
-				plan, err := differ.Compare(schemas(t), []differ.State{s}, policy)
+				plan, err := differ.Compare(t.Context(), schemas(t), []differ.State{s}, policy)
 				if err != nil {
 					t.Fatal(err)
 				}
 				policy := policy
 				policy.Approved = map[string][]string{id.String(): {plan.Changes[0].Hash}}
-				if plan, err = differ.Compare(schemas(t), []differ.State{s}, policy); err != nil {
+				if plan, err = differ.Compare(t.Context(), schemas(t), []differ.State{s}, policy); err != nil {
 					t.Fatal(err)
 				}
 				if got := plan.Changes[0].State == differ.StateDenied; got != c.denied {
 					t.Errorf("%s: %s, %q", what, plan.Changes[0].State, plan.Changes[0].Because)
 				}
 			}
-			change, err := differ.JudgeDeletion(schemas(t), id, object("MQ=="), policy)
+			change, err := differ.JudgeDeletion(t.Context(), schemas(t), id, object("MQ=="), policy)
 			if err != nil {
 				t.Fatal(err)
 			}
