@@ -105,9 +105,7 @@ func giveWay() error {
 			return fmt.Errorf("give way to other processes: %w", err)
 		}
 	}
-	if err := os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0); err != nil {
-		return fmt.Errorf("give way to other processes: %w", err)
-	}
+	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0) // not every kernel has it
 	return nil
 }
 

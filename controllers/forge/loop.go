@@ -199,7 +199,7 @@ func (s *seen) due(tip, tags string, now time.Time) bool {
 // look brings one pull request up to date.
 func (l *Loop) look(ctx context.Context, pr PullRequest, tip, tags string) {
 	s := l.seen[pr.Number]
-	v, err := l.one(ctx, pr, s, tip)
+	v, err := l.one(ctx, pr, s, tip, tags)
 	if ctx.Err() != nil {
 		return
 	}
@@ -259,8 +259,7 @@ func attempts(is Status) int {
 
 // one says what a pull request would change. The error is one of the forge, or of
 // fetching: nothing is known, and what is there stays.
-func (l *Loop) one(ctx context.Context, pr PullRequest, s *seen, tip string) (Verdict, error) {
-	success := Verdict{Status: Status{State: Success}}
+func (l *Loop) one(ctx context.Context, pr PullRequest, s *seen, tip, tags string) (Verdict, error) {
 	base, wrong := "", s.refused
 	if wrong == nil {
 		base, wrong = l.parts(ctx, pr, tip)
@@ -271,10 +270,9 @@ func (l *Loop) one(ctx context.Context, pr PullRequest, s *seen, tip string) (Ve
 	if wrong != nil && !errors.Is(wrong, registry.ErrUnrelated) && !errors.Is(wrong, registry.ErrTooMuch) {
 		return Verdict{}, wrong
 	}
-	if s.state == Success && s.base == base {
-		return success, nil // the branch moved on, and this does not change from where
+	if s.base == base && (s.state == Success || s.state != "" && s.tags == tags) {
+		return Verdict{Status: Status{State: s.state}, Final: true}, nil // the branch moved on, and this does not change from where
 	}
-	s.base = base
 	began := l.Now()
 	has, err := l.Forge.Comments(ctx, pr.Number)
 	if err != nil {
@@ -286,26 +284,14 @@ func (l *Loop) one(ctx context.Context, pr PullRequest, s *seen, tip string) (Ve
 	}
 	about := between(base, pr.Head, l.Version)
 	if ours := marked(has); len(ours) == 1 && is.State == Success && strings.Contains(ours[0].Body, about) {
-		return success, nil // another process did it
+		s.base = base
+		return Verdict{Status: is}, nil // another process did it
 	}
-	first := !s.asked
-	s.asked = true
-	unfinished := attempts(is)
-	switch {
-	case first && (unfinished > 0 || is.State == Error):
-		return Verdict{}, errBegun
-	case !s.begun && unfinished < mostBegun && (is.State == "" || is.State == Error || unfinished > 0):
-		is = begun(unfinished + 1)
-		if err := l.Forge.SetStatus(ctx, pr.Head, is); err != nil {
-			return Verdict{}, err
-		}
+	v, is, err := l.begin(ctx, pr.Head, s, is)
+	if err != nil {
+		return Verdict{}, err
 	}
-	s.begun = true
-	var v Verdict
-	if unfinished == mostBegun {
-		v = failed(Error, "The preview could not be made", fmt.Sprintf("the process that makes it has ended %d times before it was done: see the change with keelson preview", mostBegun))
-		v.Final = true
-	} else {
+	if v.Status.State == "" {
 		v = l.verdict(ctx, base, pr.Head, wrong)
 	}
 	if ctx.Err() != nil {
@@ -321,11 +307,36 @@ func (l *Loop) one(ctx context.Context, pr PullRequest, s *seen, tip string) (Ve
 			return Verdict{}, err
 		}
 	}
+	s.base = base
 	l.previews.WithLabelValues(string(v.Status.State)).Inc()
 	l.took.Observe(l.Now().Sub(began).Seconds())
 	// No text of the pull request: the log hides the secrets of the whole process.
 	l.Log.Info("previewed a pull request", "pullRequest", pr.Number, "head", pr.Head, "state", v.Status.State)
 	return v, nil
+}
+
+// begin records that a preview is begun, by a process for the first time, and returns the
+// status that the commit has now. With a verdict there is to be no preview.
+func (l *Loop) begin(ctx context.Context, head string, s *seen, is Status) (Verdict, Status, error) {
+	first, n := !s.asked, attempts(is)
+	s.asked = true
+	switch {
+	case first && (n > 0 || is.State == Error):
+		return Verdict{}, is, errBegun
+	case s.begun:
+		return Verdict{}, is, nil
+	case n == mostBegun:
+		v := failed(Error, "The preview could not be made",
+			fmt.Sprintf("the process that makes it has ended %d times before it was done: see the change with keelson preview", mostBegun))
+		v.Final = true
+		return v, is, nil
+	}
+	is = begun(n + 1)
+	if err := l.Forge.SetStatus(ctx, head, is); err != nil {
+		return Verdict{}, is, err
+	}
+	s.begun = true
+	return Verdict{}, is, nil
 }
 
 // parts is where a pull request left the branch. Its commit is fetched if it is not
@@ -355,7 +366,7 @@ func (l *Loop) verdict(ctx context.Context, base, head string, wrong error) Verd
 	v, err := l.Preview(ctx, base, head)
 	switch {
 	case tooMuch(err):
-		v = failed(Error, "The change is too much to preview", err.Error())
+		v = failed(Error, "The change is too much to preview", err.Error()+": split it, by component or by cluster, or give previews more (--preview-memory)")
 		v.Final = true
 	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return failed(Error, fmt.Sprintf("The preview takes longer than %s", l.Time), "what is in this change may be too much to render")
