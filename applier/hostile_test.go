@@ -60,7 +60,7 @@ func TestHostileRecords(t *testing.T) { //nolint:paralleltest // it counts what 
 			if (err == nil) != (c.wantErr == "") || err != nil && !strings.Contains(err.Error(), c.wantErr) {
 				t.Errorf("%s\ngot error %v, want one that says %q", c.why, err, c.wantErr)
 			}
-			const most = 192 << 20
+			const most = 384 << 20 // buffers grow by doubling, and the race detector drops pooled ones
 			if all := after.TotalAlloc - before.TotalAlloc; all > most {
 				t.Errorf("%s\n%d MiB were allocated of a Secret of %d KiB", c.why, all>>20, len(data)>>10)
 			} else {

@@ -177,13 +177,13 @@ func TestSchemasAreForgotten(t *testing.T) {
 	t.Parallel()
 	cache := applier.NewSchemaCache()
 	document := func(i int) []byte {
-		return fmt.Appendf(nil, `{"components":{"schemas":{"a":{"type":"object","description":"%d%s"}}}}`, i, bytes.Repeat([]byte("x"), 5<<20))
+		return fmt.Appendf(nil, `{"components":{"schemas":{"a":{"type":"object","description":"%d%s"}}}}`, i, bytes.Repeat([]byte("x"), 3<<20))
 	}
 	used, err := cache.Parse(document(0))
 	if err != nil {
 		t.Fatal(err)
 	}
-	const last = 10 // 50 MiB in all
+	const last = 20 // 60 MiB in all
 	for i := 1; i <= last; i++ {
 		if _, err := cache.Parse(document(i)); err != nil {
 			t.Fatal(err)

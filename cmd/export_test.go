@@ -72,13 +72,13 @@ func Traces(ctx context.Context, endpoint string, hidden *redact.Redactor, log *
 
 // Strangers previews what anybody may propose, in a process whose redactor knows secrets.
 func Strangers(hidden *redact.Redactor) (func(context.Context, *registry.Fleet, *registry.Fleet) (*preview.Preview, *redact.Redactor, error), func()) {
-	a := &app{env: Env{Redactor: hidden, Now: time.Now}, rendering: rendering{timeout: time.Minute, memory: resource.QuantityValue{Quantity: resource.MustParse("512Mi")}}}
+	a := &app{env: Env{Redactor: hidden, Now: time.Now}, rendering: rendering{timeout: 10 * time.Minute, memory: resource.QuantityValue{Quantity: resource.MustParse("512Mi")}}}
 	preview := a.stranger(1 << 30)
 	return preview, a.rendering.strangers.Close
 }
 
 // PreviewApart previews commits of a repository in a process of its own.
 func PreviewApart(repo *registry.Repo, cacheDir string, memory int64) (func(ctx context.Context, base, head string) (forge.Verdict, error), error) {
-	a := &app{rendering: rendering{timeout: time.Minute, memory: resource.QuantityValue{Quantity: resource.MustParse("512Mi")}}}
+	a := &app{rendering: rendering{timeout: 10 * time.Minute, memory: resource.QuantityValue{Quantity: resource.MustParse("512Mi")}}}
 	return a.previewApart(repo, cacheDir, memory)
 }

@@ -58,7 +58,7 @@ func TestComponentStaysInItsProject(t *testing.T) {
 	cases := map[string]struct{ why, file, content, says string }{
 		"OtherNamespace":   {"Another team's namespace.", more, object("v1", "ConfigMap", "{name: x, namespace: gadgets}"), "ConfigMap gadgets/x: " + outside},
 		"KubeSystem":       {"The cluster's own.", more, object("v1", "Secret", "{name: x, namespace: kube-system}"), "Secret kube-system/x: " + outside},
-		"KeelsonSystem":    {"Keelson's.", more, object("v1", "Secret", "{name: record-gadgets, namespace: keelson-system}"), "Secret keelson-system/record-gadgets: " + outside},
+		"KeelsonSystem":    {"Keelson's.", more, object("v1", "Secret", "{name: record-gadgets, namespace: keelson-system}"), "Secret keelson-system/record-gadgets is where Keelson itself remembers what it did"},
 		"ClusterRole":      {"All rights.", more, object("rbac.authorization.k8s.io/v1", "ClusterRole", "{name: all}"), "ClusterRole.rbac.authorization.k8s.io all: " + outside},
 		"Binding":          {"And who has them.", more, object("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "{name: all}"), outside},
 		"Namespace":        {"A namespace of its own making.", more, object("v1", "Namespace", "{name: web-2}"), "Namespace web-2: " + outside},

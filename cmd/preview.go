@@ -176,6 +176,9 @@ func (a *app) showPreviewText(p *preview.Preview) error {
 		}
 		b.WriteString(paint.paint(red, clean(line)) + "\n")
 	}
+	for i := range p.Policy {
+		b.WriteString(paint.paint(yellow, "policy: "+oneLine(p.Policy[i].Text(room))) + "\n")
+	}
 	for _, l := range p.Left {
 		b.WriteString(oneLine(fmt.Sprintf("%s leaves git on %s, where its objects stay: %s", l.Component,
 			plural(len(l.Clusters), "cluster", "clusters"), few(l.Clusters))) + "\n")

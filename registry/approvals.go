@@ -105,3 +105,6 @@ func (l *loader) checkStageApproval(a *approval) {
 	}
 	l.report(problem)
 }
+
+// StageApprovals are the approvals of changes on their way, in the order of their files.
+func (f *Fleet) StageApprovals() []v1alpha1.Approval { return f.stageApprovals }

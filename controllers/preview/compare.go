@@ -56,7 +56,7 @@ func Make(ctx context.Context, o Options) (*Preview, error) {
 		groups: map[group]*Group{}, problems: map[registry.Problem]*Problem{}, left: map[string]*Left{},
 		deliveries: map[string]int{},
 		out: Preview{
-			Base: o.Base.Revision, Head: o.Head.Revision,
+			Base: o.Base.Revision, Head: o.Head.Revision, Policy: policyChanges(o.Base, o.Head),
 			Problems: []Problem{}, Groups: []Group{}, Left: []Left{}, Joined: []string{}, Gone: []string{},
 		},
 	}

@@ -79,6 +79,9 @@ func (p *Preview) Summary() string {
 	if !p.Changes() {
 		return "nothing changes"
 	}
+	if len(p.Groups) == 0 {
+		return "no object changes, but " + plural(len(p.Policy), "policy does", "policies do")
+	}
 	components := map[string]bool{}
 	for i := range p.Groups {
 		components[p.Groups[i].Component] = true
@@ -102,6 +105,9 @@ func (p *Preview) Summary() string {
 	}
 	if len(parts) > 0 {
 		text += ": " + strings.Join(parts, ", ")
+	}
+	if n := len(p.Policy); n > 0 {
+		text += "; " + plural(n, "policy changes", "policies change")
 	}
 	return text
 }
@@ -146,6 +152,7 @@ func (p *Preview) Markdown() string {
 	m.printf("From %s to %s, in %s. No cluster was asked.\n",
 		differ.MarkdownCode(short(p.Base)), differ.MarkdownCode(short(p.Head)), plural(len(p.Groups), "group", "groups"))
 	m.problems(p)
+	m.policy(p)
 	m.urgent(p)
 	m.membership(p)
 	m.estimate(p.Estimate)
@@ -218,6 +225,21 @@ func (m *markdown) urgent(p *Preview) {
 	}
 	if more > 0 {
 		m.printf("\nand more in %s\n", plural(more, "group", "groups"))
+	}
+}
+
+// policy tells what decides about changes from now on.
+func (m *markdown) policy(p *Preview) {
+	if len(p.Policy) == 0 {
+		return
+	}
+	m.printf("\n### What this lets through, or stops, from now on\n\n")
+	for i := range p.Policy {
+		if i == markdownItems {
+			m.printf("- and %d more\n", len(p.Policy)-i)
+			return
+		}
+		m.printf("- %s\n", differ.MarkdownCode(cut(p.Policy[i].Text(markdownGroup))))
 	}
 }
 

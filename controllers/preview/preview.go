@@ -21,6 +21,8 @@ type Preview struct {
 	// Clusters that something changes on, and Deliveries that do.
 	Clusters   int `json:"clusters"`
 	Deliveries int `json:"deliveries"`
+	// Policy is what decides about changes, and becomes another.
+	Policy []PolicyChange `json:"policy"`
 	// Problems block deliveries at Head: nothing of these changes.
 	Problems []Problem `json:"problems"`
 	// Groups, those that wait for a person first, and of the others the largest.
@@ -81,8 +83,9 @@ type Restarts struct {
 	DaemonSets int `json:"daemonSets,omitempty"`
 }
 
-// Changes reports whether anything would change on any cluster.
-func (p *Preview) Changes() bool { return len(p.Groups) > 0 }
+// Changes reports whether anything would change on any cluster, or what decides about
+// that.
+func (p *Preview) Changes() bool { return len(p.Groups)+len(p.Policy) > 0 }
 
 // Broken reports whether Head blocks a delivery that Base does not.
 func (p *Preview) Broken() bool {

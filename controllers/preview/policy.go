@@ -1,0 +1,241 @@
+package preview
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/registry"
+)
+
+// PolicyChange is a change of what decides about changes. It alters no object by itself,
+// and what comes after it may pass where it would have been stopped.
+type PolicyChange struct {
+	// What changes, in a sentence: "freeze black-friday is removed".
+	What string `json:"what"`
+	// Clusters that it is about; empty: the whole fleet.
+	Clusters []string `json:"clusters,omitempty"`
+}
+
+// policyChanges finds all of them, in the order of their words.
+func policyChanges(base, head *registry.Fleet) []PolicyChange {
+	found := changes{}
+	found.settings(&base.Spec, &head.Spec)
+	found.rules("fleet.yaml", base.Spec.Danger, head.Spec.Danger)
+	compareNamed(found, "project", byName(base.Projects, projectName), byName(head.Projects, projectName))
+	compareNamed(found, "pipeline", byName(base.Pipelines, pipelineName), byName(head.Pipelines, pipelineName))
+	compareNamed(found, "freeze", byName(base.Freezes, freezeName), byName(head.Freezes, freezeName))
+	compareNamed(found, "probe", byName(base.Probes, probeName), byName(head.Probes, probeName))
+	compareNamed(found, "notification", byName(base.Notifications, notificationName), byName(head.Notifications, notificationName))
+	found.stageApprovals(base.StageApprovals(), head.StageApprovals())
+	for _, c := range head.Clusters {
+		if was := base.Cluster(c.Name); was != nil && was != c && !c.Unread && !was.Unread {
+			found.cluster(was, c)
+		}
+	}
+	found.ways(base, head)
+	out := make([]PolicyChange, 0, len(found))
+	for _, what := range slices.Sorted(maps.Keys(found)) {
+		clusters := found[what]
+		slices.Sort(clusters)
+		out = append(out, PolicyChange{What: what, Clusters: slices.Compact(clusters)})
+	}
+	return out
+}
+
+// changes are the clusters of each change, by its words.
+type changes map[string][]string
+
+func (c changes) add(cluster, format string, args ...any) {
+	what := fmt.Sprintf(format, args...)
+	if cluster == "" {
+		c[what] = nil
+		return
+	}
+	c[what] = append(c[what], cluster)
+}
+
+func (c changes) setting(cluster, what, was, is string) {
+	if was != is {
+		c.add(cluster, "%s: %s → %s", what, orNone(was), orNone(is))
+	}
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "(none)"
+	}
+	return text
+}
+
+func (c changes) settings(was, is *v1alpha1.Fleet) {
+	c.setting("", "fleet.yaml: drift", string(was.Drift), string(is.Drift))
+	c.setting("", "fleet.yaml: pipeline", was.Pipeline, is.Pipeline)
+	c.setting("", "fleet.yaml: verify", string(was.Verify), string(is.Verify))
+	c.setting("", "fleet.yaml: projects", string(was.Projects), string(is.Projects))
+	c.setting("", "fleet.yaml: promotableTags", string(was.PromotableTags), string(is.PromotableTags))
+}
+
+// rules compares danger rules; where they stand in another order, others decide first.
+func (c changes) rules(where string, was, is []v1alpha1.DangerRule) {
+	if reflect.DeepEqual(was, is) || len(was)+len(is) == 0 {
+		return
+	}
+	name := func(r v1alpha1.DangerRule) string { return r.Name }
+	before := len(c)
+	compareNamed(c, where+": danger rule", byName(was, name), byName(is, name))
+	if len(c) == before {
+		c.add("", "%s: danger rules stand in another order", where)
+	}
+}
+
+func (c changes) stageApprovals(was, is []v1alpha1.Approval) {
+	for _, a := range is {
+		if !slices.ContainsFunc(was, func(b v1alpha1.Approval) bool { return reflect.DeepEqual(a, b) }) {
+			c.add("", "approval of stage %s of %s (hash %s) is added", a.Stage, a.Component, a.Hash)
+		}
+	}
+}
+
+// cluster compares what is said of one cluster and its deliveries.
+func (c changes) cluster(was, is *registry.Cluster) {
+	if !reflect.DeepEqual(was.Spec.Connection, is.Spec.Connection) {
+		c.add(is.Name, "connection is another one: what is for the cluster goes elsewhere")
+	}
+	for _, label := range slices.Sorted(maps.Keys(was.Spec.Labels)) {
+		c.setting(is.Name, "label "+label, was.Spec.Labels[label], is.Spec.Labels[label])
+	}
+	for _, label := range slices.Sorted(maps.Keys(is.Spec.Labels)) {
+		if _, had := was.Spec.Labels[label]; !had {
+			c.setting(is.Name, "label "+label, "", is.Spec.Labels[label])
+		}
+	}
+	if was.Spec.Paused && !is.Spec.Paused {
+		c.add(is.Name, "the cluster is paused no more")
+	}
+	for _, d := range is.Deliveries {
+		before := was.Delivery(d.Component)
+		if before == d {
+			continue
+		}
+		if before == nil {
+			before = &registry.Delivery{}
+		}
+		for _, a := range d.Approvals {
+			if !slices.ContainsFunc(before.Approvals, func(b v1alpha1.Approval) bool { return a.Object == b.Object && a.Hash == b.Hash }) {
+				c.add(is.Name, "%s: approval of %s (hash %s) is added", d.Component, a.Object, a.Hash)
+			}
+		}
+		if before.Version != nil && d.Version != nil && before.Version != d.Version {
+			c.version(is.Name, d.Component, &before.Version.Spec, &d.Version.Spec)
+		}
+	}
+}
+
+// version compares what two versions of a component claim for themselves.
+func (c changes) version(cluster, component string, was, is *v1alpha1.Component) {
+	account := func(name string) string {
+		if name == "" {
+			return "(Keelson's own rights)"
+		}
+		return name
+	}
+	c.setting(cluster, component+": serviceAccount", account(was.ServiceAccount), account(is.ServiceAccount))
+	c.setting(cluster, component+": namespace", was.Namespace, is.Namespace)
+	c.setting(cluster, component+": drift", string(was.Drift), string(is.Drift))
+	if is.Adopt && !was.Adopt {
+		c.add(cluster, "%s: it may adopt objects", component)
+	}
+	name := func(r v1alpha1.DangerRule) string { return r.Name }
+	rules, had := byName(is.Danger, name), byName(was.Danger, name)
+	for _, rule := range slices.Sorted(maps.Keys(rules)) {
+		if old, before := had[rule]; !before {
+			c.add(cluster, "%s: danger rule %s (%s) is added", component, rule, rules[rule].Effect)
+		} else if !reflect.DeepEqual(old, rules[rule]) {
+			c.add(cluster, "%s: danger rule %s is changed", component, rule)
+		}
+	}
+	for _, rule := range slices.Sorted(maps.Keys(had)) {
+		if _, still := rules[rule]; !still {
+			c.add(cluster, "%s: danger rule %s is removed", component, rule)
+		}
+	}
+	if len(was.Health)+len(is.Health) > 0 && !reflect.DeepEqual(was.Health, is.Health) {
+		c.add(cluster, "%s: health rules are changed", component)
+	}
+}
+
+// ways compares by which pipeline each component goes.
+func (c changes) ways(base, head *registry.Fleet) {
+	way := func(f *registry.Fleet, component string) string {
+		if p := f.PipelineOf(component); p != nil {
+			return p.Name
+		}
+		return ""
+	}
+	seen := map[string]bool{}
+	for _, cluster := range head.Clusters {
+		for _, d := range cluster.Deliveries {
+			if seen[d.Component] {
+				continue
+			}
+			seen[d.Component] = true
+			if was, is := way(base, d.Component), way(head, d.Component); was != is && is != head.Spec.Pipeline {
+				c.setting("", d.Component+": pipeline", was, is)
+			}
+		}
+	}
+}
+
+func projectName(p *registry.Project) string           { return p.Name }
+func pipelineName(p *registry.Pipeline) string         { return p.Name }
+func freezeName(z *registry.Freeze) string             { return z.Name }
+func probeName(p *registry.Probe) string               { return p.Name }
+func notificationName(n *registry.Notification) string { return n.Name }
+
+// byName are the specs of things, or they themselves, by their names.
+func byName[T any](list []T, name func(T) string) map[string]T {
+	out := make(map[string]T, len(list))
+	for _, one := range list {
+		out[name(one)] = one
+	}
+	return out
+}
+
+func compareNamed[T any](c changes, what string, was, is map[string]T) {
+	for _, name := range slices.Sorted(maps.Keys(was)) {
+		now, still := is[name]
+		switch {
+		case !still:
+			c.add("", "%s %s is removed", what, name)
+		case !reflect.DeepEqual(specOf(was[name]), specOf(now)):
+			c.add("", "%s %s is changed", what, name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(is)) {
+		if _, had := was[name]; !had {
+			c.add("", "%s %s is added", what, name)
+		}
+	}
+}
+
+// specOf is what a file says, without what was made of it.
+func specOf(v any) any {
+	if r := reflect.Indirect(reflect.ValueOf(v)); r.Kind() == reflect.Struct {
+		if spec := r.FieldByName("Spec"); spec.IsValid() {
+			return spec.Interface()
+		}
+	}
+	return v
+}
+
+// Text is the change with its clusters.
+func (p *PolicyChange) Text(room int) string {
+	if len(p.Clusters) == 0 {
+		return p.What
+	}
+	return strings.Join([]string{p.What, "on", names(p.Clusters, room, func(s string) string { return s })}, " ")
+}

@@ -1,0 +1,164 @@
+package preview_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/keelson-io/keelson/controllers/preview"
+)
+
+// What lets a later change through alters no object itself. It is a change all the same,
+// and each is named: a reviewer looks for it there.
+func TestPolicyChanges(t *testing.T) {
+	t.Parallel()
+	const stages = header + "Pipeline\nstages:\n- {name: all, clusterSelector: {}}\n"
+	const rule = "danger:\n- {name: mine, path: .spec.replicas, effect: deny, because: they say so}\n"
+	approval := func(cluster string) string {
+		return header + "Approvals\napprovals:\n- {" + cluster + "component: web, object: Deployment.apps web/web, hash: \"" + strings.Repeat("0", 32) + "\", because: x}\n"
+	}
+	cases := map[string]struct {
+		why    string
+		before func(*fleet)
+		change func(*fleet)
+		want   []string
+	}{
+		"Nothing": {why: "A note decides nothing.", change: func(f *fleet) { f.write("README.md", "x") }},
+		"Freeze": {
+			why: "A freeze that goes lets everything through.",
+			before: func(f *fleet) {
+				f.write("freezes/friday.yaml", header+"Freeze\nreason: Black Friday\nclusterSelector: {}\n")
+			},
+			change: func(f *fleet) { f.remove("freezes/friday.yaml") }, want: []string{"freeze friday is removed"},
+		},
+		"FreezeShorter": {
+			why: "And so does one that ends sooner.",
+			before: func(f *fleet) {
+				f.write("freezes/friday.yaml", header+"Freeze\nreason: Black Friday\nclusterSelector: {}\nuntil: 2026-12-01T00:00:00Z\n")
+			},
+			change: func(f *fleet) { f.edit("freezes/friday.yaml", "2026-12-01", "2026-11-01") }, want: []string{"freeze friday is changed"},
+		},
+		"Rule": {
+			why: "A rule that the fleet gives up.", before: func(f *fleet) { f.write("fleet.yaml", header+"Fleet\nname: test\n"+rule) },
+			change: func(f *fleet) { f.write("fleet.yaml", header+"Fleet\nname: test\n") }, want: []string{"fleet.yaml: danger rule mine is removed"},
+		},
+		"RuleWeaker": {
+			why: "Or makes weaker.", before: func(f *fleet) { f.write("fleet.yaml", header+"Fleet\nname: test\n"+rule) },
+			change: func(f *fleet) { f.edit("fleet.yaml", "deny", "hold") }, want: []string{"fleet.yaml: danger rule mine is changed"},
+		},
+		"RuleOrder": {
+			why: "The first rule decides.", before: func(f *fleet) {
+				f.write("fleet.yaml", header+"Fleet\nname: test\n"+rule+"- {name: other, path: .spec, effect: allow, because: they say so}\n")
+			},
+			change: func(f *fleet) {
+				f.write("fleet.yaml", header+"Fleet\nname: test\ndanger:\n- {name: other, path: .spec, effect: allow, because: they say so}\n"+strings.TrimPrefix(rule, "danger:\n"))
+			},
+			want: []string{"fleet.yaml: danger rules stand in another order"},
+		},
+		"Settings": {
+			why: "Settings of the fleet.", change: func(f *fleet) {
+				f.write("fleet.yaml", header+"Fleet\nname: test\ndrift: report\npromotableTags: all\n")
+			},
+			want: []string{"fleet.yaml: drift: (none) → report", "fleet.yaml: promotableTags: (none) → all"},
+		},
+		"Approval": {
+			why: "An approval lets through what is held.", change: func(f *fleet) { f.write("approvals/one.yaml", approval("cluster: a, ")) },
+			want: []string{"web: approval of Deployment.apps web/web (hash " + strings.Repeat("0", 32) + ") is added on a"},
+		},
+		"ApprovalOfMany": {
+			why: "On all clusters that it is for.", change: func(f *fleet) { f.write("approvals/one.yaml", approval("clusterSelector: {}, ")) },
+			want: []string{"web: approval of Deployment.apps web/web (hash " + strings.Repeat("0", 32) + ") is added on a, b"},
+		},
+		"Label": {
+			why: "A label chooses stage, layers and freezes.", change: func(f *fleet) { f.edit("clusters/b/cluster.yaml", "name: b", "name: b, stage: testing") },
+			want: []string{"label stage: (none) → testing on b"},
+		},
+		"Connection": {
+			why: "What is for one cluster goes to another.", change: func(f *fleet) { f.edit("clusters/b/cluster.yaml", "context: b", "context: c") },
+			want: []string{"connection is another one: what is for the cluster goes elsewhere on b"},
+		},
+		"Pipeline": {
+			why: "Without its pipeline a change goes everywhere at once.", before: func(f *fleet) {
+				f.write("pipelines/slow.yaml", stages)
+				f.write("fleet.yaml", header+"Fleet\nname: test\npipeline: slow\n")
+			},
+			change: func(f *fleet) { f.write("fleet.yaml", header+"Fleet\nname: test\n"); f.remove("pipelines/slow.yaml") },
+			want:   []string{"fleet.yaml: pipeline: slow → (none)", "pipeline slow is removed"},
+		},
+		"PipelineOfComponent": {
+			why: "A component may choose another one.", before: func(f *fleet) {
+				f.write("pipelines/slow.yaml", stages)
+				f.write("pipelines/fast.yaml", stages)
+				f.write("fleet.yaml", header+"Fleet\nname: test\npipeline: slow\n")
+			},
+			change: func(f *fleet) {
+				f.edit("components/web/component.yaml", "namespace: web", "namespace: web\npipeline: fast")
+			},
+			want: []string{"web: pipeline: slow → fast"},
+		},
+		"Component": {
+			why: "What a version claims for itself.", before: func(f *fleet) {
+				f.edit("components/web/component.yaml", "namespace: web", "namespace: web\nserviceAccount: writer")
+			},
+			change: func(f *fleet) {
+				f.write("components/web/component.yaml", header+"Component\nnamespace: web\nadopt: true\n"+strings.Replace(rule, "deny", "allow", 1))
+			},
+			want: []string{
+				"web: danger rule mine (allow) is added on a, b", "web: it may adopt objects on a, b", "web: serviceAccount: writer → (Keelson's own rights) on a, b",
+			},
+		},
+		"Project": {
+			why: "A project that is made wider.", before: func(f *fleet) {
+				f.write("projects/web.yaml", header+"Project\ncomponents: [web]\nobjects: [{namespace: web}]\n")
+			},
+			change: func(f *fleet) { f.edit("projects/web.yaml", "namespace: web", "namespace: \"*\"") }, want: []string{"project web is changed"},
+		},
+		"Notification": {
+			why: "Somebody else hears of everything.", change: func(f *fleet) {
+				f.write("notifications/mine.yaml", header+"Notification\nwebhook: {url: \"https://hooks.example/x\"}\n")
+			},
+			want: []string{"notification mine is added"},
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t, "a", "b")
+			if c.before != nil {
+				c.before(f)
+			}
+			f.commit()
+			c.change(f)
+			p := f.preview()
+			var got []string
+			for i := range p.Policy {
+				got = append(got, p.Policy[i].Text(60))
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("%s (-want +got)\n%s", c.why, diff)
+			}
+			text := p.Markdown()
+			for _, line := range c.want {
+				if !strings.Contains(text, line) {
+					t.Errorf("the comment lacks %q:\n%s", line, text)
+				}
+			}
+			if nothing := strings.Contains(p.Summary(), "nothing changes"); nothing != (c.want == nil) || p.Changes() != (c.want != nil) {
+				t.Errorf("%s It says %q", c.why, p.Summary())
+			}
+		})
+	}
+}
+
+// Many changes fit into a comment, and what is left out is counted.
+func TestPolicyChangesFit(t *testing.T) {
+	t.Parallel()
+	p := &preview.Preview{Policy: make([]preview.PolicyChange, 5000)}
+	for i := range p.Policy {
+		p.Policy[i].What = strings.Repeat("x", 5000)
+	}
+	if text := p.Markdown(); len(text) > 64<<10 || !strings.Contains(text, "more") {
+		t.Errorf("it has %d bytes", len(text))
+	}
+}
