@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/openapi"
 
 	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/renderer"
@@ -269,22 +270,29 @@ func (d *discoverer) schemasFor(ctx context.Context, wanted []schema.GroupVersio
 			d.misses[gv]++
 			continue
 		}
-		s := d.schemas.find(publishedDigest(doc.ServerRelativeURL()))
-		if s == nil {
-			data, err := doc.SchemaWithContext(ctx, runtime.ContentTypeJSON)
-			if err != nil {
-				return nil, fmt.Errorf("read the OpenAPI document of %s: %w", gv, err)
-			}
-			if s, err = d.schemas.parse(data); err != nil {
-				return nil, fmt.Errorf("the OpenAPI document of %s: %w", gv, err)
-			}
-		}
-		if err := d.fits(s); err != nil {
+		s, err := d.schemaOf(ctx, doc)
+		if err != nil {
 			return nil, fmt.Errorf("the OpenAPI document of %s: %w", gv, err)
 		}
 		d.documents[gv], out[gv] = s, s
 	}
 	return out, nil
+}
+
+// schemaOf returns the schema of a document, which is read where no cluster has it. The
+// lock is held.
+func (d *discoverer) schemaOf(ctx context.Context, doc openapi.GroupVersionWithContext) (*differ.Schema, error) {
+	s := d.schemas.find(publishedDigest(doc.ServerRelativeURL()))
+	if s == nil {
+		data, err := doc.SchemaWithContext(ctx, runtime.ContentTypeJSON)
+		if err != nil {
+			return nil, fmt.Errorf("read: %w", err)
+		}
+		if s, err = d.schemas.parse(data); err != nil { //nolint:contextcheck // the parse is of all clusters that publish it
+			return nil, err
+		}
+	}
+	return s, d.fits(s)
 }
 
 // fits says whether one more schema may be kept. The lock is held.

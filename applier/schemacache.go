@@ -104,7 +104,7 @@ func (c *SchemaCache) parse(document []byte) (*differ.Schema, error) {
 		values := jsonsize.Meter{MaxBytes: math.MaxInt64, MaxValues: parsingValues, Each: jsonsize.Never}
 		_ = values.Count(document) // one that has more is refused by the parser
 		weight := min(values.Values(), parsingValues)
-		if err := c.slots.Acquire(context.Background(), weight); err != nil {
+		if err := c.slots.Acquire(context.Background(), weight); err != nil { //nolint:forbidigo // the parse is of all who wait for it, and each ends
 			return nil, err //nolint:wrapcheck // it waits as long as it takes
 		}
 		defer c.slots.Release(weight)

@@ -67,24 +67,19 @@ func (r *Repo) fetchClone(ctx context.Context, also plumbing.ReferenceName) (cha
 		return false, extra, err
 	}
 	have := r.openObjects(repo, r.clonePath())
-	old, anew, err := r.crowded()
+	old, anew, err := r.crowded(also)
 	if err != nil {
 		return false, extra, err
 	}
-	anew = anew && also == ""
 	same, err := sameRefs(repo, listed)
 	if err != nil || same && !anew && (extra.IsZero() || have.has(extra)) {
 		return false, extra, err
 	}
-	limits := r.limits
-	switch {
-	case anew:
+	if anew {
 		have = nil
-	case also != "":
-		limits = limits.ofProposal()
 	}
-	dog.allow(limits.PackBytes)
-	received, err := r.fetchObjects(ctx, dog, server, storage, r.request(have, offered, listed, extra), limits)
+	in := incoming{server: server, dog: dog, limits: r.limitsOf(also)}
+	received, err := r.fetchObjects(ctx, in, storage, r.request(have, offered, listed, extra))
 	if err != nil {
 		return false, extra, fmt.Errorf("fetch its branches and tags: %w", err)
 	}
@@ -110,8 +105,8 @@ func initClone(storage *filesystem.Storage) (*git.Repository, error) {
 }
 
 // crowded lists the packs of the clone, and says whether it is to be fetched anew, as one:
-// there are many, or proposals have brought much.
-func (r *Repo) crowded() (packs []string, crowded bool, err error) {
+// there are many, or proposals have brought much. A fetch of a proposal leaves them.
+func (r *Repo) crowded(also plumbing.ReferenceName) (packs []string, crowded bool, err error) {
 	files, err := filepath.Glob(filepath.Join(r.clonePath(), "objects", "pack", "pack-*.pack"))
 	if err != nil {
 		return nil, false, fmt.Errorf("list the clone's packs: %w", err)
@@ -125,7 +120,8 @@ func (r *Repo) crowded() (packs []string, crowded bool, err error) {
 		all, largest = all+info.Size(), max(largest, info.Size())
 		packs = append(packs, strings.TrimSuffix(file, ".pack"))
 	}
-	return packs, len(files) >= r.limits.Packs || r.proposals && all-largest > r.limits.ProposalsBytes, nil
+	much := len(files) >= r.limits.Packs || r.proposals && all-largest > r.limits.ProposalsBytes
+	return packs, much && also == "", nil
 }
 
 // dropPacks removes the packs that were there before the clone was fetched anew, but for
@@ -295,15 +291,29 @@ func haves(repo *refs) []plumbing.Hash {
 	return slices.Collect(maps.Keys(seen))
 }
 
+// incoming is where a pack comes from, and what it may be.
+type incoming struct {
+	server server
+	dog    *watchdog
+	limits Limits
+}
+
+// limitsOf are those of a fetch, which may be one of a proposal.
+func (r *Repo) limitsOf(also plumbing.ReferenceName) Limits {
+	if also != "" {
+		return r.limits.ofProposal()
+	}
+	return r.limits
+}
+
 // fetchObjects receives a pack and puts it into the clone, once it is known
 // what is in it. It returns the pack's name; zero: there is nothing to receive.
-func (r *Repo) fetchObjects(
-	ctx context.Context, dog *watchdog, server server, storage *filesystem.Storage, req *packp.UploadPackRequest, limits Limits,
-) (name plumbing.Hash, err error) {
+func (r *Repo) fetchObjects(ctx context.Context, in incoming, storage *filesystem.Storage, req *packp.UploadPackRequest) (name plumbing.Hash, err error) {
 	if req == nil {
 		return name, nil
 	}
-	body, err := server.pack(ctx, req)
+	in.dog.allow(in.limits.PackBytes)
+	body, err := in.server.pack(ctx, req)
 	if err != nil {
 		return name, err
 	}
@@ -323,12 +333,12 @@ func (r *Repo) fetchObjects(
 	_, err = io.Copy(f, demultiplex(req.Capabilities, body))
 	switch {
 	case errors.Is(err, ErrTooMuch):
-		return name, fmt.Errorf("%w: the pack is larger than %d MiB", ErrTooMuch, dog.most>>20)
+		return name, fmt.Errorf("%w: the pack is larger than %d MiB", ErrTooMuch, in.dog.most>>20)
 	case err != nil:
 		return name, fmt.Errorf("receive the pack: %w", err)
 	}
-	dog.rest()
-	pack, err := indexPack(ctx, f, limits)
+	in.dog.rest()
+	pack, err := indexPack(ctx, f, in.limits)
 	if err != nil {
 		return name, fmt.Errorf("refuse the pack: %w", err)
 	}

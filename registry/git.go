@@ -198,7 +198,7 @@ func (r *Repo) fetch(ctx context.Context, also plumbing.ReferenceName) (extra pl
 	if also != "" && r.location.path == "" {
 		// What proposals have left is cleared first: with the rest of the repository, a
 		// proposal would have no bound of its own.
-		_, crowded, err := r.crowded()
+		_, crowded, err := r.crowded("")
 		if err == nil && crowded {
 			_, err = r.update(ctx, "")
 		}

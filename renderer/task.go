@@ -2,7 +2,6 @@ package renderer
 
 import (
 	"bufio"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,7 +59,10 @@ func RunTask[Answer any](ctx context.Context, o TaskOptions, task any) (out Answ
 	}
 	defer w.end()
 	if err := w.greet(ctx, greeting{Memory: o.Memory, CPU: o.CPU, Task: true}); err != nil {
-		return out, cmp.Or(context.Cause(ctx), err)
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		return out, err
 	}
 	var reply taskAnswer[Answer]
 	if err := w.exchange(ctx, task, o.AnswerBytes, &reply); err != nil {

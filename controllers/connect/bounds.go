@@ -34,16 +34,17 @@ const (
 // bound is the most that an answer may hold. The real figures are in decision 049.
 type bound struct{ bytes, values int64 }
 
-var (
-	// boundDiscovery is of /version and of the lists of what is served.
-	boundDiscovery = bound{bytes: 4 << 20, values: 200_000}
-	// boundOpenAPI is of an OpenAPI document of one group and version, and of their index.
-	boundOpenAPI = bound{bytes: 32 << 20, values: 250_000}
-	// boundObject is of one object, and of one event of a watch.
-	boundObject = bound{bytes: 8 << 20, values: 200_000}
-	// boundList is of a list, or one page of it.
-	boundList = bound{bytes: 64 << 20, values: 300_000}
-)
+// boundDiscovery is of /version and of the lists of what is served.
+func boundDiscovery() bound { return bound{bytes: 4 << 20, values: 200_000} }
+
+// boundOpenAPI is of an OpenAPI document of one group and version, and of their index.
+func boundOpenAPI() bound { return bound{bytes: 32 << 20, values: 250_000} }
+
+// boundObject is of one object, and of one event of a watch.
+func boundObject() bound { return bound{bytes: 8 << 20, values: 200_000} }
+
+// boundList is of a list, or one page of it.
+func boundList() bound { return bound{bytes: 64 << 20, values: 300_000} }
 
 // boundOf tells the kind of an answer by its path below the server's own.
 func boundOf(method, path string) bound {
@@ -55,16 +56,16 @@ func boundOf(method, path string) bound {
 	case "apis":
 		below = 3 // and the group and the version
 	case "openapi":
-		return boundOpenAPI
+		return boundOpenAPI()
 	}
 	if len(parts) <= max(1, below) {
-		return boundDiscovery
+		return boundDiscovery()
 	}
 	parts = parts[below:]
 	if method == http.MethodGet && (len(parts) == 1 || len(parts) == 3 && parts[0] == "namespaces") {
-		return boundList
+		return boundList()
 	}
-	return boundObject
+	return boundObject()
 }
 
 type streamedKey struct{}
@@ -128,9 +129,9 @@ func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	most, each := boundOf(r.Method, strings.TrimPrefix(r.URL.Path, b.base)), jsonsize.Never
 	switch {
 	case r.URL.Query().Get("watch") != "":
-		most, each = boundObject, 0 // one event
+		most, each = boundObject(), 0 // one event
 	case r.Context().Value(streamedKey{}) != nil:
-		most, each = boundObject, 2 // one of the items
+		most, each = boundObject(), 2 // one of the items
 	}
 	answer.Body = &meteredBody{
 		ReadCloser: answer.Body, ctx: r.Context(), what: what, large: b.large,
@@ -145,7 +146,7 @@ func (b *bounded) WrappedRoundTripper() http.RoundTripper { return b.next }
 // askJSON leaves JSON alone of the encodings that a request accepts.
 func askJSON(r *http.Request) *http.Request {
 	var accepted []string
-	for _, one := range strings.Split(r.Header.Get("Accept"), ",") {
+	for one := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
 		if strings.HasPrefix(strings.TrimSpace(one), runtime.ContentTypeJSON) {
 			accepted = append(accepted, strings.TrimSpace(one))
 		}

@@ -46,11 +46,11 @@ func target(t *testing.T, server string) *rest.Config {
 	return c
 }
 
-// ask returns an answer that consists of begin and rest, as clients get it.
-func ask(ctx context.Context, t *testing.T, c *rest.Config, path, begin string, rest io.Reader) io.ReadCloser {
+// ask returns an answer with a body, as clients get it.
+func ask(ctx context.Context, t *testing.T, c *rest.Config, path string, body io.Reader) io.ReadCloser {
 	t.Helper()
 	rt := c.WrapTransport(roundTripper(func(*http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(io.MultiReader(strings.NewReader(begin), rest))}, nil
+		return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(body)}, nil
 	}))
 	return send(ctx, t, rt, path)
 }
@@ -103,7 +103,7 @@ func TestAnswersAreBounded(t *testing.T) {
 				c.server = "https://prod.example"
 			}
 			e := &endless{text: c.text}
-			body := ask(t.Context(), t, target(t, c.server), c.path, c.begin, e)
+			body := ask(t.Context(), t, target(t, c.server), c.path, io.MultiReader(strings.NewReader(c.begin), e))
 			_, err := io.Copy(io.Discard, body)
 			if err == nil || !strings.Contains(err.Error(), c.wantErr) || !strings.Contains(err.Error(), "prod.example") {
 				t.Errorf("%s\ngot error %v, want one that says %q", c.why, err, c.wantErr)
@@ -137,7 +137,7 @@ func TestStreamsGoOn(t *testing.T) {
 			if name == "List" {
 				ctx = connect.Streamed(ctx)
 			}
-			body := ask(ctx, t, target(t, "https://prod.example"), c.path, c.begin, &endless{text: c.text})
+			body := ask(ctx, t, target(t, "https://prod.example"), c.path, io.MultiReader(strings.NewReader(c.begin), &endless{text: c.text}))
 			if n, err := io.CopyN(io.Discard, body, many); err != nil {
 				t.Errorf("after %d bytes: %v", n, err)
 			}
@@ -155,7 +155,7 @@ func TestHubIsNotBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	body := ask(t.Context(), t, c, "/version", "", &endless{text: "{},"})
+	body := ask(t.Context(), t, c, "/version", &endless{text: "{},"})
 	if n, err := io.CopyN(io.Discard, body, 5*mebibyte); err != nil {
 		t.Errorf("after %d bytes: %v", n, err)
 	}

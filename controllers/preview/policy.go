@@ -117,21 +117,24 @@ func (c changes) cluster(was, is *registry.Cluster) {
 		c.add(is.Name, "the cluster is paused no more")
 	}
 	for _, d := range is.Deliveries {
-		before := was.Delivery(d.Component)
-		if before == d {
-			continue
+		if before := was.Delivery(d.Component); before != d {
+			c.delivery(before, d)
 		}
-		if before == nil {
-			before = &registry.Delivery{}
+	}
+}
+
+// delivery compares two deliveries; there may have been none before.
+func (c changes) delivery(was, is *registry.Delivery) {
+	if was == nil {
+		was = &registry.Delivery{}
+	}
+	for _, a := range is.Approvals {
+		if !slices.ContainsFunc(was.Approvals, func(b v1alpha1.Approval) bool { return a.Object == b.Object && a.Hash == b.Hash }) {
+			c.add(is.Cluster, "%s: approval of %s (hash %s) is added", is.Component, a.Object, a.Hash)
 		}
-		for _, a := range d.Approvals {
-			if !slices.ContainsFunc(before.Approvals, func(b v1alpha1.Approval) bool { return a.Object == b.Object && a.Hash == b.Hash }) {
-				c.add(is.Name, "%s: approval of %s (hash %s) is added", d.Component, a.Object, a.Hash)
-			}
-		}
-		if before.Version != nil && d.Version != nil && before.Version != d.Version {
-			c.version(is.Name, d.Component, &before.Version.Spec, &d.Version.Spec)
-		}
+	}
+	if was.Version != nil && is.Version != nil && was.Version != is.Version {
+		c.version(is.Cluster, is.Component, &was.Version.Spec, &is.Version.Spec)
 	}
 }
 

@@ -87,7 +87,7 @@ func newWorld(t *testing.T) *world {
 // test left, and returns it as the API server has it.
 func (w *world) make(t *testing.T, o *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
-	if err := w.WithWatch.Create(t.Context(), o); err != nil {
+	if err := w.Create(t.Context(), o); err != nil {
 		t.Fatalf("%s %s: %v", o.GetKind(), o.GetName(), err)
 	}
 	return o
@@ -111,7 +111,7 @@ func (w *world) pods(t *testing.T, namespace string, number int) {
 	for i := range number {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("vault-%d", i), Labels: map[string]string{"app": "vault"}}}
 		p.Spec.Containers = []corev1.Container{{Name: "vault", Image: "vault:1"}}
-		if err := w.WithWatch.Create(t.Context(), p); err != nil {
+		if err := w.Create(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -139,6 +139,16 @@ func (w *world) ask(t *testing.T, path string, r *admissionv1.AdmissionRequest) 
 	return send(t, server.Client(), server.URL, r)
 }
 
+func post(t *testing.T, c *http.Client, url string, body io.Reader) (*http.Response, error) {
+	t.Helper()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/json")
+	return c.Do(r)
+}
+
 func send(t *testing.T, c *http.Client, url string, r *admissionv1.AdmissionRequest) (answer admissionv1.AdmissionResponse, all string) {
 	t.Helper()
 	question := admissionv1.AdmissionReview{TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: r}
@@ -146,7 +156,7 @@ func send(t *testing.T, c *http.Client, url string, r *admissionv1.AdmissionRequ
 	if err != nil {
 		t.Fatal(err)
 	}
-	resp, err := c.Post(url, "application/json", bytes.NewReader(data))
+	resp, err := post(t, c, url, bytes.NewReader(data))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +276,7 @@ func TestProtectCountsAFewAndNamesNone(t *testing.T) {
 	for i := range 2 * page {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "counted", Name: fmt.Sprintf("z-%d", i)}}
 		p.Spec.Containers = []corev1.Container{{Name: "a", Image: "a"}}
-		if err := w.WithWatch.Create(t.Context(), p); err != nil {
+		if err := w.Create(t.Context(), p); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -289,7 +299,7 @@ func TestProtectLooksBehindPodsThatEnd(t *testing.T) {
 	for i := range page + 1 {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ending", Name: fmt.Sprintf("ended-%03d", i), Finalizers: []string{"lab.example/wait"}}}
 		p.Spec.Containers = []corev1.Container{{Name: "a", Image: "a"}}
-		if err := errors.Join(w.WithWatch.Create(t.Context(), p), w.WithWatch.Delete(t.Context(), p)); err != nil {
+		if err := errors.Join(w.Create(t.Context(), p), w.Delete(t.Context(), p)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -309,7 +319,7 @@ func TestCompleteTellsNothingOfANamespace(t *testing.T) {
 	full := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: "full", Name: "secret-budget"}}
 	full.Spec.Hard = corev1.ResourceList{"count/podtemplates": resource.MustParse("0")}
 	w.make(t, cascading("v1", "Namespace", "", "full", nil))
-	if err := w.WithWatch.Create(t.Context(), full); err != nil {
+	if err := w.Create(t.Context(), full); err != nil {
 		t.Fatal(err)
 	}
 	full.Status.Hard, full.Status.Used = full.Spec.Hard, full.Spec.Hard
@@ -485,7 +495,7 @@ func TestClientCertificate(t *testing.T) {
 					}
 					body = bytes.NewReader(question)
 				}
-				resp, err := client.Post(server.URL, "application/json", body)
+				resp, err := post(t, client, server.URL, body)
 				switch {
 				case err != nil && want != 0:
 					t.Errorf("%s: %v", path, err)
