@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -40,7 +41,8 @@ func do(what string) (map[string]string, error) {
 	case "recursion":
 		return nil, fmt.Errorf("%d", deeper(1))
 	case "wait":
-		select {}
+		_, err := io.Copy(io.Discard, os.Stdin) // which stays open
+		return nil, err
 	case "error":
 		return nil, fmt.Errorf("it can't be done")
 	case "long":
