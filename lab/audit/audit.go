@@ -96,17 +96,49 @@ func (e Event) String() string {
 	return fmt.Sprintf("%s %s %s %s %d%s", e.Time.Format("15:04:05.000"), e.User, e.Verb, what, e.Code, notes.String())
 }
 
+// patience bounds the wait for the rest of a line. An API server writes a long one in
+// several pieces, one right after the other.
+const patience = time.Minute
+
 // End returns the offset at which the log ends now: what is read from there
-// happened later. A log that isn't there yet ends at 0.
+// happened later. A line that is being written is waited for, since reading would
+// begin in the middle of it. A log that isn't there yet ends at 0.
 func End(path string) (int64, error) {
-	info, err := os.Stat(path)
+	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
 	}
 	if err != nil {
-		return 0, fmt.Errorf("look at the audit log: %w", err)
+		return 0, fmt.Errorf("open the audit log: %w", err)
 	}
-	return info.Size(), nil
+	defer func() { _ = f.Close() }() // only read
+	for giveUp := time.After(patience); ; {
+		end, whole, err := endOf(f)
+		if err != nil {
+			return 0, fmt.Errorf("read the audit log: %w", err)
+		}
+		if whole {
+			return end, nil
+		}
+		select {
+		case <-time.After(10 * time.Millisecond):
+		case <-giveUp:
+			return 0, fmt.Errorf("the last line of %s has no end after %s", path, patience)
+		}
+	}
+}
+
+// endOf returns how long a log is, and whether its last line is whole.
+func endOf(f *os.File) (end int64, whole bool, err error) {
+	info, err := f.Stat()
+	if err != nil || info.Size() == 0 {
+		return 0, err == nil, err //nolint:wrapcheck // the caller says of what
+	}
+	last := make([]byte, 1)
+	if _, err := f.ReadAt(last, info.Size()-1); err != nil {
+		return 0, false, err //nolint:wrapcheck // as above
+	}
+	return info.Size(), last[0] == '\n', nil
 }
 
 // Read returns the events after an offset, in the order of the log, and the

@@ -159,3 +159,27 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// A line that is being written ends before the offset: reading would begin in the middle
+// of it.
+func TestEndWaitsForTheLine(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "audit.log")
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	write := func(text string) {
+		if _, err := f.WriteString(text); err != nil {
+			t.Error(err)
+		}
+	}
+	const line = `{"kind":"Event"}` + "\n"
+	write(line + line[:5])
+	go write(line[5:])
+	end, err := audit.End(path)
+	if err != nil || end != int64(2*len(line)) {
+		t.Errorf("it ends at %d of %d, %v", end, 2*len(line), err)
+	}
+}
