@@ -23,6 +23,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/keelson-io/keelson/applier/apiservertest"
 )
 
 // hostile are kinds of changes, each of which would take all memory or minutes of the
@@ -140,11 +142,24 @@ func (s *forgeOfTest) final() []string {
 // memory than it did, and what is pushed meanwhile is delivered.
 func TestHostilePullRequests(t *testing.T) {
 	t.Parallel()
-	if testing.Short() || server == nil || runtime.GOOS != "linux" {
-		t.Skip("needs KUBEBUILDER_ASSETS, and the limits of Linux")
+	if testing.Short() || runtime.GOOS != "linux" {
+		t.Skip("needs the limits of Linux")
 	}
+	// An API server of its own: the controller clears away what other fleets have left in
+	// the hub.
+	apiservertest.Each(t, versions[:1], func(t *testing.T, start func(*testing.T) *apiservertest.Server) {
+		testHostilePullRequests(t, start(t))
+	})
+}
+
+func testHostilePullRequests(t *testing.T, hub *apiservertest.Server) {
+	t.Helper()
 	const most, pulls = 100 << 20, 20
 	f := newFleet(t, "hostile")
+	var err error
+	if f.kubeconfig, err = writeKubeconfig(hub, t.TempDir(), "prod"); err != nil {
+		t.Fatal(err)
+	}
 	f.edit("layers/10-base.yaml", "gadgets:\n    version: v1.0.0", "gadgets:\n    version: HEAD")
 	f.write("components/steady-hostile/component.yaml", "apiVersion: keelson.io/v1alpha1\nkind: Component\nnamespace: steady-hostile\n")
 	f.write("components/steady-hostile/template/Chart.yaml", "apiVersion: v2\nname: steady\nversion: 1.0.0\n")
@@ -182,7 +197,7 @@ func TestHostilePullRequests(t *testing.T) {
 			t.Log(log.String())
 		}
 	})
-	client, err := kubernetes.NewForConfig(server)
+	client, err := kubernetes.NewForConfig(hub.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
