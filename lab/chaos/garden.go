@@ -61,7 +61,7 @@ func (w *world) newGardenOn(ctx context.Context, name string, components int, te
 	}
 	files := map[string]string{}
 	for _, c := range clusters {
-		files["clusters/"+c+"/cluster.yaml"] = apiVersion + "kind: Cluster\nconnection:\n  context: " + target + "\n"
+		files["clusters/"+c+"/cluster.yaml"] = apiVersion + "kind: Cluster\nconnection:\n  context: " + c + "\n"
 	}
 	for i := range components {
 		p := &plot{name: fmt.Sprintf("%s-%02d", name, i), on: clusters[i%len(clusters)], value: "first", extra: true, port: 8000}

@@ -29,15 +29,20 @@ type shardRounds struct {
 	took                  []time.Duration
 }
 
+// shardNames are the clusters of the scenario, the world's own first.
+func shardNames() []string {
+	names := []string{target}
+	for i := range shardClusters - 1 {
+		names = append(names, fmt.Sprintf("%s-%d", target, i+2))
+	}
+	return names
+}
+
 // runShard kills one of three replicas, or stops it past its Lease and lets it go on,
 // most often in the middle of an apply.
 func runShard(ctx context.Context, w *world) (result, error) {
 	r := result{did: "replicas killed, or stopped past their Lease and then let go on", must: w.Shards}
-	clusters := []string{target}
-	for i := range shardClusters - 1 {
-		clusters = append(clusters, fmt.Sprintf("%s-%d", target, i+2))
-	}
-	g, err := w.newGardenOn(ctx, "shard", 2*shardClusters, plotTemplate, clusters)
+	g, err := w.newGardenOn(ctx, "shard", 2*shardClusters, plotTemplate, shardNames())
 	if err != nil {
 		return r, err
 	}

@@ -135,7 +135,9 @@ func (w *world) kubeconfig(name string, content []byte) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("read kubeconfig: %w", err)
 	}
-	config.Contexts[target] = config.Contexts[config.CurrentContext]
+	for _, name := range shardNames() { // each cluster has a connection of its own
+		config.Contexts[name] = config.Contexts[config.CurrentContext]
+	}
 	config.CurrentContext = target
 	path := w.path(name + ".kubeconfig.yaml")
 	if err := clientcmd.WriteToFile(*config, path); err != nil {
