@@ -43,7 +43,7 @@ func (p *packer) pack(r Record) (packed []byte, size int, err error) {
 	return b.Bytes(), memoryOf(&r), nil
 }
 
-// recordMeter bounds a record, and what is written, too: nobody could read it.
+// recordMeter bounds a record, and what is written, too: it could not be read again.
 func recordMeter() jsonsize.Meter {
 	return jsonsize.Meter{MaxBytes: recordLimit, MaxValues: recordValues, Each: jsonsize.Never}
 }

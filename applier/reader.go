@@ -28,17 +28,30 @@ func (r *directReader) Fresh(ctx context.Context, m *meta.RESTMapping, id differ
 	return Get(ctx, r.dynamic, m, id)
 }
 
+// scalersPage is how many autoscalers are listed at once, and maxScalers how many of a
+// kind a cluster may have.
+const (
+	scalersPage = 500
+	maxScalers  = 100_000
+)
+
 func (r *directReader) Scaled(ctx context.Context, served []schema.GroupVersionResource) (map[differ.ID]differ.Scaling, error) {
 	out := map[differ.ID]differ.Scaling{}
 	for _, gvr := range served {
-		list, err := r.dynamic.Resource(gvr).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return nil, fmt.Errorf("list %s: %w", gvr.GroupResource(), err)
-		}
-		for i := range list.Items {
-			if id, scaling := ScaleTarget(&list.Items[i]); scaling != 0 {
-				out[id] |= scaling
+		err := eachPage(gvr.GroupResource().String(), scalersPage, maxScalers, func(o metav1.ListOptions) (int, string, error) {
+			list, err := r.dynamic.Resource(gvr).List(ctx, o)
+			if err != nil {
+				return 0, "", fmt.Errorf("list %s: %w", gvr.GroupResource(), err)
 			}
+			for i := range list.Items {
+				if id, scaling := ScaleTarget(&list.Items[i]); scaling != 0 {
+					out[id] |= scaling
+				}
+			}
+			return len(list.Items), list.GetContinue(), nil
+		})
+		if err != nil {
+			return nil, err
 		}
 	}
 	return out, nil

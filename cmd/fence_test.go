@@ -46,8 +46,8 @@ clusters:
 	return f
 }
 
-// Whoever may push versions of a component can't leave its project: what a tag says never
-// loosens what the branch says.
+// The owner of a component can't leave its project: what a tag says never loosens what the
+// branch says.
 func TestComponentStaysInItsProject(t *testing.T) {
 	t.Parallel()
 	object := func(apiVersion, kind, metadata string) string {
@@ -121,8 +121,8 @@ func TestComponentStaysInItsProject(t *testing.T) {
 	newFencedFleet(t, "").keelson("validate").want(t, 0)
 }
 
-// Whoever may push to the folder of a cluster delivers to that cluster alone, and not past
-// what holds for it.
+// The owner of a cluster's folder delivers to that cluster alone, and not past what holds
+// for it.
 func TestClusterStaysInItsInventory(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct{ why, file, content, says string }{

@@ -140,7 +140,7 @@ fleet.yaml:3:1: unknown key "title"
 			why: "A tag needs no review: a person should know that the branch doesn't have its commit.",
 			change: func(f *fleet) {
 				f.git("checkout", "-q", "-b", "topic")
-				f.git("commit", "-q", "--allow-empty", "-m", "nobody has read this")
+				f.git("commit", "-q", "--allow-empty", "-m", "not reviewed")
 				f.git("tag", "web/v1.0.9")
 				f.git("checkout", "-q", "-")
 				f.edit("layers/10-base.yaml", "web:\n    version: v1.0.0", "web:\n    version: v1.0.9")

@@ -46,10 +46,10 @@ and to v1alpha1, and refuses to delete what policy.kruise.io/delete-protection
 protects. Every replica does, with certificates that they make and renew themselves
 in the Secret NAME-certs, and tell API servers of in the webhook configurations NAME.
 
-Whoever reaches --webhook-port is answered: numbers of what is left of a protected
-object whose UID he knows, and nothing else of the cluster. With --webhook-client-ca
-only API servers are, that show the certificate which the kubeConfigFile of their
-AdmissionConfiguration names, and they are told names, too. Conversion of versions
+The webhooks answer every client that reaches --webhook-port. A client that knows the
+UID of a protected object learns how much of it is left, and nothing else. With
+--webhook-client-ca they answer only API servers that show the certificate of their
+AdmissionConfiguration's kubeConfigFile, and then with names, too. Conversion of versions
 goes without a certificate, since API servers show none there: it reads nothing.
 
 Replicas agree by the Lease keelson-system/keelson-workloads on one that works

@@ -93,7 +93,7 @@ func TestParseConcurrently(t *testing.T) {
 	wg.Wait()
 }
 
-// TestHostileOpenAPI: what a document takes while it is parsed has a bound, whoever wrote it.
+// TestHostileOpenAPI: what a document takes while it is parsed has a bound, also of a hostile author.
 func TestHostileOpenAPI(t *testing.T) { //nolint:paralleltest // it counts what is allocated
 	document := func(schemas string) []byte {
 		return []byte(`{"openapi":"3.0.0","paths":{},"components":{"schemas":{` + schemas + `}}}`)

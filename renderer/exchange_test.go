@@ -24,7 +24,7 @@ func (l lastMoment) Read(p []byte) (int, error) {
 }
 
 // A worker is killed when the context of its job ends. One that answers in the same moment
-// is not used again: it would die at the job of somebody else.
+// is not used again: it would die at the next job, of another render.
 func TestExchangeEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	var answer bytes.Buffer

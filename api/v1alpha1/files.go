@@ -74,8 +74,8 @@ const (
 	// PromotableMerged: a tag whose commit is on the branch that is delivered, so that
 	// the review of the branch is one of the tag, too.
 	PromotableMerged PromotableTags = "merged"
-	// PromotableAll: every tag, also of a release branch. Whoever may push a tag decides
-	// what the first stage runs: the forge has to protect tags.
+	// PromotableAll: every tag, also of a release branch. The right to push a
+	// tag decides then what the first stage runs: the forge has to protect tags.
 	PromotableAll PromotableTags = "all"
 )
 

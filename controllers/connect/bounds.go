@@ -43,8 +43,9 @@ func boundOpenAPI() bound { return bound{bytes: 32 << 20, values: 250_000} }
 // boundObject is of one object, and of one event of a watch.
 func boundObject() bound { return bound{bytes: 8 << 20, values: 200_000} }
 
-// boundList is of a list, or one page of it.
-func boundList() bound { return bound{bytes: 64 << 20, values: 300_000} }
+// boundList is of a list, or one page of it. API servers that don't stream what a watch
+// begins with are listed whole: 1,000 Deployments have some 300,000 values.
+func boundList() bound { return bound{bytes: 64 << 20, values: 2_000_000} }
 
 // boundOf tells the kind of an answer by its path below the server's own.
 func boundOf(method, path string) bound {
@@ -71,7 +72,7 @@ func boundOf(method, path string) bound {
 type streamedKey struct{}
 
 // Streamed marks the request of a list whose answer is decoded item by item. Each item is
-// bounded then, and the list is bounded by whoever reads it.
+// bounded then, and the caller bounds the list.
 func Streamed(ctx context.Context) context.Context {
 	return context.WithValue(ctx, streamedKey{}, true)
 }

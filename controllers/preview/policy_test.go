@@ -115,7 +115,7 @@ func TestPolicyChanges(t *testing.T) {
 			change: func(f *fleet) { f.edit("projects/web.yaml", "namespace: web", "namespace: \"*\"") }, want: []string{"project web is changed"},
 		},
 		"Notification": {
-			why: "Somebody else hears of everything.", change: func(f *fleet) {
+			why: "Another receiver hears of everything.", change: func(f *fleet) {
 				f.write("notifications/mine.yaml", header+"Notification\nwebhook: {url: \"https://hooks.example/x\"}\n")
 			},
 			want: []string{"notification mine is added"},

@@ -160,9 +160,9 @@ func (p *Promoter) refused(ctx context.Context, f *registry.Fleet, facts *Facts)
 	return out, nil
 }
 
-// refuses says why a version is promoted nowhere; empty: it may be. Whoever may push a tag
-// may do so without a review, so that a tag alone doesn't decide what clusters run: its
-// commit has to be on the branch.
+// refuses says why a version is promoted nowhere; empty: it may be. A tag can be pushed
+// without a review, so a tag alone doesn't decide what clusters run: its commit has to be
+// on the branch.
 func (p *Promoter) refuses(ctx context.Context, f *registry.Fleet, component, version string) (string, error) {
 	wrong, err := p.Repo.Refuses(component, version)
 	if err != nil {

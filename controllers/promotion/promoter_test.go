@@ -332,7 +332,7 @@ func TestPromoteUnmerged(t *testing.T) {
 			want: []string{"web testing v1.1.0"}, says: "v1.9.0 is not merged",
 		},
 		"OthersGoOn": {
-			why: "Whoever may push tags can't stop promotions either.", tags: []string{"web/v1.9.0", "web/v1.8.0"}, others: []string{"web/v1.2.0"},
+			why: "The right to push tags can't stop promotions either.", tags: []string{"web/v1.9.0", "web/v1.8.0"}, others: []string{"web/v1.2.0"},
 			want: []string{"web testing v1.2.0"}, says: "v1.9.0 is not merged",
 		},
 		"Merged": {
@@ -356,7 +356,7 @@ func TestPromoteUnmerged(t *testing.T) {
 			s.git("checkout", "-q", "-b", "topic")
 			s.write("components/web/template/templates/admin.yaml", "{}")
 			s.git("add", "-A")
-			s.git("commit", "-q", "-m", "nobody has read this")
+			s.git("commit", "-q", "-m", "not reviewed")
 			for _, tag := range tc.tags {
 				s.git(append([]string{"tag"}, strings.Fields(tag)...)...)
 			}
@@ -381,7 +381,7 @@ func TestPromoteUnmergedByHand(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	s.git("checkout", "-q", "-b", "topic")
-	s.git("commit", "-q", "--allow-empty", "-m", "nobody has read this")
+	s.git("commit", "-q", "--allow-empty", "-m", "not reviewed")
 	s.git("tag", "web/v1.9.0")
 	s.git("checkout", "-q", "main")
 	s.write("layers/testing.yaml", strings.ReplaceAll(s.git("show", "HEAD:layers/testing.yaml"), `"v1.0.0"`, `"v1.9.0"`)+"\n")

@@ -135,8 +135,8 @@ func (h *hooks) protect(ctx context.Context, req admission.Request) admission.Re
 }
 
 // left says what an object has that would go with it; "": nothing. It goes by the object
-// that the cluster has, and only where the question has its UID: nobody who reaches the
-// port can have anything listed by an object that he made up.
+// that the cluster has, and only where the question has its UID: a stranger who
+// reaches the port can't have anything listed by an object that doesn't exist.
 func (h *hooks) left(ctx context.Context, is protectable, o *subject) (string, error) {
 	if is.left == nil {
 		return "", nil

@@ -23,8 +23,8 @@ const (
 	limit = 8 * time.Second
 )
 
-// handlers returns what answers, by path. A path's turns are its own, so that nobody who
-// asks one path too much keeps another one busy.
+// handlers returns what answers, by path. A path's turns are its own, so that too
+// many questions to one path don't keep another one busy.
 func (h *hooks) handlers(s *runtime.Scheme) map[string]http.Handler {
 	all := map[string]http.Handler{
 		// It reads nothing of the cluster, and API servers show no certificate to it.
@@ -37,7 +37,7 @@ func (h *hooks) handlers(s *runtime.Scheme) map[string]http.Handler {
 }
 
 // bounded ends an answer that takes too long, and has questions wait, unread, while
-// there are too many: they come from whoever reaches the port.
+// there are too many: any client that reaches the port can ask.
 func bounded(next http.Handler) http.Handler {
 	turns := make(chan struct{}, atOnce)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -181,7 +181,7 @@ var (
 	crdsResource        = metav1.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 )
 
-// Whoever reaches the port can send any object, with any selector. Nothing is listed for
+// A client that reaches the port can send any object, with any selector. Nothing is listed for
 // an object that the cluster does not have: no request without the object's UID, which
 // the API server knows, learns anything or costs a list.
 func TestProtectListsNothingForAMadeUpObject(t *testing.T) {
@@ -238,7 +238,7 @@ func TestProtectListsNothingForAMadeUpObject(t *testing.T) {
 }
 
 // The selector is that of the object that the cluster has, not the one in the question:
-// whoever knows a Deployment may not count other pods by it.
+// a client that knows a Deployment may not count other pods by it.
 func TestProtectGoesByTheObjectThatThereIs(t *testing.T) {
 	w := newWorld(t)
 	w.make(t, cascading("v1", "Namespace", "", "selected", nil))

@@ -23,7 +23,7 @@ type templates struct {
 	client client.Client
 	// namespace is where that is tried, whatever namespace an object is for. Neither
 	// depends on it, but what quotas and policies of a namespace say would: that is not
-	// for whoever reaches the webhook.
+	// for any client that reaches the webhook.
 	namespace string
 }
 

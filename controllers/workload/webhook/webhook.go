@@ -60,7 +60,7 @@ type Options struct {
 	// Lifetime of a certificate; 0: a year.
 	Lifetime time.Duration
 	// ClientCAs sign the certificate, of the name ClientName, that API servers show; nil:
-	// whoever reaches the port is answered, and is told no names.
+	// every client that reaches the port is answered, and is told no names.
 	ClientCAs  *x509.CertPool
 	ClientName string
 }
