@@ -44,7 +44,7 @@ func boundOpenAPI() bound { return bound{bytes: 32 << 20, values: 250_000} }
 func boundObject() bound { return bound{bytes: 8 << 20, values: 200_000} }
 
 // boundList is of a list, or one page of it. API servers that don't stream what a watch
-// begins with are listed whole: 1,000 Deployments have some 300,000 values.
+// begins with are listed whole, and a Deployment with its managedFields has hundreds of values.
 func boundList() bound { return bound{bytes: 64 << 20, values: 2_000_000} }
 
 // boundOf tells the kind of an answer by its path below the server's own.
