@@ -183,7 +183,9 @@ func testHostilePullRequests(t *testing.T, hub *apiservertest.Server) {
 		t.Fatal(err)
 	}
 	var log strings.Builder
-	c := exec.CommandContext(t.Context(), self, "controller", "--repo", f.dir, "--cache-dir", t.TempDir(), "--kubeconfig", f.kubeconfig, "--context", "prod",
+	// Of a revision that is named: what HEAD is, changes while the branches of the pull
+	// requests are made, and the controller would deliver them.
+	c := exec.CommandContext(t.Context(), self, "controller", "--repo", f.dir, "--revision", "main", "--cache-dir", t.TempDir(), "--kubeconfig", f.kubeconfig, "--context", "prod",
 		"--interval", "1s", "--listen", "", "--render-timeout", "3s", "--preview-memory", "256Mi",
 		"--forge", "gitea", "--forge-url", front.URL, "--forge-repository", "lab/fleet", "--forge-token-file", token)
 	c.Stderr = &log
