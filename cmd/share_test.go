@@ -24,6 +24,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/keelson-io/keelson/applier/apiservertest"
+	"github.com/keelson-io/keelson/controllers/shard"
 )
 
 // TestShare has controllers as processes of their own, and one cluster to share.
@@ -59,12 +60,7 @@ func testShare(t *testing.T, hub *rest.Config) {
 		return err == nil
 	})
 	second := startController(t, f, hub)
-	until(t, "one has the cluster", func() bool {
-		if first.get(t, "/readyz") == waiter+"\n" { // hashing gives the cluster to the second
-			first, second = second, first
-		}
-		return first.get(t, "/readyz") == worker+"\n" && second.get(t, "/readyz") == waiter+"\n"
-	})
+	first, second = settled(t, first, second)
 	if got := second.get(t, "/metrics"); !strings.Contains(got, "keelson_share_clusters 0") || !strings.Contains(got, "keelson_share_replicas 2") {
 		t.Errorf("metrics of the one that waits: %s", got)
 	}
@@ -92,12 +88,7 @@ func testShare(t *testing.T, hub *rest.Config) {
 
 	t.Log("an ordinary end gives the cluster away at once")
 	third := startController(t, f, hub)
-	until(t, "one has the cluster", func() bool {
-		if second.get(t, "/readyz") == waiter+"\n" {
-			second, third = third, second
-		}
-		return second.get(t, "/readyz") == worker+"\n" && third.get(t, "/readyz") == waiter+"\n"
-	})
+	second, third = settled(t, second, third)
 	given := second.givenBack() // it may have deleted that of the first
 	second.signal(t, syscall.SIGINT)
 	if code := second.ends(t); code != 0 {
@@ -251,6 +242,29 @@ func (c *controller) givenBack() int {
 	return n
 }
 
+// settled waits until that one of two processes has the cluster to which hashing gives it.
+// Until it is handed over, the other one has it, and both say so.
+func settled(t *testing.T, a, b *controller) (has, waits *controller) {
+	t.Helper()
+	until(t, "both have said who they are", func() bool { return a.identity() != "" && b.identity() != "" })
+	if len(shard.Assign([]string{a.identity(), b.identity()}, []string{"prod"})[a.identity()]) == 0 {
+		a, b = b, a
+	}
+	until(t, "one has the cluster", func() bool {
+		return a.get(t, "/readyz") == worker+"\n" && b.get(t, "/readyz") == waiter+"\n"
+	})
+	return a, b
+}
+
+// identity is what the process calls itself; "" until it has said so.
+func (c *controller) identity() string {
+	said := identifying.FindStringSubmatch(c.log.String())
+	if said == nil {
+		return ""
+	}
+	return said[1]
+}
+
 func (c *controller) signal(t *testing.T, s syscall.Signal) {
 	t.Helper()
 	if err := c.cmd.Process.Signal(s); err != nil {
@@ -283,8 +297,9 @@ func (c *controller) hasIt(t *testing.T) {
 }
 
 var (
-	listening = regexp.MustCompile(`readyz" address=(\S+)`)
-	profiling = regexp.MustCompile(`pprof" address=(\S+)`)
+	identifying = regexp.MustCompile(`msg="keelson controller".* identity=(\S+)\n`)
+	listening   = regexp.MustCompile(`readyz" address=(\S+)`)
+	profiling   = regexp.MustCompile(`pprof" address=(\S+)`)
 )
 
 // get asks the process's HTTP server; "" while it does not answer.

@@ -14,10 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-io/keelson/applier/apiservertest"
@@ -80,7 +83,13 @@ func newWorld(t *testing.T, config *rest.Config) *world {
 	if w.kube, err = kubernetes.NewForConfig(binary); err != nil {
 		t.Fatal(err)
 	}
-	ns, err := w.kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "behaviour-"}}, metav1.CreateOptions{})
+	var ns *corev1.Namespace
+	err = retry.OnError(wait.Backoff{Steps: 10, Duration: 100 * time.Millisecond, Factor: 2}, utilnet.IsProbableEOF, func() (err error) {
+		// Go's HTTP/2 server ends a connection whose settings it has not read after two seconds
+		// (firstSettingsTimeout), and on a busy machine that is soon over.
+		ns, err = w.kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "behaviour-"}}, metav1.CreateOptions{})
+		return err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -224,8 +224,8 @@ func (s *scene) refuse(t *testing.T) {
 		tc.v.Fault = proxy.Status
 		s.on(t, "create", 0, tc.v)
 		object := configMap(s.prefix + "-refuse-" + strings.ToLower(name))
-		// client-go waits and tries again as often as it is told to wait.
-		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		// It asks once: client-go would wait, and try again, as often as it is told to wait.
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		rest := s.client(t).CoreV1().RESTClient()
 		err := rest.Post().Namespace("default").Resource("configmaps").Body(object).MaxRetries(0).Do(ctx).Error()
 		cancel()
