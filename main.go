@@ -25,6 +25,7 @@ import (
 var version = "dev"
 
 func main() {
+	cmd.LimitMemory(os.DirFS("/"), os.Getenv)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it at once
 	hidden := redact.New()

@@ -288,7 +288,7 @@ func (d *discoverer) schemaOf(ctx context.Context, doc openapi.GroupVersionWithC
 		if err != nil {
 			return nil, fmt.Errorf("read: %w", err)
 		}
-		if s, err = d.schemas.parse(data); err != nil { //nolint:contextcheck // the parse is of all clusters that publish it
+		if s, err = d.schemas.parse(ctx, data); err != nil {
 			return nil, err
 		}
 	}

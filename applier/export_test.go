@@ -55,7 +55,9 @@ func (c *Cluster) SchemasFor(ctx context.Context, wanted ...schema.GroupVersion)
 }
 
 // Parse returns the schema of a document.
-func (c *SchemaCache) Parse(document []byte) (*differ.Schema, error) { return c.parse(document) }
+func (c *SchemaCache) Parse(document []byte) (*differ.Schema, error) {
+	return c.parse(context.Background(), document)
+}
 
 // Knows reports whether the schema of a document is remembered.
 func (c *SchemaCache) Knows(document []byte) bool { return c.find(sha512.Sum512(document)) != nil }

@@ -95,7 +95,7 @@ func (c *SchemaCache) find(of digest) *differ.Schema {
 // parse returns the schema of a document, which is parsed once, however many clusters
 // publish it. No lock is held meanwhile: a document that takes long delays only those who
 // wait for the same one.
-func (c *SchemaCache) parse(document []byte) (*differ.Schema, error) {
+func (c *SchemaCache) parse(ctx context.Context, document []byte) (*differ.Schema, error) {
 	of := digest(sha512.Sum512(document))
 	out, err, _ := c.parsing.Do(string(of[:]), func() (any, error) {
 		if s := c.find(of); s != nil {
@@ -104,7 +104,7 @@ func (c *SchemaCache) parse(document []byte) (*differ.Schema, error) {
 		values := jsonsize.Meter{MaxBytes: math.MaxInt64, MaxValues: parsingValues, Each: jsonsize.Never}
 		_ = values.Count(document) // one that has more is refused by the parser
 		weight := min(values.Values(), parsingValues)
-		if err := c.slots.Acquire(context.Background(), weight); err != nil { //nolint:forbidigo // the parse is of all who wait for it, and each ends
+		if err := c.slots.Acquire(context.WithoutCancel(ctx), weight); err != nil { // the parse is of all who wait for it
 			return nil, err //nolint:wrapcheck // it waits as long as it takes
 		}
 		defer c.slots.Release(weight)

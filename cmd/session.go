@@ -26,10 +26,14 @@ func (a *app) source() connect.Source {
 
 // connect prepares the connection to a cluster. Progress may be nil.
 func (a *app) connect(ctx context.Context, c *registry.Cluster, progress func(applier.Step)) (*applier.Cluster, error) {
-	config, err := a.source().Config(ctx, c.Spec.Connection)
+	// All clients of a line share one connection, and what bounds the answers.
+	line, err := connect.Dial(ctx, a.env.Now, func(ctx context.Context) (*rest.Config, error) {
+		return a.source().Config(ctx, c.Spec.Connection)
+	}, connect.Heard{})
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", c.Name, err)
 	}
+	config := line.Config()
 	a.log.Debug("connecting", "cluster", c.Name, "server", config.Host)
 	config.WarningHandler = a.warnings()
 	identity, err := lease.Identity()

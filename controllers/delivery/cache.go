@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +17,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/differ/jsonsize"
 )
 
 const (
@@ -27,6 +29,12 @@ const (
 	// warmFor is how long the objects of a component are kept in memory that was
 	// disturbed within as long after it had come to rest.
 	warmFor = time.Minute
+	// keptBytes is how much memory the bodies of the objects of one cluster may take: those of
+	// 4,000 objects of ordinary size. Bodies beyond it are read when they are needed.
+	keptBytes = 32 << 20
+	// maxKinds is how many kinds of one cluster are watched. The 200 components of a large
+	// one have objects of some 150.
+	maxKinds = 1_000
 )
 
 // liveCache is an [applier.Keeper] on watches. It watches those kinds that are
@@ -56,8 +64,11 @@ type liveCache struct {
 	ctx     context.Context //nolint:containedctx // the life of the watches, not of one call
 	kinds   map[schema.GroupVersionResource]*watched
 	groups  map[unique.Handle[string]]*group // by component
+	moved   uint64                           // the last [liveCache.move]
+	sweepAt int                              // how many groups there are before unused ones are looked for
 	written map[differ.ID]written
-	full    map[differ.ID]map[string]any // with managedFields, valid at their resourceVersion
+	full    map[differ.ID]body // with managedFields, valid at their resourceVersion
+	held    int                // memory of all bodies, and of objects that are arriving
 	// scaled is the answer of Scaled for the kinds in scaledFor; nil: not made yet.
 	scaled    map[differ.ID]differ.Scaling
 	scaledFor string
@@ -68,8 +79,8 @@ type liveCache struct {
 type group struct {
 	awake  bool // its objects are kept
 	rest   bool
-	moves  uint64 // counts changes
-	bodies map[place]map[string]any
+	moves  uint64 // changes with each change, and is never again what it was
+	bodies map[place]body
 	health applier.HealthRules // of a component at rest
 	// restedAt is when it last came to rest, and movedAt when something last
 	// changed. It is warm when it was disturbed soon after it had come to rest.
@@ -77,19 +88,50 @@ type group struct {
 	warm              bool
 }
 
-func (g *group) keep(at place, object map[string]any) {
-	if !g.awake {
+// body is an object in memory.
+type body struct {
+	object map[string]any
+	size   int // in bytes
+}
+
+// keep remembers the body of an object of a component that somebody looks at, if it fits.
+// size 0 says that it is not whole.
+func (l *liveCache) keep(g *group, at place, object map[string]any, size int) {
+	l.drop(g, at)
+	if !g.awake || size == 0 || l.held+size > keptBytes {
 		return
 	}
 	if g.bodies == nil {
-		g.bodies = map[place]map[string]any{}
+		g.bodies = map[place]body{}
 	}
-	g.bodies[at] = object
+	g.bodies[at] = body{object, size}
+	l.held += size
 }
 
+// drop forgets the body of an object.
+func (l *liveCache) drop(g *group, at place) {
+	l.held -= g.bodies[at].size
+	delete(g.bodies, at)
+}
+
+// dropAll forgets the bodies of a component.
+func (l *liveCache) dropAll(g *group) {
+	for at := range g.bodies {
+		l.drop(g, at)
+	}
+}
+
+// dropFull forgets an object with its managedFields.
+func (l *liveCache) dropFull(id differ.ID) {
+	l.held -= l.full[id].size
+	delete(l.full, id)
+}
+
+// written is the answer to a write. Its object is nil where that did not fit.
 type written struct {
-	object map[string]any
-	at     time.Time
+	body
+	version uint64
+	at      time.Time
 }
 
 func newLiveCache(ctx context.Context, d dynamic.Interface, s streamer, now func() time.Time) *liveCache {
@@ -97,7 +139,7 @@ func newLiveCache(ctx context.Context, d dynamic.Interface, s streamer, now func
 		dynamic: d, streamer: s, now: now, ctx: ctx, gate: newGate(),
 		changed: func(string) {}, schemaChanged: func(string) {}, later: func(string, time.Duration) {}, doubt: func() {},
 		kinds: map[schema.GroupVersionResource]*watched{}, groups: map[unique.Handle[string]]*group{},
-		written: map[differ.ID]written{}, full: map[differ.ID]map[string]any{},
+		written: map[differ.ID]written{}, full: map[differ.ID]body{},
 	}
 }
 
@@ -105,6 +147,10 @@ func newLiveCache(ctx context.Context, d dynamic.Interface, s streamer, now func
 func (l *liveCache) kind(ctx context.Context, gvr schema.GroupVersionResource, whole bool) (*watched, error) {
 	l.mu.Lock()
 	w, ok := l.kinds[gvr]
+	if !ok && len(l.kinds) >= maxKinds {
+		l.mu.Unlock()
+		return nil, fmt.Errorf("watch %s: %d other kinds are watched, and Keelson watches no more of one cluster", gvr.GroupResource(), maxKinds)
+	}
 	if !ok {
 		w = &watched{cache: l, gvr: gvr, whole: whole, objects: map[objectKey]kept{}}
 		if whole {
@@ -122,10 +168,34 @@ func (l *liveCache) kind(ctx context.Context, gvr schema.GroupVersionResource, w
 func (l *liveCache) group(component unique.Handle[string]) *group {
 	g := l.groups[component]
 	if g == nil {
-		g = &group{}
+		if len(l.groups) >= l.sweepAt {
+			l.sweep()
+		}
+		g = &group{moves: l.move()}
 		l.groups[component] = g
 	}
 	return g
+}
+
+// move returns a number that was never before.
+func (l *liveCache) move() uint64 {
+	l.moved++
+	return l.moved
+}
+
+// sweep forgets the groups that nobody looks at and that no object is of: objects may come
+// with ever new components.
+func (l *liveCache) sweep() {
+	used := map[unique.Handle[string]]bool{}
+	for _, w := range l.kinds {
+		for _, o := range w.objects {
+			used[o.component] = true
+		}
+	}
+	maps.DeleteFunc(l.groups, func(component unique.Handle[string], g *group) bool {
+		return !g.awake && !g.rest && !used[component]
+	})
+	l.sweepAt = 2*len(l.groups) + maxObjects
 }
 
 // touch notes that something of a component changed, which ends its rest.
@@ -134,7 +204,7 @@ func (l *liveCache) touch(g *group) {
 	if g.rest {
 		g.awake, g.rest, g.warm = true, false, now.Sub(g.restedAt) < warmFor
 	}
-	g.moves++
+	g.moves = l.move()
 	g.movedAt = now
 }
 
@@ -158,8 +228,7 @@ func (l *liveCache) unwatch(n *news, crd objectKey) {
 	plural, group, _ := strings.Cut(crd.name.Value(), ".")
 	for gvr, w := range l.kinds {
 		if gvr.Group == group && gvr.Resource == plural {
-			w.feed.stop()
-			w.feed = nil
+			w.stop()
 			delete(l.kinds, gvr)
 			l.disturb(n, w)
 		}
@@ -170,7 +239,7 @@ func (l *liveCache) unwatch(n *news, crd objectKey) {
 func (l *liveCache) disturb(n *news, w *watched) {
 	for key, o := range w.objects {
 		g := l.group(o.component)
-		delete(g.bodies, place{w, key})
+		l.drop(g, place{w, key})
 		l.touch(g)
 		n.of(o.component)
 	}
@@ -178,8 +247,8 @@ func (l *liveCache) disturb(n *news, w *watched) {
 
 // caughtUp drops an answer that the watch has overtaken.
 func (l *liveCache) caughtUp(id differ.ID, version uint64) {
-	if w, ok := l.written[id]; ok && versionOf(w.object) <= version {
-		delete(l.written, id)
+	if w, ok := l.written[id]; ok && w.version <= version {
+		l.dropWritten(id)
 	}
 }
 
@@ -212,7 +281,7 @@ func (l *liveCache) Get(ctx context.Context, m *meta.RESTMapping, id differ.ID) 
 	if had && now.version >= was.version && componentOf(live) == was.component.Value() {
 		if g := l.group(was.component); !g.rest {
 			w.objects[at.key] = now
-			g.keep(at, live)
+			l.keep(g, at, live, jsonsize.Memory(live))
 		}
 	}
 	return live, nil
@@ -225,20 +294,22 @@ func (l *liveCache) known(at place, id differ.ID) (object map[string]any, there 
 	defer l.mu.Unlock()
 	was, had := at.kind.objects[at.key]
 	version := was.version
-	if last := l.lastWritten(id); last != nil && (!had || versionOf(last) > version) {
-		object, had, version = last, true, versionOf(last)
+	last := l.lastWritten(id)
+	newer := last != nil && (!had || last.version > version)
+	if newer {
+		object, had, version = last.object, true, last.version
 	}
 	if !had {
 		return nil, false
 	}
-	if full := l.full[id]; full != nil {
+	if full := l.full[id].object; full != nil {
 		if version != 0 && versionOf(full) == version {
 			return full, true
 		}
-		delete(l.full, id)
+		l.dropFull(id)
 	}
-	if object == nil {
-		object = l.group(was.component).bodies[at]
+	if !newer {
+		object = l.group(was.component).bodies[at].object
 	}
 	return object, true
 }
@@ -249,13 +320,21 @@ func componentOf(o map[string]any) string {
 
 // lastWritten is the answer to the last write of an object that no watch has told
 // of yet.
-func (l *liveCache) lastWritten(id differ.ID) map[string]any {
+func (l *liveCache) lastWritten(id differ.ID) *written {
 	w, ok := l.written[id]
-	if ok && l.now().Sub(w.at) > writtenFor {
-		delete(l.written, id)
+	if !ok {
 		return nil
 	}
-	return w.object
+	if l.now().Sub(w.at) > writtenFor {
+		l.dropWritten(id)
+		return nil
+	}
+	return &w
+}
+
+func (l *liveCache) dropWritten(id differ.ID) {
+	l.held -= l.written[id].size
+	delete(l.written, id)
 }
 
 // Fresh implements [applier.Reader]. The answer is kept with its managedFields
@@ -268,11 +347,11 @@ func (l *liveCache) Fresh(ctx context.Context, m *meta.RESTMapping, id differ.ID
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if live == nil {
-		delete(l.full, id)
-		return nil, nil
+	l.dropFull(id)
+	if size := jsonsize.Memory(live); live != nil && l.held+size <= keptBytes {
+		l.full[id] = body{live, size}
+		l.held += size
 	}
-	l.full[id] = live
 	return live, nil
 }
 
@@ -303,7 +382,16 @@ func (l *liveCache) Scaled(ctx context.Context, served []schema.GroupVersionReso
 func (l *liveCache) Wrote(id differ.ID, object map[string]any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.written[id] = written{object: object, at: l.now()}
+	l.dropWritten(id)
+	if object == nil {
+		return // the watch will tell
+	}
+	w := written{version: versionOf(object), at: l.now()}
+	if size := jsonsize.Memory(object); l.held+size <= keptBytes {
+		w.body = body{object, size}
+		l.held += size
+	}
+	l.written[id] = w
 	key := objectKey{namespace: unique.Make(id.Namespace), name: unique.Make(id.Name)}
 	for _, w := range l.kinds {
 		if o, had := w.objects[key]; had && w.kind.Group == id.Group && w.kind.Kind == id.Kind {
@@ -333,7 +421,8 @@ func (l *liveCache) forget(component string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if g := l.groups[unique.Make(component)]; g != nil {
-		*g = group{moves: g.moves + 1}
+		l.dropAll(g)
+		*g = group{moves: l.move()}
 	}
 }
 
@@ -356,9 +445,10 @@ func (l *liveCache) Rest(component string, mark uint64, ids []differ.ID, health 
 		l.later(component, rest)
 		return false
 	}
+	l.dropAll(g)
 	*g = group{rest: true, moves: mark, health: health, restedAt: now, movedAt: g.movedAt}
 	for _, id := range ids {
-		delete(l.full, id)
+		l.dropFull(id)
 	}
 	return true
 }
@@ -375,8 +465,12 @@ func (l *liveCache) AtRest(component string) bool {
 // while. What is as it was stays at rest.
 func (l *liveCache) restart(ctx context.Context) {
 	l.mu.Lock()
-	clear(l.written)
-	clear(l.full)
+	for id := range l.written {
+		l.dropWritten(id)
+	}
+	for id := range l.full {
+		l.dropFull(id)
+	}
 	kinds := make(map[*watched]*feed, len(l.kinds))
 	for _, w := range l.kinds {
 		w.start() //nolint:contextcheck // a watch outlives the call

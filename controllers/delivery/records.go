@@ -36,6 +36,7 @@ func (a *agent) watchRecords(ctx context.Context, config *rest.Config, c *applie
 			}
 		})
 	}}
+	var pages pages
 	silent := klog.Logger{}
 	r := cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -43,14 +44,19 @@ func (a *agent) watchRecords(ctx context.Context, config *rest.Config, c *applie
 				return nil, err
 			}
 			o.LabelSelector = applier.RecordLabel
-			return secrets.List(ctx, o)
+			pages.left(o)
+			list, err := secrets.List(ctx, o)
+			if err == nil {
+				err = pages.add(len(list.Items))
+			}
+			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			if err := live.gate.wait(ctx); err != nil {
 				return nil, err
 			}
 			o.LabelSelector = applier.RecordLabel
-			return live.streamer.watch(ctx, from, o)
+			return live.streamer.watch(ctx, from, o, nil)
 		},
 	}, client), nil, store, cache.ReflectorOptions{Logger: &silent, Name: "records", TypeDescription: "records", MinWatchTimeout: watchFor})
 	go r.RunWithContext(klog.NewContext(ctx, silent))
@@ -70,6 +76,9 @@ func (r *recordFeed) Add(o any) error { return r.Update(o) }
 // Update implements [cache.ReflectorStore].
 func (r *recordFeed) Update(o any) error {
 	component, version, err := recordOf(o)
+	if err == nil && len(r.components) >= maxObjects && !r.components[component] {
+		return fmt.Errorf("watch records: %w", tooMany())
+	}
 	if err == nil {
 		r.components[component] = true
 		r.seen(component, version)

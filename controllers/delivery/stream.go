@@ -2,12 +2,16 @@ package delivery
 
 import (
 	"context"
+	gojson "encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,6 +21,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/json"
+
+	"github.com/keelson-io/keelson/controllers/connect"
 )
 
 // largeEvent is the size in bytes of an event from which on the buffer is dropped
@@ -39,20 +45,22 @@ func newStreamer(config *rest.Config) (streamer, error) {
 // watch begins a watch. An API server sends a bookmark a minute for each watch that
 // asks for them, which would be most of what a fleet at rest costs. So only those
 // watches ask for them that bring what there is first: one tells that they have. From
-// there on another watch takes their place.
+// there on another watch takes their place. Of what there is first the watch ends with an
+// error after maxObjects: a cluster may go on for ever.
 //
 // Without bookmarks a Reflector begins anew from the last event it saw. Where much has
 // happened to objects of the kind that it doesn't see, that may be too old: it lists.
-func (s streamer) watch(ctx context.Context, from source, o metav1.ListOptions) (watch.Interface, error) {
+func (s streamer) watch(ctx context.Context, from source, o metav1.ListOptions, take taker) (watch.Interface, error) {
 	o.Watch = true
 	o.AllowWatchBookmarks = o.SendInitialEvents != nil && *o.SendInitialEvents
 	body, err := s.begin(ctx, from, o)
 	if err != nil {
 		return nil, err
 	}
-	e := newEvents(body, nil)
+	e := newEvents(body, take)
 	if o.AllowWatchBookmarks {
 		o.SendInitialEvents, o.ResourceVersionMatch, o.AllowWatchBookmarks = nil, "", false
+		e.initial = true
 		e.after = func(version string) (io.ReadCloser, error) {
 			o.ResourceVersion = version
 			return s.begin(ctx, from, o)
@@ -60,6 +68,128 @@ func (s streamer) watch(ctx context.Context, from source, o metav1.ListOptions) 
 	}
 	unread := apierrors.NewClientErrorReporter(http.StatusInternalServerError, "watch", "ClientWatchDecoding")
 	return watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), e, unread), nil
+}
+
+// list reads a list item by item, so that no more of it is in memory than what is taken.
+func (s streamer) list(ctx context.Context, from source, o metav1.ListOptions, most int, take taker) (*metainternalversion.List, error) {
+	body, err := s.begin(connect.Streamed(ctx), from, o)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = body.Close() }()
+	list, err := readList(json.NewDecoderCaseSensitivePreserveInts(body), most, take)
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", from.gvr.GroupResource(), err)
+	}
+	return list, nil
+}
+
+// taker makes of an object that a list or watch brings what is kept of it.
+type taker func(*unstructured.Unstructured) runtime.Object
+
+func readList(d json.Decoder, most int, take taker) (*metainternalversion.List, error) {
+	var out metainternalversion.List
+	var is metav1.TypeMeta
+	if err := delimiter(d, '{'); err != nil {
+		return nil, err
+	}
+	listed := false
+	for d.More() {
+		key, err := d.Token()
+		if err != nil {
+			return nil, fmt.Errorf("decode: %w", err)
+		}
+		var into any = new(any) // nothing else is needed
+		switch key {
+		case "kind":
+			into = &is.Kind
+		case "apiVersion":
+			into = &is.APIVersion
+		case "metadata":
+			into = &out.ListMeta
+		case "items":
+			if out.Items, err = readItems(d, is, most, take); err != nil {
+				return nil, err
+			}
+			listed = true
+			continue
+		}
+		if err := d.Decode(into); err != nil {
+			return nil, fmt.Errorf("decode: %w", err)
+		}
+	}
+	if !listed { // or all that is known would be taken for gone
+		return nil, errors.New("the answer is not a list: it has no items")
+	}
+	return &out, delimiter(d, '}')
+}
+
+func readItems(d json.Decoder, of metav1.TypeMeta, most int, take taker) ([]runtime.Object, error) {
+	var out []runtime.Object
+	switch token, err := d.Token(); {
+	case err != nil:
+		return nil, fmt.Errorf("decode: %w", err)
+	case token == nil: // null
+		return nil, nil
+	case token != gojson.Delim('['):
+		return nil, fmt.Errorf("the answer is not a list: its items are %.20v", token)
+	}
+	for d.More() {
+		if len(out) == most {
+			return nil, tooMany()
+		}
+		var object map[string]any
+		if err := d.Decode(&object); err != nil {
+			return nil, fmt.Errorf("decode an item: %w", err)
+		}
+		u := &unstructured.Unstructured{Object: object}
+		if u.GetKind() == "" && object != nil { // API servers leave it out where the list says it
+			u.SetKind(strings.TrimSuffix(of.Kind, "List"))
+			u.SetAPIVersion(of.APIVersion)
+		}
+		if u.GetKind() == "" || u.GetAPIVersion() == "" {
+			return nil, errors.New("an item has no kind or apiVersion")
+		}
+		out = append(out, take(u))
+	}
+	return out, delimiter(d, ']')
+}
+
+func delimiter(d json.Decoder, want gojson.Delim) error {
+	switch token, err := d.Token(); {
+	case err != nil:
+		return fmt.Errorf("decode: %w", err)
+	case token != want:
+		return fmt.Errorf("decode: it has %.20v where %v was to come", token, want)
+	}
+	return nil
+}
+
+// maxObjects is how many objects of one kind may belong to components of one cluster. A
+// cluster of 10,000 nodes and 200 components has some 2,000 of the most frequent kind.
+const maxObjects = 20_000
+
+func tooMany() error {
+	return fmt.Errorf("the cluster has more than %d objects, which Keelson does not watch", maxObjects)
+}
+
+// pages counts the objects of the pages of a list. A page that holds nothing counts as one
+// object: an API server may name a next one for ever.
+type pages struct{ seen int }
+
+// left is how many objects a page may have.
+func (p *pages) left(o metav1.ListOptions) int {
+	if o.Continue == "" {
+		p.seen = 0
+	}
+	return maxObjects - p.seen
+}
+
+func (p *pages) add(objects int) error {
+	if p.seen += max(1, objects); p.seen > maxObjects {
+		return tooMany()
+	}
+	return nil
 }
 
 func (s streamer) begin(ctx context.Context, from source, o metav1.ListOptions) (io.ReadCloser, error) {
@@ -88,14 +218,18 @@ type events struct {
 	// after begins the watch that takes the place of this one; nil: none does.
 	after func(version string) (io.ReadCloser, error)
 	known string // the version from which on it does; "": not yet
+	take  taker  // nil: objects stay as they are
+	// initial: the events are of what there is first, and seen counts them.
+	initial bool
+	seen    int
 
 	mu     sync.Mutex
 	body   io.ReadCloser
 	closed bool
 }
 
-func newEvents(body io.ReadCloser, after func(version string) (io.ReadCloser, error)) *events {
-	return &events{body: body, rest: body, decoder: json.NewDecoderCaseSensitivePreserveInts(body), after: after}
+func newEvents(body io.ReadCloser, take taker) *events {
+	return &events{body: body, rest: body, decoder: json.NewDecoderCaseSensitivePreserveInts(body), take: take}
 }
 
 // Decode implements [watch.Decoder].
@@ -107,10 +241,21 @@ func (e *events) Decode() (watch.EventType, runtime.Object, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	if e.after != nil && is == watch.Bookmark && object.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
-		e.known = object.GetResourceVersion()
+	switch {
+	case is == watch.Bookmark && object.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true":
+		e.initial = false
+		if e.after != nil {
+			e.known = object.GetResourceVersion()
+		}
+	case e.initial:
+		if e.seen++; e.seen > maxObjects {
+			return "", nil, tooMany()
+		}
 	}
-	return is, object, nil
+	if is == watch.Bookmark || is == watch.Error || e.take == nil {
+		return is, object, nil
+	}
+	return is, e.take(object), nil
 }
 
 // goOn takes the next watch in place of this one. Where that can't be had, this one

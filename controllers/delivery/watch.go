@@ -20,6 +20,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/differ/jsonsize"
 )
 
 // watchFor is the least time after which a watch is begun anew; at most it takes
@@ -64,6 +65,34 @@ type feed struct {
 	failed chan struct{} // closed after the first failure
 	// trouble is why the last list or watch failed; nil: it did not.
 	trouble atomic.Pointer[error]
+	// arriving is how much memory those objects take that were read, and are not known yet.
+	arriving int
+}
+
+// observed is an object that a list or watch brought. It implements [runtime.Object], and
+// has of the metadata what a Reflector looks at: namespace, name and resourceVersion.
+type observed struct {
+	metav1.ObjectMeta
+	kind      schema.GroupKind
+	component string
+	content   digest
+	scales    *scales        // of an autoscaler
+	whole     map[string]any // without managedFields; nil: it did not fit, or nobody looks at it
+	size      int            // of what is whole, in memory
+}
+
+// GetObjectKind implements [runtime.Object].
+func (o *observed) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// DeepCopyObject implements [runtime.Object].
+func (o *observed) DeepCopyObject() runtime.Object {
+	c := *o
+	c.whole = runtime.DeepCopyJSON(o.whole)
+	return &c
+}
+
+func (o *observed) id() differ.ID {
+	return differ.ID{Group: o.kind.Group, Kind: o.kind.Kind, Namespace: o.Namespace, Name: o.Name}
 }
 
 // place is an object of a cluster.
@@ -85,9 +114,7 @@ func (n *news) of(component unique.Handle[string]) {
 
 // start begins to watch anew; what is known stays, to be compared with the list.
 func (w *watched) start() {
-	if w.feed != nil {
-		w.feed.stop()
-	}
+	w.stop()
 	ctx, stop := context.WithCancel(klog.NewContext(w.cache.ctx, klog.Logger{})) // trouble is told by who waits
 	f := &feed{watched: w, stop: stop, synced: make(chan struct{}), failed: make(chan struct{})}
 	w.feed = f
@@ -98,8 +125,18 @@ func (w *watched) start() {
 	go r.RunWithContext(ctx)
 }
 
+// stop ends the watch.
+func (w *watched) stop() {
+	if w.feed != nil {
+		w.feed.stop()
+		w.cache.held -= w.feed.arriving
+		w.feed = nil
+	}
+}
+
 func (f *feed) listWatch() cache.ListerWatcher {
-	objects := f.cache.dynamic.Resource(f.gvr)
+	var pages pages
+	from := source{gvr: f.gvr}
 	selected := func(o *metav1.ListOptions) {
 		if !f.whole {
 			o.LabelSelector = v1alpha1.LabelComponent
@@ -111,20 +148,72 @@ func (f *feed) listWatch() cache.ListerWatcher {
 			if err := f.cache.gate.wait(ctx); err != nil {
 				return nil, err
 			}
-			list, err := objects.List(ctx, o)
+			if o.Continue == "" {
+				f.begin()
+			}
+			list, err := f.cache.streamer.list(ctx, from, o, pages.left(o), f.observe)
+			if err == nil {
+				err = pages.add(len(list.Items))
+			}
 			f.note(err)
-			return list, err //nolint:wrapcheck // the reflector looks at it
+			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			selected(&o)
 			if err := f.cache.gate.wait(ctx); err != nil {
 				return nil, err
 			}
-			events, err := f.cache.streamer.watch(ctx, source{gvr: f.gvr}, o)
+			f.begin()
+			events, err := f.cache.streamer.watch(ctx, from, o, f.observe)
 			f.note(err)
 			return events, err
 		},
 	}, f.cache.dynamic)
+}
+
+// begin notes that what was read before, and is not known yet, is not to be known.
+func (f *feed) begin() {
+	f.cache.mu.Lock()
+	defer f.cache.mu.Unlock()
+	if f.feed == f {
+		f.cache.held -= f.arriving
+	}
+	f.arriving = 0
+}
+
+// observe makes of an object what is kept of it. A cluster may claim many large ones: the
+// bodies of those that fit are kept, and the others are read when they are needed.
+func (f *feed) observe(u *unstructured.Unstructured) runtime.Object {
+	u.SetManagedFields(nil)
+	gvk := u.GroupVersionKind()
+	o := &observed{
+		ObjectMeta: metav1.ObjectMeta{Namespace: once(u.GetNamespace()), Name: u.GetName(), ResourceVersion: u.GetResourceVersion()},
+		kind:       schema.GroupKind{Group: once(gvk.Group), Kind: once(gvk.Kind)},
+		component:  once(u.GetLabels()[v1alpha1.LabelComponent]), content: f.cache.digests.of(u.Object),
+	}
+	if f.whole {
+		if id, what := applier.ScaleTarget(u); what != 0 {
+			o.scales = &scales{id, what}
+		}
+	}
+	size := jsonsize.Memory(u.Object)
+	l := f.cache
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	g := l.groups[unique.Make(o.component)]
+	if f.feed == f && g != nil && (g.awake || g.rest) && l.held+size <= keptBytes {
+		o.whole, o.size = u.Object, size
+		l.held += size
+		f.arriving += size
+	}
+	return o
+}
+
+// arrived takes in that an object is known now. The lock is held.
+func (f *feed) arrived(o *observed) {
+	size := min(o.size, f.arriving)
+	f.arriving -= size
+	f.cache.held -= size
 }
 
 // note keeps why a list or watch failed, for who waits for it.
@@ -163,41 +252,48 @@ func (f *feed) Add(o any) error { return f.Update(o) }
 
 // Update implements [cache.ReflectorStore].
 func (f *feed) Update(o any) error {
-	u, ok := o.(*unstructured.Unstructured)
+	u, ok := o.(*observed)
 	if !ok {
 		return fmt.Errorf("watch %s: a %T", f.gvr.GroupResource(), o)
 	}
-	content := f.cache.digests.of(u.Object)
-	f.locked(func(n *news) { f.set(n, u, content, false) })
+	f.locked(func(n *news) {
+		f.arrived(u)
+		if f.set(n, u, false); len(f.objects) > maxObjects {
+			n.all = true
+			f.start() // a list says what is wrong, and when it is over
+		}
+	})
 	return nil
 }
 
 // Delete implements [cache.ReflectorStore].
 func (f *feed) Delete(o any) error {
-	u, ok := o.(*unstructured.Unstructured)
+	u, ok := o.(*observed)
 	if !ok {
 		return fmt.Errorf("watch %s: a %T", f.gvr.GroupResource(), o)
 	}
-	f.locked(func(n *news) { f.drop(n, keyOf(u), u) })
+	f.locked(func(n *news) {
+		f.arrived(u)
+		f.drop(n, keyOf(u), u)
+	})
 	return nil
 }
 
 // Replace implements [cache.ReflectorStore].
 func (f *feed) Replace(list []any, _ string) error {
-	contents := make([]digest, len(list))
 	there := make(map[objectKey]bool, len(list))
-	for i, o := range list {
-		u, ok := o.(*unstructured.Unstructured)
+	for _, o := range list {
+		u, ok := o.(*observed)
 		if !ok {
 			return fmt.Errorf("list %s: a %T", f.gvr.GroupResource(), o)
 		}
-		contents[i] = f.cache.digests.of(u.Object)
 		there[keyOf(u)] = true
 	}
 	f.locked(func(n *news) {
-		for i, o := range list {
-			u, _ := o.(*unstructured.Unstructured)
-			f.set(n, u, contents[i], true)
+		for _, o := range list {
+			u, _ := o.(*observed)
+			f.arrived(u)
+			f.set(n, u, true)
 		}
 		for key := range f.objects {
 			if !there[key] {
@@ -222,16 +318,6 @@ func (f *feed) Replace(list []any, _ string) error {
 // Resync implements [cache.ReflectorStore].
 func (f *feed) Resync() error { return nil }
 
-// Transformer implements [cache.TransformingStore].
-func (f *feed) Transformer() cache.TransformFunc {
-	return func(o any) (any, error) {
-		if u, ok := o.(*unstructured.Unstructured); ok {
-			u.SetManagedFields(nil)
-		}
-		return o, nil
-	}
-}
-
 // locked does something if the feed is the one that counts, and tells the news.
 func (f *feed) locked(do func(*news)) {
 	var n news
@@ -246,37 +332,34 @@ func (f *feed) locked(do func(*news)) {
 
 // set takes in an object as it is. Listed objects are what there is, however old:
 // a store may have been set back.
-func (w *watched) set(n *news, u *unstructured.Unstructured, content digest, listed bool) {
-	l, key := w.cache, keyOf(u)
-	id, _ := differ.Identify(u.Object)
-	w.kind = schema.GroupKind{Group: id.Group, Kind: id.Kind}
-	n.all = w.scale(key, u) && w.begun || n.all
+func (w *watched) set(n *news, o *observed, listed bool) {
+	l, key, id := w.cache, keyOf(o), o.id()
+	w.kind = o.kind
+	n.all = w.scale(key, o.scales) && w.begun || n.all
 	was, had := w.objects[key]
-	component := u.GetLabels()[v1alpha1.LabelComponent]
-	if component == "" { // of a kind that is watched as a whole
+	if o.component == "" { // of a kind that is watched as a whole
 		if had {
 			w.remove(n, key, was)
 		}
 		return
 	}
-	now := kept{component: unique.Make(component), version: versionOf(u.Object), content: content}
+	now := kept{component: unique.Make(o.component), version: parseVersion(o.ResourceVersion), content: o.content}
 	if had && !listed && now.version < was.version {
 		return // it was read since
 	}
 	l.caughtUp(id, now.version)
-	u.SetManagedFields(nil)
 	w.objects[key] = now
 	g := l.group(now.component)
 	moved := had && was.component != now.component
-	changed := !had || moved || was.content != content
+	changed := !had || moved || was.content != o.content
 	switch {
 	case !w.begun:
-		g.keep(place{w, key}, u.Object)
+		l.keep(g, place{w, key}, o.whole, o.size)
 		return
-	case !changed && g.rest && g.health.Of(id, u.Object) == (applier.ObjectHealth{ID: id, Health: v1alpha1.HealthHealthy}):
+	case !changed && g.rest && o.whole != nil && g.health.Of(id, o.whole) == (applier.ObjectHealth{ID: id, Health: v1alpha1.HealthHealthy}):
 		return
 	case !changed && !g.rest && now.version == was.version:
-		g.keep(place{w, key}, u.Object)
+		l.keep(g, place{w, key}, o.whole, o.size)
 		return
 	}
 	if moved {
@@ -287,25 +370,25 @@ func (w *watched) set(n *news, u *unstructured.Unstructured, content digest, lis
 		n.groups = append(n.groups, groupOf(key))
 	}
 	l.touch(g)
-	g.keep(place{w, key}, u.Object)
+	l.keep(g, place{w, key}, o.whole, o.size)
 	n.of(now.component)
 }
 
-// drop takes in that an object has gone; u is as it was last, nil where that is
+// drop takes in that an object has gone; o is as it was last, nil where that is
 // not known.
-func (w *watched) drop(n *news, key objectKey, u *unstructured.Unstructured) {
+func (w *watched) drop(n *news, key objectKey, o *observed) {
 	l := w.cache
 	if _, scaled := w.scales[key]; scaled {
 		delete(w.scales, key)
 		l.scaled, n.all = nil, true
 	}
 	was, had := w.objects[key]
-	if !had || u != nil && versionOf(u.Object) < was.version {
+	if !had || o != nil && parseVersion(o.ResourceVersion) < was.version {
 		return // the one that was read since is another one
 	}
 	id := differ.ID{Group: w.kind.Group, Kind: w.kind.Kind, Namespace: key.namespace.Value(), Name: key.name.Value()}
 	l.caughtUp(id, was.version)
-	delete(l.full, id)
+	l.dropFull(id)
 	w.remove(n, key, was)
 	if id.Kind == "CustomResourceDefinition" {
 		n.groups = append(n.groups, groupOf(key))
@@ -317,19 +400,21 @@ func (w *watched) drop(n *news, key objectKey, u *unstructured.Unstructured) {
 func (w *watched) remove(n *news, key objectKey, was kept) {
 	delete(w.objects, key)
 	g := w.cache.group(was.component)
-	delete(g.bodies, place{w, key})
+	w.cache.drop(g, place{w, key})
 	w.cache.touch(g)
 	n.of(was.component)
 }
 
 // scale takes in what an autoscaler scales, and reports whether that is something
 // else than before.
-func (w *watched) scale(key objectKey, u *unstructured.Unstructured) bool {
+func (w *watched) scale(key objectKey, is *scales) bool {
 	if !w.whole {
 		return false
 	}
 	var now scales
-	now.id, now.what = applier.ScaleTarget(u)
+	if is != nil {
+		now = *is
+	}
 	if w.scales[key] == now {
 		return false
 	}
@@ -348,14 +433,18 @@ func groupOf(crd objectKey) string {
 	return group
 }
 
-func keyOf(u *unstructured.Unstructured) objectKey {
-	return objectKey{namespace: unique.Make(u.GetNamespace()), name: unique.Make(u.GetName())}
+func keyOf(o metav1.Object) objectKey {
+	return objectKey{namespace: unique.Make(o.GetNamespace()), name: unique.Make(o.GetName())}
 }
 
 // versionOf is the resourceVersion of an object, which API servers count up; 0 of
 // one that is no number.
 func versionOf(o map[string]any) uint64 {
-	n, err := strconv.ParseUint((&unstructured.Unstructured{Object: o}).GetResourceVersion(), 10, 64)
+	return parseVersion((&unstructured.Unstructured{Object: o}).GetResourceVersion())
+}
+
+func parseVersion(text string) uint64 {
+	n, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
 		return 0
 	}
