@@ -31,7 +31,7 @@ func TestLimitMemory(t *testing.T) { //nolint:paralleltest // the limit is one o
 		"None":      {why: "A machine of one's own.", root: files("proc/self/cgroup", "0::/\n", "sys/fs/cgroup/memory.max", "max\n"), want: unset},
 		"NoCgroup":  {why: "Another system than Linux.", root: files(), want: unset},
 		"Escape":    {why: "A path of the kernel may begin with .. in a namespace of cgroups.", root: files("proc/self/cgroup", "0::/../a\n", "sys/fs/cgroup/memory.max", "4000"), want: 3000},
-		"Set":       {why: "Whoever set the variable knows better.", root: files("proc/self/cgroup", "0::/\n", "sys/fs/cgroup/memory.max", "4000"), env: "1GiB", want: unset},
+		"Set":       {why: "The variable is set on purpose.", root: files("proc/self/cgroup", "0::/\n", "sys/fs/cgroup/memory.max", "4000"), env: "1GiB", want: unset},
 	} {
 		t.Run(name, func(t *testing.T) { //nolint:paralleltest // as above
 			before := debug.SetMemoryLimit(unset)

@@ -25,7 +25,7 @@ func TestReadList(t *testing.T) {
 		"ItemsText":  {why: "As above.", text: `{"kind":"ConfigMapList","apiVersion":"v1","items":"a"}`, wantErr: "not a list"},
 		"More":       {why: "What is not known is not needed.", text: `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"other":{"a":[1]},"items":[]}`},
 		"TooMany":    {why: "A cluster may claim any number.", text: `{"kind":"ConfigMapList","apiVersion":"v1","items":[` + strings.Repeat("{},", 4) + `{}]}`, wantErr: "more than 20000 objects"},
-		"NoKind":     {why: "Nobody could say what it is.", text: `{"items":[{}]}`, wantErr: "no kind or apiVersion"},
+		"NoKind":     {why: "It can not be told what it is.", text: `{"items":[{}]}`, wantErr: "no kind or apiVersion"},
 		"NullItem":   {why: "As above.", text: `{"kind":"ConfigMapList","apiVersion":"v1","items":[null]}`, wantErr: "no kind or apiVersion"},
 		"NoList":     {why: "Not an answer.", text: `[]`, wantErr: "it has [ where { was to come"},
 		"ItemsNoMap": {why: "As above.", text: `{"kind":"ConfigMapList","apiVersion":"v1","items":["a"]}`, wantErr: "decode an item"},
@@ -65,7 +65,7 @@ func TestReadList(t *testing.T) {
 }
 
 // TestBodiesAreBounded: of the objects that a cluster claims those bodies are kept that fit,
-// and of the components that somebody looks at alone. The others are known, and read when
+// and only of components that are looked at. The others are known, and read when
 // they are needed.
 func TestBodiesAreBounded(t *testing.T) {
 	t.Parallel()
@@ -131,9 +131,9 @@ func TestBodiesAreBounded(t *testing.T) {
 	if err := b.List(append(objects("web", 3), objects("other", 3)...)...); err != nil {
 		t.Fatal(err)
 	}
-	holds("those of a component that nobody looks at come", 3<<20)
+	holds("those of a component that is not looked at come", 3<<20)
 	if n := whole(objects("other", 3)); n != 0 {
-		t.Errorf("%d bodies are kept that nobody looks at", n)
+		t.Errorf("%d bodies are kept of a component that is not looked at", n)
 	}
 	b.Forget("web")
 	if held, _, _ := b.Held(); held > 2<<20 { // the answer to the write

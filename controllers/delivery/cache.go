@@ -94,7 +94,7 @@ type body struct {
 	size   int // in bytes
 }
 
-// keep remembers the body of an object of a component that somebody looks at, if it fits.
+// keep remembers the body of an object of a component that is looked at, if it fits.
 // size 0 says that it is not whole.
 func (l *liveCache) keep(g *group, at place, object map[string]any, size int) {
 	l.drop(g, at)
@@ -183,7 +183,7 @@ func (l *liveCache) move() uint64 {
 	return l.moved
 }
 
-// sweep forgets the groups that nobody looks at and that no object is of: objects may come
+// sweep forgets the groups that are not looked at and that no object is of: objects may come
 // with ever new components.
 func (l *liveCache) sweep() {
 	used := map[unique.Handle[string]]bool{}
@@ -486,6 +486,6 @@ func (l *liveCache) restart(ctx context.Context) {
 		case <-f.failed:
 		case <-ctx.Done():
 		}
-		f.locked(func(n *news) { l.disturb(n, w) }) // whoever looks hears why it can't be listed
+		f.locked(func(n *news) { l.disturb(n, w) }) // who looks hears why it can't be listed
 	}
 }

@@ -77,7 +77,7 @@ type observed struct {
 	component string
 	content   digest
 	scales    *scales        // of an autoscaler
-	whole     map[string]any // without managedFields; nil: it did not fit, or nobody looks at it
+	whole     map[string]any // without managedFields; nil: it did not fit, or is not looked at
 	size      int            // of what is whole, in memory
 }
 

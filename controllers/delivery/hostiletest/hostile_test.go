@@ -165,7 +165,7 @@ func attacks(hub string) []namedAttack {
 		{"Redirects", "A cluster does not choose what the hub asks.", at("/", func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, hub+r.URL.RequestURI(), http.StatusTemporaryRedirect)
 		})},
-		{"SlowDrip", "An answer that comes byte by byte holds up nobody else.", at("/", func(w http.ResponseWriter, r *http.Request) {
+		{"SlowDrip", "An answer that comes byte by byte holds up no other cluster.", at("/", func(w http.ResponseWriter, r *http.Request) {
 			for tick := time.NewTicker(10 * time.Millisecond); ; {
 				_, _ = io.WriteString(w, " ")
 				_ = http.NewResponseController(w).Flush()
@@ -219,7 +219,7 @@ func attacks(hub string) []namedAttack {
 	}
 }
 
-// repeat writes a text until n bytes were written, or nobody reads on.
+// repeat writes a text until n bytes were written, or the reader stops.
 func repeat(w io.Writer, r *http.Request, text string, n int) {
 	chunk := strings.Repeat(text, 1+(32<<10)/len(text))
 	for written := 0; written < n && (r == nil || r.Context().Err() == nil); {
