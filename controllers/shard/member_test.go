@@ -106,8 +106,12 @@ func (w *work) begin(clusters []string, group string) *replica {
 	r.Share(clusters)
 	ctx, stop := context.WithCancel(w.t.Context())
 	r.stop = stop
-	go func() { r.ended <- r.Run(ctx, r.works) }()
-	w.t.Cleanup(stop)
+	var running sync.WaitGroup
+	running.Go(func() { r.ended <- r.Run(ctx, r.works) })
+	w.t.Cleanup(func() {
+		stop()
+		running.Wait() // what gives its Lease back may still log
+	})
 	return r
 }
 
