@@ -123,10 +123,10 @@ func TestRecordsForEver(t *testing.T) {
 			t.Parallel()
 			c, requests := recordServer(t, true, secrets...)
 			_, err := c.Recorded(t.Context())
-			if err == nil || !strings.Contains(err.Error(), "cluster hostile: list records: the API server has more than 5000") {
+			if err == nil || !strings.Contains(err.Error(), "cluster hostile: list records: the API server has more than 2000") {
 				t.Errorf("the error is %v", err)
 			}
-			if n := requests.Load(); n > 5_001 {
+			if n := requests.Load(); n > 2_001 {
 				t.Errorf("it was asked %d times", n)
 			}
 		})

@@ -41,7 +41,7 @@ const (
 	// recordPage is how many records are listed at once: each may have 1 MiB.
 	recordPage = 25
 	// maxRecords is how many components may have a record in one cluster.
-	maxRecords = 5_000
+	maxRecords = 2_000
 	// rememberedBytes is how much memory the records of one cluster may take together that
 	// are remembered. Others are read again when they are needed.
 	rememberedBytes = 32 << 20

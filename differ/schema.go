@@ -42,6 +42,7 @@ const (
 	maxDocumentBytes    = 32 << 20
 	maxDocumentValues   = 250_000
 	maxDefinitions      = 10_000
+	maxDefinitionBytes  = 4 << 20
 	maxDefinitionValues = 80_000
 )
 
@@ -70,7 +71,7 @@ func ParseOpenAPI(document []byte) (*Schema, error) {
 	c.schema.values = int(all.Values())
 	for _, name := range slices.Sorted(maps.Keys(doc.Components.Schemas)) {
 		text := doc.Components.Schemas[name]
-		one := jsonsize.Meter{MaxBytes: maxDocumentBytes, MaxValues: maxDefinitionValues, Each: jsonsize.Never}
+		one := jsonsize.Meter{MaxBytes: maxDefinitionBytes, MaxValues: maxDefinitionValues, Each: jsonsize.Never}
 		if err := one.Count(text); err != nil {
 			return nil, fmt.Errorf("the definition %.200s has %w, which Keelson does not read", name, err)
 		}

@@ -24,7 +24,7 @@ func TestReadList(t *testing.T) {
 		"NoItems":    {why: "Not an answer: all that is known would be taken for gone.", text: `{"kind":"Status","apiVersion":"v1"}`, wantErr: "not a list"},
 		"ItemsText":  {why: "As above.", text: `{"kind":"ConfigMapList","apiVersion":"v1","items":"a"}`, wantErr: "not a list"},
 		"More":       {why: "What is not known is not needed.", text: `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"7"},"other":{"a":[1]},"items":[]}`},
-		"TooMany":    {why: "A cluster may claim any number.", text: `{"kind":"ConfigMapList","apiVersion":"v1","items":[` + strings.Repeat("{},", 4) + `{}]}`, wantErr: "more than 20000 objects"},
+		"TooMany":    {why: "A cluster may claim any number.", text: `{"kind":"ConfigMapList","apiVersion":"v1","items":[` + strings.Repeat("{},", 4) + `{}]}`, wantErr: "more than 20000 objects of one kind to watch"},
 		"NoKind":     {why: "It can not be told what it is.", text: `{"items":[{}]}`, wantErr: "no kind or apiVersion"},
 		"NullItem":   {why: "As above.", text: `{"kind":"ConfigMapList","apiVersion":"v1","items":[null]}`, wantErr: "no kind or apiVersion"},
 		"NoList":     {why: "Not an answer.", text: `[]`, wantErr: "it has [ where { was to come"},

@@ -149,7 +149,7 @@ func (l *liveCache) kind(ctx context.Context, gvr schema.GroupVersionResource, w
 	w, ok := l.kinds[gvr]
 	if !ok && len(l.kinds) >= maxKinds {
 		l.mu.Unlock()
-		return nil, fmt.Errorf("watch %s: %d other kinds are watched, and Keelson watches no more of one cluster", gvr.GroupResource(), maxKinds)
+		return nil, fmt.Errorf("watch %s: the components of the cluster have objects of %d other kinds, and Keelson watches no more: take components with many kinds from it", gvr.GroupResource(), maxKinds)
 	}
 	if !ok {
 		w = &watched{cache: l, gvr: gvr, whole: whole, objects: map[objectKey]kept{}}

@@ -170,7 +170,7 @@ func delimiter(d json.Decoder, want gojson.Delim) error {
 const maxObjects = 20_000
 
 func tooMany() error {
-	return fmt.Errorf("the cluster has more than %d objects, which Keelson does not watch", maxObjects)
+	return fmt.Errorf("the cluster has more than %d objects of one kind to watch, and Keelson watches no more: delete those that are not needed", maxObjects)
 }
 
 // pages counts the objects of the pages of a list. A page that holds nothing counts as one

@@ -185,7 +185,7 @@ func attacks(hub string) []namedAttack {
 			}
 			records(w, r)
 		})},
-		{"ManyObjects", "A cluster may claim as many as it likes.", at("/configmaps?", func(w http.ResponseWriter, r *http.Request) {
+		{"ManyObjects", "A cluster may claim any number of objects.", at("/configmaps?", func(w http.ResponseWriter, r *http.Request) {
 			list := r.URL.Query().Get("watch") == ""
 			if list {
 				_, _ = io.WriteString(w, `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[`)
