@@ -128,10 +128,16 @@ func (s *scene) git(args ...string) string {
 func (s *scene) write(name, content string) {
 	s.t.Helper()
 	name = filepath.Join(s.dir, name)
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		s.t.Fatal(err)
+	// A controller may read the logins meanwhile: it sees what was before, or what is.
+	next := filepath.Join(s.t.TempDir(), "next")
+	err := os.MkdirAll(filepath.Dir(name), 0o755)
+	if err == nil {
+		err = os.WriteFile(next, []byte(content), 0o600)
 	}
-	if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+	if err == nil {
+		err = os.Rename(next, name)
+	}
+	if err != nil {
 		s.t.Fatal(err)
 	}
 }

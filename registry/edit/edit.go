@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v4"
 
@@ -29,6 +30,9 @@ type file struct {
 }
 
 func parse(data []byte) (*file, error) {
+	if err := lineEnds(data); err != nil {
+		return nil, err
+	}
 	var doc yaml.Node
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	if err := d.Decode(&doc); err != nil {
@@ -52,6 +56,19 @@ func parse(data []byte) (*file, error) {
 		return nil, errors.New("it is encrypted by SOPS, which vouches for every value in it: change it with sops")
 	}
 	return f, nil
+}
+
+// lineEnds refuses what YAML counts as a line end and [file] does not: the lines of nodes
+// would be others than those of the file, or none (YAML 1.1, section 5.4).
+func lineEnds(data []byte) error {
+	if !utf8.Valid(data) {
+		return errors.New("it is not UTF-8: change it by hand")
+	}
+	text := strings.ReplaceAll(string(data), "\r\n", "\n")
+	if at := strings.IndexAny(text, "\r\u0085\u2028\u2029"); at >= 0 {
+		return fmt.Errorf("line %d: it has a line end that is neither LF nor CRLF: change it by hand", 1+strings.Count(text[:at], "\n"))
+	}
+	return nil
 }
 
 // find returns the nodes of a top-level key, nil when it is not there.

@@ -47,6 +47,10 @@ func TestPaused(t *testing.T) {
 		"Broken":        {why: "Nobody knows what is in it.", before: head + "labels: {", wantErr: "it is not YAML"},
 		"Two":           {why: "The registry reads one.", before: head + "---\n" + head, wantErr: "more than one document"},
 		"Sealed":        {why: "SOPS vouches for every value of the file.", before: head + "sops: {mac: x}\n", wantErr: "encrypted by SOPS"},
+		"CROnly":        {why: "YAML counts more lines than those that end as Keelson writes them.", before: "\rkind: Cluster", wantErr: "line 1: it has a line end that is neither LF nor CRLF"},
+		"NextLine":      {why: "As above.", before: "kind: Cluster\n# a\u0085labels: {}\n", wantErr: "line 2: it has a line end"},
+		"Separator":     {why: "As above.", before: "# a\u2028# b\u2029kind: Cluster\n", wantErr: "line 1: it has a line end"},
+		"UTF16":         {why: "Its bytes are no lines.", before: "\xff\xfe\x28\x20k\x00:\x00 \x00a\x00", wantErr: "it is not UTF-8"},
 		"NoKind":        {why: "Nobody knows what it is.", before: "paused: true", resume: true, wantErr: "it has no kind"},
 		"Empty":         {why: "There is no kind.", before: "# nothing\n", wantErr: "it is"},
 	}

@@ -35,6 +35,7 @@ func TestVersion(t *testing.T) {
 		"Other":   {why: "It is about another component.", before: layerHead + "components: {dns: {version: v1.0.0}}\n", wantErr: "it says no version of web"},
 		"Escaped": {why: "What is written is not what is read.", before: metaHead + "version: \"\\x76\\u0031.0.0\"\n", wantErr: "not written in one piece"},
 		"Folded":  {why: "As above.", before: metaHead + "version: >-\n  v1.0.0\n", wantErr: "not written in one piece"},
+		"CROnly":  {why: "YAML counts more lines than those that end as Keelson writes them.", before: strings.ReplaceAll(metaHead, "\n", "\r") + "version: v1.0.0", wantErr: "line 1: it has a line end that is neither LF nor CRLF"},
 		"Kind":    {why: "A cluster has no version.", before: head + "version: v1.0.0\n", wantErr: `its kind is "Cluster"`},
 		"Sealed":  {why: "SOPS vouches for every value of the file.", before: metaHead + "version: v1.0.0\nsops: {mac: x}\n", wantErr: "encrypted by SOPS"},
 		"Broken":  {why: "Nobody knows what is in it.", before: metaHead + "version: [", wantErr: "it is not YAML"},
