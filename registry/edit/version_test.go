@@ -91,3 +91,28 @@ func TestVersionIsOneLine(t *testing.T) {
 		}
 	})
 }
+
+// FuzzVersion: one line changes, or the file is refused.
+func FuzzVersion(f *testing.F) {
+	for _, seed := range []string{
+		metaHead + "version: v1.0.0 # first\n", layerHead + "components: {web: {version: 'v1.0.0'}}\n",
+		"kind: MetaConfig\r\nversion: \"v1.0.0\"", "? kind\n: MetaConfig\n? version\n: v1.0.0\n",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		got, line, err := edit.Version(data, "web", "v1.0.0", "v1.2.0")
+		if err != nil {
+			return
+		}
+		before, after := strings.Split(string(data), "\n"), strings.Split(string(got), "\n")
+		if len(before) != len(after) {
+			t.Fatalf("%q became %q", data, got)
+		}
+		for i := range before {
+			if (before[i] != after[i]) != (i+1 == line) {
+				t.Fatalf("%q became %q; the line to change is %d", data, got, line)
+			}
+		}
+	})
+}
