@@ -195,10 +195,26 @@ func (c *Cluster) contest(ctx context.Context, claims *Claims, s *differ.State, 
 	}
 	o := rec.find(s.ID)
 	if o == nil || o.UID == "" || o.UID != uidOf(s.Live) {
+		if s.RecordedUID != "" && s.RecordedUID == uidOf(s.Live) {
+			relabelled(claims, s, from)
+			return nil
+		}
 		s.Contested = fmt.Sprintf("its label says that it belongs to component %s, which has no record of it: "+
 			"find out who made it, and take the label off if it may be taken over", from)
 		return nil
 	}
 	s.MovedFrom, s.Recorded, s.Normal = from, o.Content, o.Normal
 	return nil
+}
+
+// relabelled decides about an object of this component's own record, by its UID, on
+// which stands the label of a component that has no record of it, and doesn't want it.
+// A label is a word that any of a cluster's tenants may change: it is drift, unless
+// there is a component of which it isn't known what it wants.
+func relabelled(claims *Claims, s *differ.State, from string) {
+	if name, why := claims.unknowns(); name != "" {
+		s.Contested = fmt.Sprintf("its label says that it belongs to component %s, and it is not known whether component %s wants it: %s", from, name, why)
+		return
+	}
+	s.Relabelled = true
 }

@@ -51,6 +51,9 @@ type State struct {
 	// it, as Recorded says, its label is still on it, and its own target does
 	// without. Empty: what bears another component's label is left alone.
 	MovedFrom string
+	// Relabelled says that the label of another component on the object is drift: the
+	// record has the object, by its UID, and no other component has it or wants it.
+	Relabelled bool
 	// Contested says why that other component keeps the object; empty: not known.
 	Contested string
 	// Instances says what became of the custom resources of a CRD under its
@@ -262,7 +265,7 @@ func (c *comparison) bring() error {
 		c.change.stop(StateDenied, c.policy.Fence.Rule(), why)
 		return nil
 	}
-	if other := c.bearer(); other != "" && other != c.policy.Component && other != c.state.MovedFrom {
+	if other := c.bearer(); other != "" && other != c.policy.Component && other != c.state.MovedFrom && !c.state.Relabelled {
 		c.change.stop(StateHeld, ruleOtherComponent, cmp.Or(c.state.Contested, "it belongs to component "+other))
 		return nil
 	}
@@ -411,7 +414,7 @@ func (c *comparison) readOwners() error {
 	if c.who.read || !c.state.OwnersRead && nested(c.state.Live, "metadata", "managedFields") == nil {
 		return nil
 	}
-	who, err := readOwners(c.state.Live)
+	who, err := readOwners(c.state.ID, c.state.Live)
 	c.who = who
 	return err
 }

@@ -179,6 +179,11 @@ func (c *comparison) drifted(w *row) (Action, string) {
 			return ActionKeep, becauseReport
 		}
 		return ActionRestore, "a person changed it"
+	case ownerBorrowed:
+		if report {
+			return ActionKeep, becauseBorrowed + ", and drift is only reported"
+		}
+		return ActionRestore, becauseBorrowed
 	case ownerUnknown:
 		return c.hold(ActionRestore, "somebody unknown set it: find out who, or put the value into git")
 	case ownerNone:
@@ -193,6 +198,7 @@ func (c *comparison) drifted(w *row) (Action, string) {
 const (
 	becauseController = "a controller of the cluster set it"
 	becauseReport     = "a person set it, and drift is only reported"
+	becauseBorrowed   = "it was set under the name of a controller that never sets it"
 )
 
 // wantedAndDrifted: git wants another value than before, and somebody has set
@@ -208,6 +214,11 @@ func (c *comparison) wantedAndDrifted(w *row) (Action, string) {
 			return ActionKeep, becauseReport
 		}
 		return ActionSet, "a person changed it, too"
+	case ownerBorrowed:
+		if c.policy.Drift == v1alpha1.DriftReport {
+			return ActionKeep, becauseBorrowed + ", and drift is only reported"
+		}
+		return ActionSet, becauseBorrowed
 	case ownerUnread, ownerNone, ownerOurs:
 	}
 	return ActionSet, ""
@@ -222,7 +233,7 @@ func (c *comparison) newOrTakeover(w *row) (Action, string) {
 	switch c.ownerOf(w) {
 	case ownerController:
 		return ActionKeep, becauseController
-	case ownerPerson, ownerUnknown:
+	case ownerPerson, ownerBorrowed, ownerUnknown:
 		if !c.newToKeelson {
 			return c.hold(ActionSet, "somebody else set it before git did")
 		}
@@ -261,20 +272,26 @@ func (c *comparison) noLongerWanted(w *row) (Action, string) {
 // undone anyway.
 func (c *comparison) onlyPersons(item fieldpath.Path) bool {
 	return c.who.applied(item) && !c.who.any(item, func(e ownerEntry) bool {
-		return !e.applied && (c.spared(e) || e.fields.Has(item))
+		return !e.applied && (c.spared(e, item) || e.fields.Has(item))
 	})
 }
 
-// spared reports whether an owner's fields are left alone.
-func (c *comparison) spared(e ownerEntry) bool {
-	switch e.who {
-	case ownerController, ownerUnknown:
-		return true
-	case ownerPerson:
-		return c.policy.Drift == v1alpha1.DriftReport
-	case ownerUnread, ownerNone, ownerOurs:
-	}
-	return false
+// spared reports whether an owner's fields in a list item are left alone.
+func (c *comparison) spared(e ownerEntry, item fieldpath.Path) bool {
+	in, spared := fieldpath.NewSet(item), false
+	e.fields.Leaves().Iterate(func(p fieldpath.Path) {
+		if spared || !hasPrefix(in, p) {
+			return
+		}
+		switch e.at(p) {
+		case ownerController, ownerUnknown:
+			spared = true
+		case ownerPerson, ownerBorrowed:
+			spared = c.policy.Drift == v1alpha1.DriftReport
+		case ownerUnread, ownerNone, ownerOurs:
+		}
+	})
+	return spared
 }
 
 // ownerOf asks for the owners where they were not read.

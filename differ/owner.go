@@ -25,25 +25,18 @@ const (
 	ownerNone                    // nobody: the API server's default
 	ownerOurs                    // Keelson alone
 	ownerPerson                  // kubectl and friends
+	ownerBorrowed                // the name of a controller that never sets such a field
 	ownerUnknown                 // somebody else
-	ownerController              // a controller that is known to own such fields
+	ownerController              // a controller that sets such fields
 )
 
-// persons and controllerManagers are field managers by glob. A person's tool
-// stays a person's also through a subresource: kubectl scale is no autoscaler.
+// persons are field managers by glob. A person's tool stays a person's also
+// through a subresource: kubectl scale is no autoscaler.
 func persons() []string {
 	return []string{
 		"kubectl*", "k9s", "Lens*", "lens*", "freelens*", "openlens*", "headlamp*",
 		"dashboard*", "kubernetes-dashboard*", "Mozilla*", "oc", "octant", "rancher",
 		v1alpha1.WorkloadManager,
-	}
-}
-
-func controllerManagers() []string {
-	return []string{
-		"kube-controller-manager", "cloud-controller-manager", "kube-scheduler", "kubelet", "kube-apiserver",
-		"horizontal-pod-autoscaler", "vpa-*", "vertical-pod-autoscaler*", "keda*", "cluster-autoscaler", "karpenter",
-		"cainjector", "cert-manager*", "kruise-manager", "argo-rollouts*", "rollouts-controller",
 	}
 }
 
@@ -55,7 +48,8 @@ type owners struct {
 
 type ownerEntry struct {
 	manager  string
-	who      owner
+	who      owner // at best; see [ownerEntry.at]
+	claims   []claim
 	applied  bool // by Keelson: what server-side apply removes when it is not sent again
 	handOver bool
 	// clientSide is a tool that applies without server-side apply: nothing of
@@ -65,7 +59,7 @@ type ownerEntry struct {
 }
 
 // readOwners decodes metadata.managedFields of a live object.
-func readOwners(live map[string]any) (owners, error) {
+func readOwners(id ID, live map[string]any) (owners, error) {
 	meta, _ := live["metadata"].(map[string]any)
 	raw := meta["managedFields"]
 	if raw == nil {
@@ -88,9 +82,11 @@ func readOwners(live map[string]any) (owners, error) {
 		if err := fields.FromJSON(e.FieldsV1.GetRawReader()); err != nil {
 			return owners{}, fmt.Errorf("decode managedFields of manager %q: %w", e.Manager, err)
 		}
+		who, claims := classify(id, e.Manager, e.Subresource)
 		out.entries = append(out.entries, ownerEntry{
 			manager:  e.Manager,
-			who:      classify(e.Manager, e.Subresource),
+			who:      who,
+			claims:   claims,
 			applied:  e.Manager == v1alpha1.FieldManager && e.Operation == metav1.ManagedFieldsOperationApply,
 			handOver: e.Manager == handOverManager,
 			clientSide: e.Operation == metav1.ManagedFieldsOperationUpdate && e.Subresource == "" &&
@@ -123,34 +119,55 @@ func (o owners) migrate() []string {
 	return slices.Compact(out)
 }
 
-func classify(manager, subresource string) owner {
-	matches := func(glob string) bool {
-		ok, _ := path.Match(glob, manager) // the globs are ours and well formed
-		return ok
-	}
+// classify says whose fields a manager's are, and of a controller which of them.
+func classify(id ID, manager, subresource string) (owner, []claim) {
 	switch {
 	case manager == v1alpha1.FieldManager:
-		return ownerOurs
+		return ownerOurs, nil
 	case manager == handOverManager:
-		return ownerNone
-	case slices.ContainsFunc(persons(), matches):
-		return ownerPerson
-	case subresource != "", slices.ContainsFunc(controllerManagers(), matches):
-		return ownerController
+		return ownerNone, nil
+	case matchesAny(persons(), manager):
+		return ownerPerson, nil
+	}
+	claims := claimsOf(id, manager, subresource)
+	switch {
+	case len(claims) > 0:
+		return ownerController, claims
+	case isController(manager):
+		return ownerBorrowed, nil
+	}
+	return ownerUnknown, nil
+}
+
+func matchesAny(globs []string, manager string) bool {
+	return slices.ContainsFunc(globs, func(glob string) bool {
+		ok, _ := path.Match(glob, manager) // the globs are ours and well formed
+		return ok
+	})
+}
+
+// at says who a manager is at one of its fields: a controller has a say where it is
+// known to write. Elsewhere somebody goes by its name, which any client may choose.
+func (e ownerEntry) at(p fieldpath.Path) owner {
+	switch {
+	case e.who != ownerController || slices.ContainsFunc(e.claims, func(c claim) bool { return c.has(p) }):
+		return e.who
+	case isController(e.manager):
+		return ownerBorrowed
 	}
 	return ownerUnknown
 }
 
 // of returns who owns a field or anything below it. Of several owners the one
-// that is hardest to overrule counts: a controller, then the unknown, then a person.
+// that is hardest to overrule counts: a controller, then the unknown, a borrowed name, a person.
 func (o owners) of(p fieldpath.Path) owner {
 	if !o.read {
 		return ownerUnread
 	}
 	who := ownerNone
 	for _, e := range o.entries {
-		if e.who > who && owns(e.fields, p) {
-			who = e.who
+		if at := e.at(p); at > who && owns(e.fields, p) {
+			who = at
 		}
 	}
 	return who

@@ -1,6 +1,7 @@
 package differ_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
@@ -8,8 +9,9 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// Who has set a field decides what becomes of it: what a person did is undone,
-// what a controller of the cluster did stays, and what somebody unknown did waits.
+// Who has set a field decides what becomes of it: what a person did is undone, and
+// so is what stands under the name of a controller that never sets such a field. What
+// somebody unknown did waits.
 func TestManagers(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -26,7 +28,7 @@ func TestManagers(t *testing.T) {
 			},
 		},
 		"Controllers": {
-			why: "What a cluster is made of, and what scales, injects and rolls out.", want: differ.ActionKeep,
+			why: "What a cluster is made of, and what scales, injects and rolls out: none of them writes to a ConfigMap of others.", want: differ.ActionRestore,
 			managers: []string{
 				"kube-controller-manager", "cloud-controller-manager", "kube-scheduler", "kubelet", "kube-apiserver", "horizontal-pod-autoscaler",
 				"vpa-recommender", "vpa-updater", "vertical-pod-autoscaler", "vertical-pod-autoscaler-admission", "keda", "keda-operator",
@@ -67,4 +69,96 @@ func TestManagers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A controller keeps what it is known to set, on the kinds on which it sets it, and
+// nothing else: its name is one that any client may choose.
+func TestClaims(t *testing.T) {
+	t.Parallel()
+	const kept, restored, held = differ.ActionKeep, differ.ActionRestore, differ.ActionHold
+	cases := []struct {
+		why                  string
+		manager, subresource string
+		apiVersion, kind     string
+		path                 []string
+		want                 differ.Action
+	}{
+		{"an autoscaler's way", "kube-controller-manager", "scale", "apps/v1", "Deployment", []string{"spec", "replicas"}, kept},
+		{"of any name", "my-scaler", "scale", "apps/v1", "StatefulSet", []string{"spec", "replicas"}, kept},
+		{"but a person's", "kubectl", "scale", "apps/v1", "Deployment", []string{"spec", "replicas"}, restored},
+		{"no autoscaler takes another way", "kube-controller-manager", "", "apps/v1", "Deployment", []string{"spec", "replicas"}, restored},
+		{"another subresource sets no replicas", "kube-controller-manager", "status", "apps/v1", "Deployment", []string{"spec", "replicas"}, restored},
+		{"nor does it for somebody unknown", "my-scaler", "status", "apps/v1", "Deployment", []string{"spec", "replicas"}, held},
+		{"scale sets nothing else", "kube-controller-manager", "scale", "apps/v1", "Deployment", []string{"spec", "paused"}, restored},
+		{"scale sets nothing else for somebody unknown", "my-scaler", "scale", "apps/v1", "Deployment", []string{"spec", "paused"}, held},
+		{"revisions", "kube-controller-manager", "", "apps/v1", "Deployment", []string{"metadata", "annotations", "deployment.kubernetes.io/revision"}, kept},
+		{"an annotation that only begins like it", "kube-controller-manager", "", "apps/v1", "Deployment", []string{"metadata", "annotations", "deployment.kubernetes.iox/a"}, restored},
+		{"a label is no annotation", "kube-controller-manager", "", "apps/v1", "Deployment", []string{"metadata", "labels", "deployment.kubernetes.io/revision"}, restored},
+		{"on another kind", "kube-controller-manager", "", "apps/v1", "DaemonSet", []string{"metadata", "annotations", "deployment.kubernetes.io/revision"}, restored},
+		{"a claim is bound", "kube-controller-manager", "", "v1", "PersistentVolumeClaim", []string{"spec", "volumeName"}, kept},
+		{"of a pod's node", "kube-scheduler", "", "v1", "PersistentVolumeClaim", []string{"metadata", "annotations", "volume.kubernetes.io/selected-node"}, kept},
+		{"a claim's class is the user's", "kube-controller-manager", "", "v1", "PersistentVolumeClaim", []string{"spec", "storageClassName"}, restored},
+		{"a certificate", "cert-manager-certificates-issuing", "", "v1", "Secret", []string{"data", "tls.crt"}, kept},
+		{"another key of it", "cert-manager-certificates-issuing", "", "v1", "Secret", []string{"data", "password"}, restored},
+		{"pods that are gone", "kruise-manager", "", "apps.kruise.io/v1alpha1", "CloneSet", []string{"spec", "scaleStrategy", "podsToDelete"}, kept},
+		{"shares of the traffic", "rollouts-controller", "", "networking.istio.io/v1", "VirtualService", []string{"spec", "http"}, kept},
+		{"hosts are no share", "rollouts-controller", "", "networking.istio.io/v1", "VirtualService", []string{"spec", "hosts"}, restored},
+		{"a workload that is rolled out", "argo-rollouts", "", "apps/v1", "Deployment", []string{"spec", "replicas"}, kept},
+		{"a canary's weight", "argo-rollouts", "", "networking.k8s.io/v1", "Ingress", []string{"metadata", "annotations", "nginx.ingress.kubernetes.io/canary-weight"}, kept},
+	}
+	for _, c := range cases {
+		t.Run(c.manager+" "+c.subresource+" "+c.kind+" "+strings.Join(c.path, " "), func(t *testing.T) {
+			t.Parallel()
+			with := func(v any) object {
+				o := object{"apiVersion": c.apiVersion, "kind": c.kind, "metadata": object{"name": "c", "namespace": "n", "labels": object{v1alpha1.LabelComponent: component}}}
+				in, last := o, len(c.path)-1
+				for _, name := range c.path[:last] {
+					next, ok := in[name].(object)
+					if !ok {
+						next = object{}
+						in[name] = next
+					}
+					in = next
+				}
+				in[c.path[last]] = v
+				return o
+			}
+			was, is := values(c.path)
+			fields := object{}
+			for i := len(c.path) - 1; i >= 0; i-- {
+				fields = object{"f:" + c.path[i]: fields}
+			}
+			live := with(is)
+			live["metadata"].(object)["managedFields"] = list{object{"manager": c.manager, "subresource": c.subresource, "operation": "Update", "fieldsV1": fields}}
+			target := with(was)
+			id, _ := differ.Identify(target)
+			plan, err := differ.Compare(t.Context(), schemas(t), []differ.State{{ID: id, Recorded: with(was), Target: &renderer.Object{Content: target}, Live: live}},
+				differ.Policy{Component: component})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := plan.Changes[0].Fields; len(got) != 1 || got[0].Action != c.want {
+				t.Errorf("%s: %+v, want one field, and %s", c.why, got, c.want)
+			}
+		})
+	}
+}
+
+// values are two that a field may have.
+func values(path []string) (was, is any) {
+	switch path[len(path)-1] {
+	case "replicas":
+		return int64(2), int64(5)
+	case "paused":
+		return false, true
+	case "podsToDelete":
+		return list{"a", "b"}, list{"a"}
+	case "http":
+		return list{object{"name": "a"}}, list{object{"name": "b"}}
+	case "hosts":
+		return list{"a"}, list{"b"}
+	case "tls.crt", "password":
+		return "YQ==", "Yg=="
+	}
+	return "a", "b"
 }

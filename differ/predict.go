@@ -175,7 +175,7 @@ func (c *comparison) moot(answer map[string]any) bool {
 	if c.change.HandOver != nil || !equal(answer, any(c.live)) {
 		return false
 	}
-	after, err := readOwners(c.state.DryRun.Answer)
+	after, err := readOwners(c.state.ID, c.state.DryRun.Answer)
 	return err == nil && after.union(isApplied).Equals(c.who.union(isApplied))
 }
 
