@@ -64,6 +64,7 @@ CHAOS_SHARDS ?= 20
 CHAOS_ROLLOUTS ?= 10
 CHAOS_WORKLOADS ?= 200
 CHAOS_CHANCES ?= 1000
+CHAOS_PLANS ?= 200
 CHAOS_CONTEND ?= 5m
 CHAOS_FLOOD ?= 2m
 # CHAOS_PARALLEL scenarios run at once.
@@ -163,7 +164,7 @@ bin-smoke:
 .PHONY: chaos
 chaos: build lab bin-chaos bin/sops ## break things under Keelson for half an hour, and judge it by the audit log
 	bin/chaos $(if $(CHAOS_SEED),--seed=$(CHAOS_SEED)) --seeds=$(CHAOS_SEEDS) --controller-seeds=$(CHAOS_CONTROLLER_SEEDS) \
-		--parallel=$(CHAOS_PARALLEL) --faults=$(CHAOS_FAULTS) --rounds=$(CHAOS_ROUNDS) --shards=$(CHAOS_SHARDS) --rollout-seeds=$(CHAOS_ROLLOUTS) --workloads=$(CHAOS_WORKLOADS) --chances=$(CHAOS_CHANCES) --contend=$(CHAOS_CONTEND) --flood=$(CHAOS_FLOOD) $(CHAOS)
+		--parallel=$(CHAOS_PARALLEL) --faults=$(CHAOS_FAULTS) --rounds=$(CHAOS_ROUNDS) --shards=$(CHAOS_SHARDS) --rollout-seeds=$(CHAOS_ROLLOUTS) --workloads=$(CHAOS_WORKLOADS) --chances=$(CHAOS_CHANCES) --plans=$(CHAOS_PLANS) --contend=$(CHAOS_CONTEND) --flood=$(CHAOS_FLOOD) $(CHAOS)
 
 .PHONY: bin-chaos
 bin-chaos:

@@ -76,17 +76,20 @@ func encodeStringData(secret map[string]any) {
 	}
 }
 
-// mask replaces what must not be seen by keyed hashes, so that equal data stays
-// equal and nothing else can be told from it.
+// mask replaces what must not be seen by keyed hashes, so that equal data of one place
+// stays equal and nothing else can be told from it. The place goes into the hash: were
+// equal values of two Secrets to look alike, one who may set his own, and sees diffs,
+// could try what another holds.
 type mask struct {
 	key []byte
+	id  ID
 	// secret says that the object is a Secret. The object itself may not tell:
 	// parts of one have no kind.
 	secret bool
 }
 
 func maskFor(id ID, key []byte) mask {
-	return mask{key: key, secret: id.Group == "" && id.Kind == "Secret"}
+	return mask{key: key, id: id, secret: id.Group == "" && id.Kind == "Secret"}
 }
 
 // of returns a canonical object, masked; the object itself where there is
@@ -95,7 +98,7 @@ func (m mask) of(object map[string]any) map[string]any {
 	if object == nil {
 		return nil
 	}
-	object = maskLastApplied(object, m.key)
+	object = m.lastApplied(object)
 	if !m.secret {
 		return object
 	}
@@ -106,17 +109,17 @@ func (m mask) of(object map[string]any) map[string]any {
 		case map[string]any:
 			hidden := make(map[string]any, len(v))
 			for k, v := range v {
-				hidden[k] = maskValue(v, m.key)
+				hidden[k] = m.value(v, name, k)
 			}
 			out[name] = hidden
 		default:
-			out[name] = maskValue(v, m.key)
+			out[name] = m.value(v, name)
 		}
 	}
 	return out
 }
 
-func maskLastApplied(object map[string]any, key []byte) map[string]any {
+func (m mask) lastApplied(object map[string]any) map[string]any {
 	meta, _ := object["metadata"].(map[string]any)
 	annotations, _ := meta["annotations"].(map[string]any)
 	v, ok := annotations[lastApplied]
@@ -124,15 +127,15 @@ func maskLastApplied(object map[string]any, key []byte) map[string]any {
 		return object
 	}
 	out, meta, annotations := maps.Clone(object), maps.Clone(meta), maps.Clone(annotations)
-	annotations[lastApplied] = maskValue(v, key)
+	annotations[lastApplied] = m.value(v, "metadata", "annotations", lastApplied)
 	meta["annotations"] = annotations
 	out["metadata"] = meta
 	return out
 }
 
-// maskValue hashes a value; one that is masked already (from the record) stays.
+// value hashes a value and its place; one that is masked already (from the record) stays.
 // Base64 is decoded first, because its line breaks carry no meaning.
-func maskValue(v any, key []byte) any {
+func (m mask) value(v any, path ...string) any {
 	if v == nil {
 		return nil
 	}
@@ -148,7 +151,11 @@ func maskValue(v any, key []byte) any {
 	if err != nil {
 		plain = []byte(s)
 	}
-	mac := hmac.New(sha256.New, key)
+	mac := hmac.New(sha256.New, m.key)
+	for _, part := range append([]string{m.id.Group, m.id.Kind, m.id.Namespace, m.id.Name}, path...) {
+		fmt.Fprintf(mac, "%d:%s", len(part), part) // so that no two places are written alike
+	}
+	mac.Write([]byte{0})
 	mac.Write(plain)
 	return maskPrefix + hex.EncodeToString(mac.Sum(nil)[:maskBytes])
 }

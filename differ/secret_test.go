@@ -55,3 +55,33 @@ func TestMaskValue(t *testing.T) {
 		t.Error("nothing is hidden")
 	}
 }
+
+// Equal values of two places have two masks: nobody who sees diffs learns by a Secret of
+// his own what another one holds.
+func TestMaskedPlaces(t *testing.T) {
+	t.Parallel()
+	places := []struct {
+		id   differ.ID
+		path []string
+	}{
+		{differ.ID{Kind: "Secret", Namespace: "team-a", Name: "mine"}, []string{"data", "key"}},
+		{differ.ID{Kind: "Secret", Namespace: "payments", Name: "mine"}, []string{"data", "key"}},
+		{differ.ID{Kind: "Secret", Namespace: "team-a", Name: "other"}, []string{"data", "key"}},
+		{differ.ID{Kind: "Secret", Namespace: "team-a", Name: "mine"}, []string{"data", "other"}},
+		{differ.ID{Kind: "Secret", Namespace: "team-a", Name: "mine"}, []string{"stringData", "key"}},
+		{differ.ID{Kind: "Secret", Namespace: "team-a", Name: "min"}, []string{"edata", "key"}}, // the same letters
+		{differ.ID{Kind: "Secret", Namespace: "team-a", Name: "mine"}, []string{"data"}},
+		{differ.ID{Kind: "ConfigMap", Namespace: "team-a", Name: "mine"}, []string{"metadata", "annotations", "a"}},
+	}
+	seen := map[any]int{}
+	for i, p := range places {
+		mask := differ.MaskAt(p.id, "aHVudGVyMg==", []byte("key"), p.path...)
+		if other, ok := seen[mask]; ok {
+			t.Errorf("%+v and %+v have one mask", places[other], p)
+		}
+		seen[mask] = i
+		if again := differ.MaskAt(p.id, "aHVudGVyMg==", []byte("key"), p.path...); again != mask {
+			t.Errorf("%+v has two masks", p)
+		}
+	}
+}

@@ -41,6 +41,7 @@ type sizes struct {
 	Workloads  int           // rollouts of CloneSets
 	Rollouts   int           // seeds that each transition of rollouts is tried on
 	Chances    int           // to prune what must stay
+	Plans      int           // that end objects
 	Contend    time.Duration // of contended writes
 	Flood      time.Duration // of webhooks
 }
@@ -78,6 +79,7 @@ func newCommand() *cobra.Command {
 	f.IntVar(&o.Rollouts, "rollout-seeds", 10, "`SEEDS` that each transition of rollouts is tried on")
 	f.IntVar(&o.Workloads, "workloads", 200, "`ROLLOUTS` of CloneSets while their controller is killed")
 	f.IntVar(&o.Chances, "chances", 1000, "`CHANCES` to prune what must stay")
+	f.IntVar(&o.Plans, "plans", 200, "`PLANS` that end objects of every kind, in every way")
 	f.DurationVar(&o.Contend, "contend", 5*time.Minute, "`TIME` of contended writes")
 	f.DurationVar(&o.Flood, "flood", 2*time.Minute, "`TIME` that webhooks are flooded")
 	c.AddCommand(newOracleCommand())

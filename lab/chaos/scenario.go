@@ -39,6 +39,7 @@ func allScenarios() []scenario {
 		{name: "kill", why: "a process that is killed at any step loses and doubles nothing", run: runKill},
 		{name: "kill-controller", why: "neither does the controller, with all its components in flight", run: runKillController},
 		{name: "prune", why: "not knowing is never absence: a broken render or read deletes nothing", run: runPrune},
+		{name: "deletions", why: "nothing that is held or denied is deleted without its approval, in whatever way git ends it", run: runDeletions},
 		{name: "faults", why: "requests that fail, in any way, lose and double nothing", run: runFaults},
 		{name: "disasters", why: "what breaks around Keelson is named, and over when its cause is", run: runDisasters},
 		{name: "writers", why: "of two processes only the one that took over last can write", run: runWriters, exclusive: true},
