@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -253,7 +254,39 @@ func (a *applying) stopped() bool {
 	})
 }
 
+// judged is a history whose last delivery has its health, now that another one begins.
+// It is written with what has to be written anyway, and by the first try: what stands in
+// the cluster after that is no longer the last delivery alone.
+func (a *applying) judged(history []HistoryEntry) []HistoryEntry {
+	if len(history) == 0 || history[0].Health != "" || a.record.TargetHash == a.want.Target.Hash {
+		return history
+	}
+	out := slices.Clone(history)
+	out[0].Health = a.lastHealth()
+	return out
+}
+
+// lastHealth is the health of what was delivered last, as the plan found it.
+func (a *applying) lastHealth() v1alpha1.Health {
+	if a.cluster.wasHealthy(a.want.Component, a.record.delivered()) {
+		return v1alpha1.HealthHealthy
+	}
+	var objects []ObjectHealth
+	for i := range a.states {
+		switch s := &a.states[i]; {
+		case s.RecordedUID == "": // not delivered by it
+		case s.Live == nil:
+			return v1alpha1.HealthDegraded
+		default:
+			objects = append(objects, a.want.Health.Of(s.ID, s.Live))
+		}
+	}
+	health, _ := Worst(objects)
+	return health
+}
+
 func (a *applying) history(old []HistoryEntry) []HistoryEntry {
+	old = a.judged(old)
 	entry := HistoryEntry{
 		Number: 1, Time: a.now.UTC(), Version: a.want.Version, Revision: a.want.Revision, TargetHash: a.want.Target.Hash,
 		Epoch: a.cluster.epochOf(a.record), Writer: a.cluster.writer.Identity, Pinned: a.want.Pin != nil,

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"unique"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -70,6 +71,8 @@ type Cluster struct {
 	littered map[string]bool
 	// quiet are the components at rest, which have no record in memory.
 	quiet map[string]*quiet
+	// healthy is what each component was last seen at rest as.
+	healthy map[string]unique.Handle[Delivered]
 	// unfenced are components that were taken over in the middle of an apply, and not
 	// all of whose objects were touched yet.
 	unfenced map[string]bool
@@ -147,7 +150,7 @@ func New(o Options) (*Cluster, error) {
 		discovery: newDiscoverer(disco, o.Schemas),
 		unfenced:  map[string]bool{}, namespaces: map[string]bool{}, doubted: map[differ.ID]bool{},
 		records: map[string]*record{}, littered: map[string]bool{}, answers: map[differ.ID]answered{},
-		settled: map[string]map[differ.ID]differ.Inputs{}, quiet: map[string]*quiet{},
+		settled: map[string]map[differ.ID]differ.Inputs{}, quiet: map[string]*quiet{}, healthy: map[string]unique.Handle[Delivered]{},
 		limits: defaultInstanceLimits(), lookedAt: map[differ.ID]looked{},
 	}
 	if c.reader == nil {

@@ -84,7 +84,7 @@ func TestForgedManagedFields(t *testing.T) {
 }
 
 // What comes through the scale subresource takes a right of its own, and stays.
-func TestScaled(t *testing.T) {
+func TestScaledByAnyName(t *testing.T) {
 	w := newWorld(t)
 	want := w.want("v1", deployment)
 	w.apply(want)

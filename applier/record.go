@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
+	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -99,6 +100,9 @@ type HistoryEntry struct {
 	Created int  `json:"created,omitempty"`
 	Updated int  `json:"updated,omitempty"`
 	Deleted int  `json:"deleted,omitempty"`
+	// Health is how it was when the next delivery began, or Healthy where this process
+	// saw it at rest before. Empty: nothing followed yet, or it isn't known.
+	Health v1alpha1.Health `json:"health,omitempty"`
 }
 
 // record is a Record with the resourceVersion of its Secret, empty before the

@@ -98,6 +98,14 @@ func (c *Cluster) atRest(ctx context.Context, w Want) *Prepared {
 	return p
 }
 
+// wasHealthy reports whether a delivery was seen at rest by this process.
+func (c *Cluster) wasHealthy(component string, d Delivered) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h, ok := c.healthy[component]
+	return ok && h.Value() == d
+}
+
 // wake ends the rest of a component: its record will be read again.
 func (c *Cluster) wake(component string) (mark uint64) {
 	if c.keeper == nil {
@@ -135,7 +143,7 @@ func (c *Cluster) rest(p *Prepared, mark uint64, versions map[differ.ID]schema.G
 	if c.records[component] != p.record || c.unfenced[component] {
 		return // somebody wrote it meanwhile
 	}
-	c.quiet[component] = q
+	c.quiet[component], c.healthy[component] = q, q.delivered
 	delete(c.records, component)
 	delete(c.settled, component)
 	for _, id := range ids {

@@ -154,7 +154,7 @@ func (a *applying) intend(ctx context.Context) error {
 	}
 	now := a.now.UTC()
 	rec := a.record.Record
-	rec.Objects, rec.IntentsAt, rec.Pin = a.inventory(), &now, a.want.Pin
+	rec.Objects, rec.IntentsAt, rec.Pin, rec.History = a.inventory(), &now, a.want.Pin, a.judged(rec.History)
 	a.record, err = a.cluster.writeRecord(ctx, a.record, rec)
 	return stale(err)
 }

@@ -21,7 +21,8 @@ func newHistory(a *app) *cobra.Command {
 		Long: `History prints the last deliveries of a component to a cluster, or of all its
 components, the newest first, as the records in the cluster itself tell them.
 It also knows components that git no longer has. EPOCH and WRITER tell which
-process delivered; PINNED, that it was a rollback.
+process delivered; PINNED, that it was a rollback; HEALTH, how a delivery was
+when the next one began. How the newest is, 'keelson status' tells.
 
 Exit codes: 0 printed, 2 the records can't be read.`,
 		Example: `  keelson history prod-hz-01
@@ -106,6 +107,7 @@ func (a *app) historyTable(entries []delivered) *table {
 			{title: "NUMBER"},
 			{title: "TIME"},
 			{title: "VERSION"},
+			{title: "HEALTH"},
 			{title: "REVISION", least: 7},
 			{title: "CREATED"},
 			{title: "UPDATED"},
@@ -121,6 +123,7 @@ func (a *app) historyTable(entries []delivered) *table {
 			{text: strconv.Itoa(e.Number)},
 			{text: e.Time.UTC().Format(time.RFC3339)},
 			{text: oneLine(e.Version)},
+			{text: oneLine(string(e.Health))},
 			{text: oneLine(fmt.Sprintf("%.12s", e.Revision))},
 			{text: strconv.Itoa(e.Created)},
 			{text: strconv.Itoa(e.Updated)},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/registry"
 )
@@ -28,9 +29,10 @@ func newRollback(a *app) *cobra.Command {
 		GroupID: groupCluster,
 		Short:   "Go back to an earlier delivery, until git moves on",
 		Long: `Rollback delivers again what was delivered before: NUMBER is that of 'keelson
-history', by default the newest that is not what git wants now. It is rendered
-from git at the revision of that delivery, with the same verification of
-signatures, and has to come out the same. The danger rules of today hold.
+history', by default the newest that was healthy and is not what git wants now.
+It is rendered from git at the revision of that delivery, with the same
+verification of signatures, and has to come out the same. The danger rules of
+today hold.
 
 The component is pinned to it: controllers and 'keelson apply' deliver that,
 and say so, until git wants something else of the component than it does now.
@@ -124,35 +126,77 @@ func (r *applyRun) pin(ctx context.Context, d *registry.Delivery, record *applie
 	if err != nil {
 		return nil, fmt.Errorf("what git wants now is not known, so that it could not be told when it wants something else: %w", err)
 	}
-	entry, err := entryOf(record, number, target.Hash)
+	entry, err := r.entryOf(ctx, d, record, number, target.Hash)
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: %w", r.cluster.Name, err)
 	}
-	return &applier.Pin{
-		Number: entry.Number, Version: entry.Version, Revision: entry.Revision, TargetHash: entry.TargetHash,
-		Against: target.Hash, By: person(), At: r.env.Now().UTC(),
-	}, nil
+	return r.pinTo(entry, target.Hash), nil
 }
 
-// entryOf finds the delivery to go back to; the number 0 is the newest that is
-// neither what git wants nor pinned already.
-func entryOf(record *applier.Record, number int, wanted string) (*applier.HistoryEntry, error) {
-	see := "see 'keelson history'"
+func (r *applyRun) pinTo(e *applier.HistoryEntry, against string) *applier.Pin {
+	return &applier.Pin{
+		Number: e.Number, Version: e.Version, Revision: e.Revision, TargetHash: e.TargetHash,
+		Against: against, By: person(), At: r.env.Now().UTC(),
+	}
+}
+
+// entryOf finds the delivery to go back to; the number 0 is the newest that was healthy,
+// and is neither what git wants nor pinned already.
+func (r *applyRun) entryOf(ctx context.Context, d *registry.Delivery, record *applier.Record, number int, wanted string) (*applier.HistoryEntry, error) {
+	const see = "see 'keelson history'"
+	var others []string
 	for i := range record.History {
 		e := &record.History[i]
 		other := e.TargetHash != wanted && (record.Pin == nil || record.Pin.TargetHash != e.TargetHash)
 		switch {
-		case number == 0 && other, number == e.Number && e.TargetHash != wanted:
+		case number == e.Number && e.TargetHash != wanted:
 			return e, nil
 		case number == e.Number:
 			return nil, fmt.Errorf("delivery %d of %s is what git wants now: 'keelson apply' delivers it, with --unpin of rollback where it is pinned",
 				number, record.Component)
+		case number != 0 || !other:
+			continue
 		}
+		health, err := r.healthOf(ctx, d, record, e, wanted)
+		if err != nil {
+			return nil, err
+		}
+		if health == v1alpha1.HealthHealthy {
+			return e, nil
+		}
+		others = append(others, fmt.Sprintf("%d (%s) was %s", e.Number, e.Version, health))
 	}
-	if number == 0 {
+	switch {
+	case number != 0:
+		return nil, fmt.Errorf("the record of %s has no delivery %d: %s", record.Component, number, see)
+	case len(others) == 0:
 		return nil, fmt.Errorf("the record of %s has no other delivery to go back to: %s", record.Component, see)
 	}
-	return nil, fmt.Errorf("the record of %s has no delivery %d: %s", record.Component, number, see)
+	return nil, fmt.Errorf("of %s no other delivery is known to have been healthy: %s. To go back to one of them, name its number",
+		record.Component, strings.Join(others, ", "))
+}
+
+// healthOf is the health that a delivery had when the next one began. What nothing
+// followed yet is looked at.
+func (r *applyRun) healthOf(ctx context.Context, d *registry.Delivery, record *applier.Record, e *applier.HistoryEntry, wanted string) (v1alpha1.Health, error) {
+	switch {
+	case e.Health != "":
+		return e.Health, nil
+	case e.Number != record.History[0].Number: // of a Keelson that didn't note it
+		return v1alpha1.HealthUnknown, nil
+	}
+	before := r.pins[d.Component]
+	r.pins[d.Component] = r.pinTo(e, wanted)
+	defer func() { r.pins[d.Component] = before }()
+	plans, err := r.planAll(ctx, []*registry.Delivery{d})
+	if err != nil {
+		return "", err
+	}
+	if plans[0].err != nil {
+		return v1alpha1.HealthUnknown, nil //nolint:nilerr // what can't be compared is told where it is named
+	}
+	health, _ := plans[0].health()
+	return health, nil
 }
 
 // person is who runs this, for others to ask.

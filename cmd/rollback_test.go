@@ -87,6 +87,56 @@ func TestRollback(t *testing.T) {
 	size("3")
 }
 
+// Without a number it goes back to what was healthy, and not to what was there before.
+func TestRollbackToHealthy(t *testing.T) {
+	c := live(t)
+	f := newFleet(t, "sick")
+	deliver := func(version, size string, exit int) {
+		t.Helper()
+		f.write("components/gadgets/template/templates/config.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: gadgets}\ndata: {size: \""+size+"\"}\n")
+		f.write("layers/99-gadgets.yaml", fileHeader+"Layer\nclusterSelector: {}\ncomponents:\n  gadgets:\n    version: "+version+"\n")
+		f.commit()
+		f.tag("gadgets/" + version)
+		f.keelson("apply", "prod", "gadgets", "--yes").want(t, exit)
+	}
+	f.write("components/gadgets/component.yaml", fileHeader+"Component\nnamespace: gadgets\nhealth:\n"+
+		"- {match: {kinds: [ConfigMap]}, failed: object.data.size.startsWith('bad'), because: its size is bad}\n")
+	deliver("v2.0.0", "good", 0)
+	deliver("v2.1.0", "bad", 1)
+	deliver("v2.2.0", "bad, too", 1)
+	f.keelson("history", "prod", "gadgets").want(t, 0).says(t, "HEALTH", "v2.1.0   Degraded", "v2.0.0   Healthy")
+	f.keelson("rollback", "prod", "gadgets", "--dry-run").want(t, 1).says(t, "gadgets v2.2.0 → v2.0.0 (pinned to 1)")
+	f.keelson("rollback", "prod", "gadgets", "--yes").want(t, 0)
+	m, err := c.CoreV1().ConfigMaps("gadgetssick").Get(t.Context(), "gadgetssick", metav1.GetOptions{})
+	if err != nil || m.Data["size"] != "good" {
+		t.Errorf("got %v (%v), want what was healthy", m.Data, err)
+	}
+	t.Log("what nothing followed is looked at: git goes on, and that is not delivered")
+	f.keelson("rollback", "prod", "gadgets", "2", "--yes").want(t, 1)
+	f.write("components/gadgets/template/templates/config.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: gadgets}\ndata: {size: worse}\n")
+	f.write("layers/99-gadgets.yaml", fileHeader+"Layer\nclusterSelector: {}\ncomponents:\n  gadgets:\n    version: v2.3.0\n")
+	f.commit()
+	f.tag("gadgets/v2.3.0")
+	f.keelson("rollback", "prod", "gadgets", "--dry-run").want(t, 1).says(t, "→ v2.0.0 (pinned to ")
+}
+
+// Where nothing is known to have been healthy, a person decides.
+func TestRollbackToNothingHealthy(t *testing.T) {
+	live(t)
+	f := newFleet(t, "ill")
+	f.write("components/gadgets/component.yaml", fileHeader+"Component\nnamespace: gadgets\nhealth:\n"+
+		"- {match: {kinds: [ConfigMap]}, failed: \"true\", because: nothing is good enough}\n")
+	for _, version := range []string{"v2.0.0", "v2.1.0"} {
+		f.write("components/gadgets/template/templates/config.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: gadgets}\ndata: {size: "+version+"}\n")
+		f.write("layers/99-gadgets.yaml", fileHeader+"Layer\nclusterSelector: {}\ncomponents:\n  gadgets:\n    version: "+version+"\n")
+		f.commit()
+		f.tag("gadgets/" + version)
+		f.keelson("apply", "prod", "gadgets", "--yes").want(t, 1)
+	}
+	f.keelson("rollback", "prod", "gadgets", "--yes").want(t, 2).says(t, "no other delivery is known to have been healthy: 1 (v2.0.0) was Degraded", "name its number")
+	f.keelson("rollback", "prod", "gadgets", "1", "--dry-run").want(t, 1)
+}
+
 // What can't be had from git as it was is not delivered, and the cluster stays as
 // it is.
 func TestRollbackGone(t *testing.T) {
