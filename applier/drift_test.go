@@ -68,7 +68,7 @@ func TestForgedManagedFields(t *testing.T) {
 	w.apply(want)
 	u := w.get(deployments, "web")
 	containers := u.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["containers"].([]any) //nolint:forcetypeassert // a Deployment has them
-	containers[0].(map[string]any)["image"] = "evil:1"                                                                         //nolint:forcetypeassert // see above
+	containers[0].(map[string]any)["image"] = "evil:1"                                                                          //nolint:forcetypeassert // see above
 	fields := &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"web\"}":{"f:image":{}}}}}}}`)}
 	u.SetManagedFields([]metav1.ManagedFieldsEntry{{
 		Manager: "kube-controller-manager", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "scale",

@@ -41,6 +41,7 @@ type Want struct {
 	Fence          *differ.Fence // which objects it may have; nil: any
 	Drift          v1alpha1.Drift
 	Approved       map[string][]string // hashes of differences that git approves, by object
+	Approvals      []differ.Approval   // the same, with their places
 	// Absent: git wants nothing of the component in the cluster. Version, Rules and
 	// the hooks of the Target are those under which it goes; its objects are none.
 	Absent bool
@@ -179,6 +180,7 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 	if err := c.ask(ctx, p); err != nil {
 		return nil, err
 	}
+	p.Plan.NoteApprovals(w.Approvals)
 	for i := range p.Plan.Changes {
 		if s := &p.Plan.Changes[i]; s.Op != differ.OpForget && s.Live != nil {
 			p.Health = append(p.Health, w.Health.Of(s.ID, s.Live))

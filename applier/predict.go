@@ -28,6 +28,7 @@ func (c *Cluster) Predict(ctx context.Context, p *Prepared) error {
 	if err := c.predict(ctx, p, differ.OpCreate); err != nil {
 		return fmt.Errorf("cluster %s: component %s: %w", c.name, p.want.Component, err)
 	}
+	p.Plan.NoteApprovals(p.want.Approvals)
 	return nil
 }
 

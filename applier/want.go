@@ -44,9 +44,10 @@ func (w *Wants) New(f *registry.Fleet, d *registry.Delivery, t *renderer.Target)
 	if err != nil {
 		return Want{}, fmt.Errorf("component %s %s: %w", d.Component, d.VersionName, err)
 	}
-	approved := map[string][]string{}
+	approved, approvals := map[string][]string{}, []differ.Approval(nil)
 	for _, a := range d.Approvals {
 		approved[a.Object] = append(approved[a.Object], a.Hash)
+		approvals = append(approvals, differ.Approval{Object: a.Object, Hash: a.Hash, At: a.At.String()})
 	}
 	if t == nil { // absent, and nothing is left of it
 		t = &renderer.Target{}
@@ -54,7 +55,7 @@ func (w *Wants) New(f *registry.Fleet, d *registry.Delivery, t *renderer.Target)
 	return Want{
 		Component: d.Component, Version: d.Version.Name, Tree: d.Version.Tree, Revision: f.Revision, Absent: d.Absent,
 		Namespace: spec.Namespace, ServiceAccount: spec.ServiceAccount, Target: t, Rules: rules, Health: health.on(labels), Labels: labels, Adopt: spec.Adopt,
-		Fence: FenceOf(f, d.Component), Drift: cmp.Or(spec.Drift, f.Spec.Drift), Approved: approved,
+		Fence: FenceOf(f, d.Component), Drift: cmp.Or(spec.Drift, f.Spec.Drift), Approved: approved, Approvals: approvals,
 	}, nil
 }
 

@@ -204,7 +204,7 @@ func (w *workTree) approved(a v1alpha1.Approval) bool {
 		return false
 	}
 	d := c.Delivery(a.Component)
-	return d != nil && slices.ContainsFunc(d.Approvals, func(b v1alpha1.Approval) bool { return b.Object == a.Object && b.Hash == a.Hash })
+	return d != nil && slices.ContainsFunc(d.Approvals, func(b registry.Approval) bool { return b.Object == a.Object && b.Hash == a.Hash })
 }
 
 func componentsOf(held []heldChange) []string {

@@ -65,6 +65,9 @@ func reasons(c *differ.Change) []string {
 	}
 	if c.Approvable() {
 		out = append(out, oneLine(head+": to approve: hash "+c.Hash))
+		for _, missed := range c.Missed {
+			out = append(out, oneLine(head+": "+missed))
+		}
 	}
 	return out
 }

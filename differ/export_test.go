@@ -19,11 +19,12 @@ var ParsePattern = parsePattern
 func (p pattern) Matches(path fieldpath.Path) bool { return p.matches(path) }
 
 // MaskValue masks a value of one key of one Secret.
-func MaskValue(v any, key []byte) any { return MaskAt(ID{Kind: "Secret", Name: "s"}, v, key, "data", "a") }
+func MaskValue(v any, key []byte) any {
+	return MaskAt(ID{Kind: "Secret", Name: "s"}, v, key, "data", "a")
+}
 
 // MaskAt masks a value at a place.
 func MaskAt(id ID, v any, key []byte, path ...string) any { return maskFor(id, key).value(v, path...) }
-
 
 var IsMasked = isMasked
 

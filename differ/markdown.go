@@ -138,6 +138,9 @@ func (m *markdown) attentionTo(c *Change, fields []Field) {
 	m.reason(c.Rule, c.Because)
 	if c.Approvable() {
 		m.printf("; to approve: hash %s", code(c.Hash))
+		for _, missed := range c.Missed {
+			m.printf("; %s", code(missed))
+		}
 	}
 	m.printf("\n")
 	for i, f := range fields {

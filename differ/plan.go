@@ -146,6 +146,9 @@ type Change struct {
 	Hash string
 	// Approved says that git approves the difference, which was held else.
 	Approved bool
+	// Missed are approvals in git that were meant for this change, as it seems, and let
+	// it not pass; see [Plan.NoteApprovals].
+	Missed []string
 	// Admission is what the API server would make of the object beside what git
 	// changes: defaults, and what webhooks add. Only a dry run tells.
 	Admission []Addition
@@ -241,4 +244,29 @@ func (p Plan) Differs() bool {
 		}
 	}
 	return false
+}
+
+// Approval is a line in git that lets a change pass.
+type Approval struct {
+	Object, Hash string
+	At           string // file and line
+}
+
+// NoteApprovals says of each change that waits for an approval which lines miss it: they
+// are bound to another difference of the object, or name another object with its hash.
+func (p Plan) NoteApprovals(list []Approval) {
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		if c.Missed = nil; !c.Approvable() {
+			continue
+		}
+		for _, a := range list {
+			switch object := c.ID.String(); {
+			case a.Object == object && a.Hash != c.Hash:
+				c.Missed = append(c.Missed, fmt.Sprintf("%s approves another difference of it: hash %s", a.At, a.Hash))
+			case a.Object != object && a.Hash == c.Hash:
+				c.Missed = append(c.Missed, fmt.Sprintf("%s approves this hash for another object: %s", a.At, a.Object))
+			}
+		}
+	}
 }

@@ -2,6 +2,7 @@ package differ_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -88,5 +89,47 @@ func TestCompareIDs(t *testing.T) {
 				t.Errorf("%v to %v is %d", a, b, got)
 			}
 		}
+	}
+}
+
+// A line in git that was meant for a change, and lets it not pass, is named with it.
+func TestNoteApprovals(t *testing.T) {
+	t.Parallel()
+	web, db := differ.ID{Group: "apps", Kind: "Deployment", Namespace: "a", Name: "web"}, differ.ID{Kind: "Namespace", Name: "db"}
+	held := differ.Change{ID: web, State: differ.StateHeld, Hash: "new"}
+	cases := map[string]struct {
+		why      string
+		change   differ.Change
+		approval differ.Approval
+		want     string
+	}{
+		"Outdated": {
+			"git or the cluster moved on", held, differ.Approval{Object: web.String(), Hash: "old", At: "approvals/a.yaml:4:3"},
+			"approvals/a.yaml:4:3 approves another difference of it: hash old",
+		},
+		"Misnamed": {
+			"the hash was copied, and the name was not", held, differ.Approval{Object: "Deployment.apps a/wbe", Hash: "new", At: "approvals/a.yaml:4:3"},
+			"approvals/a.yaml:4:3 approves this hash for another object: Deployment.apps a/wbe",
+		},
+		"Other":    {"it is about something else", held, differ.Approval{Object: db.String(), Hash: "old"}, ""},
+		"Synced":   {"it was applied: the line is history", differ.Change{ID: web, State: differ.StateSynced}, differ.Approval{Object: web.String(), Hash: "old"}, ""},
+		"Denied":   {"no approval would help", differ.Change{ID: web, State: differ.StateDenied, Hash: "new"}, differ.Approval{Object: web.String(), Hash: "old"}, ""},
+		"Hashless": {"its hash is not known here", differ.Change{ID: web, State: differ.StateHeld}, differ.Approval{Object: web.String(), Hash: "old"}, ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			plan := differ.Plan{Changes: []differ.Change{c.change}}
+			for range 2 { // a plan that is made anew is told of once
+				plan.NoteApprovals([]differ.Approval{c.approval})
+			}
+			if got := strings.Join(plan.Changes[0].Missed, "|"); got != c.want {
+				t.Errorf("%s: %q, want %q", c.why, got, c.want)
+			}
+			var b strings.Builder
+			if err := plan.WriteText(&b, false); err != nil || c.want != "" && !strings.Contains(b.String(), c.want) {
+				t.Errorf("the text does not say so (%v):\n%s", err, b.String())
+			}
+		})
 	}
 }

@@ -25,6 +25,7 @@ type jsonObject struct {
 	Because    string      `json:"because,omitempty"`
 	Hash       string      `json:"hash,omitempty"`
 	Approved   bool        `json:"approved,omitempty"`
+	Missed     []string    `json:"missed,omitempty"`
 	Admission  []Addition  `json:"admission,omitempty"`
 	// Unpredicted is why a dry run told nothing.
 	Unpredicted string `json:"unpredicted,omitempty"`
@@ -38,7 +39,7 @@ func (p Plan) MarshalJSON() ([]byte, error) {
 		o := jsonObject{
 			APIVersion: c.APIVersion, Kind: c.ID.Kind, Namespace: c.ID.Namespace, Name: c.ID.Name,
 			Op: c.Op, State: c.State, Fields: c.Fields, Rule: c.Rule, Because: c.Because,
-			Approved: c.Approved, Admission: c.Admission, Unpredicted: c.Unpredicted,
+			Approved: c.Approved, Missed: c.Missed, Admission: c.Admission, Unpredicted: c.Unpredicted,
 		}
 		if c.State != StateSynced {
 			o.Hash = c.Hash
@@ -180,6 +181,9 @@ func (t *text) change(c *Change) {
 	}
 	if c.Approvable() {
 		t.line(ansiYellow, "! to approve: hash "+c.Hash)
+		for _, missed := range c.Missed {
+			t.line(ansiYellow, "! "+missed)
+		}
 	}
 	t.body(c)
 	t.line("", "")

@@ -10,6 +10,12 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
+// Approval is a line of a file in approvals/, and where it names its cluster.
+type Approval struct {
+	v1alpha1.Approval
+	At Position
+}
+
 // approval is one approval and where its cluster is named.
 type approval struct {
 	*approvalEntry
@@ -37,15 +43,10 @@ func (l *loader) readApprovals(ctx context.Context) error {
 }
 
 // approvalsFor are those on a cluster.
-func (l *loader) approvalsFor(c *Cluster) []*approvalEntry {
-	var out []*approvalEntry
-	for i := range l.approvals {
-		a := l.approvals[i].approvalEntry
-		here := a.spec.Cluster == c.Name
-		if a.selector != nil {
-			here = a.selector.Matches(labels.Set(c.Spec.Labels))
-		}
-		if here {
+func (l *loader) approvalsFor(c *Cluster) []approval {
+	var out []approval
+	for _, a := range l.approvals {
+		if a.on(c) {
 			out = append(out, a)
 		}
 	}
@@ -63,7 +64,7 @@ func (f *Fleet) StageApproval(component, stage, hash string) *v1alpha1.Approval 
 	return nil
 }
 
-// checkApprovals reports approvals for clusters and stages that don't exist.
+// checkApprovals reports approvals for clusters, components and stages that don't exist.
 func (l *loader) checkApprovals() {
 	names := make([]string, 0, len(l.fleet.Clusters)) // in order
 	for _, c := range l.fleet.Clusters {
@@ -82,8 +83,50 @@ func (l *loader) checkApprovals() {
 				Message: fmt.Sprintf("there is no cluster %q, so this approves nothing", a.spec.Cluster),
 				Hint:    Suggest(a.spec.Cluster, names),
 			})
+			continue
+		}
+		l.checkApprovedComponent(a)
+	}
+}
+
+// checkApprovedComponent reports an approval for what none of its clusters has.
+func (l *loader) checkApprovedComponent(a *approval) {
+	var names []string
+	matched := false
+	for _, c := range l.fleet.Clusters {
+		if !a.on(c) {
+			continue
+		}
+		matched = true
+		if c.Delivery(a.spec.Component) != nil || len(c.Problems) > 0 {
+			return
+		}
+		for _, d := range c.Deliveries {
+			names = append(names, d.Component)
 		}
 	}
+	where := "cluster " + a.spec.Cluster + " has"
+	if a.selector != nil {
+		where = "the clusters of its selector have"
+	}
+	message := fmt.Sprintf("%s no component %q, so this approves nothing", where, a.spec.Component)
+	if !matched {
+		message = "its selector matches no cluster, so this approves nothing"
+	}
+	slices.Sort(names)
+	l.report(Problem{
+		At:      a.at.in(a.file, ""),
+		Message: message,
+		Hint:    Suggest(a.spec.Component, slices.Compact(names)),
+	})
+}
+
+// on reports whether the approval is for a cluster.
+func (a *approval) on(c *Cluster) bool {
+	if a.selector != nil {
+		return a.selector.Matches(labels.Set(c.Spec.Labels))
+	}
+	return a.spec.Cluster == c.Name
 }
 
 func (l *loader) checkStageApproval(a *approval) {

@@ -70,7 +70,7 @@ type madeCluster struct {
 	specHash  string
 	own       []*ownFile // in component-name order
 	layers    []*layer
-	approvals []*approvalEntry
+	approvals []approval
 	answers   []*answer
 	// spokenOf is how many components the files and layers speak of.
 	spokenOf int
@@ -417,7 +417,7 @@ func (r *clusterReader) delivery(ctx context.Context, base *layered, own *ownFil
 	}
 	for _, a := range r.now.approvals {
 		if a.spec.Component == d.Component {
-			d.Approvals = append(d.Approvals, a.spec)
+			d.Approvals = append(d.Approvals, Approval{a.spec, a.at.in(a.file, "")})
 		}
 	}
 	if err := r.findVersion(ctx, &d, own); err != nil {

@@ -79,7 +79,7 @@ type Delivery struct {
 	// Paused by the cluster or by the meta-config file.
 	Paused bool
 	// Approvals of changes of this delivery that are held.
-	Approvals []v1alpha1.Approval
+	Approvals []Approval
 	// Problems block this delivery and no other: nothing of it may change.
 	Problems Problems
 

@@ -3,6 +3,7 @@ package delivery
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -145,6 +146,7 @@ func held(p differ.Plan) []v1alpha1.HeldChange {
 			one := v1alpha1.HeldChange{Object: c.ID.String(), Path: path, Rule: rule, Because: because}
 			if c.Approvable() {
 				one.Hash = c.Hash
+				one.Because = strings.Join(append([]string{because}, c.Missed...), "; ")
 			}
 			out = append(out, one)
 		}

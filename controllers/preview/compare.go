@@ -337,6 +337,15 @@ type key struct{ component, before, after, policy, approved string }
 
 func (c *oneCluster) compare(ctx context.Context, base, head *registry.Delivery, before, after *renderer.Target) error {
 	from, to := version(base), version(head)
+	if base == nil && head.Absent {
+		// Git didn't speak of it, so what it was is not in the base: its objects may have
+		// been left in place when its file was removed.
+		c.add(head.Cluster, Group{
+			Component: head.Component,
+			Unknown:   "it is to be absent, and git did not have it: all that the cluster still has of it is deleted ('keelson diff' shows what that is)",
+		}, reading{})
+		return nil
+	}
 	if before.Hash == after.Hash && from == to {
 		if base != nil && base.Paused && !head.Paused {
 			c.add(head.Cluster, Group{

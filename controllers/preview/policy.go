@@ -129,7 +129,7 @@ func (c changes) delivery(was, is *registry.Delivery) {
 		was = &registry.Delivery{}
 	}
 	for _, a := range is.Approvals {
-		if !slices.ContainsFunc(was.Approvals, func(b v1alpha1.Approval) bool { return a.Object == b.Object && a.Hash == b.Hash }) {
+		if !slices.ContainsFunc(was.Approvals, func(b registry.Approval) bool { return a.Object == b.Object && a.Hash == b.Hash }) {
 			c.add(is.Cluster, "%s: approval of %s (hash %s) is added", is.Component, a.Object, a.Hash)
 		}
 	}

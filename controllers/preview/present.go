@@ -23,6 +23,8 @@ const (
 func (g *Group) Title() string {
 	title := g.Component + " "
 	switch {
+	case g.From == "" && g.To == "":
+		title += "→ absent"
 	case g.From == g.To:
 		title += g.To
 	case g.From == "":

@@ -270,6 +270,13 @@ func TestGroups(t *testing.T) {
 			func(f *fleet) { f.values("a", "version: HEAD\nabsent: true\n") },
 			[]string{"web HEAD → absent on a: 2 to delete"},
 		},
+		"AbsentThoughGitDidNotHaveIt": { // the cluster may
+			func(f *fleet) {
+				f.component("more", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: more}\n")
+				f.write("clusters/a/more.yaml", header+"MetaConfig\nversion: HEAD\nabsent: true\n")
+			},
+			[]string{"more → absent on a: what changes can't be told"},
+		},
 		"Paused": {
 			func(f *fleet) {
 				f.edit("layers/10-base.yaml", "tag: v1", "tag: v2")
@@ -302,6 +309,20 @@ func TestGroups(t *testing.T) {
 				t.Errorf("it shows a Secret:\n%s", text)
 			}
 		})
+	}
+}
+
+// The hash of a deletion is of the object's UID, and that of a Secret's data is made with a
+// key of the cluster: what a preview could print would approve nothing.
+func TestHashesThatCannotBeKnown(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "a")
+	more := "apiVersion: v1\nkind: Namespace\nmetadata: {name: goes}\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: login}\nimmutable: true\nstringData: {a: b}\n"
+	f.component("web", deployment+"---\n"+more)
+	f.commit()
+	f.component("web", deployment+"---\n"+strings.ReplaceAll(more[strings.Index(more, "---")+4:], "a: b", "a: c"))
+	if text := f.preview().Markdown(); !strings.Contains(text, "HELD") || !strings.Contains(text, "Namespace goes") || strings.Contains(text, "to approve") {
+		t.Errorf("want a deletion that is held, and no hash of it:\n%s", text)
 	}
 }
 

@@ -55,7 +55,9 @@ type mortal struct {
 
 func mortals() []mortal {
 	const rbac = "rbac.authorization.k8s.io"
-	config := func(o *ending) string { return fmt.Sprintf("immutable: true\ndata: {key: %q}\n", fmt.Sprint(o.variant)) }
+	config := func(o *ending) string {
+		return fmt.Sprintf("immutable: true\ndata: {key: %q}\n", fmt.Sprint(o.variant))
+	}
 	return []mortal{
 		{name: "free", resource: "configmaps", kind: "v1/ConfigMap", body: config, free: true},
 		{name: "held", resource: "configmaps", kind: "v1/ConfigMap", body: config},
@@ -101,7 +103,7 @@ type ending struct {
 	hook, policy    string // annotations of a hook; empty: none
 	owner           string // the component that had it last
 	ended           bool   // git wants it to go, or to be made anew
-	uid   string // when it was first seen
+	uid             string // when it was first seen
 }
 
 func (o *ending) object() oracle.Object {
@@ -189,7 +191,7 @@ type endings struct {
 	components []*endingComponent
 	all        []*ending // that were ever in git
 	// mayGo are objects that git, or an approval, lets be deleted.
-	mayGo map[*ending]bool
+	mayGo     map[*ending]bool
 	approvals []string
 	tally     map[string]*endingTally
 	drawn     int
