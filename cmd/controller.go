@@ -168,6 +168,7 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 	if err != nil {
 		return err
 	}
+	a.delivers = true
 	repo, err := a.openRepo(ctx, o.cacheDir)
 	if err != nil {
 		return err

@@ -25,7 +25,7 @@ func (a *app) openRepo(ctx context.Context, cacheDir string) (*registry.Repo, er
 
 func (a *app) repoOptions(cacheDir string) registry.Options {
 	return registry.Options{
-		URL: a.repo, CacheDir: cacheDir,
+		URL: a.repo, CacheDir: cacheDir, Looks: !a.delivers,
 		TrustedKeys: a.trustedKeys, AcceptRewind: a.acceptRewind, Credentials: a.gitCredentials,
 		Hide:     func(secrets ...string) { a.env.Redactor.Hide("git", secrets...) },
 		Username: os.Getenv("KEELSON_GIT_USERNAME"), Password: os.Getenv("KEELSON_GIT_PASSWORD"),

@@ -149,6 +149,7 @@ func (a *app) promote(ctx context.Context, components []string, o promoteOptions
 	if err != nil {
 		return err
 	}
+	a.delivers = true
 	repo, fleet, err := a.loadRepo(ctx, false)
 	if err != nil {
 		return err

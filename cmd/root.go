@@ -119,6 +119,8 @@ type app struct {
 	acceptRewind        string
 	gitCredentials      string
 	verbose             bool
+	// delivers: something is to be delivered from what the repository holds.
+	delivers bool
 
 	rendering rendering
 }

@@ -66,7 +66,9 @@ type session struct {
 	then map[string]*registry.Fleet // what git said at earlier revisions
 }
 
+// openSession connects to a cluster. With progress, something is to be delivered there.
 func (a *app) openSession(ctx context.Context, cluster string, progress func(applier.Step)) (*session, error) {
+	a.delivers = progress != nil
 	repo, f, err := a.loadRepo(ctx, false)
 	if err != nil {
 		return nil, err

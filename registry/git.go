@@ -50,6 +50,10 @@ type Options struct {
 	// WorkTree reads the files of a local repository as they are in its
 	// folder, committed or not. Versions still come from tags.
 	WorkTree bool
+	// Looks says that nothing is delivered from what is read. A tag of a repository on
+	// this machine that is seen for the first time then is not remembered: it may not be
+	// pushed yet, and its author may still move it.
+	Looks bool
 	// Proposals says that commits are looked at and never applied, as those of pull
 	// requests: they need no signature of a trusted key. The tags of versions do.
 	Proposals bool
@@ -63,6 +67,7 @@ type Options struct {
 type Repo struct {
 	location location
 	workTree bool
+	looks    bool
 	// proposals: commits are only looked at.
 	proposals bool
 	folder    string // of ours, in the cache
@@ -114,7 +119,7 @@ func Open(ctx context.Context, opts Options) (*Repo, error) {
 	}
 	r := &Repo{
 		location: l,
-		workTree: opts.WorkTree, proposals: opts.Proposals,
+		workTree: opts.WorkTree, proposals: opts.Proposals, looks: opts.Looks,
 		folder: filepath.Join(opts.CacheDir, l.folder()),
 		cache:  newCache(),
 

@@ -144,16 +144,23 @@ func TestHTTP(t *testing.T) {
 
 func TestMovedTagSurvivesRestart(t *testing.T) {
 	t.Parallel()
-	for name, remote := range map[string]bool{"Local": false, "HTTP": true} {
+	for name, c := range map[string]struct{ remote, looks, free bool }{
+		"Local": {},
+		"HTTP":  {remote: true},
+		// Nothing was delivered by the tag, and it may not be pushed: its author may move it.
+		"LocalLook": {looks: true, free: true},
+		// What is on a server, others have.
+		"HTTPLook": {remote: true, looks: true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			g := newGitRepo(t)
 			g.writeFleet()
 			url := "file://" + g.path
-			if remote {
+			if c.remote {
 				url = serveGit(t, g).url()
 			}
-			opts := registry.Options{URL: url, CacheDir: t.TempDir()}
+			opts := registry.Options{URL: url, CacheDir: t.TempDir(), Looks: c.looks}
 			if _, err := registry.Open(t.Context(), opts); err != nil {
 				t.Fatal(err)
 			}
@@ -169,6 +176,12 @@ func TestMovedTagSurvivesRestart(t *testing.T) {
 				t.Fatal(err)
 			}
 			d := load(t, r, "").Cluster("a").Delivery("coredns")
+			if c.free {
+				if len(d.Problems) > 0 {
+					t.Errorf("a tag that nothing was delivered by may not move: %v", d.Problems)
+				}
+				return
+			}
 			if d.Version != nil || len(d.Problems) != 1 || !strings.Contains(d.Problems[0].Message, "was moved") {
 				t.Errorf("version %v, problems %v; want a moved tag", d.Version, d.Problems)
 			}

@@ -65,7 +65,7 @@ func (r *Repo) remember(now *refs) error {
 		added = true
 	}
 	now.seen = seen
-	if !added {
+	if !added || r.looks && r.location.path != "" {
 		return nil
 	}
 	return writeSeen(file, seen)
