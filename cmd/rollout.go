@@ -399,7 +399,9 @@ type waiting struct {
 	Cluster string `json:"cluster"`
 	Stage   string `json:"stage"`
 	// Has the change, or goes back, or why not.
-	Has     bool   `json:"has"`
+	Has bool `json:"has"`
+	// Absent: the change is that it has the component no longer.
+	Absent  bool   `json:"absent,omitempty"`
 	Because string `json:"because,omitempty"`
 }
 
@@ -425,7 +427,7 @@ Exit codes: 0 told, 2 the hub can't be read, or has no such rollout or cluster.`
 func (a *app) explainRollout(s *v1alpha1.RolloutStatus, only []string) error {
 	out := []waiting{}
 	for _, c := range s.Clusters {
-		one := waiting{Cluster: c.Name, Stage: c.Stage, Because: oneLine(c.Because), Has: c.Because == ""}
+		one := waiting{Cluster: c.Name, Stage: c.Stage, Because: oneLine(c.Because), Has: c.Because == "", Absent: c.Want == v1alpha1.HashAbsent}
 		if len(only) > 0 && c.Name == only[0] || len(only) == 0 && !one.Has {
 			out = append(out, one)
 		}
@@ -436,9 +438,12 @@ func (a *app) explainRollout(s *v1alpha1.RolloutStatus, only []string) error {
 	}
 	var b strings.Builder
 	for _, one := range out {
-		if one.Has {
+		switch {
+		case one.Has && one.Absent:
+			fmt.Fprintf(&b, "%s has %s no longer, as git says.\n", oneLine(one.Cluster), oneLine(s.Component))
+		case one.Has:
 			fmt.Fprintf(&b, "%s has %s.\n", one.Cluster, oneLine(s.To))
-		} else {
+		default:
 			fmt.Fprintf(&b, "%s (stage %s) waits: %s.\n", oneLine(one.Cluster), oneLine(one.Stage), one.Because)
 		}
 	}

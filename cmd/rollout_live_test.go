@@ -37,6 +37,7 @@ func createRollout(t *testing.T, hub client.Client, component string) {
 			{Name: "test-01", Stage: "testing", Want: "new", From: "old", Released: micro(0), Settled: micro(1)},
 			{Name: "canary-01", Stage: "canary", Want: "new", From: "old", Released: micro(2), Because: "it is on its way"},
 			{Name: "prod-01", Stage: "production", Want: "new", Because: "stage canary comes first"},
+			{Name: "left-01", Stage: "production", Want: v1alpha1.HashAbsent, From: "old", Released: micro(2), Settled: micro(3)},
 		},
 		Timeline: []v1alpha1.RolloutEvent{
 			{Time: *second(0), Message: "begins: v1.11.0 → v1.12.0"}, {Time: *second(0), Stage: "testing", Cluster: "test-01", Message: "let go"},
@@ -92,6 +93,7 @@ CLUSTER    STAGE       LET GO                SETTLED               WHY NOT YET
 test-01    testing     2026-03-01T11:00:00Z  2026-03-01T11:01:00Z
 canary-01  canary      2026-03-01T11:02:00Z                        it is on its way
 prod-01    production                                              stage canary comes first
+left-01    production  2026-03-01T11:02:00Z  2026-03-01T11:03:00Z
 
 2026-03-01T11:00:00Z  begins: v1.11.0 → v1.12.0
 2026-03-01T11:00:00Z  testing test-01: let go
@@ -100,6 +102,7 @@ prod-01    production                                              stage canary 
 	}
 	run("explain", "rolling", "prod-01").want(t, 0).says(t, "prod-01 (stage production) waits: stage canary comes first.\n")
 	run("explain", "rolling", "test-01").want(t, 0).says(t, "test-01 has v1.12.0.\n")
+	run("explain", "rolling", "left-01").want(t, 0).says(t, "left-01 has rolling no longer, as git says.\n")
 	run("explain", "rolling", "elsewhere").want(t, 2).says(t, `the rollout of rolling has no cluster "elsewhere"`)
 	var why []struct {
 		Cluster, Because string

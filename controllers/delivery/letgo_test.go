@@ -119,6 +119,18 @@ func TestRolloutOfAnEnd(t *testing.T) {
 	tr.passes(bake)
 	tr.eventually("nobody has it", func() bool { tr.collects(); return strings.TrimSpace(tr.texts()) == "" })
 	tr.phase(v1alpha1.RolloutComplete, "")
+
+	t.Log("and when git speaks of it on no cluster, nor does the hub")
+	tr.git("rm", "-q", "layers/10-all.yaml")
+	tr.commit("not a word of it")
+	tr.eventually("its Rollout and its Deliveries are gone", func() bool {
+		for _, name := range tr.names() {
+			if tr.delivery(name).Sync != "" {
+				return false
+			}
+		}
+		return tr.rollout().Phase == ""
+	})
 }
 
 // Of replicas that share clusters one decides about rollouts; when it ends, another goes

@@ -195,7 +195,7 @@ func (l *Loop) step(ctx context.Context, fleet *registry.Fleet, component string
 	case was != nil && !isOf(was, fleet):
 		l.log.Warn("the hub has a Rollout of that name of another fleet: no cluster is let go", "component", component, "fleet", was.Annotations[v1alpha1.AnnotationFleet])
 		return time.Time{}, nil
-	case pipeline == nil && was != nil:
+	case was != nil && (pipeline == nil || nowhere(fleet, component)):
 		return time.Time{}, l.remove(ctx, was)
 	case pipeline == nil, len(pipeline.Problems) > 0:
 		return time.Time{}, nil // nobody is let go by what is broken
@@ -354,10 +354,19 @@ func (l *Loop) tell(r *v1alpha1.Rollout, events []Event) {
 	}
 }
 
-// remove deletes the Rollout of a component that goes through no pipeline any more: it
-// would let clusters go, were there one again.
+// nowhere reports whether git has a component on no cluster. What a cluster has whose files
+// are broken isn't known.
+func nowhere(f *registry.Fleet, component string) bool {
+	return !slices.ContainsFunc(f.Clusters, func(c *registry.Cluster) bool {
+		return len(c.Problems) > 0 || c.Delivery(component) != nil
+	})
+}
+
+// remove deletes the Rollout of a component that goes through no pipeline any more, or that
+// git has on no cluster: it would let clusters go, were there one again, and until then it
+// would tell of what is not there.
 func (l *Loop) remove(ctx context.Context, r *v1alpha1.Rollout) error {
-	l.log.Info("a component goes through no pipeline any more: its Rollout is deleted", "component", r.Name)
+	l.log.Info("a component goes through no pipeline any more, or git has it on no cluster: its Rollout is deleted", "component", r.Name)
 	err := l.client.Delete(ctx, r, client.Preconditions{UID: &r.UID, ResourceVersion: &r.ResourceVersion})
 	if client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("delete Rollout %s: %w", r.Name, err)
