@@ -261,7 +261,7 @@ func statesOf(recorded []RecordedObject, target *renderer.Target) ([]differ.Stat
 		s := differ.State{ID: id, Target: o}
 		// Whether an intended object was created is for its owners to tell.
 		if r := byID[id]; r != nil && r.Intent != IntentCreate && r.Intent != IntentReplace {
-			s.Recorded, s.Normal, s.Uncertain = r.Content, r.Normal, r.Intent == IntentUpdate
+			s.Recorded, s.RecordedUID, s.Normal, s.Uncertain = r.Content, r.UID, r.Normal, r.Intent == IntentUpdate
 		}
 		states = append(states, s)
 		versions[id] = gvk
