@@ -110,6 +110,18 @@ func (o *ending) object() oracle.Object {
 	return oracle.Object{Group: o.group, Resource: o.resource, Namespace: o.namespace, Name: o.name}
 }
 
+// logged is the object as the audit log may name it: a Namespace is in itself there, but
+// when it is made by POST.
+func (o *ending) logged() []oracle.Object {
+	one := o.object()
+	if o.resource != "namespaces" {
+		return []oracle.Object{one}
+	}
+	inside := one
+	inside.Namespace = o.name
+	return []oracle.Object{one, inside}
+}
+
 // id is the object as approvals name it.
 func (o *ending) id() string {
 	i := strings.LastIndex(o.kind, "/")
@@ -158,15 +170,20 @@ type endingComponent struct {
 	gone    bool // git doesn't know it any more
 }
 
+// namespace stays the same when the component gets another name.
+func (c *endingComponent) namespace() string { return strings.TrimSuffix(c.name, renamedSuffix) }
+
+func (c *endingComponent) renamed() bool { return strings.HasSuffix(c.name, renamedSuffix) }
+
 func (c *endingComponent) files() map[string]string {
 	folder, cluster := "components/"+c.name+"/", "clusters/"+target+"/"+c.name+".yaml"
 	files := map[string]string{
-		folder + "component.yaml":       apiVersion + "kind: Component\nnamespace: " + strings.TrimSuffix(c.name, "r") + "\n" + endingRules,
+		folder + "component.yaml":       apiVersion + "kind: Component\nnamespace: " + c.namespace() + "\n" + endingRules,
 		folder + "template/Chart.yaml":  "apiVersion: v2\nname: " + c.name + "\nversion: 1.0.0\n",
 		folder + "template/values.yaml": "{}\n",
 		cluster:                         apiVersion + "kind: MetaConfig\nversion: HEAD\n",
 	}
-	all := []string{fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: stays-%s, namespace: %s}\n", c.name, strings.TrimSuffix(c.name, "r"))}
+	all := []string{fmt.Sprintf("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: stays-%s, namespace: %s}\n", c.name, c.namespace())}
 	for _, o := range c.objects {
 		all = append(all, o.manifest())
 	}
@@ -197,6 +214,8 @@ type endings struct {
 	drawn     int
 	result    result
 }
+
+const renamedSuffix = "r"
 
 // endingRounds is in how many rounds a component is changed before it ends.
 const endingRounds = 4
@@ -245,9 +264,9 @@ func (e *endings) object(c *endingComponent, kind *mortal) *ending {
 		o.name = fmt.Sprintf("e%d.%s.chaos.example", e.drawn, c.name)
 	}
 	if !kind.cluster {
-		o.namespace = strings.TrimSuffix(c.name, "r")
+		o.namespace = c.namespace()
 	}
-	e.ledger.Own(o.object())
+	e.ledger.Own(o.logged()...)
 	e.all = append(e.all, o)
 	return o
 }
@@ -306,11 +325,14 @@ func (e *endings) last(c *endingComponent) bool {
 		for _, o := range c.objects {
 			e.end(o, "its component is to be absent")
 		}
-		e.ledger.MayDelete(time.Now(), "its component is to be absent", oracle.Object{Resource: "configmaps", Namespace: c.name, Name: "stays-" + c.name})
+		e.ledger.MayDelete(time.Now(), "its component is to be absent", oracle.Object{Resource: "configmaps", Namespace: c.namespace(), Name: "stays-" + c.name})
 	case 1: // without a word: its objects are left in place
 		c.gone = true
 	case 2: // another name: its objects move
-		renamed := &endingComponent{name: c.name + "r", objects: c.objects}
+		if c.renamed() {
+			return false
+		}
+		renamed := &endingComponent{name: c.name + renamedSuffix, objects: c.objects}
 		for _, o := range c.objects {
 			o.owner = renamed.name
 		}
@@ -328,7 +350,7 @@ func (e *endings) end(o *ending, why string) {
 	e.count(o).ended++
 	if o.free {
 		e.mayGo[o] = true
-		e.ledger.MayDelete(time.Now(), why, o.object())
+		e.ledger.MayDelete(time.Now(), why, o.logged()...)
 	}
 }
 
@@ -428,7 +450,7 @@ func (e *endings) approve(ctx context.Context, name string, share float64) error
 		if !o.never {
 			e.count(o).approved++
 			e.mayGo[o] = true
-			e.ledger.MayDelete(time.Now(), "it is approved", o.object())
+			e.ledger.MayDelete(time.Now(), "it is approved", o.logged()...)
 		}
 	}
 	if len(e.approvals) == 0 {
@@ -459,9 +481,9 @@ func (e *endings) look(ctx context.Context) error {
 		u := live[o.object()]
 		going := u == nil || u.GetDeletionTimestamp() != nil || string(u.GetUID()) != o.uid
 		switch {
-		case o.uid == "" && u != nil:
+		case o.uid == "" && u != nil && u.GetDeletionTimestamp() == nil:
 			o.uid = string(u.GetUID())
-		case o.uid == "": // it was not made yet
+		case o.uid == "": // it was not made yet, or is going
 		case going && !e.mayGo[o]:
 			e.result.violate("%s was deleted, and it may not be", o.id())
 			o.uid = "" // told once
