@@ -29,8 +29,8 @@ import (
 // What one hostile repository may cost.
 const (
 	hostileTime  = 30 * time.Second // of a processor
-	hostileHeap  = 50 << 20  // that stays
-	hostileAlloc = 700 << 20 // in all, garbage included: nothing is inflated to its gigabytes
+	hostileHeap  = 50 << 20         // that stays
+	hostileAlloc = 700 << 20        // in all, garbage included: nothing is inflated to its gigabytes
 )
 
 // bounded runs what reads a hostile repository, and checks what it cost.
