@@ -13,11 +13,11 @@ import (
 )
 
 // patchDeployment writes to the Deployment as a tenant of the cluster may: under any
-// field manager, and through any subresource.
-func (w *world) patchDeployment(body, manager string, subresource ...string) {
+// field manager.
+func (w *world) patchDeployment(body, manager string) {
 	w.t.Helper()
 	_, err := w.resource(deployments).Patch(w.t.Context(), "web", types.StrategicMergePatchType, []byte(body),
-		metav1.PatchOptions{FieldManager: manager}, subresource...)
+		metav1.PatchOptions{FieldManager: manager})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestForgedManagedFields(t *testing.T) {
 	u := w.get(deployments, "web")
 	containers := u.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["containers"].([]any) //nolint:forcetypeassert // a Deployment has them
 	containers[0].(map[string]any)["image"] = "evil:1"                                                                          //nolint:forcetypeassert // see above
-	fields := &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"web\"}":{"f:image":{}}}}}}}`)}
+	fields := metav1.NewFieldsV1(`{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"web\"}":{"f:image":{}}}}}}}`)
 	u.SetManagedFields([]metav1.ManagedFieldsEntry{{
 		Manager: "kube-controller-manager", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "scale",
 		APIVersion: "apps/v1", FieldsType: "FieldsV1", FieldsV1: fields,

@@ -193,7 +193,7 @@ func (r *applyRun) healthOf(ctx context.Context, d *registry.Delivery, record *a
 		return "", err
 	}
 	if plans[0].err != nil {
-		return v1alpha1.HealthUnknown, nil //nolint:nilerr // what can't be compared is told where it is named
+		return v1alpha1.HealthUnknown, nil // what can't be compared is told where it is named
 	}
 	health, _ := plans[0].health()
 	return health, nil

@@ -1,6 +1,7 @@
 package differ_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -125,8 +126,8 @@ func TestClaims(t *testing.T) {
 			}
 			was, is := values(c.path)
 			fields := object{}
-			for i := len(c.path) - 1; i >= 0; i-- {
-				fields = object{"f:" + c.path[i]: fields}
+			for _, name := range slices.Backward(c.path) {
+				fields = object{"f:" + name: fields}
 			}
 			live := with(is)
 			live["metadata"].(object)["managedFields"] = list{object{"manager": c.manager, "subresource": c.subresource, "operation": "Update", "fieldsV1": fields}}

@@ -104,11 +104,13 @@ func TestNoteApprovals(t *testing.T) {
 		want     string
 	}{
 		"Outdated": {
-			"git or the cluster moved on", held, differ.Approval{Object: web.String(), Hash: "old", At: "approvals/a.yaml:4:3"},
+			"git or the cluster moved on", held,
+			differ.Approval{Object: web.String(), Hash: "old", At: "approvals/a.yaml:4:3"},
 			"approvals/a.yaml:4:3 approves another difference of it: hash old",
 		},
 		"Misnamed": {
-			"the hash was copied, and the name was not", held, differ.Approval{Object: "Deployment.apps a/wbe", Hash: "new", At: "approvals/a.yaml:4:3"},
+			"the hash was copied, and the name was not", held,
+			differ.Approval{Object: "Deployment.apps a/wbe", Hash: "new", At: "approvals/a.yaml:4:3"},
 			"approvals/a.yaml:4:3 approves this hash for another object: Deployment.apps a/wbe",
 		},
 		"Other":    {"it is about something else", held, differ.Approval{Object: db.String(), Hash: "old"}, ""},
