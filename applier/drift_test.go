@@ -26,11 +26,10 @@ func (w *world) patchDeployment(body, manager string) {
 // image is that of the Deployment's container.
 func (w *world) image() string {
 	w.t.Helper()
-	object := w.get(deployments, "web").Object
-	for _, name := range []string{"spec", "template", "spec"} {
-		object, _ = object[name].(map[string]any)
+	containers, _, err := unstructured.NestedSlice(w.get(deployments, "web").Object, "spec", "template", "spec", "containers")
+	if err != nil || len(containers) != 1 {
+		w.t.Fatalf("containers %v (%v)", containers, err)
 	}
-	containers, _ := object["containers"].([]any)
 	container, _ := containers[0].(map[string]any)
 	image, _ := container["image"].(string)
 	return image
@@ -67,8 +66,10 @@ func TestForgedManagedFields(t *testing.T) {
 	want := w.want("v1", deployment)
 	w.apply(want)
 	u := w.get(deployments, "web")
-	containers := u.Object["spec"].(map[string]any)["template"].(map[string]any)["spec"].(map[string]any)["containers"].([]any) //nolint:forcetypeassert // a Deployment has them
-	containers[0].(map[string]any)["image"] = "evil:1"                                                                          //nolint:forcetypeassert // see above
+	evil := []any{map[string]any{"name": "web", "image": "evil:1"}}
+	if err := unstructured.SetNestedSlice(u.Object, evil, "spec", "template", "spec", "containers"); err != nil {
+		t.Fatal(err)
+	}
 	fields := metav1.NewFieldsV1(`{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"web\"}":{"f:image":{}}}}}}}`)
 	u.SetManagedFields([]metav1.ManagedFieldsEntry{{
 		Manager: "kube-controller-manager", Operation: metav1.ManagedFieldsOperationUpdate, Subresource: "scale",
@@ -118,8 +119,8 @@ func TestRelabelled(t *testing.T) {
 	}
 }
 
-// An object that was deleted and made anew by somebody else is theirs, whatever the
-// record says of its name.
+// An object that was deleted, and that another component made anew, is no drift: the record
+// has another UID for its name.
 func TestRelabelledAnew(t *testing.T) {
 	w := newWorld(t)
 	want := w.want("v1", configMap("a", "x"), configMap("b", "x"))

@@ -185,9 +185,8 @@ func (r *applyRun) healthOf(ctx context.Context, d *registry.Delivery, record *a
 	case e.Number != record.History[0].Number: // of a Keelson that didn't note it
 		return v1alpha1.HealthUnknown, nil
 	}
-	before := r.pins[d.Component]
 	r.pins[d.Component] = r.pinTo(e, wanted)
-	defer func() { r.pins[d.Component] = before }()
+	defer delete(r.pins, d.Component) // the pin of the record counts again
 	plans, err := r.planAll(ctx, []*registry.Delivery{d})
 	if err != nil {
 		return "", err

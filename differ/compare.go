@@ -52,7 +52,8 @@ type State struct {
 	// without. Empty: what bears another component's label is left alone.
 	MovedFrom string
 	// Relabelled says that the label of another component on the object is drift: the
-	// record has the object, by its UID, and no other component has it or wants it.
+	// record has the object, by its UID, the record of that other component doesn't, and no
+	// other component wants it.
 	Relabelled bool
 	// Contested says why that other component keeps the object; empty: not known.
 	Contested string

@@ -198,7 +198,7 @@ func (c *comparison) drifted(w *row) (Action, string) {
 const (
 	becauseController = "a controller of the cluster set it"
 	becauseReport     = "a person set it, and drift is only reported"
-	becauseBorrowed   = "it was set under the name of a controller that never sets it"
+	becauseBorrowed   = "it was set under the name of a controller that is not known to set it (a danger rule with effect keep lets it stay)"
 )
 
 // wantedAndDrifted: git wants another value than before, and somebody has set

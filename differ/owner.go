@@ -147,7 +147,7 @@ func matchesAny(globs []string, manager string) bool {
 }
 
 // at says who a manager is at one of its fields: a controller has a say where it is
-// known to write. Elsewhere somebody goes by its name, which any client may choose.
+// known to write. Elsewhere a client borrows its name: clients choose their field manager.
 func (e ownerEntry) at(p fieldpath.Path) owner {
 	switch {
 	case e.who != ownerController || slices.ContainsFunc(e.claims, func(c claim) bool { return c.has(p) }):

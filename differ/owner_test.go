@@ -12,7 +12,7 @@ import (
 
 // Who has set a field decides what becomes of it: what a person did is undone, and
 // so is what stands under the name of a controller that never sets such a field. What
-// somebody unknown did waits.
+// an unknown manager did waits.
 func TestManagers(t *testing.T) {
 	t.Parallel()
 	cases := map[string]struct {
@@ -89,9 +89,9 @@ func TestClaims(t *testing.T) {
 		{"but a person's", "kubectl", "scale", "apps/v1", "Deployment", []string{"spec", "replicas"}, restored},
 		{"no autoscaler takes another way", "kube-controller-manager", "", "apps/v1", "Deployment", []string{"spec", "replicas"}, restored},
 		{"another subresource sets no replicas", "kube-controller-manager", "status", "apps/v1", "Deployment", []string{"spec", "replicas"}, restored},
-		{"nor does it for somebody unknown", "my-scaler", "status", "apps/v1", "Deployment", []string{"spec", "replicas"}, held},
+		{"nor does it for an unknown manager", "my-scaler", "status", "apps/v1", "Deployment", []string{"spec", "replicas"}, held},
 		{"scale sets nothing else", "kube-controller-manager", "scale", "apps/v1", "Deployment", []string{"spec", "paused"}, restored},
-		{"scale sets nothing else for somebody unknown", "my-scaler", "scale", "apps/v1", "Deployment", []string{"spec", "paused"}, held},
+		{"scale sets nothing else for an unknown manager", "my-scaler", "scale", "apps/v1", "Deployment", []string{"spec", "paused"}, held},
 		{"revisions", "kube-controller-manager", "", "apps/v1", "Deployment", []string{"metadata", "annotations", "deployment.kubernetes.io/revision"}, kept},
 		{"an annotation that only begins like it", "kube-controller-manager", "", "apps/v1", "Deployment", []string{"metadata", "annotations", "deployment.kubernetes.iox/a"}, restored},
 		{"a label is no annotation", "kube-controller-manager", "", "apps/v1", "Deployment", []string{"metadata", "labels", "deployment.kubernetes.io/revision"}, restored},

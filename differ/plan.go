@@ -252,8 +252,12 @@ type Approval struct {
 	At           string // file and line
 }
 
-// NoteApprovals says of each change that waits for an approval which lines miss it: they
-// are bound to another difference of the object, or name another object with its hash.
+// missedShown bounds [Change.Missed]: old approvals of an object stay in git.
+const missedShown = 3
+
+// NoteApprovals says of each change that waits for an approval which lines miss it, the
+// last ones of many: they are bound to another difference of the object, or name another
+// object with its hash.
 func (p Plan) NoteApprovals(list []Approval) {
 	for i := range p.Changes {
 		c := &p.Changes[i]
@@ -267,6 +271,9 @@ func (p Plan) NoteApprovals(list []Approval) {
 			case a.Object != object && a.Hash == c.Hash:
 				c.Missed = append(c.Missed, fmt.Sprintf("%s approves this hash for another object: %s", a.At, a.Object))
 			}
+		}
+		if n := len(c.Missed) - missedShown; n > 0 {
+			c.Missed = append(c.Missed[n:], fmt.Sprintf("and %d approvals before these", n))
 		}
 	}
 }

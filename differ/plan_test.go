@@ -2,6 +2,7 @@ package differ_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -133,5 +134,24 @@ func TestNoteApprovals(t *testing.T) {
 				t.Errorf("the text does not say so (%v):\n%s", err, b.String())
 			}
 		})
+	}
+}
+
+// Old approvals of an object stay in git: of many, the last ones are named.
+func TestNoteManyApprovals(t *testing.T) {
+	t.Parallel()
+	id := differ.ID{Kind: "Namespace", Name: "db"}
+	var list []differ.Approval
+	for i := range 5000 {
+		list = append(list, differ.Approval{Object: id.String(), Hash: "old", At: fmt.Sprintf("approvals/a.yaml:%d:3", i)})
+	}
+	plan := differ.Plan{Changes: []differ.Change{{ID: id, State: differ.StateHeld, Hash: "new"}}}
+	plan.NoteApprovals(list)
+	want := []string{
+		"approvals/a.yaml:4997:3 approves another difference of it: hash old", "approvals/a.yaml:4998:3 approves another difference of it: hash old",
+		"approvals/a.yaml:4999:3 approves another difference of it: hash old", "and 4997 approvals before these",
+	}
+	if diff := cmp.Diff(want, plan.Changes[0].Missed); diff != "" {
+		t.Errorf("missed (-want +got):\n%s", diff)
 	}
 }

@@ -56,7 +56,7 @@ func TestMaskValue(t *testing.T) {
 	}
 }
 
-// Equal values of two places have two masks: nobody who sees diffs learns by a Secret of
+// Equal values of two places have two masks: a reader of diffs can't learn by a Secret of
 // his own what another one holds.
 func TestMaskedPlaces(t *testing.T) {
 	t.Parallel()
