@@ -164,7 +164,8 @@ bin-smoke:
 .PHONY: chaos
 chaos: build lab bin-chaos bin/sops ## break things under Keelson for half an hour, and judge it by the audit log
 	bin/chaos $(if $(CHAOS_SEED),--seed=$(CHAOS_SEED)) --seeds=$(CHAOS_SEEDS) --controller-seeds=$(CHAOS_CONTROLLER_SEEDS) \
-		--parallel=$(CHAOS_PARALLEL) --faults=$(CHAOS_FAULTS) --rounds=$(CHAOS_ROUNDS) --shards=$(CHAOS_SHARDS) --rollout-seeds=$(CHAOS_ROLLOUTS) --workloads=$(CHAOS_WORKLOADS) --chances=$(CHAOS_CHANCES) --plans=$(CHAOS_PLANS) --contend=$(CHAOS_CONTEND) --flood=$(CHAOS_FLOOD) $(CHAOS)
+		--parallel=$(CHAOS_PARALLEL) --faults=$(CHAOS_FAULTS) --rounds=$(CHAOS_ROUNDS) --shards=$(CHAOS_SHARDS) --rollout-seeds=$(CHAOS_ROLLOUTS) \
+		--workloads=$(CHAOS_WORKLOADS) --chances=$(CHAOS_CHANCES) --plans=$(CHAOS_PLANS) --contend=$(CHAOS_CONTEND) --flood=$(CHAOS_FLOOD) $(CHAOS)
 
 .PHONY: bin-chaos
 bin-chaos:
