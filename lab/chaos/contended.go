@@ -55,7 +55,7 @@ func runContended(ctx context.Context, w *world) (result, error) {
 	if err := s.restart(ctx); err != nil {
 		return r, err
 	}
-	if _, err := g.converged(ctx, 2*time.Minute); err != nil {
+	if _, err := g.converged(ctx, hungAfter); err != nil {
 		return r, fmt.Errorf("before any other writer: %w (its log: %s)", err, s.controller.log)
 	}
 	c := &contest{garden: g, last: map[string]int{}}

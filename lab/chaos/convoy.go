@@ -347,6 +347,8 @@ func (c *cargo) pipeline(timeout time.Duration) string {
 	return b.String()
 }
 
+// cargoTemplate is what each version renders to. The one that crashes says so soon; any
+// other may take its time to be ready, however slow the machine is.
 const cargoTemplate = `apiVersion: v1
 kind: ConfigMap
 metadata: {name: manifest, annotations: {` + oracle.VersionNote + `: "v{{ .Chart.Version }}"}}
@@ -357,7 +359,7 @@ kind: Deployment
 metadata: {name: cargo, annotations: {` + oracle.VersionNote + `: "v{{ .Chart.Version }}"}}
 spec:
   replicas: 1
-  progressDeadlineSeconds: 8
+  progressDeadlineSeconds: DEADLINE
   selector: {matchLabels: {app: cargo}}
   template:
     metadata: {labels: {app: cargo}}
@@ -368,15 +370,15 @@ spec:
 
 // publish brings a version into git, and lets every cluster have it.
 func (c *cargo) publish(ctx context.Context, version string, more map[string]string) error {
-	folder, suffix := "components/"+c.name+"/", ""
+	folder, suffix, deadline := "components/"+c.name+"/", "", "600"
 	if version == crashing {
-		suffix = "{{ .Values.suffix }}"
+		suffix, deadline = "{{ .Values.suffix }}", "{{ if .Values.suffix }}8{{ else }}600{{ end }}"
 	}
 	files := map[string]string{
 		folder + "component.yaml":              apiVersion + "kind: Component\nnamespace: " + c.name + "\npipeline: " + c.name + "\n",
 		folder + "template/Chart.yaml":         "apiVersion: v2\nname: " + c.name + "\nversion: " + strings.TrimPrefix(version, "v") + "\n",
 		folder + "template/values.yaml":        "suffix: \"\"\n",
-		folder + "template/templates/all.yaml": strings.ReplaceAll(cargoTemplate, "SUFFIX", suffix),
+		folder + "template/templates/all.yaml": strings.NewReplacer("SUFFIX", suffix, "DEADLINE", deadline).Replace(cargoTemplate),
 	}
 	maps.Copy(files, c.wanted(version))
 	maps.Copy(files, more)

@@ -97,7 +97,7 @@ func (c *crew) rounds(ctx context.Context, r *result, processes int, round func(
 			return err
 		}
 	}
-	if _, err := c.converged(ctx, 2*time.Minute); err != nil {
+	if _, err := c.converged(ctx, hungAfter); err != nil {
 		return fmt.Errorf("before any round: %w", err)
 	}
 	for r.number < r.must && len(r.violations) == 0 {
@@ -256,7 +256,7 @@ func (c *crew) tend(ctx context.Context, struck *writer) error {
 
 // replace holds that a deposed process ends by itself, and starts another.
 func (c *crew) replace(ctx context.Context, deposed *writer) error {
-	code, err := deposed.wait(ctx, hungAfter)
+	code, err := deposed.wait(ctx)
 	if err != nil {
 		return fmt.Errorf("%s lost its Lease: %w (its log: %s)", deposed.agent, err, deposed.log)
 	}

@@ -55,7 +55,7 @@ func runDisasters(ctx context.Context, w *world) (r result, err error) {
 	if err := s.restart(ctx); err != nil {
 		return s.result, err
 	}
-	if _, err := g.converged(ctx, 2*time.Minute); err != nil {
+	if _, err := g.converged(ctx, hungAfter); err != nil {
 		return s.result, fmt.Errorf("before any disaster: %w (its log: %s)", err, s.controller.log)
 	}
 	for _, d := range s.disasters() {

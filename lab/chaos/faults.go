@@ -49,7 +49,7 @@ func runFaults(ctx context.Context, w *world) (result, error) {
 	if err != nil {
 		return r, err
 	}
-	if _, err := g.converged(ctx, 2*time.Minute); err != nil {
+	if _, err := g.converged(ctx, hungAfter); err != nil {
 		return r, fmt.Errorf("before any fault: %w (its log: %s)", err, k.log)
 	}
 	for burst := 1; r.number < w.Faults; burst++ {

@@ -120,7 +120,7 @@ func (f *flood) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if _, err := f.converged(ctx, 2*time.Minute); err != nil {
+	if _, err := f.converged(ctx, hungAfter); err != nil {
 		return fmt.Errorf("before the flood: %w (its log: %s)", err, f.controller.log)
 	}
 	log, err := os.ReadFile(f.controller.log)

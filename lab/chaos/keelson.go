@@ -110,7 +110,7 @@ func (k *keelson) stop(ctx context.Context) error {
 	if err := k.signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	_, err := k.wait(ctx, hungAfter)
+	_, err := k.wait(ctx)
 	return err
 }
 
@@ -119,13 +119,13 @@ var errKilled = errors.New("keelson was ended by a signal")
 
 // wait waits until the process ended by itself, and returns its exit code. One
 // that takes too long is killed.
-func (k *keelson) wait(ctx context.Context, patience time.Duration) (int, error) {
-	timer := time.NewTimer(patience)
+func (k *keelson) wait(ctx context.Context) (int, error) {
+	timer := time.NewTimer(hungAfter)
 	defer timer.Stop()
 	select {
 	case <-k.done:
 	case <-timer.C:
-		return 0, errors.Join(fmt.Errorf("keelson did not end within %s (its log: %s)", patience, k.log), k.kill())
+		return 0, errors.Join(fmt.Errorf("keelson did not end within %s (its log: %s)", hungAfter, k.log), k.kill())
 	case <-ctx.Done():
 		return 0, errors.Join(ctx.Err(), k.kill())
 	}
@@ -149,7 +149,7 @@ func (w *world) run(ctx context.Context, l launch, args ...string) (int, string,
 	if err != nil {
 		return 0, "", err
 	}
-	code, err := k.wait(ctx, 5*time.Minute)
+	code, err := k.wait(ctx)
 	if err != nil {
 		return 0, "", err
 	}

@@ -504,7 +504,7 @@ func (l *lane) kill(ctx context.Context, repo string, t *trial, args ...string) 
 	}
 	tr.kill = k.kill
 	close(tr.ready)
-	code, err := k.wait(ctx, time.Minute)
+	code, err := k.wait(ctx)
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	switch {

@@ -127,7 +127,7 @@ func (p *pruning) try(ctx context.Context, pass int, way way) error {
 	if err != nil {
 		return err
 	}
-	code, err := k.wait(ctx, 2*time.Minute)
+	code, err := k.wait(ctx)
 	if err != nil {
 		return err
 	}

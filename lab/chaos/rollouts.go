@@ -26,8 +26,9 @@ const (
 	crashing     = "v1.4.0"
 )
 
-// voyagePatience is how long one voyage may take, with all its kills.
-const voyagePatience = 3 * time.Minute
+// voyagePatience is how long one voyage may take, with all its kills: a controller that
+// has to start again for each of them needs many seconds of a busy machine.
+const voyagePatience = 15 * time.Minute
 
 // runRollouts kills the controller at every transition of rollouts.
 func runRollouts(ctx context.Context, w *world) (r result, err error) {

@@ -143,7 +143,7 @@ func (s *shardRounds) end(ctx context.Context, victim *writer, killed bool) erro
 	if !killed {
 		return s.goOn(ctx, victim)
 	}
-	if _, err := victim.wait(ctx, hungAfter); !errors.Is(err, errKilled) {
+	if _, err := victim.wait(ctx); !errors.Is(err, errKilled) {
 		return fmt.Errorf("%s was killed, and ended otherwise: %w (its log: %s)", victim.agent, err, victim.log)
 	}
 	return s.drop(ctx, victim)

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -19,11 +20,13 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
 	"sigs.k8s.io/yaml"
 
-	"github.com/keelson-io/keelson/lab/process"
+	"github.com/keelson-io/keelson/lab/chaos/proxy"
+	"github.com/keelson-io/keelson/lab/cluster"
 )
 
 const (
@@ -31,11 +34,11 @@ const (
 	// crowdSets CloneSets are updated at the same time, and share a process that is
 	// killed again and again.
 	crowdSets = 20
-	// A process lives that long at least and at most: it takes a second to know what
-	// there is.
-	shortLife, longLife = 500 * time.Millisecond, 4 * time.Second
-	// rolloutPatience bounds one rollout: at 60 kills a minute it takes its time.
-	rolloutPatience = 5 * time.Minute
+	// A process lives for so many writes at most, or if it is killed while it reads what
+	// there is, for so many requests.
+	longLife, shortLife = 50, 5
+	// rolloutPatience bounds one rollout: with a kill every other second it takes its time.
+	rolloutPatience = 15 * time.Minute
 )
 
 // crowd are CloneSets that are updated while the process that does it is killed.
@@ -132,18 +135,40 @@ func (c *crowd) install(ctx context.Context) error {
 	})
 }
 
-// kill starts the process, lets it live for a while and kills it, until the context ends.
-func (c *crowd) kill(ctx context.Context, chance *rand.Rand) error {
-	kubeconfig, err := c.direct()
+// kill starts the process and kills it at a request of chance's choice, again and again
+// until the context ends. What a life gets done is counted and not timed: so the rollouts
+// come to their end on the slowest machine, too.
+func (c *crowd) kill(ctx context.Context, chance *rand.Rand) (err error) {
+	config, err := c.client(cluster.Keelson)
+	if err != nil {
+		return err
+	}
+	p, err := proxy.New(ctx, proxy.Options{Upstream: map[string]*rest.Config{cluster.Keelson: config}})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, p.Close()) }()
+	content, err := p.Kubeconfig(cluster.Keelson)
+	if err != nil {
+		return err
+	}
+	kubeconfig, err := c.kubeconfig("workloads", content)
 	if err != nil {
 		return err
 	}
 	for ctx.Err() == nil {
-		k, err := c.start(launch{name: "workloads", kubeconfig: kubeconfig}, "workloads", "--context", "target", "--lead=false", "--listen", "")
+		l := newLife(chance)
+		p.Use(l.decide)
+		k, err := c.start(launch{name: "workloads", kubeconfig: kubeconfig}, "workloads", "--context", target, "--lead=false", "--listen", "")
 		if err != nil {
 			return err
 		}
-		_ = process.Wait(ctx, shortLife+time.Duration(chance.Int64N(int64(longLife-shortLife)))) // or all is done
+		select {
+		case <-l.over:
+		case <-ctx.Done(): // all is done
+		case <-k.done:
+			return fmt.Errorf("keelson workloads ended by itself (its log: %s)", k.log)
+		}
 		if err := k.kill(); err != nil {
 			return err
 		}
@@ -153,6 +178,45 @@ func (c *crowd) kill(ctx context.Context, chance *rand.Rand) error {
 	}
 	return nil
 }
+
+// life is how long one process lives: until one of its requests. It is killed before that
+// comes to the API server, or, answered, before the answer comes back.
+type life struct {
+	// reads: it is killed while it reads what there is.
+	reads, answered bool
+	end             sync.Once
+	over            chan struct{} // closed when the process is to be killed
+
+	mu   sync.Mutex
+	left int // requests until then
+}
+
+func newLife(chance *rand.Rand) *life {
+	l := &life{reads: chance.IntN(4) == 0, answered: chance.IntN(2) == 0, over: make(chan struct{}), left: 1 + chance.IntN(longLife)}
+	if l.reads {
+		l.left = 1 + chance.IntN(shortLife)
+	}
+	return l
+}
+
+func (l *life) decide(r proxy.Request) proxy.Verdict {
+	if !l.reads && !r.Write() {
+		return proxy.Verdict{}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.left--
+	if l.left > 0 {
+		return proxy.Verdict{}
+	}
+	if l.left == 0 && l.answered {
+		return proxy.Verdict{Fault: proxy.DropAnswer, Answered: l.ends}
+	}
+	l.ends()
+	return proxy.Verdict{Fault: proxy.Hang} // until the process is gone, in a moment
+}
+
+func (l *life) ends() { l.end.Do(func() { close(l.over) }) }
 
 // roll makes a CloneSet and updates it as often as it is its turn: to a partition, then
 // for every other rollout back, and then to the end.

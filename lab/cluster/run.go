@@ -17,7 +17,7 @@ import (
 const (
 	// readyWait bounds how long a component may take to serve. An API server
 	// takes 5 s alone on two cores, and several times that beside a build.
-	readyWait = 2 * time.Minute
+	readyWait = 5 * time.Minute
 	readyPoll = 50 * time.Millisecond
 
 	// stopGrace is how long a component gets to end by itself. An API server

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"github.com/keelson-io/keelson/lab/binaries"
@@ -29,8 +30,13 @@ func (l *Lab) Up(ctx context.Context, name string, change Change, set binaries.S
 		l.discard(name)
 		return err
 	}
+	leave, err := enter(ctx)
+	if err != nil {
+		return fmt.Errorf("%s: wait for its turn to start: %w", name, err)
+	}
 	start := time.Now()
 	started, err := l.bring(ctx, r)
+	leave()
 	if err != nil {
 		l.say("%s: failed; stopping it", name)
 		// Even if the context ended: that may be why it failed.
@@ -42,6 +48,21 @@ func (l *Lab) Up(ctx context.Context, name string, change Change, set binaries.S
 	}
 	l.say("%s: up in %s  %s", name, since(start), r.server())
 	return nil
+}
+
+// turns are who may start at the same time. An API server that starts needs seconds of a
+// processor; eight of them on a busy machine of two don't get through their own TLS
+// handshakes any more, and none of them ever starts.
+var turns = make(chan struct{}, max(2, runtime.NumCPU())) //nolint:gochecknoglobals // as many as there are processors, whatever labs there are
+
+// enter waits for a turn to start a cluster, and returns what gives it up.
+func enter(ctx context.Context) (leave func(), err error) {
+	select {
+	case turns <- struct{}{}:
+		return func() { <-turns }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
 }
 
 // prepare returns the record of an existing cluster with its options changed,
