@@ -183,7 +183,7 @@ test: lab bin/gotestsum bin-testtimes ## run all tests, on real API servers wher
 	failed=''
 	run() { # MODULE NAME CGO PACKAGES AND FLAGS: make lint runs vet
 		[[ $$# -gt 3 ]] || return 0
-		(set -x; cd "$$1" && CGO_ENABLED=$$3 '$(CURDIR)/bin/gotestsum' --format=pkgname --hide-summary=skipped --jsonfile='$(CURDIR)'/bin/tests/$$2.json -- -vet=off -shuffle=on -p=$(TESTS_P) -parallel=$(TESTS_PARALLEL) -timeout=20m "$${@:4}") || failed+=" $$2"
+		(set -x; cd "$$1" && CGO_ENABLED=$$3 '$(CURDIR)/bin/gotestsum' --format=pkgname --hide-summary=skipped --jsonfile='$(CURDIR)'/bin/tests/$$2.json -- -vet=off -shuffle=on -p=$(TESTS_P) -parallel=$(TESTS_PARALLEL) -timeout=60m "$${@:4}") || failed+=" $$2"
 	}
 	for p in $(packages); do
 		module=$${p%%:*} pure=() racing=() without=() names=''

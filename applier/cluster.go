@@ -82,6 +82,7 @@ type Cluster struct {
 	// doubted are objects that exist although the cache had none.
 	doubted map[differ.ID]bool
 	maskKey []byte
+	named   bool // the cluster says that it has this name
 	// accounts are those that write objects, by NAMESPACE/NAME.
 	accounts map[string]*account
 	answers  map[differ.ID]answered

@@ -230,7 +230,7 @@ func (c *Cluster) Restart() {
 	clear(c.doubted)
 	clear(c.lookedAt)
 	clear(c.settled)
-	c.listed, c.maskKey, c.mayCreate = false, nil, nil
+	c.listed, c.maskKey, c.named, c.mayCreate = false, nil, false, nil
 }
 
 // Rediscover asks anew what the cluster serves, and for the schemas of the

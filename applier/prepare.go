@@ -2,7 +2,6 @@ package applier
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,68 +13,6 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/differ"
 )
-
-const maskKeyName = "mask-key"
-
-// key returns the key of the hashes that stand for Secret data in this
-// cluster. It never leaves the cluster and the process.
-func (c *Cluster) key(ctx context.Context) ([]byte, error) {
-	c.mu.Lock()
-	key := c.maskKey
-	c.mu.Unlock()
-	if key != nil {
-		return key, nil
-	}
-	key, err := c.fetchKey(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("cluster %s: key of the record: %w", c.name, err)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.maskKey = key
-	return key, nil
-}
-
-func (c *Cluster) fetchKey(ctx context.Context) ([]byte, error) {
-	s, err := c.getSecret(ctx, maskKeyName)
-	if err != nil || s == nil {
-		return nil, err
-	}
-	if len(s.Data["key"]) == 0 {
-		return nil, fmt.Errorf("the Secret %s/%s has no key", v1alpha1.Namespace, maskKeyName)
-	}
-	return s.Data["key"], nil
-}
-
-// Prepare makes the cluster ready to hold records: the namespace and the key.
-// An apply does so too, but what was planned before must then be planned again.
-func (c *Cluster) Prepare(ctx context.Context) error {
-	key, err := c.key(ctx)
-	if err != nil || key != nil {
-		return err
-	}
-	if err := c.ensureNamespace(ctx, v1alpha1.Namespace); err != nil {
-		return err
-	}
-	key = make([]byte, 32)
-	if _, err := rand.Read(key); err != nil {
-		return fmt.Errorf("make a key: %w", err)
-	}
-	_, err = c.writeSecret(ctx, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: maskKeyName, Namespace: v1alpha1.Namespace},
-		Type:       "keelson.io/key", Data: map[string][]byte{"key": key},
-	})
-	if apierrors.IsAlreadyExists(err) {
-		key, err = c.fetchKey(ctx) // another component's first apply won
-	}
-	if err != nil {
-		return fmt.Errorf("cluster %s: %w", c.name, err)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.maskKey = key
-	return nil
-}
 
 // ensureNamespace creates a namespace that does not exist. It is nobody's
 // inventory: Keelson never deletes it.

@@ -70,6 +70,9 @@ func secretsClient(config *rest.Config) (corev1client.SecretInterface, error) {
 // listRecords reads the records of all components, and remembers them and which
 // of them have parts that no record names.
 func (c *Cluster) listRecords(ctx context.Context) ([]string, error) {
+	if _, err := c.key(ctx); err != nil { // those of another cluster say nothing of this one
+		return nil, err
+	}
 	var names []string
 	err := eachPage("records", recordPage, maxRecords, func(o metav1.ListOptions) (int, string, error) {
 		o.LabelSelector = RecordLabel
@@ -125,6 +128,9 @@ func sumOf(s *corev1.Secret) sum {
 }
 
 func (c *Cluster) fetchRecord(ctx context.Context, component string) (*record, error) {
+	if _, err := c.key(ctx); err != nil { // that of another cluster says nothing of this one
+		return nil, err
+	}
 	for seen := ""; ; {
 		s, err := c.getSecret(ctx, recordPrefix+component)
 		if err != nil {

@@ -83,6 +83,9 @@ func run(m *testing.M) int {
 		return complain(err)
 	}
 	defer func() { _ = s.Stop() }()
+	if err := s.Share(); err != nil {
+		return complain(err)
+	}
 	server = s.Config
 	if kubeconfig, err = writeKubeconfig(s, dir, "prod"); err != nil {
 		return complain(err)

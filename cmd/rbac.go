@@ -37,7 +37,8 @@ cluster to deliver there what git wants now, and nothing else:
 
   list, watch    of each kind that a component has, of the autoscalers that the
                  cluster serves, and of the custom resources of its CRDs
-  get            of objects, where they are, and of the components' namespaces
+  get            of objects, where they are, of the components' namespaces, and
+                 of kube-system, whose UID tells clusters apart
   patch, create  of objects: what server-side apply takes
   delete         of what a component no longer has, and of hooks
   jobs           those of the checks of its stage, where a pipeline has any

@@ -7,6 +7,8 @@ package apiservertest
 
 import (
 	"cmp"
+	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"os"
@@ -14,7 +16,10 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/envtest"
 )
@@ -94,6 +99,29 @@ func (s *Server) Stop() error {
 	return nil
 }
 
+// Share lets clusters of several names be delivered to the API server, as an administrator
+// may: see docs/decisions/056. Each test has its own.
+func (s *Server) Share() error {
+	c, err := corev1client.NewForConfig(s.Config)
+	if err != nil {
+		return fmt.Errorf("share the API server: %w", err)
+	}
+	ctx := context.Background() //nolint:forbidigo // a package's tests have none yet
+	_, err = c.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "keelson-system"}}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("share the API server: %w", err)
+	}
+	key := make([]byte, 32)
+	_, _ = rand.Read(key) // never fails
+	_, err = c.Secrets("keelson-system").Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "mask-key"}, Data: map[string][]byte{"key": key, "cluster": []byte("*")},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("share the API server: %w", err)
+	}
+	return nil
+}
+
 // Kubeconfig is an administrator's. Everything in it is called envtest.
 func (s *Server) Kubeconfig() ([]byte, error) { return s.KubeconfigOf("admin", "system:masters") }
 
@@ -119,6 +147,10 @@ func Main(m *testing.M, started func(*rest.Config), crds ...string) int {
 	}
 	s, err := Start(assets, crds...)
 	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	if err := s.Share(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

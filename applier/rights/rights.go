@@ -18,6 +18,7 @@ import (
 	batchv1 "k8s.io/api/batch/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
@@ -154,6 +155,7 @@ func ForCluster(components []Component, served Served) (*Rights, []LeftOut, erro
 func (p *planner) own() {
 	p.add(v1alpha1.Namespace, "", "secrets", nil, "get", "list", "watch", "create", "update", "delete")
 	p.namespace(v1alpha1.Namespace)
+	p.add("", "", "namespaces", []string{metav1.NamespaceSystem}, "get") // its UID tells clusters apart
 }
 
 // namespace is looked at before anything is created in it. It is part of what

@@ -92,7 +92,7 @@ func shown(r *rights.Rights) []string {
 func TestForCluster(t *testing.T) {
 	t.Parallel()
 	const (
-		names    = "cluster: get namespaces app,keelson-system"
+		names    = "cluster: get namespaces app,keelson-system,kube-system"
 		scalers  = "cluster: list,watch horizontalpodautoscalers"
 		settings = `{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: app}}`
 		role     = `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: app}, rules: [RULE]}`
@@ -230,7 +230,7 @@ func TestProbe(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"cluster: get namespaces keelson-system", "cluster: list,watch horizontalpodautoscalers",
+		"cluster: get namespaces keelson-system,kube-system", "cluster: list,watch horizontalpodautoscalers",
 		"probes: create,delete,get,patch,watch configmaps", "probes: list events",
 	}
 	got := shown(r)

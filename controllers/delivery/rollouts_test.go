@@ -44,6 +44,9 @@ func clusters(t *testing.T, n int) []*rest.Config {
 				return
 			}
 			others.servers = append(others.servers, s)
+			if others.err = s.Share(); others.err != nil { // each test has its own names for them
+				return
+			}
 		}
 	})
 	if others.err != nil {

@@ -7,6 +7,10 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 const (
@@ -38,10 +42,35 @@ func shardNames() []string {
 	return names
 }
 
+// sharesServer lets clusters of several names be on the world's one API server, as an
+// administrator may (docs/decisions/056).
+func (w *world) sharesServer(ctx context.Context) error {
+	d, err := w.dynamic()
+	if err != nil {
+		return err
+	}
+	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": systemNS}}}
+	secret := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": maskKey, "namespace": systemNS},
+		"stringData": map[string]any{"key": "a key of this run that is long enough", "cluster": "*"},
+	}}
+	_, err = d.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(ctx, namespace, metav1.CreateOptions{})
+	if err == nil {
+		_, err = d.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace(systemNS).Create(ctx, secret, metav1.CreateOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("share the API server: %w", err)
+	}
+	return nil
+}
+
 // runShard kills one of three replicas, or stops it past its Lease and lets it go on,
 // most often in the middle of an apply.
 func runShard(ctx context.Context, w *world) (result, error) {
 	r := result{did: "replicas killed, or stopped past their Lease and then let go on", must: w.Shards}
+	if err := w.sharesServer(ctx); err != nil {
+		return r, err
+	}
 	g, err := w.newGardenOn(ctx, "shard", 2*shardClusters, plotTemplate, shardNames())
 	if err != nil {
 		return r, err

@@ -36,8 +36,9 @@ const (
 	crowdSets = 20
 	// A process lives for so many writes at most, or if it is killed while it reads what
 	// there is, for so many requests.
-	longLife, shortLife = 50, 5
-	// rolloutPatience bounds one rollout: with a kill every other second it takes its time.
+	longLife, shortLife = 150, 5
+	// rolloutPatience bounds one rollout: a process that has to start again and again takes
+	// its time.
 	rolloutPatience = 15 * time.Minute
 )
 

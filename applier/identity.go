@@ -1,0 +1,174 @@
+package applier
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// maskKeyName is the Secret that says which cluster an API server is of, and that has the
+// key of the hashes in records. Nothing is planned before it was read.
+const maskKeyName = "mask-key"
+
+// The keys of that Secret.
+const (
+	keyMask    = "key"
+	keyCluster = "cluster" // its name in git; empty: not said yet
+	keyUID     = "uid"     // of the Namespace kube-system when that was said
+)
+
+// AnyCluster stands for the name of a cluster where an administrator lets several of them
+// share one API server.
+const AnyCluster = "*"
+
+// OtherClusterError says that a connection leads to the API server of another cluster.
+type OtherClusterError struct {
+	Cluster string // whose connection it is
+	Other   string // whose API server it is
+}
+
+func (e *OtherClusterError) Error() string {
+	return fmt.Sprintf("its connection leads to the API server of cluster %s, as the Secret %s/%s there says: nothing is read or changed there. "+
+		"Mend the connection of %s. If that is what git calls the cluster now, let it take the name: "+
+		`kubectl -n %s patch secret %s --type=json -p='[{"op":"remove","path":"/data/%s"}]'`,
+		e.Other, v1alpha1.Namespace, maskKeyName, e.Cluster, v1alpha1.Namespace, maskKeyName, keyCluster)
+}
+
+// key returns the key of the hashes that stand for Secret data in this cluster, or nil
+// before [Cluster.Prepare] has made it. It never leaves the cluster and the process. The
+// error is an [*OtherClusterError] where the API server is that of another cluster.
+func (c *Cluster) key(ctx context.Context) ([]byte, error) {
+	c.mu.Lock()
+	key := c.maskKey
+	c.mu.Unlock()
+	if key != nil {
+		return key, nil
+	}
+	s, err := c.identity(ctx)
+	if err != nil || s == nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.maskKey, c.named = s.Data[keyMask], s.names(c.name)
+	return c.maskKey, nil
+}
+
+// identity is the Secret that says which cluster this is.
+type identity struct{ *corev1.Secret }
+
+// names reports whether it lets a cluster of this name be here for good.
+func (s identity) names(cluster string) bool {
+	is := string(s.Data[keyCluster])
+	return is == cluster || is == AnyCluster
+}
+
+// identity reads which cluster this is, and refuses another than its name says; nil: it
+// was not said yet.
+func (c *Cluster) identity(ctx context.Context) (*identity, error) {
+	found, err := c.getSecret(ctx, maskKeyName)
+	if err != nil {
+		return nil, err
+	}
+	if found == nil {
+		return nil, nil
+	}
+	s := identity{found}
+	if len(s.Data[keyMask]) == 0 {
+		return nil, fmt.Errorf("the Secret %s/%s has no key", v1alpha1.Namespace, maskKeyName)
+	}
+	other := string(s.Data[keyCluster])
+	if other == "" || s.names(c.name) {
+		return &s, nil
+	}
+	// A copy, of a backup that was restored elsewhere, says nothing of the cluster that it
+	// is in.
+	uid, err := c.uid(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if was := string(s.Data[keyUID]); was == "" || uid == "" || was == uid {
+		return nil, &OtherClusterError{Cluster: c.name, Other: other}
+	}
+	return &s, nil
+}
+
+// uid is that of the Namespace kube-system, which no two clusters share; empty where it
+// may not be read.
+func (c *Cluster) uid(ctx context.Context) (string, error) {
+	system, err := c.dynamic.Resource(namespaceMapping().Resource).Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+		return "", nil
+	case err != nil:
+		return "", fmt.Errorf("read Namespace %s: %w", metav1.NamespaceSystem, err)
+	}
+	return string(system.GetUID()), nil
+}
+
+// Prepare makes the cluster ready to hold records: the namespace, the key, and the name
+// of the cluster. An apply does so too, but what was planned before must then be planned
+// again. The error is an [*OtherClusterError] where the API server is that of another
+// cluster.
+func (c *Cluster) Prepare(ctx context.Context) error {
+	if err := c.prepare(ctx); err != nil {
+		return fmt.Errorf("cluster %s: %w", c.name, err)
+	}
+	return nil
+}
+
+func (c *Cluster) prepare(ctx context.Context) error {
+	_, err := c.key(ctx)
+	c.mu.Lock()
+	named := c.named
+	c.mu.Unlock()
+	if err != nil || named {
+		return err
+	}
+	if err := c.ensureNamespace(ctx, v1alpha1.Namespace); err != nil {
+		return err
+	}
+	err = c.sayName(ctx)
+	if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err) {
+		return err // else another session was first: what it said counts
+	}
+	c.mu.Lock()
+	c.maskKey = nil // to be read again
+	c.mu.Unlock()
+	key, err := c.key(ctx)
+	if err == nil && key == nil {
+		err = fmt.Errorf("the Secret %s/%s was deleted just now", v1alpha1.Namespace, maskKeyName)
+	}
+	return err
+}
+
+// sayName writes down which cluster this is, and the key, if there is none.
+func (c *Cluster) sayName(ctx context.Context) error {
+	s, err := c.identity(ctx)
+	if err != nil || s != nil && s.names(c.name) {
+		return err
+	}
+	uid, err := c.uid(ctx)
+	if err != nil {
+		return err
+	}
+	next := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: maskKeyName, Namespace: v1alpha1.Namespace}, Type: "keelson.io/key"}
+	if s != nil {
+		next = s.Secret
+	} else {
+		key := make([]byte, 32)
+		if _, err := rand.Read(key); err != nil {
+			return fmt.Errorf("make a key: %w", err)
+		}
+		next.Data = map[string][]byte{keyMask: key}
+	}
+	next.Data[keyCluster], next.Data[keyUID] = []byte(c.name), []byte(uid)
+	_, err = c.writeSecret(ctx, next)
+	return err
+}
