@@ -169,7 +169,7 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 		return err
 	}
 	a.delivers = true
-	repo, err := a.openRepo(ctx, o.cacheDir)
+	repo, err := a.openRemembered(ctx, o.cacheDir, hub)
 	if err != nil {
 		return err
 	}

@@ -10,17 +10,32 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 
+	"github.com/keelson-io/keelson/controllers/gitmemory"
 	"github.com/keelson-io/keelson/registry"
 )
 
 // completionTimeout is how long a person waits behind a tab, unless [Env] says another time.
 const completionTimeout = 3 * time.Second
 
-// openRepo opens the fleet repository, with its cache in a folder; "" is the
-// user's. A clone of an earlier run may be old until it is fetched.
-func (a *app) openRepo(ctx context.Context, cacheDir string) (*registry.Repo, error) {
-	return registry.Open(ctx, a.repoOptions(cacheDir))
+// openRepo opens the fleet repository, with its cache in the user's folder. A clone of an
+// earlier run may be old until it is fetched.
+func (a *app) openRepo(ctx context.Context) (*registry.Repo, error) {
+	return registry.Open(ctx, a.repoOptions(""))
+}
+
+// openRemembered is openRepo with a cache folder of its own and a memory in the hub.
+func (a *app) openRemembered(ctx context.Context, cacheDir string, hub *rest.Config) (*registry.Repo, error) {
+	options := a.repoOptions(cacheDir)
+	url, err := registry.ShownURL(a.repo)
+	if err != nil {
+		return nil, err
+	}
+	if options.Memory, err = gitmemory.New(hub, url); err != nil {
+		return nil, err
+	}
+	return registry.Open(ctx, options)
 }
 
 func (a *app) repoOptions(cacheDir string) registry.Options {
@@ -176,7 +191,7 @@ func (a *app) quietFleet(cmd *cobra.Command) *registry.Fleet {
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), cmp.Or(a.env.Completion, completionTimeout))
 	defer cancel()
-	repo, err := a.openRepo(ctx, "")
+	repo, err := a.openRepo(ctx)
 	if err != nil {
 		return nil
 	}

@@ -129,7 +129,7 @@ func (a *app) loadBoth(ctx context.Context, base string, workTree bool) (before,
 		return nil, nil, err
 	}
 	if workTree { // it is read as it is, at no revision but this
-		if repo, err = a.openRepo(ctx, ""); err != nil {
+		if repo, err = a.openRepo(ctx); err != nil {
 			return nil, nil, err
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/applier/rights"
 	"github.com/keelson-io/keelson/components"
+	"github.com/keelson-io/keelson/controllers/gitmemory"
 	"github.com/keelson-io/keelson/controllers/probe"
 	"github.com/keelson-io/keelson/registry"
 	"github.com/keelson-io/keelson/renderer"
@@ -140,6 +141,7 @@ func (a *app) hubRights(ctx context.Context, o rbacOptions, to rbacv1.Subject) e
 		name = "keelson-hub" // one cluster may be both
 	}
 	granted := rights.ForHub(connections, crds)
+	granted.AddMemory(gitmemory.Names())
 	granted.AddNotifications(notificationNeeds(f))
 	return a.showRights(granted, name, to)
 }

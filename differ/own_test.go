@@ -34,6 +34,7 @@ func TestOwnObjectsAreDenied(t *testing.T) {
 		"the Lease of a controller":       {"coordination.k8s.io/v1", "Lease", "keelson-system", "keelson-controller-0123456789", true},
 		"that of the workloads":           {"coordination.k8s.io/v1", "Lease", "keelson-system", "keelson-workloads", true},
 		"what notifications have told":    {"v1", "ConfigMap", "keelson-system", "keelson-told-01234567-chat", true},
+		"what the repository was":         {"v1", "ConfigMap", "keelson-system", "keelson-git-heads", true},
 		"the status of a delivery":        {"keelson.io/v1alpha1", "Delivery", "keelson-system", "prod.web", true},
 		"in another version":              {"keelson.io/v2", "Rollout", "keelson-system", "web", true},
 		"Keelson's Deployment":            {"apps/v1", "Deployment", "keelson-system", "keelson", false},

@@ -57,6 +57,9 @@ type Options struct {
 	// Proposals says that commits are looked at and never applied, as those of pull
 	// requests: they need no signature of a trusted key. The tags of versions do.
 	Proposals bool
+	// Memory keeps the heads that were accepted and the tags that were seen, besides the
+	// cache folder; may be nil.
+	Memory Memory
 	// Fetched reads what another process has fetched, and never asks the server: it needs no
 	// login.
 	Fetched bool
@@ -77,6 +80,7 @@ type Repo struct {
 	limits       Limits
 	cache        *cache
 	fetching     chan struct{} // holds one token while a fetch runs
+	memory       *sharedMemory // nil: the cache folder alone remembers
 
 	mu   sync.RWMutex
 	refs *refs // what the last Fetch saw
@@ -129,6 +133,9 @@ func Open(ctx context.Context, opts Options) (*Repo, error) {
 
 		fetching: make(chan struct{}, 1),
 	}
+	if opts.Memory != nil {
+		r.memory = &sharedMemory{in: opts.Memory, kept: map[string]Kept{}}
+	}
 	if err := os.MkdirAll(r.folder, 0o700); err != nil {
 		return nil, fmt.Errorf("open %s: make its folder in the cache: %w", l.shown(), err)
 	}
@@ -160,7 +167,7 @@ func (r *Repo) openClone(ctx context.Context) (cloned bool, err error) {
 	if _, err := os.Stat(filepath.Join(r.clonePath(), "HEAD")); errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
-	refs, err := r.snapshot(r.clonePath())
+	refs, err := r.snapshot(ctx, r.clonePath())
 	if err != nil {
 		return false, err
 	}
@@ -169,6 +176,16 @@ func (r *Repo) openClone(ctx context.Context) (cloned bool, err error) {
 	}
 	r.refs = refs
 	return true, nil
+}
+
+// ShownURL is the URL or path of a repository as it may be shown: without a password. The
+// error says what is wrong with it.
+func ShownURL(url string) (string, error) {
+	l, err := locate(Options{URL: url})
+	if err != nil {
+		return "", err
+	}
+	return l.shown(), nil
 }
 
 // URL is where the repository is, without a password.
@@ -235,7 +252,7 @@ func (r *Repo) update(ctx context.Context, also plumbing.ReferenceName) (extra p
 			return extra, err
 		}
 	}
-	refs, err := r.snapshot(path)
+	refs, err := r.snapshot(ctx, path)
 	if err != nil {
 		return extra, err
 	}

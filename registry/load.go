@@ -27,6 +27,14 @@ import (
 // commit that is checked out, whatever was changed since.
 func (r *Repo) Load(ctx context.Context, rev string) (*Fleet, error) {
 	f, err := r.load(ctx, rev)
+	if r.memory != nil && (errors.As(err, new(*rewoundError)) || errors.Is(err, errOvertaken)) {
+		// Another replica may have fetched what this one has not seen yet: being behind is
+		// no rewind.
+		r.memory.forget(memoryHeads)
+		if err = r.Fetch(ctx); err == nil {
+			f, err = r.load(ctx, rev)
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("load %s: %w", r.location.shown(), err)
 	}
@@ -105,7 +113,7 @@ func (r *Repo) load(ctx context.Context, rev string) (*Fleet, error) {
 		}
 	}
 	if admitted != nil {
-		if err := r.accept(admitted, commit); err != nil {
+		if err := r.accept(ctx, admitted, commit); err != nil {
 			return nil, err
 		}
 	}

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -78,7 +79,7 @@ func (w withoutLocks) ReadDir(path string) ([]os.FileInfo, error) {
 
 // snapshot reads the refs of the repository at path, and remembers the tags
 // that it sees for the first time.
-func (r *Repo) snapshot(path string) (*refs, error) {
+func (r *Repo) snapshot(ctx context.Context, path string) (*refs, error) {
 	repo, err := git.PlainOpenWithOptions(path, &git.PlainOpenOptions{EnableDotGitCommonDir: true})
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", r.location.shown(), err)
@@ -100,7 +101,7 @@ func (r *Repo) snapshot(path string) (*refs, error) {
 	if err := out.read(repo, r.limits.Refs); err != nil {
 		return nil, fmt.Errorf("read the refs of %s: %w", r.location.shown(), err)
 	}
-	if err := r.remember(out); err != nil {
+	if err := r.remember(ctx, out); err != nil {
 		return nil, fmt.Errorf("remember the tags of %s: %w", r.location.shown(), err)
 	}
 	out.digest = sync.OnceValue(out.hashTags)

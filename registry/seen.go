@@ -2,6 +2,7 @@ package registry
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -29,25 +30,57 @@ type firstSeen struct {
 //
 // Of a signed repository only tags with a good signature are remembered: who
 // may push but not sign must not get to take a version's name.
-func (r *Repo) remember(now *refs) error {
+//
+// With a [Memory], a tag is in it before it is used: what another replica saw first counts.
+func (r *Repo) remember(ctx context.Context, now *refs) error {
 	t, err := r.trust(now.objects)
 	if err != nil {
 		return err
 	}
 	now.keys = t.digest()
 	file := filepath.Join(r.folder, "first-seen")
-	seen, err := readSeen(file)
+	here, err := readSeen(file)
 	if err != nil {
 		return err
 	}
-	added := false
-	for tag, raw := range now.tags {
+	seen := maps.Clone(here)
+	if r.memory == nil {
+		now.see(t, seen)
+	} else if seen, err = r.rememberShared(ctx, now, t, here); err != nil {
+		return err
+	}
+	now.seen = seen
+	if maps.Equal(seen, here) || r.looks && r.location.path != "" {
+		return nil
+	}
+	return writeSeen(file, seen)
+}
+
+// rememberShared is remember with a memory: what others wrote meanwhile is looked at again.
+func (r *Repo) rememberShared(ctx context.Context, now *refs, t *trust, here map[string]firstSeen) (seen map[string]firstSeen, err error) {
+	for range memoryPasses {
+		seen = maps.Clone(here)
+		if err = r.memory.tagsIn(ctx, seen); err != nil {
+			return nil, err
+		}
+		now.see(t, seen)
+		if err = r.memory.keepTags(ctx, seen); !errors.Is(err, ErrMemoryChanged) {
+			return seen, err
+		}
+	}
+	return nil, err
+}
+
+// see adds the tags that are new to those that were seen.
+func (r *refs) see(t *trust, seen map[string]firstSeen) {
+	clear(r.peeled)
+	for tag, raw := range r.tags {
 		if _, _, ok := splitTag(tag); !ok {
 			continue
 		}
 		if first, ok := seen[tag]; ok {
 			if first.raw == raw {
-				now.peeled[tag] = first.commit
+				r.peeled[tag] = first.commit
 			}
 			continue
 		}
@@ -56,19 +89,13 @@ func (r *Repo) remember(now *refs) error {
 				continue // reported where the tag is used
 			}
 		}
-		commit, err := now.objects.peel(raw)
+		commit, err := r.objects.peel(raw)
 		if err != nil {
 			continue // as above
 		}
-		now.peeled[tag] = commit
+		r.peeled[tag] = commit
 		seen[tag] = firstSeen{commit: commit, raw: raw}
-		added = true
 	}
-	now.seen = seen
-	if !added || r.looks && r.location.path != "" {
-		return nil
-	}
-	return writeSeen(file, seen)
 }
 
 // readSeen reads the file that writeSeen wrote; none is an empty memory.
@@ -80,6 +107,11 @@ func readSeen(file string) (map[string]firstSeen, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the tags that were seen before: %w", err)
 	}
+	return parseSeen(file, data)
+}
+
+// parseSeen reads what encodeSeen wrote.
+func parseSeen(file string, data []byte) (map[string]firstSeen, error) {
 	seen := map[string]firstSeen{}
 	for line := range strings.Lines(string(data)) {
 		line = strings.TrimSuffix(line, "\n")
@@ -97,12 +129,16 @@ func readSeen(file string) (map[string]firstSeen, error) {
 
 // writeSeen writes what readSeen reads.
 func writeSeen(file string, seen map[string]firstSeen) error {
+	return replaceFile(file, encodeSeen(seen))
+}
+
+func encodeSeen(seen map[string]firstSeen) []byte {
 	var b bytes.Buffer
 	b.WriteString("# COMMIT TAG-OBJECT TAG of each component's version when Keelson first saw it.\n")
 	for _, tag := range slices.Sorted(maps.Keys(seen)) {
 		fmt.Fprintf(&b, "%s %s %s\n", seen[tag].commit, seen[tag].raw, tag)
 	}
-	return replaceFile(file, b.Bytes())
+	return b.Bytes()
 }
 
 // replaceFile replaces a file in one step, so that a killed process leaves the

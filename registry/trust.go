@@ -179,6 +179,23 @@ type admission struct {
 	before plumbing.Hash // that the branch was accepted at; zero: never
 	rewind bool          // the commit does not descend from it, and the caller allowed that
 	spent  bool          // what the caller allows has happened
+	unkept bool          // the memory does not have the commit
+}
+
+// errOvertaken says that a branch went on while one of its commits was loaded.
+var errOvertaken = errors.New("was accepted by another process")
+
+// rewoundError says that a branch does not descend from what it was.
+type rewoundError struct {
+	branch         string
+	commit, before plumbing.Hash
+	signer         Signer
+}
+
+func (e *rewoundError) Error() string {
+	return fmt.Sprintf("branch %s was rewound: commit %s, signed by %s, does not descend from %s, which was accepted before; "+
+		"nothing is changed; if the branch was meant to go there, start once with --accept-rewind %s",
+		e.branch, e.commit.String()[:12], e.signer, e.before.String()[:12], e.commit)
 }
 
 // admit lets a commit be loaded that is signed, and descends from the one that
@@ -193,11 +210,12 @@ func (r *Repo) admit(ctx context.Context, t *trust, branch string, commit plumbi
 	if branch == "" {
 		return a, nil
 	}
-	seen, err := readAccepted(r.acceptedFile())
+	seen, kept, err := r.acceptedBefore(ctx)
 	if err != nil {
 		return nil, err
 	}
 	a.before = seen.heads[branch]
+	a.unkept = r.memory != nil && kept.heads[branch] != commit
 	to := plumbing.NewHash(r.acceptRewind)
 	a.spent = r.acceptRewind == "" || seen.rewound[to]
 	if a.before.IsZero() || a.before == commit {
@@ -217,16 +235,33 @@ func (r *Repo) admit(ctx context.Context, t *trust, branch string, commit plumbi
 			return a, err
 		}
 	}
-	return nil, fmt.Errorf("branch %s was rewound: commit %s, signed by %s, does not descend from %s, which was accepted before; "+
-		"nothing is changed; if the branch was meant to go there, start once with --accept-rewind %s",
-		branch, commit.String()[:12], signer, a.before.String()[:12], commit)
+	return nil, &rewoundError{branch: branch, commit: commit, before: a.before, signer: signer}
 }
 
-// accept remembers the head of a branch that was loaded.
-func (r *Repo) accept(a *admission, commit plumbing.Hash) error {
+// acceptedBefore is what was accepted, by what this machine remembers and by what the memory
+// has, which counts; and the latter alone.
+func (r *Repo) acceptedBefore(ctx context.Context) (all, kept accepted, err error) {
+	if all, err = readAccepted(r.acceptedFile()); err != nil || r.memory == nil {
+		return all, kept, err
+	}
+	k, err := r.memory.read(ctx, memoryHeads)
+	if err != nil {
+		return all, kept, err
+	}
+	if kept, err = parseAccepted("the memory of this repository", k.Data); err != nil {
+		return all, kept, err
+	}
+	maps.Copy(all.heads, kept.heads)
+	maps.Copy(all.rewound, kept.rewound)
+	return all, kept, nil
+}
+
+// accept remembers the head of a branch that was loaded. Of several processes that load at
+// once, one is first; the others hear of it.
+func (r *Repo) accept(ctx context.Context, a *admission, commit plumbing.Hash) error {
 	to := plumbing.NewHash(r.acceptRewind)
 	spend := !a.spent && (a.rewind || commit == to)
-	if a.branch == "" || a.before == commit && !spend {
+	if a.branch == "" || a.before == commit && !spend && !a.unkept {
 		return nil
 	}
 	unlock, err := lockedfile.MutexAt(r.acceptedFile() + ".lock").Lock()
@@ -234,19 +269,31 @@ func (r *Repo) accept(a *admission, commit plumbing.Hash) error {
 		return fmt.Errorf("lock the accepted heads: %w", err)
 	}
 	defer unlock()
-	seen, err := readAccepted(r.acceptedFile())
-	if err != nil {
-		return err
+	for range memoryPasses {
+		seen, _, err := r.acceptedBefore(ctx)
+		if err != nil {
+			return err
+		}
+		if now := seen.heads[a.branch]; now != a.before && now != commit {
+			return fmt.Errorf("branch %s %w at %s, while commit %s was loaded: load it again",
+				a.branch, errOvertaken, now.String()[:12], commit.String()[:12])
+		}
+		if spend {
+			seen.rewound[to] = true
+		}
+		seen.heads[a.branch] = commit
+		if r.memory == nil {
+			return replaceFile(r.acceptedFile(), seen.encode())
+		}
+		err = r.memory.write(ctx, memoryHeads, seen.encode())
+		switch {
+		case err == nil:
+			return replaceFile(r.acceptedFile(), seen.encode())
+		case !errors.Is(err, ErrMemoryChanged):
+			return err
+		}
 	}
-	if now := seen.heads[a.branch]; now != a.before && now != commit {
-		return fmt.Errorf("branch %s was accepted at %s by another, while commit %s was loaded: load it again",
-			a.branch, now.String()[:12], commit.String()[:12])
-	}
-	if spend {
-		seen.rewound[to] = true
-	}
-	seen.heads[a.branch] = commit
-	return replaceFile(r.acceptedFile(), seen.encode())
+	return fmt.Errorf("branch %s: %w, again and again: load it again", a.branch, ErrMemoryChanged)
 }
 
 func (r *Repo) acceptedFile() string { return filepath.Join(r.folder, "accepted") }
@@ -310,21 +357,23 @@ func (a accepted) encode() []byte {
 	for _, branch := range slices.Sorted(maps.Keys(a.heads)) {
 		fmt.Fprintf(&b, "head %s %s\n", a.heads[branch], branch)
 	}
-	for commit := range a.rewound {
+	for _, commit := range slices.SortedFunc(maps.Keys(a.rewound), func(a, b plumbing.Hash) int { return bytes.Compare(a[:], b[:]) }) {
 		fmt.Fprintf(&b, "rewound %s\n", commit)
 	}
 	return b.Bytes()
 }
 
 func readAccepted(file string) (accepted, error) {
-	a := accepted{map[string]plumbing.Hash{}, map[plumbing.Hash]bool{}}
 	data, err := os.ReadFile(file)
-	if errors.Is(err, os.ErrNotExist) {
-		return a, nil
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return accepted{}, fmt.Errorf("read the heads that were accepted before: %w", err)
 	}
-	if err != nil {
-		return a, fmt.Errorf("read the heads that were accepted before: %w", err)
-	}
+	return parseAccepted(file, data)
+}
+
+// parseAccepted reads what encode wrote; nothing is an empty memory.
+func parseAccepted(file string, data []byte) (accepted, error) {
+	a := accepted{map[string]plumbing.Hash{}, map[plumbing.Hash]bool{}}
 	for line := range strings.Lines(string(data)) {
 		line = strings.TrimSuffix(line, "\n")
 		fields := strings.Split(line, " ")

@@ -16,6 +16,7 @@ func OwnObjects() []ObjectMatch {
 		own(GroupCore, "Secret", "record-*"), // what was applied, and its parts
 		own(GroupCore, "Secret", "mask-key"),
 		own(GroupCore, "ConfigMap", "keelson-told-*"), // by notifications
+		own(GroupCore, "ConfigMap", "keelson-git-*"),  // what the repository was
 		own("coordination.k8s.io", "Lease", "keelson-*"),
 		own(GroupVersion.Group, "*", "*"), // statuses
 	}

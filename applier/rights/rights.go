@@ -392,6 +392,13 @@ func (r *Rights) AddNotifications(secrets, configMaps []string) {
 	}
 }
 
+// AddMemory adds what the memory of the fleet repository needs in the hub: ConfigMaps, each
+// by its name alone.
+func (r *Rights) AddMemory(configMaps []string) {
+	r.add(v1alpha1.Namespace, "", "configmaps", nil, "create")
+	r.add(v1alpha1.Namespace, "", "configmaps", configMaps, "get", "update")
+}
+
 func wild(texts ...[]string) bool {
 	return slices.ContainsFunc(slices.Concat(texts...), func(s string) bool { return strings.Contains(s, "*") })
 }
