@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -192,6 +193,9 @@ type fleet struct {
 	rename *strings.Replacer
 }
 
+// suffixes are those of [newFleet], with the test that has it.
+var suffixes sync.Map
+
 // newFleet is the fleet of testdata/fleet.txtar, committed and tagged v1.0.0.
 // With a suffix, web and gadgets are called webSUFFIX and gadgetsSUFFIX, also in what
 // the test expects.
@@ -199,6 +203,10 @@ func newFleet(t *testing.T, suffix string) *fleet {
 	t.Helper()
 	f := &fleet{t: t, dir: t.TempDir(), kubeconfig: kubeconfig, rename: strings.NewReplacer()}
 	if suffix != "" {
+		// Two tests with one suffix would deliver one component to the API server that they share.
+		if other, taken := suffixes.LoadOrStore(suffix, t.Name()); taken && other != t.Name() {
+			t.Fatalf("%v has the suffix %s, too", other, suffix)
+		}
 		f.rename = strings.NewReplacer("web", "web"+suffix, "gadgets", "gadgets"+suffix, "demo.example", suffix+".example")
 	}
 	fixture, err := txtar.ParseFile("testdata/fleet.txtar")

@@ -27,6 +27,14 @@ func live(t *testing.T) kubernetes.Interface {
 	t.Helper()
 	apiservertest.Need(t, server)
 	t.Parallel()
+	return liveAlone(t)
+}
+
+// liveAlone is live for a test that looks at all there is: it runs before those that run
+// in parallel.
+func liveAlone(t *testing.T) kubernetes.Interface {
+	t.Helper()
+	apiservertest.Need(t, server)
 	c, err := kubernetes.NewForConfig(server)
 	if err != nil {
 		t.Fatal(err)

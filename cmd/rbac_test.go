@@ -320,6 +320,8 @@ func unusedFor(r right, handedOn map[right]bool) string {
 		return "an API server that does not stream lists (before 1.34) is asked for one before a watch; custom resources are, when their CRD changes"
 	case r.resource == "events":
 		return "an event that comes again is patched; those of the repository are in default"
+	case strings.HasPrefix(r.name, "keelson-git-") && r.verb == "update":
+		return "on a quiet day there is no commit and no tag to remember"
 	case r.resource == "leases" && r.verb == "update":
 		return "the Lease is renewed after some seconds"
 	case strings.HasPrefix(r.resource, "rollouts"), r.name == "rollouts.keelson.io":

@@ -90,7 +90,7 @@ func TestRollback(t *testing.T) {
 // Without a number it goes back to what was healthy, and not to what was there before.
 func TestRollbackToHealthy(t *testing.T) {
 	c := live(t)
-	f := newFleet(t, "sick")
+	f := newFleet(t, "sickly")
 	deliver := func(version, size string, exit int) {
 		t.Helper()
 		f.write("components/gadgets/template/templates/config.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: gadgets}\ndata: {size: \""+size+"\"}\n")
@@ -107,7 +107,7 @@ func TestRollbackToHealthy(t *testing.T) {
 	f.keelson("history", "prod", "gadgets").want(t, 0).says(t, "HEALTH", "v2.1.0   Degraded", "v2.0.0   Healthy")
 	f.keelson("rollback", "prod", "gadgets", "--dry-run").want(t, 1).says(t, "gadgets v2.2.0 → v2.0.0 (pinned to 1)")
 	f.keelson("rollback", "prod", "gadgets", "--yes").want(t, 0)
-	m, err := c.CoreV1().ConfigMaps("gadgetssick").Get(t.Context(), "gadgetssick", metav1.GetOptions{})
+	m, err := c.CoreV1().ConfigMaps("gadgetssickly").Get(t.Context(), "gadgetssickly", metav1.GetOptions{})
 	if err != nil || m.Data["size"] != "good" {
 		t.Errorf("got %v (%v), want what was healthy", m.Data, err)
 	}

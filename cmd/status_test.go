@@ -40,7 +40,7 @@ func deliveries() []v1alpha1.DeliveryStatus {
 }
 
 func TestStatus(t *testing.T) {
-	c := live(t)
+	c := liveAlone(t)
 	hub := hubClient(t)
 	ensureNamespace(t, c)
 	w := world{now: statusTime()}

@@ -58,7 +58,7 @@ type Options struct {
 	// requests: they need no signature of a trusted key. The tags of versions do.
 	Proposals bool
 	// Memory keeps the heads that were accepted and the tags that were seen, besides the
-	// cache folder; may be nil.
+	// cache folder; may be nil. It is first asked when a fleet is loaded.
 	Memory Memory
 	// Fetched reads what another process has fetched, and never asks the server: it needs no
 	// login.
@@ -81,6 +81,7 @@ type Repo struct {
 	cache        *cache
 	fetching     chan struct{} // holds one token while a fetch runs
 	memory       *sharedMemory // nil: the cache folder alone remembers
+	opened       bool          // from then on the memory is asked
 
 	mu   sync.RWMutex
 	refs *refs // what the last Fetch saw
@@ -146,6 +147,7 @@ func Open(ctx context.Context, opts Options) (*Repo, error) {
 		}
 		switch {
 		case cloned:
+			r.opened = true
 			return r, nil
 		case opts.Fetched:
 			return nil, fmt.Errorf("open %s: it was not fetched yet", l.shown())
@@ -154,6 +156,7 @@ func Open(ctx context.Context, opts Options) (*Repo, error) {
 	if err := r.Fetch(ctx); err != nil {
 		return nil, err
 	}
+	r.opened = true
 	return r, nil
 }
 
@@ -241,7 +244,7 @@ func (r *Repo) update(ctx context.Context, also plumbing.ReferenceName) (extra p
 			return extra, fmt.Errorf("fetch %s: %w", r.location.shown(), err)
 		}
 		extra = named
-		if now := r.current(); !changed && now != nil {
+		if now := r.current(); !changed && now != nil && now.shared == (r.memory != nil) {
 			// With other keys, other tags are to be remembered.
 			if t, err := r.trust(now.objects); err != nil || t.digest() == now.keys {
 				return extra, err

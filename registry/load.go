@@ -26,6 +26,11 @@ import (
 // With [Options.WorkTree] the revision must be "" or "HEAD"; the Fleet's is the
 // commit that is checked out, whatever was changed since.
 func (r *Repo) Load(ctx context.Context, rev string) (*Fleet, error) {
+	if now := r.current(); r.memory != nil && !now.shared {
+		if err := r.Fetch(ctx); err != nil {
+			return nil, err
+		}
+	}
 	f, err := r.load(ctx, rev)
 	if r.memory != nil && (errors.As(err, new(*rewoundError)) || errors.Is(err, errOvertaken)) {
 		// Another replica may have fetched what this one has not seen yet: being behind is

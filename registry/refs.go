@@ -29,6 +29,7 @@ type refs struct {
 	branches map[string]plumbing.Hash
 	tags     map[string]plumbing.Hash // not peeled
 	seen     map[string]firstSeen     // by tag
+	shared   bool                     // and so the memory has it
 	keys     string                   // the digest of the trusted keys that decided what is in seen
 	// versions that have a tag, by component, unordered.
 	versions map[string][]string
@@ -101,6 +102,7 @@ func (r *Repo) snapshot(ctx context.Context, path string) (*refs, error) {
 	if err := out.read(repo, r.limits.Refs); err != nil {
 		return nil, fmt.Errorf("read the refs of %s: %w", r.location.shown(), err)
 	}
+	out.shared = r.memory != nil && r.opened
 	if err := r.remember(ctx, out); err != nil {
 		return nil, fmt.Errorf("remember the tags of %s: %w", r.location.shown(), err)
 	}

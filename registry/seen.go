@@ -44,7 +44,7 @@ func (r *Repo) remember(ctx context.Context, now *refs) error {
 		return err
 	}
 	seen := maps.Clone(here)
-	if r.memory == nil {
+	if !now.shared {
 		now.see(t, seen)
 	} else if seen, err = r.rememberShared(ctx, now, t, here); err != nil {
 		return err

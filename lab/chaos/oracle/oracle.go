@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/keelson-io/keelson/lab/audit"
@@ -291,6 +292,11 @@ func diary(e audit.Event) bool {
 		e.Resource.Resource == "customresourcedefinitions" && ownCRD(e.Resource.Name)
 }
 
+// memory reports what any replica of the controller writes down of the repository.
+func memory(o Object) bool {
+	return o.Group == "" && o.Resource == "configmaps" && o.Namespace == system && strings.HasPrefix(o.Name, "keelson-git-")
+}
+
 // own reports Keelson's own objects.
 func own(e audit.Event) bool {
 	o := ObjectOf(e)
@@ -299,6 +305,8 @@ func own(e audit.Event) bool {
 		return true
 	case o.Resource == "secrets" && o.Group == "", o.Group == "coordination.k8s.io":
 		return o.Namespace == system
+	case memory(o):
+		return true
 	case o.Resource == "namespaces":
 		return o.Name == system
 	case o.Resource == "customresourcedefinitions":
