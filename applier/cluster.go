@@ -82,7 +82,9 @@ type Cluster struct {
 	// doubted are objects that exist although the cache had none.
 	doubted map[differ.ID]bool
 	maskKey []byte
-	named   bool // the cluster says that it has this name
+	named   bool   // the cluster says that it has this name
+	namedBy string // the UID of kube-system when it was said
+	sure    bool   // and that is its UID
 	// accounts are those that write objects, by NAMESPACE/NAME.
 	accounts map[string]*account
 	answers  map[differ.ID]answered

@@ -230,7 +230,7 @@ func (c *Cluster) Restart() {
 	clear(c.doubted)
 	clear(c.lookedAt)
 	clear(c.settled)
-	c.listed, c.maskKey, c.named, c.mayCreate = false, nil, false, nil
+	c.listed, c.maskKey, c.named, c.sure, c.mayCreate = false, nil, false, false, nil
 }
 
 // Rediscover asks anew what the cluster serves, and for the schemas of the

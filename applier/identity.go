@@ -57,7 +57,30 @@ func (c *Cluster) key(ctx context.Context) ([]byte, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.maskKey, c.named = s.Data[keyMask], s.names(c.name)
+	c.namedBy = string(s.Data[keyUID])
+	c.sure = string(s.Data[keyCluster]) == AnyCluster
 	return c.maskKey, nil
+}
+
+// sureOfName reports whether the name was said of this API server. One that was restored
+// from a backup has the name, and would take any copy of it for one as well: the UID says
+// that. It asks once.
+func (c *Cluster) sureOfName(ctx context.Context) (bool, error) {
+	c.mu.Lock()
+	named, by, sure := c.named, c.namedBy, c.sure
+	c.mu.Unlock()
+	if !named || sure {
+		return named, nil
+	}
+	uid, err := c.uid(ctx)
+	if err != nil {
+		return false, err
+	}
+	sure = uid == "" || uid == by
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sure = sure
+	return sure, nil
 }
 
 // identity is the Secret that says which cluster this is.
@@ -124,17 +147,16 @@ func (c *Cluster) Prepare(ctx context.Context) error {
 }
 
 func (c *Cluster) prepare(ctx context.Context) error {
-	_, err := c.key(ctx)
-	c.mu.Lock()
-	named := c.named
-	c.mu.Unlock()
-	if err != nil || named {
+	if _, err := c.key(ctx); err != nil {
+		return err
+	}
+	if sure, err := c.sureOfName(ctx); err != nil || sure {
 		return err
 	}
 	if err := c.ensureNamespace(ctx, v1alpha1.Namespace); err != nil {
 		return err
 	}
-	err = c.sayName(ctx)
+	err := c.sayName(ctx)
 	if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err) {
 		return err // else another session was first: what it said counts
 	}
@@ -151,11 +173,11 @@ func (c *Cluster) prepare(ctx context.Context) error {
 // sayName writes down which cluster this is, and the key, if there is none.
 func (c *Cluster) sayName(ctx context.Context) error {
 	s, err := c.identity(ctx)
-	if err != nil || s != nil && s.names(c.name) {
+	if err != nil || s != nil && string(s.Data[keyCluster]) == AnyCluster {
 		return err
 	}
 	uid, err := c.uid(ctx)
-	if err != nil {
+	if err != nil || s != nil && s.names(c.name) && string(s.Data[keyUID]) == uid {
 		return err
 	}
 	next := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: maskKeyName, Namespace: v1alpha1.Namespace}, Type: "keelson.io/key"}

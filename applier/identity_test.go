@@ -165,6 +165,16 @@ func TestOtherCluster(t *testing.T) {
 		}
 		named(t, "test")
 	})
+	t.Run("Restored", func(t *testing.T) { // under its own name: the UID follows, or the next one would take it for a copy
+		patch(t, types.MergePatchType, `{"stringData": {"cluster": "prod", "uid": "00000000-0000-0000-0000-000000000000"}}`)
+		if err := connect(t, "prod", alone.Config).Prepare(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if uid := string(read(t).Data["uid"]); uid != string(system.UID) {
+			t.Errorf("the UID is %q, want that of kube-system, %s", uid, system.UID)
+		}
+		refused(t, "prepare", connect(t, "test", alone.Config).Prepare(t.Context()))
+	})
 	t.Run("Shared", func(t *testing.T) { // as an administrator may say
 		patch(t, types.MergePatchType, `{"stringData": {"cluster": "*"}}`)
 		for _, name := range []string{"prod", "test"} {

@@ -38,9 +38,10 @@ const (
 	memoryTags   = "tags-%d"
 	memoryParts  = 8
 	memoryPasses = 10 // in which a replica may lose against others
-	// memoryOfOne is how many tags of one component are kept: who may push its tags must not
-	// be able to fill what others need. Further ones are remembered in the cache folder.
-	memoryOfOne = 4_000
+	// memoryOfOne is how many tags of one component are kept, and memoryOfPart of those in
+	// one part: who may push tags must not be able to fill what others need, or to make a part
+	// so large that it can't be written. Further ones are remembered in the cache folder.
+	memoryOfOne, memoryOfPart = 4_000, 16_000
 )
 
 // MemoryNames are all names under which a repository keeps something.
@@ -154,7 +155,7 @@ func fill(kept map[string]firstSeen, tags []string, seen map[string]firstSeen) {
 		_, ok := kept[tag]
 		return ok
 	})
-	room := max(0, memoryOfOne-(len(tags)-len(fresh)))
+	room := max(0, min(memoryOfOne-(len(tags)-len(fresh)), memoryOfPart-len(kept)))
 	for _, tag := range fresh[:min(room, len(fresh))] {
 		kept[tag] = seen[tag]
 	}

@@ -77,9 +77,9 @@ func TestMemory(t *testing.T) {
 			t.Errorf("they counted to %d (%v); %d writes came too late", len(k.Data), err, lost.Load())
 		}
 
-		// The tags of a large fleet fit into the part of one component.
+		// As many tags as are kept in one part at most.
 		var b bytes.Buffer
-		for i := range 10_000 {
+		for i := range 16_000 {
 			sum := sha512.Sum512([]byte{byte(i), byte(i >> 8)})
 			fmt.Fprintf(&b, "%x %x component/v1.%d.0\n", sum[:20], sum[20:40], i)
 		}
