@@ -58,7 +58,7 @@ type crowd struct {
 type bounds struct{ replicas, maxUnavailable, maxSurge int }
 
 // runWorkloads updates CloneSets, in place and by replacement, in partitions and back,
-// while keelson workloads is killed at random moments. Every write of its is then held
+// while keelson workloads is killed at requests of chance's choice. Every write of its is then held
 // against the pods as they were at that moment.
 func runWorkloads(ctx context.Context, w *world) (result, error) {
 	c := &crowd{world: w, out: result{did: "rollouts of CloneSets whose controller is killed again and again", must: w.Workloads}}
