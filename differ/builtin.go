@@ -44,6 +44,9 @@ func builtIn(env environment) (Rules, error) {
 			because: "an object that has an owner is deleted with it, and at once where the owner does not exist",
 			paths:   []string{".metadata.ownerReferences"},
 		},
+	}
+	catalogue = append(catalogue, ofClaims()...)
+	catalogue = append(catalogue, []catalogued{
 		{
 			name: "fewer-replicas", effect: v1alpha1.EffectHold, on: changed,
 			because: "git takes away more than half of the replicas, or all of them",
@@ -68,7 +71,7 @@ func builtIn(env environment) (Rules, error) {
 			kinds: []string{"StatefulSet"}, because: "serviceName is immutable: it is part of every pod's DNS name",
 			paths: []string{".spec.serviceName"},
 		},
-	}
+	}...)
 	catalogue = append(catalogue, ofServices()...)
 	catalogue = append(catalogue, ofStorage()...)
 	catalogue = append(catalogue, ofTheAPI()...)

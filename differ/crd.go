@@ -1,6 +1,7 @@
 package differ
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -295,6 +296,8 @@ func (i *Instances) others() string {
 type problem struct {
 	path, what string // " is required"
 	loss       bool   // the field would go
+	absent     bool   // the field is missing
+	listed     bool   // the value is none of a list
 }
 
 func (p problem) String() string {
@@ -338,6 +341,7 @@ type versionSchema struct {
 	props     *apiextensions.JSONSchemaProps
 	prunes    bool
 	ownStatus bool // there is a status subresource
+	stock     bool // of a kind that is built in, whose lists have checks of their own
 
 	prepared bool // the first object has come
 	values   validation.SchemaValidator
@@ -402,12 +406,20 @@ func (v *versionSchema) prepare() error {
 		return fmt.Errorf("%w: the schema has more rules (x-kubernetes-validations) than can be compiled in some seconds; "+
 			"a danger rule %s that allows the change lets it pass unjudged", ErrTooMuch, ruleCRDSchema)
 	}
+	if err := v.prepareValues(); err != nil {
+		return err
+	}
+	v.rules = cel.NewValidator(v.schema, true, celconfig.PerCallLimit)
+	v.prepared = true
+	return nil
+}
+
+// prepareValues compiles what checks values, without the rules.
+func (v *versionSchema) prepareValues() error {
 	var err error
 	if v.values, _, err = validation.NewSchemaValidator(v.props); err != nil {
 		return fmt.Errorf("compile the schema: %w", err)
 	}
-	v.rules = cel.NewValidator(v.schema, true, celconfig.PerCallLimit)
-	v.prepared = true
 	return nil
 }
 
@@ -492,6 +504,9 @@ func (v *versionSchema) invalid(o map[string]any) []problem {
 	for _, err := range v.values.Validate(o).Errors {
 		out = append(out, describe(err))
 	}
+	if v.stock {
+		return out
+	}
 	for _, err := range listtype.ValidateListSetsAndMaps(nil, v.schema, o) {
 		what := "is not unique in its list"
 		if err.Type != field.ErrorTypeDuplicate {
@@ -535,6 +550,15 @@ func addMessages(to map[string]bool, rules apiextensionsv1.ValidationRules) bool
 	return false
 }
 
+// few are the first of the values of a list, as a schema may have thousands.
+func few(values []any) string {
+	const few = 20
+	if len(values) <= few {
+		return fmt.Sprint(values)
+	}
+	return fmt.Sprintf("%v and %d more", values[:few], len(values)-few)
+}
+
 // describe tells a validation error without the value that it is about.
 func describe(err error) problem {
 	var v *openapierrors.Validation
@@ -543,14 +567,21 @@ func describe(err error) problem {
 	}
 	switch v.Code() {
 	case openapierrors.InvalidTypeCode:
-		return newProblem(v.Name, "is of another type or format")
+		// What follows the type may be the value.
+		_, wanted, _ := strings.Cut(v.Error(), "must be of type ")
+		wanted, _, _ = strings.Cut(wanted, ":")
+		return newProblem(v.Name, "must be of type "+cmp.Or(strings.ReplaceAll(wanted, ",", " or "), "another"))
 	case openapierrors.EnumFailCode:
-		return newProblem(v.Name, fmt.Sprintf("is none of %v", v.Values))
+		p := newProblem(v.Name, "is none of "+few(v.Values))
+		p.listed = true
+		return p
 	case openapierrors.RequiredFailCode, openapierrors.TooLongFailCode, openapierrors.TooShortFailCode, openapierrors.PatternFailCode,
 		openapierrors.MultipleOfFailCode, openapierrors.MaxFailCode, openapierrors.MinFailCode, openapierrors.UniqueFailCode,
 		openapierrors.MaxItemsFailCode, openapierrors.MinItemsFailCode, openapierrors.TooFewPropertiesCode, openapierrors.TooManyPropertiesCode:
 		// These speak of the schema alone.
-		return newProblem(v.Name, strings.TrimPrefix(v.Error(), v.Name+" in "+v.In+" "))
+		p := newProblem(v.Name, strings.TrimPrefix(v.Error(), v.Name+" in "+v.In+" "))
+		p.absent = v.Code() == openapierrors.RequiredFailCode
+		return p
 	}
 	return newProblem(v.Name, "does not satisfy the schema")
 }

@@ -42,7 +42,7 @@ func TestBuiltIn(t *testing.T) {
 	}
 	for _, name := range []string{
 		"autoscaled-replicas", "service-allocations", "workload-selector", "service-selector", "volume-claim-templates", "service-name",
-		"fewer-replicas", "service-type", "storage-class", "claim-class", "claim-shrunk", "crd-scope", "crd-served-version", "crd-stored-version", "crd-schema",
+		"fewer-replicas", "fewer-claims", "claims-not-kept", "chosen-claims", "recreated-claims", "other-ordinals", "delete-with-claims", "service-type", "storage-class", "claim-class", "claim-shrunk", "crd-scope", "crd-served-version", "crd-stored-version", "crd-schema",
 		"ca-bundle", "webhook-fails-closed", "webhook-widened", "webhook-selector", "rbac-escalation",
 		"privileged", "host-path", "host-namespaces", "new-capability", "immutable",
 		"autoscaled-requests", "autoscaled-limits", "finalizers", "owner-references", "owner-gained",

@@ -76,6 +76,7 @@ func mortals() []mortal {
 		{name: "class", group: "storage.k8s.io", resource: "storageclasses", kind: "storage.k8s.io/v1/StorageClass", cluster: true, body: func(o *ending) string {
 			return fmt.Sprintf("provisioner: chaos.example/%d\n", o.variant)
 		}},
+		{name: "stateful", group: "apps", resource: "statefulsets", kind: "apps/v1/StatefulSet", body: statefulWithClaims},
 		{
 			name: "definition", group: "apiextensions.k8s.io", resource: "customresourcedefinitions", kind: "apiextensions.k8s.io/v1/CustomResourceDefinition", cluster: true,
 			body: func(o *ending) string {
@@ -86,6 +87,21 @@ func mortals() []mortal {
 			},
 		},
 	}
+}
+
+// statefulWithClaims has a claim that its controller makes, and that is deleted with it.
+func statefulWithClaims(o *ending) string {
+	return fmt.Sprintf(`spec:
+  serviceName: none-%d
+  replicas: 1
+  persistentVolumeClaimRetentionPolicy: {whenDeleted: Delete, whenScaled: Retain}
+  selector: {matchLabels: {app: %[2]s}}
+  template:
+    metadata: {labels: {app: %[2]s}}
+    spec: {containers: [{name: main, image: chaos.example/none}]}
+  volumeClaimTemplates:
+  - {metadata: {name: data}, spec: {accessModes: [ReadWriteOnce], storageClassName: none, resources: {requests: {storage: 1Gi}}}}
+`, o.variant, o.name)
 }
 
 // endingRules are those of each component.

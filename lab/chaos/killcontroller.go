@@ -117,13 +117,13 @@ func (r *round) settle(ctx context.Context, s stage) error {
 	}
 	defer func() { _ = k.kill() }()
 	synced := func(ctx context.Context) error { return r.synced(ctx, s) }
-	if err := until(ctx, hungAfter, synced); err != nil {
+	if err := until(ctx, 2*time.Minute, synced); err != nil {
 		return fmt.Errorf("the controller after the kills: %w (its log: %s)", err, k.log)
 	}
 	if err := r.letThrough(ctx); err != nil {
 		return err
 	}
-	if err := until(ctx, hungAfter, synced); err != nil {
+	if err := until(ctx, time.Minute, synced); err != nil {
 		return fmt.Errorf("the controller after late requests: %w (its log: %s)", err, k.log)
 	}
 	return k.stop(ctx)

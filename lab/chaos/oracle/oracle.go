@@ -171,7 +171,7 @@ func (j *judge) delete(e audit.Event) {
 	if either := own(e) && (uid != "" || version != ""); !either && (uid == "" || version == "") {
 		j.violate(UnguardedDelete, e, fmt.Sprintf("uid %q, resourceVersion %q", uid, version))
 	}
-	if !own(e) && !j.ledger.wants(e) {
+	if (!own(e) || memory(ObjectOf(e))) && !j.ledger.wants(e) {
 		j.violate(UnwantedDelete, e, "")
 	}
 	if e.Code >= 300 {

@@ -1,0 +1,74 @@
+package differ
+
+import (
+	"strings"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// ofClaims are the rules on what has a workload's controller, or the garbage collector,
+// delete the claims of pods, which no plan lists.
+//
+// Sources: StatefulSetSpec.persistentVolumeClaimRetentionPolicy of Kubernetes, which retains
+// by default, and CloneSetSpec of OpenKruise: a CloneSet owns its claims, and keeps those of
+// pods that go for new ones where it says so. In its v1alpha1 that is the default.
+func ofClaims() []catalogued {
+	const (
+		has    = `live != null && live.spec.?volumeClaimTemplates.orValue([]) != []`
+		scaled = `(X.kind == 'StatefulSet' ? X.spec.?persistentVolumeClaimRetentionPolicy.?whenScaled.orValue('Retain') == 'Delete' :
+X.apiVersion.endsWith('/v1alpha1') ? X.spec.?scaleStrategy.?disablePVCReuse.orValue(false) : !X.spec.?scaleStrategy.?enablePVCReuse.orValue(false))`
+		deleted = `(X.kind == 'CloneSet' || X.spec.?persistentVolumeClaimRetentionPolicy.?whenDeleted.orValue('Retain') == 'Delete')`
+		// Absent and empty are ReCreate, and so is what the controller does not know. In place,
+		// it alone knows what is possible.
+		recreated = `!((object.apiVersion.endsWith('/v1alpha1') ? object.spec.?updateStrategy.?type.orValue('') :
+object.spec.?updateStrategy.?rollingUpdate.?podUpdatePolicy.orValue('')) in ['InPlaceOnly', 'InPlaceIfPossible'])`
+	)
+	of := func(what, condition string) string { return strings.ReplaceAll(condition, "X", what) }
+	list := []catalogued{
+		{
+			name: "delete-with-claims", kinds: []string{"StatefulSet", "CloneSet"}, on: []v1alpha1.Event{v1alpha1.OnDeleteObject},
+			because: "the claims of its pods are deleted with it, and their data",
+			when:    of("live", deleted), paths: []string{""},
+		},
+		{
+			// Nor does a person's drift go back at the cost of data.
+			name: "fewer-claims", kinds: []string{"StatefulSet", "CloneSet"}, on: []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove},
+			because: "the claims of the pods that go are deleted, and their data",
+			when:    of("object", scaled) + ` && (new == null ? 1 : new) < old`, paths: []string{".spec.replicas"},
+		},
+		{
+			name: "claims-not-kept", kinds: []string{"StatefulSet", "CloneSet"},
+			because: "claims that are kept until now are deleted, and their data",
+			when: `(` + of("object", scaled) + ` && !` + of("live", scaled) + ` || ` +
+				of("object", deleted) + ` && !` + of("live", deleted) + `)`,
+			paths: []string{
+				".spec.persistentVolumeClaimRetentionPolicy.whenDeleted", ".spec.persistentVolumeClaimRetentionPolicy.whenScaled",
+				".spec.scaleStrategy.enablePVCReuse", ".spec.scaleStrategy.disablePVCReuse",
+			},
+		},
+		{
+			name: "chosen-claims", kinds: []string{"CloneSet"}, on: []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange},
+			because: "the pods that are named are deleted with their claims, and their data",
+			when:    of("object", scaled) + ` && new != []`, paths: []string{".spec.scaleStrategy.podsToDelete"},
+		},
+		{
+			name: "recreated-claims", kinds: []string{"CloneSet"},
+			because: "pods are deleted and created anew with other claims, and the data of the old ones is deleted",
+			when:    of("object", scaled) + ` && ` + recreated,
+			// A template that waits until then is rolled out by another policy, partition or pause.
+			paths: []string{
+				".spec.template", ".spec.updateStrategy.type", ".spec.updateStrategy.partition", ".spec.updateStrategy.paused",
+				".spec.updateStrategy.rollingUpdate.podUpdatePolicy", ".spec.updateStrategy.rollingUpdate.partition", ".spec.updateStrategy.rollingUpdate.paused",
+			},
+		},
+		{
+			name: "other-ordinals", kinds: []string{"StatefulSet"},
+			because: "pods whose ordinals are no longer used are deleted with their claims, and their data",
+			when:    of("object", scaled), paths: []string{".spec.ordinals", ".spec.reserveOrdinals"},
+		},
+	}
+	for i := range list {
+		list[i].effect, list[i].when = v1alpha1.EffectHold, has+" && "+list[i].when
+	}
+	return list
+}
