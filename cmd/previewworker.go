@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -85,9 +86,14 @@ func (a *app) previewApart(repo *registry.Repo, cacheDir string, memory int64) (
 			return nil, fmt.Errorf("find the trusted keys: %w", err)
 		}
 	}
+	folders, lock, err := repo.Files()
+	if err != nil {
+		return nil, err
+	}
 	return func(ctx context.Context, base, head string) (forge.Verdict, error) {
 		return renderer.RunTask[forge.Verdict](ctx, renderer.TaskOptions{
 			Args: []string{previewCommand}, Memory: memory, CPU: previewCPU, AnswerBytes: verdictBytes,
+			Read: slices.Concat(folders, keys), Lock: []string{lock},
 		}, previewTask{
 			URL: repo.URL(), CacheDir: cacheDir, TrustedKeys: keys, Base: base, Head: head,
 			RenderTime: a.rendering.timeout, RenderMemory: min(a.rendering.memory.Value(), memory),

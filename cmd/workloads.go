@@ -130,6 +130,9 @@ func (a *app) workloads(ctx context.Context, o workloadsOptions) error {
 	}
 	log := a.controllerLog(o.logFormat)
 	a.env.SetLog(log)
+	if err := closeMemory(); err != nil {
+		return err
+	}
 	ctrl.SetLogger(logr.FromSlogHandler(log.Handler()))
 	_, cluster, err := a.followedHub(ctx, log)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/go-git/go-billy/v5/osfs"
+	"github.com/go-git/go-git/v5"
 	"github.com/go-git/go-git/v5/plumbing"
 	gitcache "github.com/go-git/go-git/v5/plumbing/cache"
 	"github.com/go-git/go-git/v5/storage/filesystem"
@@ -18,6 +19,9 @@ import (
 // objectCacheSize bounds the git objects that are kept decompressed. They are
 // bases of deltas: what is decoded from them has a cache of its own.
 const objectCacheSize = 32 * gitcache.MiByte
+
+// lockFile in the cache is held by who changes it.
+const lockFile = "lock"
 
 // Options say which repository to open.
 type Options struct {
@@ -194,6 +198,41 @@ func ShownURL(url string) (string, error) {
 // URL is where the repository is, without a password.
 func (r *Repo) URL() string { return r.location.shown() }
 
+// Files are what another process needs to read what was fetched: folders that it reads, and
+// a file that it locks. All are absolute.
+func (r *Repo) Files() (folders []string, lock string, err error) {
+	folder, err := filepath.Abs(r.folder)
+	if err != nil {
+		return nil, "", fmt.Errorf("find the cache: %w", err)
+	}
+	folders = []string{folder}
+	if r.location.path != "" {
+		own, err := gitFolders(r.location.path)
+		if err != nil {
+			return nil, "", fmt.Errorf("open %s: %w", r.location.shown(), err)
+		}
+		folders = append(folders, own...)
+	}
+	return folders, filepath.Join(folder, lockFile), nil
+}
+
+// gitFolders are a repository on this machine, and what a linked work tree has elsewhere.
+func gitFolders(path string) ([]string, error) {
+	repo, err := git.PlainOpenWithOptions(path, &git.PlainOpenOptions{EnableDotGitCommonDir: true})
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the caller says what
+	}
+	folders := []string{path}
+	if s, ok := repo.Storer.(*filesystem.Storage); ok {
+		root := s.Filesystem().Root()
+		folders = append(folders, root)
+		if trees := filepath.Dir(root); filepath.Base(trees) == "worktrees" {
+			folders = append(folders, filepath.Dir(trees))
+		}
+	}
+	return folders, nil
+}
+
 func (r *Repo) clonePath() string { return filepath.Join(r.folder, "clone.git") }
 
 // Fetch learns what the repository's branches and tags are now. When it fails,
@@ -273,7 +312,7 @@ func (r *Repo) lock(ctx context.Context) (unlock func(), err error) {
 	}
 	done := make(chan result, 1)
 	go func() {
-		unlock, err := lockedfile.MutexAt(filepath.Join(r.folder, "lock")).Lock()
+		unlock, err := lockedfile.MutexAt(filepath.Join(r.folder, lockFile)).Lock()
 		done <- result{unlock, err}
 	}()
 	select {

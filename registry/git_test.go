@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -360,9 +361,17 @@ func TestWorkTreeRepository(t *testing.T) {
 	run("worktree", "add", "-q", linked, "-b", "side")
 
 	for _, path := range []string{dir, linked} {
-		f := load(t, open(t, path), "")
+		r := open(t, path)
+		f := load(t, r, "")
 		if err := f.Problems.Err(); err != nil || f.Cluster("a").Delivery("coredns").Version == nil {
 			t.Errorf("%s: %v", path, err)
+		}
+		// Another process that may read these and no other sees all of it, too.
+		folders, lock, err := r.Files()
+		for _, file := range []string{filepath.Join(path, ".git"), filepath.Join(dir, ".git", "packed-refs"), lock} {
+			if err != nil || !slices.ContainsFunc(folders, func(folder string) bool { return strings.HasPrefix(file, folder+"/") }) {
+				t.Errorf("%s: %s is in none of %s (%v)", path, file, folders, err)
+			}
 		}
 	}
 

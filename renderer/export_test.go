@@ -2,7 +2,9 @@ package renderer
 
 import (
 	"bytes"
+	"context"
 	"testing"
+	"time"
 
 	"github.com/keelson-io/keelson/registry"
 )
@@ -49,4 +51,16 @@ func (p *Pool) Workers() []int {
 		out = append(out, w.cmd.Process.Pid)
 	}
 	return out
+}
+
+// LastWords greets a worker of a program, and returns what it prints before it ends.
+func LastWords(ctx context.Context, program string, args ...string) (string, error) {
+	w, err := startWorker(ctx, program, args, isolations()[0])
+	if err != nil {
+		return "", err
+	}
+	defer w.end()
+	_ = w.greet(ctx, greeting{Memory: 256 << 20, CPU: time.Minute}) // it ends instead of an answer
+	err = w.cmd.Wait()
+	return w.lastWords.String(), err
 }

@@ -38,7 +38,7 @@ func newPool(t testing.TB, o renderer.PoolOptions) *renderer.Pool {
 	return p
 }
 
-// plainWorker is the program in testdata/worker, built once.
+// plainWorker is the program in testdata/worker, built once and as releases are: without cgo.
 func plainWorker(t testing.TB) string {
 	t.Helper()
 	built.Do(func() {
@@ -47,7 +47,9 @@ func plainWorker(t testing.TB) string {
 			t.Fatal(err)
 		}
 		built.path = filepath.Join(dir, "worker")
-		if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", built.path, "./testdata/worker").CombinedOutput(); err != nil {
+		build := exec.CommandContext(t.Context(), "go", "build", "-o", built.path, "./testdata/worker")
+		build.Env = append(build.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("build a worker: %v\n%s", err, out)
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"strconv"
 	"strings"
@@ -31,7 +32,22 @@ func confine(g greeting) (func() usage, error) {
 	if err != nil {
 		return nil, err
 	}
+	// With cgo what follows holds for one thread first, and the filter of system calls, the
+	// last, for all that there are.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := dropCapabilities(); err != nil {
+		return nil, err
+	}
 	if err := limit(start, g); err != nil {
+		return nil, err
+	}
+	if g.Task {
+		if err := readOnly(g); err != nil {
+			return nil, err
+		}
+	}
+	if err := filterCalls(g.Task); err != nil {
 		return nil, err
 	}
 	return func() usage {
@@ -90,20 +106,14 @@ func limit(start int64, g greeting) error {
 // giveWay lets everything else go first: the processors go to others, and when the memory
 // of the container ends, the kernel takes this process. What it starts inherits both.
 func giveWay() error {
-	// Priorities are of threads, which inherit that of the thread that starts them.
 	const lowest = 19
-	threads, err := os.ReadDir("/proc/self/task")
+	priority, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
+	if err != nil || 20-priority != lowest { // what a task starts has it, and may set none
+		// Priorities are of threads: all in the group of processes, which is this one alone.
+		err = unix.Setpriority(unix.PRIO_PGRP, 0, lowest)
+	}
 	if err != nil {
 		return fmt.Errorf("give way to other processes: %w", err)
-	}
-	for _, t := range threads {
-		id, err := strconv.Atoi(t.Name())
-		if err == nil {
-			err = unix.Setpriority(unix.PRIO_PROCESS, id, lowest)
-		}
-		if err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("give way to other processes: %w", err)
-		}
 	}
 	_ = os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0) // not every kernel has it
 	return nil
@@ -145,17 +155,17 @@ func cpuUsed() time.Duration {
 }
 
 // isolations are the ways to start a worker, the best first. It ends with its
-// parent, and has a network of its own, without a device, where the kernel lets us.
+// parent, and has a network of its own, without a device, where the kernel lets us. So it
+// has a space of process numbers, but in builds with cgo: it can name no process outside, and
+// all that it has started ends with it. In a user namespace no user has a number: a controller
+// that closes its memory to debuggers may write no mapping of users, and a worker needs none.
 func isolations() []*syscall.SysProcAttr {
 	attr := func(flags uintptr) *syscall.SysProcAttr {
-		a := &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Cloneflags: flags}
-		if flags&syscall.CLONE_NEWUSER != 0 {
-			a.UidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getuid(), HostID: os.Getuid(), Size: 1}}
-			a.GidMappings = []syscall.SysProcIDMap{{ContainerID: os.Getgid(), HostID: os.Getgid(), Size: 1}}
-		}
-		return a
+		return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Cloneflags: flags}
 	}
 	return []*syscall.SysProcAttr{
+		attr(syscall.CLONE_NEWNET | processNumbers),
+		attr(syscall.CLONE_NEWNET | processNumbers | syscall.CLONE_NEWUSER),
 		attr(syscall.CLONE_NEWNET),
 		attr(syscall.CLONE_NEWNET | syscall.CLONE_NEWUSER),
 		attr(0),

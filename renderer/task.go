@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// TaskOptions bound a process that does one task; all are required but Program.
+// TaskOptions bound a process that does one task; all are required but Program, Read and Lock.
 type TaskOptions struct {
 	// Program is started with Args, and calls [ServeTask] with its standard input and its
 	// file 3. Default: this program.
@@ -25,6 +25,9 @@ type TaskOptions struct {
 	Memory int64
 	// CPU is the processor time of its life, and of each process that it starts.
 	CPU time.Duration
+	// Read are the files and folders that it may read, and Lock those that it may open to
+	// write, so that it can lock them. They count where the kernel has Landlock.
+	Read, Lock []string
 	// AnswerBytes bound the answer.
 	AnswerBytes int64
 }
@@ -48,8 +51,8 @@ type taskAnswer[Answer any] struct {
 }
 
 // RunTask has a process of its own do a task, and returns its answer. The process has
-// nothing of this one's environment; it may read files and start processes, but write no file,
-// and has no network where the kernel allows that. Its priority is the lowest. It is
+// nothing of this one's environment; it may read some files and start processes, but write no
+// file, and has no network where the kernel allows that. Its priority is the lowest. It is
 // killed when ctx ends. The error says what the process could not do, or how it died; it
 // wraps [ErrTaskMemory], or the cause of ctx.
 func RunTask[Answer any](ctx context.Context, o TaskOptions, task any) (out Answer, err error) {
@@ -58,7 +61,7 @@ func RunTask[Answer any](ctx context.Context, o TaskOptions, task any) (out Answ
 		return out, err
 	}
 	defer w.end()
-	if err := w.greet(ctx, greeting{Memory: o.Memory, CPU: o.CPU, Task: true}); err != nil {
+	if err := w.greet(ctx, greeting{Memory: o.Memory, CPU: o.CPU, Task: true, Read: o.Read, Lock: o.Lock}); err != nil {
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}

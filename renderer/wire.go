@@ -23,7 +23,9 @@ import (
 type greeting struct {
 	Memory int64         // bytes that it may take for itself
 	CPU    time.Duration // in all its life
-	Task   bool          // it may read files and start processes, with the lowest priority
+	Task   bool          // it may start processes, and read files, with the lowest priority
+	Read   []string      // files and folders that a task may read
+	Lock   []string      // files that it may open to write, of which it can write nothing
 }
 
 // welcome answers a greeting.

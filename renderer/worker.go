@@ -17,8 +17,8 @@ const (
 	// gcPercent lets a worker collect garbage seldom: what it keeps is small, and
 	// its memory is bounded.
 	gcPercent = 400
-	// maxGreeting bounds the first message.
-	maxGreeting = 1 << 10
+	// maxGreeting bounds the first message, which has the names of a few files.
+	maxGreeting = 64 << 10
 )
 
 // Work is the life of a worker process: it renders the jobs that come in, one

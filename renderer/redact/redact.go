@@ -2,10 +2,10 @@
 // leaves the process.
 //
 // A [Redactor] is told of values by those who hold them, owner by owner, and
-// finds them again as they are, a line of them, quoted for JSON, YAML, Go or a
-// URL, in base64, and broken over lines. It keeps hashes and no values: about 100
+// finds them again as they are, a line of them, quoted for JSON, YAML, Go, HTML or a
+// URL, in base64, also with something before or behind, in hexadecimal, and broken over lines. It keeps hashes and no values: about 100
 // bytes a form, however long it is. A text costs a table look-up a byte. What a
-// program made of a value otherwise (reversed, hashed, cut) it does not know.
+// program made of a value otherwise (reversed, hashed, compressed, cut) it does not know.
 package redact
 
 import (

@@ -2,8 +2,10 @@ package redact
 
 import (
 	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"html"
 	"net/url"
 	"slices"
 	"strconv"
@@ -82,11 +84,13 @@ func (v Value) forms() []string {
 	// A text that ends with a line end is encoded with it.
 	out = append(out, base64Forms(v.text)...)
 	out = append(out, base64Forms(text)...)
-	return append(out, base64Forms(text+"\n")...)
+	out = append(out, base64Forms(text+"\n")...)
+	out = append(out, insideBase64(text)...)
+	return append(out, hex.EncodeToString([]byte(text)), strings.ToUpper(hex.EncodeToString([]byte(text))))
 }
 
 func textForms(v string) []string {
-	out := []string{v, strings.ReplaceAll(v, "'", "''"), url.QueryEscape(v), url.PathEscape(v), inner(strconv.Quote(v))}
+	out := []string{v, html.EscapeString(v), strings.ReplaceAll(v, "'", "''"), url.QueryEscape(v), url.PathEscape(v), inner(strconv.Quote(v))}
 	if quoted, err := json.Marshal(v); err == nil {
 		out = append(out, inner(string(quoted)))
 		if again, err := json.Marshal(inner(string(quoted))); err == nil { // an object in an annotation
@@ -113,6 +117,25 @@ func base64Forms(v string) []string {
 		base64.StdEncoding.EncodeToString([]byte(v)), base64.RawStdEncoding.EncodeToString([]byte(v)),
 		base64.URLEncoding.EncodeToString([]byte(v)), base64.RawURLEncoding.EncodeToString([]byte(v)),
 	}
+}
+
+// insideBase64 are the characters that a value makes of base64 whatever stands before and
+// behind it there, as a password does in "Authorization: Basic". Three bytes are four
+// characters, so there are three of them; the first and last character of each may have
+// bits of what is beside it, and are left out.
+func insideBase64(v string) []string {
+	var out []string
+	for before := range 3 {
+		padded := append(make([]byte, before), v...)
+		from, to := (before*8+5)/6, len(padded)*8/6
+		if to-from < wordForm {
+			continue // it would be found by chance
+		}
+		for _, encoding := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
+			out = append(out, encoding.EncodeToString(padded)[from:to])
+		}
+	}
+	return out
 }
 
 // Object collects what the data of an object hides, if it is a Secret. Public is

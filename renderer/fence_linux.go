@@ -1,0 +1,142 @@
+package renderer
+
+import (
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/elastic/go-seccomp-bpf"
+	"github.com/elastic/go-seccomp-bpf/arch"
+	"github.com/landlock-lsm/go-landlock/landlock"
+	"golang.org/x/sys/unix"
+	"kernel.org/pub/linux/libs/security/libcap/cap"
+)
+
+// The limits of [confine] hold what templates can do. What follows is for the day on which a
+// mistake in Go or Helm lets a template run code of its own: the process has no capability,
+// can look into no other process and no file, and has the kernel's code for a few system calls
+// alone. The kernel has to know these means; where it does not, the limits hold without.
+
+// dropCapabilities gives up all, in every thread. What the process starts gets none back,
+// since it may have no new privileges.
+func dropCapabilities() error {
+	if err := cap.NewSet().SetProc(); err != nil {
+		return fmt.Errorf("give up capabilities: %w", err)
+	}
+	return nil
+}
+
+// readOnly lets the process and what it starts read these files and folders, run itself, and
+// nothing else; nor look into the memory or environment of a process outside, which a file of
+// /proc would give. Signals are not held: before Landlock's version 8 each thread has a domain
+// of its own, and the process could not end what another of its threads has started.
+func readOnly(g greeting) error {
+	err := landlock.V11.BestEffort().RestrictPaths(
+		landlock.RODirs(g.Read...).IgnoreIfMissing(),
+		landlock.RWFiles(g.Lock...).IgnoreIfMissing(),
+		landlock.RODirs("/proc", "/sys/fs/cgroup", "/sys/kernel/mm").IgnoreIfMissing(), // for Go's runtime and our limits
+		// A program that was built with cgo loads the C library.
+		landlock.RODirs("/lib", "/lib64", "/usr/lib", "/usr/lib64").IgnoreIfMissing(),
+		landlock.ROFiles("/etc/ld.so.cache").IgnoreIfMissing(),
+		landlock.ROFiles("/proc/self/exe"), // the program's file, also after it was replaced
+		landlock.RWFiles(os.DevNull),
+	)
+	if err != nil {
+		return fmt.Errorf("give up files: %w", err)
+	}
+	return nil
+}
+
+// renderCalls are the system calls of Go's runtime, and what reads jobs and writes answers.
+// Those of a C library's threads are among them, for builds with cgo.
+func renderCalls() []string {
+	return []string{
+		"read", "write", "pread64", "close", // pipes, and how much memory is used
+		"epoll_create1", "epoll_ctl", "epoll_pwait", "epoll_wait", "eventfd2", "pipe2", "poll", "ppoll",
+		"munmap", "mprotect", "mremap", "madvise", "mincore", "brk",
+		"futex", "futex_waitv", "sched_yield", "sched_getaffinity", "set_robust_list", "rseq", "membarrier",
+		"nanosleep", "clock_nanosleep", "clock_gettime", "clock_getres", "gettimeofday", "time", "getrandom", "getrusage",
+		"getpid", "gettid", "rt_sigaction", "rt_sigprocmask", "rt_sigreturn", "sigaltstack", "restart_syscall",
+		"exit", "exit_group",
+	}
+}
+
+// taskCalls are those that a task needs on top: it reads files, and starts processes that
+// are confined as it is.
+func taskCalls() []string {
+	return []string{
+		"open", "openat", "lseek", "stat", "lstat", "fstat", "newfstatat", "statx", "statfs", "fstatfs", "access", "faccessat", "faccessat2",
+		"getdents64", "readlink", "readlinkat", "getcwd", "chdir", "fadvise64", "flock", "ioctl",
+		"vfork", "execve", "execveat", "wait4", "waitid", "kill", "tgkill", "pidfd_open", "pidfd_send_signal",
+		"dup", "dup2", "dup3", "pipe", "setpgid", "getpgid", "getppid", "getuid", "geteuid", "getgid", "getegid", "getgroups",
+		"arch_prctl", "set_tid_address", "prctl", "getrlimit", "setrlimit", "getpriority",
+		"capget", "capset", "seccomp", "uname", "sysinfo",
+	}
+}
+
+// where lets a system call through if an argument is as said.
+func where(name string, argument uint32, is seccomp.Operation, value uint64) seccomp.NameWithConditions {
+	return seccomp.NameWithConditions{Name: name, Conditions: seccomp.ArgumentConditions{{Argument: argument, Operation: is, Value: value}}}
+}
+
+// renderConditions are the calls that every process may make in a part of their ways.
+func renderConditions() []seccomp.NameWithConditions {
+	return []seccomp.NameWithConditions{
+		// Memory that is shared counts for no limit of the process.
+		where("mmap", 3, seccomp.BitsNotSet, unix.MAP_SHARED),
+		// F_SETOWN and F_SETSIG have the kernel send any signal to any process of the user. They,
+		// and the others from 8 to 15, have this bit; what Go uses has not.
+		where("fcntl", 1, seccomp.BitsNotSet, unix.F_SETOWN),
+	}
+}
+
+// threadConditions are the calls of a process that starts no other: threads, and signals
+// between them.
+func threadConditions() []seccomp.NameWithConditions {
+	return []seccomp.NameWithConditions{
+		where("clone", 0, seccomp.BitsSet, unix.CLONE_THREAD),
+		where("tgkill", 0, seccomp.Equal, uint64(os.Getpid())),
+	}
+}
+
+// taskConditions are the calls of a process that starts others, in namespaces such as
+// [isolations] has, and with limits of its own.
+func taskConditions() []seccomp.NameWithConditions {
+	return []seccomp.NameWithConditions{
+		where("clone", 0, seccomp.BitsNotSet, unix.CLONE_NEWNS|unix.CLONE_NEWIPC|unix.CLONE_NEWUTS|unix.CLONE_NEWCGROUP),
+		where("prlimit64", 0, seccomp.Equal, 0), // its own
+	}
+}
+
+// filterCalls has the kernel refuse all other system calls, of every thread and of what the
+// process starts.
+func filterCalls(task bool) error {
+	table, err := arch.GetInfo("")
+	if err != nil || !seccomp.Supported() {
+		return nil //nolint:nilerr // an architecture or a kernel without filters
+	}
+	known := func(names []string) []string {
+		return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+			_, ok := table.SyscallNames[name]
+			return !ok // each architecture has its own
+		})
+	}
+	allowed := seccomp.SyscallGroup{Action: seccomp.ActionAllow, Names: known(renderCalls()), NamesWithCondtions: renderConditions()}
+	if task {
+		allowed.Names = append(allowed.Names, known(taskCalls())...)
+		allowed.NamesWithCondtions = append(allowed.NamesWithCondtions, taskConditions()...)
+	} else {
+		allowed.NamesWithCondtions = append(allowed.NamesWithCondtions, threadConditions()...)
+	}
+	// A filter can't look at the flags of clone3. Where the kernel seems to have none, a C
+	// library uses clone; Go does so always.
+	absent := seccomp.SyscallGroup{Action: seccomp.ActionErrno | seccomp.Action(unix.ENOSYS), Names: known([]string{"clone3"})}
+	err = seccomp.LoadFilter(seccomp.Filter{
+		Flag:   seccomp.FilterFlagTSync,
+		Policy: seccomp.Policy{DefaultAction: seccomp.ActionErrno, Syscalls: []seccomp.SyscallGroup{allowed, absent}},
+	})
+	if err != nil {
+		return fmt.Errorf("give up system calls: %w", err)
+	}
+	return nil
+}
