@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/keelson-io/keelson/controllers/connect"
+	"github.com/keelson-io/keelson/controllers/egress"
 	"github.com/keelson-io/keelson/controllers/notify"
 	"github.com/keelson-io/keelson/registry"
 )
@@ -256,7 +257,7 @@ func (a *app) sender() *notify.Sender {
 		}
 		return read(ctx, namespace, name)
 	}
-	return notify.NewSender(notify.Sender{Secrets: secrets, Hide: a.env.Redactor.Hide, Now: a.env.Now}, nil)
+	return notify.NewSender(notify.Sender{Secrets: secrets, Hide: a.env.Redactor.Hide, Now: a.env.Now}, egress.Everywhere().Transport())
 }
 
 func (a *app) whichNotifications(f *registry.Fleet, name string) string {

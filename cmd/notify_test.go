@@ -44,3 +44,20 @@ func TestNotify(t *testing.T) {
 	f.keelson("notify", "list").want(t, 1).says(t, "broken: notifications/bridge.yaml:3:1")
 	f.keelson("notify", "test", "bridge").want(t, 2).says(t, "notification bridge is broken")
 }
+
+// A list of servers that is not understood, or empty by mistake, would allow what was to be
+// denied.
+func TestEgressFlag(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct{ list, says string }{
+		"Empty":    {"", "--egress names no server: is a variable empty?"},
+		"HostBits": {"10.0.0.1/8", "--egress: 10.0.0.1/8 is no CIDR: write 10.0.0.0/8"},
+		"URL":      {"chat.example,https://other.example/", `--egress: "https://other.example/" has no port`},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			keelson(t, "controller", "--listen", "", "--egress", c.list).want(t, 2).says(t, c.says)
+		})
+	}
+}

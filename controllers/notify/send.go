@@ -5,10 +5,7 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -16,16 +13,16 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/controllers/egress"
 	"github.com/keelson-io/keelson/registry"
 )
 
 const (
-	// sendTimeout bounds a message with its answer, and dialTimeout what is before it.
-	sendTimeout, dialTimeout = 15 * time.Second, 5 * time.Second
+	// sendTimeout bounds a message with its answer.
+	sendTimeout = 15 * time.Second
 	// answerSize is what is read of an answer, in bytes.
 	answerSize = 4 << 10
 	// longestWait is how long a server is believed that wants to be left alone.
@@ -63,7 +60,7 @@ type Sent struct {
 	Status int `json:"status"`
 }
 
-// Sender sends messages. All fields are required but Wrap.
+// Sender sends messages. All fields are required.
 type Sender struct {
 	// Secrets reads one of the hub.
 	Secrets func(ctx context.Context, namespace, name string) (map[string][]byte, error)
@@ -74,21 +71,13 @@ type Sender struct {
 	client *http.Client
 }
 
-// NewSender returns one whose requests pass through wrap; nil: none.
-func NewSender(s Sender, wrap func(http.RoundTripper) http.RoundTripper) *Sender {
-	var t http.RoundTripper = &http.Transport{
-		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            (&net.Dialer{Timeout: dialTimeout}).DialContext,
-		TLSHandshakeTimeout:    dialTimeout,
-		MaxResponseHeaderBytes: 64 << 10,
-		TLSClientConfig:        &tls.Config{MinVersion: tls.VersionTLS12},
-		IdleConnTimeout:        time.Minute,
-		ForceAttemptHTTP2:      true,
+// NewSender returns one whose requests go by the transport; nil: by one of [egress] that
+// sends them to every address that is not reserved.
+func NewSender(s Sender, by http.RoundTripper) *Sender {
+	if by == nil {
+		by = egress.Policy{}.Transport()
 	}
-	if wrap != nil {
-		t = wrap(t)
-	}
-	s.client = &http.Client{Transport: t, Timeout: sendTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	s.client = &http.Client{Transport: by, Timeout: sendTimeout, CheckRedirect: egress.StayThere}
 	return &s
 }
 
@@ -195,7 +184,7 @@ func (s *Sender) Send(ctx context.Context, n *registry.Notification, m v1alpha1.
 	}
 	answer, err := s.client.Do(request)
 	if err != nil {
-		return sent, &SendError{Problem: "no answer from " + t.shown + ": " + failure(err)}
+		return sent, &SendError{Problem: "no answer from " + t.shown + ": " + egress.Failure(err, sendTimeout)}
 	}
 	defer func() { _ = answer.Body.Close() }()
 	_, _ = io.CopyN(io.Discard, answer.Body, answerSize) // so that the connection can be used again
@@ -221,35 +210,6 @@ func (s *Sender) after(text string) time.Duration {
 		wait = at.Sub(s.Now())
 	}
 	return min(max(wait, 0), longestWait)
-}
-
-// failure says why there was no answer, without the address that errors of the network
-// have in them.
-func failure(err error) string {
-	var (
-		dns       *net.DNSError
-		unknown   x509.UnknownAuthorityError
-		hostname  x509.HostnameError
-		invalid   x509.CertificateInvalidError
-		verifying *tls.CertificateVerificationError
-		number    syscall.Errno
-		timeout   interface{ Timeout() bool }
-	)
-	switch {
-	case errors.As(err, &dns):
-		return "its name can't be resolved"
-	case errors.As(err, &hostname), errors.As(err, &unknown), errors.As(err, &invalid), errors.As(err, &verifying):
-		return "its certificate can't be trusted"
-	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		return fmt.Sprintf("it takes longer than %s", sendTimeout)
-	case errors.Is(err, context.Canceled):
-		return "this process ends"
-	case errors.As(err, &number):
-		return number.Error()
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return "it closed the connection"
-	}
-	return "the connection failed"
 }
 
 func loopback(host string) bool {

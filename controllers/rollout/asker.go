@@ -2,11 +2,14 @@ package rollout
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +18,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/controllers/egress"
 	"github.com/keelson-io/keelson/controllers/probe"
 	"github.com/keelson-io/keelson/registry"
 )
@@ -28,6 +32,8 @@ const (
 	// maxAnswer bounds what a server may send, in bytes: what is longer is cut, and can't
 	// be read.
 	maxAnswer = 4 << 20
+	// maxSaid bounds what is repeated of it, in bytes.
+	maxSaid = 300
 )
 
 // bounded bounds the answers that come by another transport.
@@ -49,7 +55,7 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 type asker struct {
 	now        func() time.Time
 	conditions Conditions
-	transport  http.RoundTripper
+	client     http.Client  // follows no redirect
 	probes     *probe.Store // results of probes
 
 	mu      sync.Mutex
@@ -68,9 +74,11 @@ type given struct {
 	at, first time.Time
 }
 
-func newAsker(now func() time.Time) *asker {
+// newAsker returns one whose requests to servers go by the transport.
+func newAsker(now func() time.Time, by http.RoundTripper) *asker {
 	return &asker{
-		now: now, conditions: NewConditions(), transport: bounded{http.DefaultTransport},
+		now: now, conditions: NewConditions(),
+		client:  http.Client{Transport: bounded{by}, CheckRedirect: egress.StayThere},
 		answers: map[Check]given{}, flying: map[Check]bool{}, lasting: map[Check]lasting{},
 	}
 }
@@ -232,15 +240,14 @@ func (a *asker) probe(ctx context.Context, q question, of asking) answer {
 	return answer{yes: is.Yes, final: is.Final, why: is.Why}
 }
 
-func (a *asker) get(ctx context.Context, spec v1alpha1.Check, url string) answer {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+func (a *asker) get(ctx context.Context, spec v1alpha1.Check, at string) answer {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, http.NoBody)
 	if err != nil {
-		return answer{why: err.Error()}
+		return answer{why: at + " can't be used as a URL"}
 	}
-	client := http.Client{Transport: a.transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	response, err := client.Do(request)
+	response, err := a.client.Do(request)
 	if err != nil {
-		return answer{why: err.Error()}
+		return answer{why: fmt.Sprintf("no answer to GET %s: %s", at, egress.Failure(err, askTimeout))}
 	}
 	_ = response.Body.Close()
 	want := spec.HTTP.Status
@@ -248,20 +255,20 @@ func (a *asker) get(ctx context.Context, spec v1alpha1.Check, url string) answer
 		want = http.StatusOK
 	}
 	if response.StatusCode != want {
-		return answer{why: fmt.Sprintf("GET %s answers %d, and not %d", url, response.StatusCode, want)}
+		return answer{why: fmt.Sprintf("GET %s answers %d, and not %d", at, response.StatusCode, want)}
 	}
 	return answer{yes: true}
 }
 
 func (a *asker) query(ctx context.Context, spec v1alpha1.Check, query string) answer {
 	p := spec.Prometheus
-	client, err := api.NewClient(api.Config{Address: p.Address, RoundTripper: a.transport})
+	client, err := api.NewClient(api.Config{Address: p.Address, Client: &a.client})
 	if err != nil {
-		return answer{why: err.Error()}
+		return answer{why: p.Address + " can't be used as a URL"}
 	}
 	value, _, _, err := prometheusv1.NewAPI(client).Query(ctx, query, time.Time{})
 	if err != nil {
-		return answer{why: fmt.Sprintf("query %s at %s: %v", query, p.Address, err)}
+		return answer{why: fmt.Sprintf("query %s at %s: %s", query, p.Address, refusal(err))}
 	}
 	var samples []model.Sample
 	switch v := value.(type) {
@@ -281,11 +288,31 @@ func (a *asker) query(ctx context.Context, spec v1alpha1.Check, query string) an
 	if i >= 0 {
 		why := fmt.Sprintf("query %s gives %v, and not %s %v", query, samples[i].Value, p.Operator, p.Threshold)
 		if m := samples[i].Metric; len(m) > 0 {
-			why += " for " + m.String()
+			why += " for " + cut(m.String())
 		}
 		return answer{why: why}
 	}
 	return answer{yes: true}
+}
+
+// refusal says why a query has no value. It repeats what Prometheus says of the query, and
+// nothing that another server answers which the address leads to.
+func refusal(err error) string {
+	if said, ok := errors.AsType[*prometheusv1.Error](err); ok && said.Type != prometheusv1.ErrBadResponse {
+		return cut(said.Error())
+	}
+	if _, ok := errors.AsType[*url.Error](err); ok {
+		return "no answer: " + egress.Failure(err, askTimeout)
+	}
+	return "what answers there is no Prometheus"
+}
+
+// cut bounds what a server says, in bytes.
+func cut(text string) string {
+	if len(text) <= maxSaid {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxSaid], "") + "…"
 }
 
 // compares is false for what is no number, and for an operator that is none.

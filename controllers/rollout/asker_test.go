@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/controllers/egress"
 	"github.com/keelson-io/keelson/registry"
 )
 
@@ -30,6 +31,15 @@ func TestServers(t *testing.T) {
 			vector("")
 		case strings.Contains(query, "nan"):
 			vector(`{"metric":{},"value":[0,"NaN"]}`)
+		case strings.Contains(query, "html"):
+			_, _ = w.Write([]byte("<html>secret"))
+		case strings.Contains(query, "another"):
+			vector(`"secret"`)
+		case strings.Contains(query, "away"):
+			http.Redirect(w, r, "/well", http.StatusFound)
+		case strings.Contains(query, "sum("):
+			w.WriteHeader(http.StatusBadRequest)
+			_, _ = w.Write([]byte(`{"status":"error","errorType":"bad_data","error":"parse error: ` + strings.Repeat("x", 400) + `secret"}`))
 		case strings.Contains(query, "broken"):
 			w.WriteHeader(http.StatusInternalServerError)
 		case query == `errors{cluster=~"prod-1|prod-2"}`, strings.HasPrefix(query, "two"):
@@ -50,23 +60,29 @@ func TestServers(t *testing.T) {
 		check   v1alpha1.Check
 		answers string // why not; empty: yes
 	}{
-		"OK":          {"200 is expected.", http("/well", 0), ""},
-		"Status":      {"Unless another one is.", http("/well", 204), "answers 200, and not 204"},
-		"Redirect":    {"One that is sent elsewhere has no answer.", http("/elsewhere", 0), "answers 302, and not 200"},
-		"EachCluster": {"It is asked for each, and the first that says no is told.", http("/well/$(cluster)", 0), "prod-2: GET " + server.URL + "/well/prod-2 answers 503"},
-		"Below":       {"All samples have to.", query(`errors{cluster=~"$(clusters)"}`, "<", 8), ""},
-		"OneAbove":    {"One is enough to say no.", query("two", "<", 7), `gives 7, and not < 7 for {pod="b"}`},
-		"NoData":      {"No data is no answer.", query("none", "<", 1), "gives no data"},
-		"NaN":         {"What is no number is not below, or other than, one.", query("nan", "!=", 1), "gives NaN"},
-		"Broken":      {"A server that fails says nothing.", query("broken", "<", 1), "500"},
+		"OK":            {"200 is expected.", http("/well", 0), ""},
+		"Status":        {"Unless another one is.", http("/well", 204), "answers 200, and not 204"},
+		"Redirect":      {"One that is sent elsewhere has no answer.", http("/elsewhere", 0), "answers 302, and not 200"},
+		"EachCluster":   {"It is asked for each, and the first that says no is told.", http("/well/$(cluster)", 0), "prod-2: GET " + server.URL + "/well/prod-2 answers 503"},
+		"Below":         {"All samples have to.", query(`errors{cluster=~"$(clusters)"}`, "<", 8), ""},
+		"OneAbove":      {"One is enough to say no.", query("two", "<", 7), `gives 7, and not < 7 for {pod="b"}`},
+		"NoData":        {"No data is no answer.", query("none", "<", 1), "gives no data"},
+		"NaN":           {"What is no number is not below, or other than, one.", query("nan", "!=", 1), "gives NaN"},
+		"Query":         {"Prometheus says what is wrong with the query, and is not believed to be short.", query("sum(", "<", 1), "bad_data: parse error: xxx"},
+		"NoJSON":        {"Another server has the address: what it answers is not repeated.", query("html", "<", 1), "what answers there is no Prometheus"},
+		"NoSamples":     {"It is JSON, and no vector.", query("another", "<", 1), "what answers there is no Prometheus"},
+		"QueryAway":     {"It is not asked where it leads.", query("away", "<", 1), "what answers there is no Prometheus"},
+		"Metadata":      {"An address that is reserved is not asked.", v1alpha1.Check{HTTP: &v1alpha1.HTTPCheck{URL: "http://169.254.169.254/"}}, "no answer to GET http://169.254.169.254/: its address is one that serves credentials"},
+		"QueryMetadata": {"Nor by a query.", v1alpha1.Check{Prometheus: &v1alpha1.PrometheusCheck{Address: "http://169.254.169.254", Query: "up", Operator: "<", Threshold: 1}}, "no answer: its address is one that serves credentials"},
+		"Broken":        {"A server that fails says nothing.", query("broken", "<", 1), "500"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a := newAsker(func() time.Time { return wayStart })
+			a := newAsker(func() time.Time { return wayStart }, egress.Policy{}.Transport())
 			q := question{spec: c.check, clusters: []string{"prod-1", "prod-2"}}
 			is := a.server(t.Context(), q, asking{pipeline: &registry.Pipeline{Name: "standard"}, component: "web"})
-			if is.yes != (c.answers == "") || !strings.Contains(is.why, c.answers) {
+			if is.yes != (c.answers == "") || !strings.Contains(is.why, c.answers) || strings.Contains(is.why, "secret") {
 				t.Errorf("%s: yes %v: %q; want %q", c.why, is.yes, is.why, c.answers)
 			}
 		})
@@ -78,7 +94,7 @@ func TestServers(t *testing.T) {
 func TestLasts(t *testing.T) {
 	t.Parallel()
 	now := wayStart
-	a := newAsker(func() time.Time { return now })
+	a := newAsker(func() time.Time { return now }, egress.Policy{}.Transport())
 	q := question{Check: Check{Change: "1", Stage: "canary", Name: "up"}, spec: v1alpha1.Check{CEL: "true"}}
 	since := func(after time.Duration, spec string) time.Time {
 		now, q.spec.CEL = now.Add(after), spec
@@ -117,7 +133,7 @@ func TestAskedBeside(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked <- struct{}{} }))
 	t.Cleanup(server.Close)
 	now := wayStart.Add(900 * time.Millisecond)
-	a := newAsker(func() time.Time { return now })
+	a := newAsker(func() time.Time { return now }, egress.Policy{}.Transport())
 	told := make(chan struct{}, 10)
 	q := question{Check: Check{Change: "1", Stage: "canary", Name: "up"}, spec: v1alpha1.Check{HTTP: &v1alpha1.HTTPCheck{URL: server.URL}}}
 	ask := func() (answer, bool) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -32,6 +33,8 @@ type Options struct {
 	Now      func() time.Time
 	Redactor *redact.Redactor
 	Metrics  *Metrics
+	// Egress sends what checks ask servers.
+	Egress http.RoundTripper
 	// Events takes what people should see; nil: nobody does.
 	Events func() record.EventRecorder
 }
@@ -68,7 +71,7 @@ func NewLoop(o Options) *Loop {
 		board: o.Board, client: o.Board.client, log: o.Log, now: o.Now, redactor: o.Redactor, metrics: o.Metrics, events: o.Events,
 		inputs: map[*registry.Delivery]string{}, dirty: map[string]bool{}, soon: make(chan struct{}, 1), wakes: map[string]time.Time{},
 	}
-	l.asker = newAsker(o.Now)
+	l.asker = newAsker(o.Now, o.Egress)
 	l.asker.probes = o.Probes
 	l.sights = &sights{client: o.Board.client, changed: l.Look}
 	return l
