@@ -38,10 +38,11 @@ const (
 	memoryTags   = "tags-%d"
 	memoryParts  = 8
 	memoryPasses = 10 // in which a replica may lose against others
-	// memoryOfOne is how many tags of one component are kept, and memoryOfPart of those in
-	// one part: who may push tags must not be able to fill what others need, or to make a part
-	// so large that it can't be written. Further ones are remembered in the cache folder.
-	memoryOfOne, memoryOfPart = 4_000, 16_000
+	// memoryOfOne is how many bytes the tags of one component may take in a part, some 2,000
+	// tags, and memoryOfPart how many the part may: who may push tags must not be able to fill
+	// what others need, or to make a part so large that it can't be written. Further tags are
+	// remembered in the cache folder.
+	memoryOfOne, memoryOfPart = 250_000, 500_000
 )
 
 // MemoryNames are all names under which a repository keeps something.
@@ -151,12 +152,23 @@ func (m *sharedMemory) keepTags(ctx context.Context, seen map[string]firstSeen) 
 // fill adds tags of one component to those that are kept, as long as there is room for it.
 // What is kept already stays.
 func fill(kept map[string]firstSeen, tags []string, seen map[string]firstSeen) {
-	fresh := slices.DeleteFunc(slices.Clone(tags), func(tag string) bool {
-		_, ok := kept[tag]
-		return ok
-	})
-	room := max(0, min(memoryOfOne-(len(tags)-len(fresh)), memoryOfPart-len(kept)))
-	for _, tag := range fresh[:min(room, len(fresh))] {
+	var fresh []string
+	one, part := memoryOfOne, memoryOfPart
+	for tag := range kept {
+		part -= len(seenLine(tag, kept[tag]))
+	}
+	for _, tag := range tags {
+		if _, ok := kept[tag]; ok {
+			one -= len(seenLine(tag, kept[tag]))
+		} else {
+			fresh = append(fresh, tag)
+		}
+	}
+	for _, tag := range fresh {
+		size := len(seenLine(tag, seen[tag]))
+		if one, part = one-size, part-size; min(one, part) < 0 {
+			return
+		}
 		kept[tag] = seen[tag]
 	}
 }

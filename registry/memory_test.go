@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -256,26 +258,50 @@ func TestMemoryLearns(t *testing.T) {
 	r.refused(r.open(), "branch HEAD was rewound")
 }
 
-// Who may push the tags of one component fills nothing that others need.
-func TestManyTagsOfOneComponent(t *testing.T) {
+// Who may push tags fills nothing that others need, and makes nothing so large that it can't
+// be written.
+func TestManyTags(t *testing.T) {
 	t.Parallel()
-	r := newReplicas(t)
-	r.opts.TrustedKeys = nil
-	load(t, r.open(), "")
-	for i := range 5_000 {
-		r.g.ref(fmt.Sprintf("refs/tags/web/v0.0.%d", i), r.g.last)
+	long := strings.Repeat("x", 200)
+	cases := map[string]struct {
+		why string
+		tag func(i int) string
+	}{
+		"OfOneComponent":   {"A team may push versions of its own.", func(i int) string { return fmt.Sprintf("web/v0.0.%d", i) }},
+		"OfManyComponents": {"Tags may name what the fleet does not have.", func(i int) string { return fmt.Sprintf("web-%d/v1.0.0-%s", i, long) }},
+		"Long":             {"Few names that are long.", func(i int) string { return fmt.Sprintf("web/v1.0.0-%s.%d", long, i) }},
 	}
-	r.g.tag("coredns/v9.0.0")
-	load(t, r.open(), "")
-	all := ""
-	for _, name := range registry.MemoryNames() {
-		all += string(r.memory.kept[name].Data)
-	}
-	if n := strings.Count(all, " web/v"); n != 4_000 {
-		t.Errorf("%d tags of the component are kept, want 4000", n)
-	}
-	if !strings.Contains(all, " coredns/v1.0.0\n") || !strings.Contains(all, " coredns/v9.0.0\n") {
-		t.Error("those of another component are not")
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newReplicas(t)
+			r.opts.TrustedKeys = nil
+			load(t, r.open(), "")
+			const tags = 3_000
+			var b strings.Builder
+			b.WriteString("# pack-refs with: peeled fully-peeled sorted \n")
+			for i := range tags {
+				fmt.Fprintf(&b, "%s refs/tags/%s\n", r.g.last, c.tag(i))
+			}
+			fatal(t, os.WriteFile(filepath.Join(r.g.path, "packed-refs"), []byte(b.String()), 0o600))
+			r.g.tag("coredns/v9.0.0")
+			for range 2 { // what is kept stays
+				load(t, r.open(), "")
+			}
+			all := ""
+			for _, name := range registry.MemoryNames() {
+				part := string(r.memory.kept[name].Data)
+				if all += part; len(part) > 500_100 {
+					t.Errorf("%s: %s has %d bytes", c.why, name, len(part))
+				}
+			}
+			if n := strings.Count(all, " web"); n < 500 || n == tags && name != "OfManyComponents" {
+				t.Errorf("%s: %d of %d tags are kept", c.why, n, tags)
+			}
+			if !strings.Contains(all, " coredns/v1.0.0\n") || !strings.Contains(all, " coredns/v9.0.0\n") {
+				t.Errorf("%s: those of another component are not kept", c.why)
+			}
+		})
 	}
 }
 

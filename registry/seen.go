@@ -136,9 +136,13 @@ func encodeSeen(seen map[string]firstSeen) []byte {
 	var b bytes.Buffer
 	b.WriteString("# COMMIT TAG-OBJECT TAG of each component's version when Keelson first saw it.\n")
 	for _, tag := range slices.Sorted(maps.Keys(seen)) {
-		fmt.Fprintf(&b, "%s %s %s\n", seen[tag].commit, seen[tag].raw, tag)
+		b.WriteString(seenLine(tag, seen[tag]))
 	}
 	return b.Bytes()
+}
+
+func seenLine(tag string, first firstSeen) string {
+	return fmt.Sprintf("%s %s %s\n", first.commit, first.raw, tag)
 }
 
 // replaceFile replaces a file in one step, so that a killed process leaves the

@@ -1,7 +1,10 @@
 package registry
 
 import (
+	"fmt"
 	"maps"
+	"reflect"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -106,6 +109,48 @@ func (v *Values) Origin(path ...string) (Position, bool) {
 		}
 	}
 	return best, found
+}
+
+// Only returns the path of the only value that is written so: 3, "3" and a template's 3 are
+// alike. Not ok where there is none, or several.
+func (v *Values) Only(value any) (path []string, ok bool) {
+	found := 0
+	var look func(in any, at []string)
+	look = func(in any, at []string) {
+		if len(at) > 0 && value != nil && alike(in, value) {
+			path = slices.Clone(at)
+			found++
+			return
+		}
+		switch in := in.(type) {
+		case map[string]any:
+			for key, below := range in {
+				look(below, append(at, key))
+			}
+		case []any:
+			for i, below := range in {
+				look(below, append(at, strconv.Itoa(i)))
+			}
+		}
+	}
+	look(v.Map(), nil)
+	return path, found == 1
+}
+
+// alike compares two values; scalars by what a template writes of them.
+func alike(a, b any) bool {
+	if scalar(a) && scalar(b) {
+		return fmt.Sprint(a) == fmt.Sprint(b)
+	}
+	return reflect.DeepEqual(a, b)
+}
+
+func scalar(a any) bool {
+	switch a.(type) {
+	case nil, map[string]any, []any:
+		return false
+	}
+	return true
 }
 
 // views returns what each source says at the root, the strongest first.

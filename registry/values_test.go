@@ -88,3 +88,36 @@ values:
 		})
 	}
 }
+
+// TestOnly: what leads from a rendered field back to the meta-config.
+func TestOnly(t *testing.T) {
+	t.Parallel()
+	v := registry.ValuesFrom(map[string]any{
+		"count": "two", "port": 80.0, "text": "80", "list": []any{map[string]any{"a": true}}, "none": nil, "ports": map[string]any{"port": 1.0},
+	})
+	cases := map[string]struct {
+		why   string
+		value any
+		want  string
+	}{
+		"Text":   {"It is there once.", "two", ".count"},
+		"Twice":  {"A template writes both in the same way.", int64(80), ""},
+		"Nested": {"Items of lists have numbers.", true, ".list.0.a"},
+		"Map":    {"A map is found as a whole.", map[string]any{"port": 1.0}, ".ports"},
+		"None":   {"It is not there.", "three", ""},
+		"Null":   {"A null is no value.", nil, ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path, ok := v.Only(c.value)
+			if ok != (c.want != "") || ok && registry.FormatPath(path) != c.want {
+				t.Errorf("%s: %v, %t, want %q", c.why, path, ok, c.want)
+			}
+		})
+	}
+	var none *registry.Values
+	if path, ok := none.Only("two"); ok {
+		t.Errorf("no values: %v", path)
+	}
+}

@@ -25,8 +25,8 @@ import (
 
 const (
 	prefix = "keelson-git-"
-	// maxKept bounds what is unpacked, in bytes: 100,000 tags of one component have 11 MB.
-	maxKept = 64 << 20
+	// maxKept bounds what is unpacked, in bytes: registry keeps half of that under a name.
+	maxKept = 1 << 20
 )
 
 // Names of the ConfigMaps in the hub, whatever its repositories are.
