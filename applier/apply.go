@@ -382,7 +382,8 @@ func (a *applying) patch(ctx context.Context, m *meta.RESTMapping, c *differ.Cha
 			return send(ctx, objects, step.Patch, base, step.Manager)
 		})
 		if err != nil {
-			return fmt.Errorf("%s %s%s: %w", c.Op, c.ID, step.Why, a.forbidden(ctx, m, c.ID, err, verbs(c)...))
+			err = a.unlearn(c, a.forbidden(ctx, m, c.ID, err, verbs(c)...))
+			return fmt.Errorf("%s %s%s: %w", c.Op, c.ID, step.Why, err)
 		}
 		base = answer
 	}

@@ -57,10 +57,12 @@ type Cluster struct {
 	progress  func(Step)
 	limits    instanceLimits
 	redactor  *redact.Redactor
-	hiding    string // begins the names of what is hidden for this cluster
-	writer    Writer
-	secrets   corev1client.SecretInterface // Keelson's own
-	metadata  metadata.Interface
+	// skipsDryRuns: of a familiar change none is asked for.
+	skipsDryRuns bool
+	hiding       string // begins the names of what is hidden for this cluster
+	writer       Writer
+	secrets      corev1client.SecretInterface // Keelson's own
+	metadata     metadata.Interface
 
 	mu sync.Mutex
 	// records by component, as last read or written; nil: to be read again. One that
@@ -82,12 +84,15 @@ type Cluster struct {
 	// doubted are objects that exist although the cache had none.
 	doubted map[differ.ID]bool
 	maskKey []byte
-	named   bool   // the cluster says that it has this name
-	namedBy string // the UID of kube-system when it was said
-	sure    bool   // and that is its UID
+	// named: the cluster says that it has this name. It said so when kube-system had the UID
+	// namedUID; sure: it still has.
+	named, sure bool
+	namedUID    string
 	// accounts are those that write objects, by NAMESPACE/NAME.
 	accounts map[string]*account
 	answers  map[differ.ID]answered
+	// familiar are the kinds of changes of which the API server took one in a dry run.
+	familiar map[sum]bool
 	// lookedAt is what was found of the custom resources of CRDs.
 	lookedAt map[differ.ID]looked
 	// settled are the inputs of the objects that were found settled, by component.
@@ -108,6 +113,10 @@ type Options struct {
 	// Redactor is told of the data of Secrets, as wanted and as they are; nil:
 	// nobody is.
 	Redactor *redact.Redactor
+	// SkipDryRuns leaves out the dry run of an update where the API server took one of the
+	// same fields, of the same resource and schema, before. It is for a session that applies
+	// what it plans: what would be refused shows in the next plan only.
+	SkipDryRuns bool
 	// Writer is the session that writes; the zero Writer is a new one.
 	Writer Writer
 }
@@ -152,7 +161,7 @@ func New(o Options) (*Cluster, error) {
 		name: o.Name, config: o.Config, accounts: map[string]*account{}, dynamic: dyn, reader: o.Reader, progress: o.Progress,
 		discovery: newDiscoverer(disco, o.Schemas),
 		unfenced:  map[string]bool{}, namespaces: map[string]bool{}, doubted: map[differ.ID]bool{},
-		records: map[string]*record{}, littered: map[string]bool{}, answers: map[differ.ID]answered{},
+		records: map[string]*record{}, littered: map[string]bool{}, answers: map[differ.ID]answered{}, familiar: map[sum]bool{}, skipsDryRuns: o.SkipDryRuns,
 		settled: map[string]map[differ.ID]differ.Inputs{}, quiet: map[string]*quiet{}, healthy: map[string]unique.Handle[Delivered]{},
 		limits: defaultInstanceLimits(), lookedAt: map[differ.ID]looked{},
 	}

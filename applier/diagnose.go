@@ -40,6 +40,11 @@ type patient struct {
 // reads pods and events, so it is for the end of a wait. What can't be read is
 // said so in the text.
 func (c *Cluster) Diagnose(ctx context.Context, p *Prepared) string {
+	return c.diagnose(ctx, patientsOf(p))
+}
+
+// patientsOf are the objects of a plan that are not healthy.
+func patientsOf(p *Prepared) []patient {
 	live := map[differ.ID]map[string]any{}
 	for i := range p.Plan.Changes {
 		live[p.Plan.Changes[i].ID] = p.Plan.Changes[i].Live
@@ -50,7 +55,24 @@ func (c *Cluster) Diagnose(ctx context.Context, p *Prepared) string {
 			patients = append(patients, patient{h, live[h.ID]})
 		}
 	}
-	return c.diagnose(ctx, patients)
+	return patients
+}
+
+// PodTrouble says which pod of an object that is not healthy does not start, and why: for
+// want of its image, say, which a status of the object tells when time is up. Empty where no
+// pod is known to be in trouble. It lists pods and asks nothing else, so it is for the time
+// of a wait. What can't be read is left to Diagnose.
+func (c *Cluster) PodTrouble(ctx context.Context, p *Prepared) string {
+	ctx, cancel := context.WithTimeout(ctx, diagnoseTimeout)
+	defer cancel()
+	patients := patientsOf(p)
+	for _, sick := range patients[:min(len(patients), diagnosedObjects)] {
+		worst, err := c.worstPod(ctx, sick)
+		if err == nil && worst.rank >= troubled {
+			return fmt.Sprintf("%s: %s; pod %s: %s", sick.ID, bounded(sick.Message), worst.Name, worst.trouble)
+		}
+	}
+	return ""
 }
 
 // Examine says why one object is not healthy, given how it was last, as Diagnose
@@ -92,13 +114,13 @@ func (c *Cluster) examine(ctx context.Context, p patient) string {
 		text += "; its " + bounded(worst.String())
 	}
 	seen := []*unstructured.Unstructured{{Object: p.live}}
-	switch pod, trouble, err := c.worstPod(ctx, p); {
+	switch worst, err := c.worstPod(ctx, p); {
 	case err != nil:
 		text += fmt.Sprintf("; its pods can't be read: %s", bounded(err.Error()))
-	case pod != nil:
-		text += fmt.Sprintf("; pod %s: %s", pod.Name, trouble)
-		if string(pod.UID) != uidOf(p.live) {
-			seen = append(seen, named(pod))
+	case worst.rank > 0:
+		text += fmt.Sprintf("; pod %s: %s", worst.Name, worst.trouble)
+		if string(worst.UID) != uidOf(p.live) {
+			seen = append(seen, named(worst.Pod))
 		}
 	}
 	events, err := c.lastEvents(ctx, seen)
@@ -141,23 +163,33 @@ func worstCondition(live map[string]any) (condition, bool) {
 	return worst, rank > 0
 }
 
-// worstPod returns the pod of an object that is worst off, and its trouble; nil
-// when the object has none, or all of them are well.
-func (c *Cluster) worstPod(ctx context.Context, p patient) (worst *corev1.Pod, trouble string, err error) {
+// troubledPod is a pod with what is wrong with it.
+type troubledPod struct {
+	*corev1.Pod
+	rank    int // how bad it is; 0: there is no such pod
+	trouble string
+}
+
+// troubled is the least rank of a pod that waiting alone may not help: it has failed, ended,
+// has no place, or waits for something else than its turn.
+const troubled = 4
+
+// worstPod returns the pod of an object that is worst off.
+func (c *Cluster) worstPod(ctx context.Context, p patient) (troubledPod, error) {
 	pods, err := c.podsOf(ctx, p)
 	if err != nil {
-		return nil, "", err
+		return troubledPod{}, err
 	}
-	rank := 0
+	var worst troubledPod
 	for i := range pods {
 		pod := &pods[i]
-		of, text := podTrouble(pod)
-		newer := worst != nil && of == rank && worst.CreationTimestamp.Before(&pod.CreationTimestamp)
-		if of > rank || of > 0 && newer {
-			worst, trouble, rank = pod, text, of
+		rank, text := podTrouble(pod)
+		newer := worst.Pod != nil && rank == worst.rank && worst.CreationTimestamp.Before(&pod.CreationTimestamp)
+		if rank > worst.rank || rank > 0 && newer {
+			worst = troubledPod{pod, rank, text}
 		}
 	}
-	return worst, trouble, nil
+	return worst, nil
 }
 
 // podsOf returns the pods that an object's selector finds and, where pods name

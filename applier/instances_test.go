@@ -157,12 +157,12 @@ func TestCRDSchema(t *testing.T) {
 		"Type": {
 			why: "An int-or-string becomes an integer.", old: `{type: object, properties: {port: {x-kubernetes-int-or-string: true}}}`,
 			spec: `{type: object, properties: {port: {type: integer}}}`,
-			good: "{port: 80}", bad: "{port: http}", says: "NS/bad: .spec.port is of another type or format",
+			good: "{port: 80}", bad: "{port: http}", says: "NS/bad: .spec.port must be of type integer",
 		},
 		"Format": {
 			why: "A format is asked for. One that the API server does not know is none.", old: sizes,
 			spec: `{type: object, properties: {size: {type: integer, format: huge}, color: {type: string, format: ipv4}}}`,
-			good: "{size: 3, color: 10.0.0.1}", bad: "{color: pink}", says: "NS/bad: .spec.color is of another type or format",
+			good: "{size: 3, color: 10.0.0.1}", bad: "{color: pink}", says: "NS/bad: .spec.color must be of type ipv4",
 		},
 		"Defaulted": {
 			why: "What is required and has a default is no danger; the default is held to the rest of the schema.", old: sizes,

@@ -95,6 +95,8 @@ type Prepared struct {
 	mappings map[differ.ID]*meta.RESTMapping
 	schemas  differ.Schemas
 	as       *account // who writes the component's objects
+	// unasked is the object whose dry run was left out; the zero ID: none was.
+	unasked differ.ID
 	// quiet: nothing has changed since it was found settled, and nothing was read.
 	quiet bool
 }

@@ -42,6 +42,10 @@ func (c *Cluster) predict(ctx context.Context, p *Prepared, op differ.Op) error 
 		if ch.Op != op || ch.Probe == nil || p.mappings[ch.ID] == nil {
 			continue
 		}
+		if c.remembered(ch) == nil && c.skips(p, ch) {
+			p.unasked = ch.ID
+			continue
+		}
 		asked = true
 		g.Go(func() error {
 			d, err := c.dryRun(gctx, p, ch)
@@ -66,17 +70,24 @@ func (c *Cluster) predict(ctx context.Context, p *Prepared, op differ.Op) error 
 	return c.readOwners(ctx, p)
 }
 
+// remembered is what was answered to the same question before; nil: it was not asked.
+func (c *Cluster) remembered(ch *differ.Change) *differ.DryRun {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	last := c.answers[ch.ID]
+	if last.op != ch.Op || last.version != resourceVersionOf(ch.Live) || last.hash != ch.Hash {
+		return nil
+	}
+	return last.dryRun
+}
+
 func (c *Cluster) dryRun(ctx context.Context, p *Prepared, ch *differ.Change) (*differ.DryRun, error) {
 	var base *unstructured.Unstructured
 	if ch.Op == differ.OpUpdate {
 		base = &unstructured.Unstructured{Object: ch.Live}
 	}
-	version := resourceVersionOf(ch.Live)
-	c.mu.Lock()
-	last := c.answers[ch.ID]
-	c.mu.Unlock()
-	if last.dryRun != nil && last.op == ch.Op && last.version == version && last.hash == ch.Hash {
-		return last.dryRun, nil
+	if last := c.remembered(ch); last != nil {
+		return last, nil
 	}
 	body := Body(ch.Probe, base)
 	if ch.Op == differ.OpReplace {
@@ -91,6 +102,9 @@ func (c *Cluster) dryRun(ctx context.Context, p *Prepared, ch *differ.Change) (*
 	switch {
 	case err == nil:
 		d.Answer = answer.Object
+		if c.skipsDryRuns {
+			c.learn(p.familiar(ch))
+		}
 	case errors.As(err, new(*ForbiddenError)):
 		return nil, err
 	case apierrors.IsInvalid(err):
@@ -106,7 +120,7 @@ func (c *Cluster) dryRun(ctx context.Context, p *Prepared, ch *differ.Change) (*
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.answers[ch.ID] = answered{op: ch.Op, version: version, hash: ch.Hash, dryRun: d}
+	c.answers[ch.ID] = answered{op: ch.Op, version: resourceVersionOf(ch.Live), hash: ch.Hash, dryRun: d}
 	return d, nil
 }
 
@@ -133,5 +147,6 @@ func (c *Cluster) forgetAnswers(ids ...differ.ID) {
 	}
 	if len(ids) == 0 {
 		clear(c.answers)
+		clear(c.familiar)
 	}
 }

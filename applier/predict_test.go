@@ -35,7 +35,7 @@ func (c *writes) take() (real, dryRuns int) {
 }
 
 // counted connects anew, and counts from then on.
-func (w *world) counted() *writes {
+func (w *world) counted(options ...func(*applier.Options)) *writes {
 	w.t.Helper()
 	counter := &writes{}
 	config := rest.CopyConfig(server)
@@ -53,7 +53,7 @@ func (w *world) counted() *writes {
 			return next.RoundTrip(r)
 		})
 	})
-	w.connect(config)
+	w.connect(config, options...)
 	return counter
 }
 

@@ -70,9 +70,13 @@ func (w *world) reconnect() {
 	w.connect(server)
 }
 
-func (w *world) connect(config *rest.Config) {
+func (w *world) connect(config *rest.Config, options ...func(*applier.Options)) {
 	w.t.Helper()
-	c, err := applier.New(applier.Options{Name: "test", Config: config, Schemas: schemas})
+	o := applier.Options{Name: "test", Config: config, Schemas: schemas}
+	for _, set := range options {
+		set(&o)
+	}
+	c, err := applier.New(o)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -96,6 +96,8 @@ type agent struct {
 	clocks      clocks
 	// diagnoses of components that are not healthy.
 	diagnoses map[string]diagnosis
+	// podLooks are those at components that are on their way.
+	podLooks map[string]podLook
 	// unseen are the components that the first look is still to come to, and leave
 	// ends the turn that was taken for it.
 	unseen map[string]bool
@@ -114,7 +116,7 @@ func newAgent(name string, c *Controller) *agent {
 		schemas: c.schemas, redactor: c.redactor, board: c.rollouts.board, renderer: c.renderer, tracer: c.tracer, past: c.past, wants: c.wants, turns: c.turns, rush: c.rush,
 		publish: c.writer.publish, release: c.writer.release, retract: c.writer.retract, shown: c.writer.shown,
 		moved: c.movedTo, announce: c.writer.credentials,
-		statuses: statuses{}, diagnoses: map[string]diagnosis{}, pruning: map[string]bool{}, checks: checks{}, doubts: make(chan struct{}, 1), dialSoon: make(chan struct{}, 1),
+		statuses: statuses{}, diagnoses: map[string]diagnosis{}, podLooks: map[string]podLook{}, pruning: map[string]bool{}, checks: checks{}, doubts: make(chan struct{}, 1), dialSoon: make(chan struct{}, 1),
 		line:    &waiting{now: c.now, took: c.metrics.left},
 		refused: workqueue.NewTypedItemExponentialFailureRateLimiter[string](refusedFirst, refusedLast),
 	}

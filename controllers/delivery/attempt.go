@@ -107,11 +107,14 @@ func (a *agent) diagnose(ctx context.Context, s snapshot, p *applier.Prepared, t
 	known := a.diagnoses[component]
 	if health == v1alpha1.HealthHealthy {
 		delete(a.diagnoses, component)
+		delete(a.podLooks, component)
 	}
 	a.mu.Unlock()
 	switch {
-	case health == v1alpha1.HealthHealthy, health != v1alpha1.HealthDegraded && !late:
+	case health == v1alpha1.HealthHealthy:
 		return ""
+	case health != v1alpha1.HealthDegraded && !late:
+		return a.podTrouble(ctx, s, p, t)
 	case known.about == about:
 		return known.text
 	}
@@ -120,6 +123,47 @@ func (a *agent) diagnose(ctx context.Context, s snapshot, p *applier.Prepared, t
 	defer a.mu.Unlock()
 	a.diagnoses[component] = diagnosis{about, text}
 	return text
+}
+
+// podLook is when the pods of a component that is on its way were looked at last, and what
+// that said.
+type podLook struct {
+	about, text string
+	at          time.Time
+}
+
+const (
+	// firstPodLook is how long a component has time before its pods are looked at: most are
+	// ready by then.
+	firstPodLook = 5 * time.Second
+	lastPodLook  = time.Minute
+)
+
+// podLookEvery is how long a look at pods is worth something, of a component that has not
+// been ready for some time: a pod that does not start is told at once, and one that takes
+// its time costs few requests.
+func podLookEvery(waited time.Duration) time.Duration {
+	return min(max(waited, firstPodLook), lastPodLook)
+}
+
+// podTrouble says which pod does not start, while the component may still become healthy.
+func (a *agent) podTrouble(ctx context.Context, s snapshot, p *applier.Prepared, t attempt) string {
+	component := s.delivery.Component
+	a.mu.Lock()
+	long := waited(a.statuses.of(component), a.now())
+	last := a.podLooks[component]
+	a.mu.Unlock()
+	if last.about != t.targetHash {
+		last = podLook{about: t.targetHash}
+	}
+	if long < firstPodLook || a.now().Sub(last.at) < podLookEvery(long) {
+		return last.text
+	}
+	last.text, last.at = s.link.cluster.PodTrouble(ctx, p), a.now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.podLooks[component] = last
+	return last.text
 }
 
 // prepare renders and plans; the plan is nil when the attempt ends here.

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"sync"
 	"time"
 
@@ -31,7 +32,7 @@ import (
 )
 
 // Options are the settings of a [Controller]; all are required but Revision, Follow,
-// Shard, Only, Tracer, Previews, Promotions and Sender.
+// Shard, Only, Tracer, Previews, Promotions, Egress and Sender.
 type Options struct {
 	Repo *registry.Repo
 	// Revision to follow: a branch, tag or commit; empty: the default branch.
@@ -69,6 +70,9 @@ type Options struct {
 	Previews Previews
 	// Promotions is what the process that decides about rollouts does to git; nil: nothing.
 	Promotions Promotions
+	// Egress sends what checks of pipelines ask servers; nil: to every address that is not
+	// reserved, see [egress.Policy].
+	Egress http.RoundTripper
 	// Sender sends notifications; nil: nobody is notified.
 	Sender *notify.Sender
 }

@@ -22,13 +22,9 @@ func (f *fleet) create(gvr schema.GroupVersionResource, namespace string, object
 	}
 }
 
-// What is not healthy in time says why: object, condition, and the pod that is
-// worst off. Until then, and afterwards, nobody asks for pods.
-func TestNotHealthyInTime(t *testing.T) {
-	f := newFleet(t)
-	f.write("components/CLUSTER-web/component.yaml", "apiVersion: keelson.io/v1alpha1\nkind: Component\nnamespace: CLUSTER\ntimeout: 1s\n")
-	f.write("clusters/CLUSTER/CLUSTER-web.yaml", headVersion)
-	f.commit("a short timeout")
+// waitingPod creates the namespace, and in it a pod of web whose image is missing.
+func (f *fleet) waitingPod() {
+	f.t.Helper()
 	pods := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	f.create(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "", map[string]any{
 		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": f.name},
@@ -37,12 +33,22 @@ func TestNotHealthyInTime(t *testing.T) {
 		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "web-1", "labels": map[string]any{"app": "web"}},
 		"spec": map[string]any{"containers": []any{map[string]any{"name": "web", "image": "web:v1"}}},
 	})
-	_, err := f.dynamic.Resource(pods).Namespace(f.name).Patch(t.Context(), "web-1", types.MergePatchType, []byte(`{"status": {"containerStatuses": [
+	_, err := f.dynamic.Resource(pods).Namespace(f.name).Patch(f.t.Context(), "web-1", types.MergePatchType, []byte(`{"status": {"containerStatuses": [
 		{"name": "web", "image": "", "imageID": "", "ready": false, "restartCount": 0, "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}]}}`),
 		metav1.PatchOptions{}, "status")
 	if err != nil {
-		t.Fatal(err)
+		f.t.Fatal(err)
 	}
+}
+
+// What is not healthy in time says why: object, condition, and the pod that is
+// worst off.
+func TestNotHealthyInTime(t *testing.T) {
+	f := newFleet(t)
+	f.write("components/CLUSTER-web/component.yaml", "apiVersion: keelson.io/v1alpha1\nkind: Component\nnamespace: CLUSTER\ntimeout: 1s\n")
+	f.write("clusters/CLUSTER/CLUSTER-web.yaml", headVersion)
+	f.commit("a short timeout")
+	f.waitingPod()
 	f.start(nil)
 	f.eventually("it says what is wrong", func() bool {
 		s := f.status()
@@ -54,6 +60,21 @@ func TestNotHealthyInTime(t *testing.T) {
 	if m := f.status().Message; !strings.HasPrefix(m, "not healthy after 1s: Deployment.apps ") || !strings.Contains(m, want) {
 		t.Errorf("the message is %q", m)
 	}
+}
+
+// A pod that does not start is told while there is time left: its image has to be mended,
+// whether that takes five minutes or a day.
+func TestPodThatDoesNotStart(t *testing.T) {
+	f := newFleet(t)
+	f.write("clusters/CLUSTER/CLUSTER-web.yaml", headVersion)
+	f.commit("HEAD")
+	f.waitingPod()
+	f.start(nil)
+	f.eventually("it says which pod", func() bool {
+		s := f.status()
+		return s.Health == v1alpha1.HealthProgressing && s.Sync == v1alpha1.SyncSynced &&
+			strings.HasPrefix(s.Message, "Deployment.apps ") && strings.HasSuffix(s.Message, "; pod web-1: container web waits: ImagePullBackOff: no such image")
+	})
 }
 
 // The hooks of a chart run with its upgrade, and one that can't says so.

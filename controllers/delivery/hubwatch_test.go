@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/applier/apiservertest"
 	"github.com/keelson-io/keelson/controllers/delivery"
 )
@@ -208,20 +209,57 @@ func TestHubIsSetBack(t *testing.T) {
 	}
 }
 
-// Somebody deletes the namespace of the hub, with all that is in it: it is made anew,
-// and shows everything again.
-func TestHubNamespaceDeleted(t *testing.T) {
-	f := newFleet(t)
-	apart, err := apiservertest.Start(apiservertest.Versions()[0].Assets)
+// startApart starts an API server of which no other test knows.
+func startApart(t *testing.T) *apiservertest.Server {
+	t.Helper()
+	s, err := apiservertest.Start(apiservertest.Versions()[0].Assets)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := apart.Stop(); err != nil {
+		if err := s.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
+	return s
+}
+
+// A connection that leads to the API server of another cluster delivers nothing there, and
+// says so; when an administrator lets the cluster take the name, it does.
+func TestConnectionToAnotherCluster(t *testing.T) {
+	f := newFleet(t)
+	apart := startApart(t)
+	first, err := applier.New(applier.Options{Name: "another", Config: apart.Config})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Prepare(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	core, err := kubernetes.NewForConfig(apart.Config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.start(func(context.Context, v1alpha1.Connection) (*rest.Config, error) { return apart.Config, nil })
+	f.sync(v1alpha1.SyncUnreachable, "leads to the API server of cluster another")
+	list, err := core.CoreV1().ConfigMaps(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{LabelSelector: v1alpha1.LabelComponent})
+	if err != nil || len(list.Items) > 0 {
+		t.Errorf("it has %d ConfigMaps of components (%v)", len(list.Items), err)
+	}
+	remove := []byte(`[{"op":"remove","path":"/data/cluster"}]`)
+	if _, err := core.CoreV1().Secrets(v1alpha1.Namespace).Patch(t.Context(), "mask-key", types.JSONPatchType, remove, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	f.sync(v1alpha1.SyncSynced, "")
+}
+
+// Somebody deletes the namespace of the hub, with all that is in it: it is made anew,
+// and shows everything again.
+func TestHubNamespaceDeleted(t *testing.T) {
+	f := newFleet(t)
+	apart := startApart(t)
 	f.hubConfig = apart.Config
+	var err error
 	if f.hub, err = client.New(apart.Config, client.Options{Scheme: f.hub.Scheme()}); err != nil {
 		t.Fatal(err)
 	}

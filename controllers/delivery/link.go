@@ -85,7 +85,7 @@ func (a *agent) dial(ctx context.Context) error {
 	if err := probe(ctx); err != nil { // or it would hold up others
 		return fmt.Errorf("connection: %w", err)
 	}
-	cluster, err := applier.New(applier.Options{Name: a.name, Config: config, Schemas: a.schemas, Reader: live, Writer: a.session, Redactor: a.redactor})
+	cluster, err := applier.New(applier.Options{Name: a.name, Config: config, Schemas: a.schemas, Reader: live, Writer: a.session, Redactor: a.redactor, SkipDryRuns: true})
 	if err != nil {
 		return err
 	}

@@ -71,6 +71,8 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	a.pruning[component] = result.pruning
 	if result.gone {
 		delete(a.statuses, component)
+		delete(a.diagnoses, component)
+		delete(a.podLooks, component)
 		a.clocks = a.clocks.without(component)
 	}
 	a.mu.Unlock()
@@ -97,7 +99,9 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 		a.hold(status, a.tell(before, status))
 	}
 	if result.planned && status.Health == v1alpha1.HealthProgressing {
-		a.queue.AddAfter(component, result.timeout+time.Second) // nothing else would tell that it takes too long
+		// Nothing else would tell that it takes too long, or that a pod does not start.
+		late := waited(*status, a.now())
+		a.queue.AddAfter(component, min(podLookEvery(late), max(result.timeout-late, 0)+time.Second))
 	}
 	if err != nil && !errors.Is(err, applier.ErrStale) {
 		a.log.Warn("delivery failed", "component", component, "error", err)

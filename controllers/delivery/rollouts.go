@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/components"
+	"github.com/keelson-io/keelson/controllers/egress"
 	"github.com/keelson-io/keelson/controllers/rollout"
 	"github.com/keelson-io/keelson/controllers/shard"
 	"github.com/keelson-io/keelson/registry"
@@ -47,7 +49,7 @@ func (c *Controller) newRollouts(o Options) error {
 	c.rollouts.board = board
 	c.rollouts.deciding = duty{name: shard.Rollouts, taken: "rollouts are decided about here", left: "rollouts go to another replica"}
 	c.rollouts.loop = rollout.NewLoop(rollout.Options{
-		Board: board, Probes: c.probes.store, Log: o.Log, Now: o.Now, Redactor: o.Redactor, Metrics: metrics,
+		Board: board, Probes: c.probes.store, Log: o.Log, Now: o.Now, Redactor: o.Redactor, Metrics: metrics, Egress: cmp.Or[http.RoundTripper](o.Egress, egress.Policy{}.Transport()),
 		Events: func() record.EventRecorder { return c.writer.recorder() },
 	})
 	return nil

@@ -50,14 +50,14 @@ func (c *Cluster) key(ctx context.Context) ([]byte, error) {
 	if key != nil {
 		return key, nil
 	}
-	s, err := c.identity(ctx)
+	s, err := c.readName(ctx)
 	if err != nil || s == nil {
 		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.maskKey, c.named = s.Data[keyMask], s.names(c.name)
-	c.namedBy = string(s.Data[keyUID])
+	c.namedUID = string(s.Data[keyUID])
 	c.sure = string(s.Data[keyCluster]) == AnyCluster
 	return c.maskKey, nil
 }
@@ -67,7 +67,7 @@ func (c *Cluster) key(ctx context.Context) ([]byte, error) {
 // that. It asks once.
 func (c *Cluster) sureOfName(ctx context.Context) (bool, error) {
 	c.mu.Lock()
-	named, by, sure := c.named, c.namedBy, c.sure
+	named, uidThen, sure := c.named, c.namedUID, c.sure
 	c.mu.Unlock()
 	if !named || sure {
 		return named, nil
@@ -76,25 +76,25 @@ func (c *Cluster) sureOfName(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	sure = uid == "" || uid == by
+	sure = uid == "" || uid == uidThen
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.sure = sure
 	return sure, nil
 }
 
-// identity is the Secret that says which cluster this is.
-type identity struct{ *corev1.Secret }
+// nameSecret is the Secret that says which cluster this is.
+type nameSecret struct{ *corev1.Secret }
 
 // names reports whether it lets a cluster of this name be here for good.
-func (s identity) names(cluster string) bool {
+func (s nameSecret) names(cluster string) bool {
 	is := string(s.Data[keyCluster])
 	return is == cluster || is == AnyCluster
 }
 
-// identity reads which cluster this is, and refuses another than its name says; nil: it
+// readName reads which cluster this is, and refuses another than its name says; nil: it
 // was not said yet.
-func (c *Cluster) identity(ctx context.Context) (*identity, error) {
+func (c *Cluster) readName(ctx context.Context) (*nameSecret, error) {
 	found, err := c.getSecret(ctx, maskKeyName)
 	if err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func (c *Cluster) identity(ctx context.Context) (*identity, error) {
 	if found == nil {
 		return nil, nil
 	}
-	s := identity{found}
+	s := nameSecret{found}
 	if len(s.Data[keyMask]) == 0 {
 		return nil, fmt.Errorf("the Secret %s/%s has no key", v1alpha1.Namespace, maskKeyName)
 	}
@@ -172,7 +172,7 @@ func (c *Cluster) prepare(ctx context.Context) error {
 
 // sayName writes down which cluster this is, and the key, if there is none.
 func (c *Cluster) sayName(ctx context.Context) error {
-	s, err := c.identity(ctx)
+	s, err := c.readName(ctx)
 	if err != nil || s != nil && string(s.Data[keyCluster]) == AnyCluster {
 		return err
 	}

@@ -88,11 +88,10 @@ func TestOtherCluster(t *testing.T) {
 	if uid := string(first.Data["uid"]); uid != string(system.UID) {
 		t.Errorf("the UID is %q, want that of kube-system, %s", uid, system.UID)
 	}
-	w := &world{t: t, ns: "identity", component: "identity", cluster: connect(t, "prod", alone.Config)}
+	w := &world{t: t, ns: "whose", component: "whose", cluster: connect(t, "prod", alone.Config)}
 	if _, err := core.Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.ns}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	w.cluster = connect(t, "prod", alone.Config)
 	if _, err := w.cluster.Apply(t.Context(), w.plan(w.want("v1", configMap("a", "one"))), applier.ApplyOptions{}); err != nil {
 		t.Fatal(err)
 	}
