@@ -73,6 +73,9 @@ CHAOS_PARALLEL ?= 1
 CHAOS ?=
 # PROMETHEUS is a program that make smoke has pipelines ask: Debian's package has one.
 PROMETHEUS ?= $(shell command -v prometheus)
+# VULNDB is a version of the Go vulnerability database, which the module proxy has. It is
+# pinned, so that no commit fails because of a later day; make nightly takes the latest.
+VULNDB ?= v0.0.0-20261105234957-e22db6528018
 # VERSION is what `keelson --version` says: the last tag v*, and the commits since.
 VERSION ?= $(shell git describe --tags --always --dirty --match='v*' 2>/dev/null || echo unknown)
 
@@ -354,6 +357,13 @@ lint: bin/golangci-lint ## run the linters of .golangci.yaml, formatting include
 		(set -x; cd $${p%%:*} && GOMEMLIMIT=2GiB '$(CURDIR)/bin/golangci-lint' run $$(tr , ' ' <<<"$${p#*:}"))
 	done
 
+.PHONY: vuln
+vuln: bin/govulncheck ## fail where the program reaches a known vulnerability that tools/vulncheck/accepted.txt does not accept (VULNDB=latest)
+	@database=$$(go mod download -json 'golang.org/x/vulndb@$(VULNDB)' | sed -nE 's/^\t"Dir": "(.*)",?$$/\1/p')
+	go build -C tools -o ../bin/vulncheck ./vulncheck
+	(set -x; bin/govulncheck -db "file://$$database/data/osv" -format json . >bin/vulnerabilities.json)
+	bin/vulncheck --accepted tools/vulncheck/accepted.txt <bin/vulnerabilities.json
+
 .PHONY: verify
 verify: generate ## fail if generated code, a go.mod or anything else differs from what is committed
 	@for dir in $$($(modules)); do
@@ -410,6 +420,9 @@ bin/controller-gen bin/gofumpt bin/goimports bin/golangci-lint bin/gotestsum: to
 	@touch $@
 
 # The real sops, which tests are held against: a module of its own.
+bin/govulncheck: tools/vuln/go.mod tools/vuln/go.sum
+	go build -C tools/vuln -o ../../$@ golang.org/x/vuln/cmd/govulncheck
+
 bin/sops: tools/sops/go.mod tools/sops/go.sum
 	go build -C tools/sops -o ../../$@ github.com/getsops/sops/v3/cmd/sops
 	@touch $@

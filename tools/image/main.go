@@ -100,6 +100,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		return fmt.Errorf("push %s: %w", ref, err)
 	}
 	fmt.Fprintf(out, "%s@%s\n", ref.Context(), digest)
+	fmt.Fprintf(out, "\nFor images.yaml of the components, which then run these binaries alone:\n\n  keelson:\n    repository: %s\n    tag: %s\n    digest: %s\n",
+		ref.Context(), ref.Identifier(), digest)
 	return nil
 }
 

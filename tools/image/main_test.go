@@ -56,6 +56,10 @@ func TestImage(t *testing.T) {
 	if _, err := layout.FromPath(folder); err != nil {
 		t.Error(err)
 	}
+	_, digest, _ := strings.Cut(strings.TrimSpace(second.String()), "  ")
+	if entry := "    tag: v9.9.9\n    digest: " + digest + "\n"; !strings.HasSuffix(first.String(), entry) {
+		t.Errorf("images.yaml is to have:\n%s\nand was told:\n%s", entry, first.String())
+	}
 
 	parsed, err := name.ParseReference(ref)
 	if err != nil {
