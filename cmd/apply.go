@@ -440,7 +440,7 @@ func (r *applyRun) settle(ctx context.Context, p planned) applyResult {
 		if why == "" {
 			return result
 		}
-		progress.say(p.Component + ": waiting for " + why)
+		progress.say(p.Component + ": waiting for " + r.lasting(ctx, p, pause, why))
 		look := time.NewTimer(pause)
 		select {
 		case <-look.C:
@@ -455,6 +455,14 @@ func (r *applyRun) settle(ctx context.Context, p planned) applyResult {
 			return r.fail(ctx.Err())
 		}
 	}
+}
+
+// lasting is why a component that takes its time is not healthy yet.
+func (r *applyRun) lasting(ctx context.Context, p planned, pause time.Duration, why string) string {
+	if pause < lastLook || p.Plan.Differs() {
+		return why
+	}
+	return cmp.Or(r.live.PodTrouble(ctx, p.Prepared), why)
 }
 
 // secondPass carries out what deletions a plan has, or records them. Soon says that

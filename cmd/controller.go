@@ -19,6 +19,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/controllers/delivery"
+	"github.com/keelson-io/keelson/controllers/egress"
 	"github.com/keelson-io/keelson/controllers/forge"
 	"github.com/keelson-io/keelson/controllers/notify"
 	"github.com/keelson-io/keelson/controllers/promotion"
@@ -51,6 +52,7 @@ type controllerOptions struct {
 	promote     bool
 	push        pushOptions
 	cluster     string
+	egress      []string
 }
 
 func newController(a *app) *cobra.Command {
@@ -72,7 +74,9 @@ A change of a component with a pipeline goes from cluster to cluster, as the
 pipeline says; Rollouts in the hub show how far it is (keelson rollout list).
 
 What the files under notifications/ say is told to other servers, by one of the
-processes that share a fleet; see keelson notify.
+processes that share a fleet; see keelson notify. These servers, and those that
+checks of pipelines ask, stand in git: --egress says which of them may be asked,
+from this process's place in the network.
 
 With --share several of these processes, replicas, share the clusters. Each has
 a Lease keelson-system/keelson-controller-… in the hub, which lists the clusters
@@ -125,9 +129,15 @@ Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
     --forge-token-file /etc/keelson/forge-token
   keelson controller --repo https://git.example/fleet.git --promote \
     --push-credentials /etc/keelson/writer.yaml
+  keelson controller --egress prometheus.monitoring.svc:9090,*.chat.example
   KEELSON_REPO=/srv/fleet.git KEELSON_INTERVAL=5s keelson controller`,
 		Args: args("", 0, 0),
-		RunE: func(cmd *cobra.Command, _ []string) error { return a.controller(cmd.Context(), o) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("egress") && len(o.egress) == 0 {
+				return usagef("--egress names no server: is a variable empty?") // it would allow all
+			}
+			return a.controller(cmd.Context(), o)
+		},
 	}
 	f := c.Flags()
 	f.SortFlags = false
@@ -138,6 +148,7 @@ Exit codes: 0 stopped by a signal, 2 it can't work, or lost its Lease.`,
 	f.StringVar(&o.cacheDir, "cache-dir", "", "`FOLDER` for the clone of the repository (default: the user's cache)")
 	f.Int64Var(&o.renderCache, "render-cache", 256<<20, "`BYTES` of rendered objects to keep in memory")
 	f.StringVar(&o.cluster, "cluster", "", "work on this `CLUSTER` alone: the hub is that cluster")
+	f.StringSliceVar(&o.egress, "egress", nil, "servers that checks of pipelines and notifications may ask: a\n`HOST`, HOST:PORT, *.DOMAIN, IP address or CIDR (default: all, but\nno address of a cloud's metadata and no other link-local one)")
 	o.webhooks.add(f)
 	o.forge.add(f, "put previews on the pull requests of, and open those of promotions on,\n")
 	o.forge.addMemory(f)
@@ -162,8 +173,15 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 	if err := errors.Join(o.forge.check(), o.forge.checkMemory(), a.checkPromote(o)); err != nil {
 		return err
 	}
+	allowed, err := egress.Parse(o.egress)
+	if err != nil {
+		return usagef("--egress: %w", err)
+	}
 	log := a.controllerLog(o.logFormat)
 	a.env.SetLog(log)
+	if err := closeMemory(); err != nil {
+		return err
+	}
 	source, hub, err := a.followedHub(ctx, log)
 	if err != nil {
 		return err
@@ -186,6 +204,7 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 	if err != nil {
 		return err
 	}
+	asking := share.through(allowed.Transport())
 	tracer, endTraces, err := a.traces(ctx, o.traces, share.identity, log)
 	if err != nil {
 		return err
@@ -213,7 +232,8 @@ func (a *app) controller(ctx context.Context, o controllerOptions) error {
 	c, err = delivery.New(delivery.Options{
 		Repo: repo, Revision: a.revision, Interval: o.interval, Hub: share.guard(hub), Connect: share.connect(connect), Follow: follow,
 		Schemas: a.env.Schemas, Identity: share.identity, Shard: share.member, Only: o.cluster, Renderer: renderer.NewCache(renders, o.renderCache), Redactor: a.env.Redactor, Log: log, Now: a.env.Now, Registry: metrics, Tracer: tracer, Previews: pulls, Promotions: promotions,
-		Sender: notify.NewSender(notify.Sender{Secrets: source.Secrets, Hide: a.env.Redactor.Hide, Now: a.env.Now}, share.wrap()),
+		Sender: notify.NewSender(notify.Sender{Secrets: source.Secrets, Hide: a.env.Redactor.Hide, Now: a.env.Now}, asking),
+		Egress: asking,
 	})
 	if err != nil {
 		return err

@@ -136,6 +136,57 @@ fleet.yaml:3:1: unknown key "title"
 			wantCode: 1,
 			wantOut:  "components/web/component.yaml:6:12: health rule 1: current: line 1, column",
 		},
+		"Misfit": {
+			why: "A chart without a schema takes any value, and the API server would refuse what comes of it: the value is what has to be mended.",
+			change: func(f *fleet) {
+				f.edit("clusters/prod/web.yaml", "replicas: 3", "replicas: three")
+				f.commit()
+			},
+			wantCode: 1,
+			wantOut: `clusters/prod/web.yaml:4:3: Deployment.apps web/web: .spec.replicas must be of type integer, and is "three" ` +
+				"(on prod) (the value is that of .replicas alone; the template is at components/web/template/templates/web.yaml@web/v1.0.0:2)",
+		},
+		"MisfitOfTheChart": {
+			why: "No value of the meta-config is at fault; a kind of a CRD in git is known, too.",
+			change: func(f *fleet) {
+				f.edit("components/web/template/templates/web.yaml", "spec: {size: 1}", "spec: {size: large}")
+				f.edit("layers/10-base.yaml", "web:\n    version: v1.0.0", "web:\n    version: HEAD")
+				f.commit()
+			},
+			wantCode: 1,
+			wantOut:  `Gadget.demo.example web: .spec.size must be of type integer, and is "large" (on prod, test)` + "\n2 components",
+		},
+		"MisfitOfAnotherVersion": {
+			why: "A cluster may have a Kubernetes that knows the field.",
+			change: func(f *fleet) {
+				f.edit("components/web/template/templates/web.yaml", "selector:\n", "selektor: {}\n  selector:\n")
+				f.edit("layers/10-base.yaml", "web:\n    version: v1.0.0", "web:\n    version: HEAD")
+				f.commit()
+			},
+			wantOut: "no problems\n",
+			wantErr: "Deployment.apps web/web: .spec.selektor is unknown, and an API server drops it\n",
+		},
+		"ImageOfOneCluster": {
+			why: "What was tested elsewhere is not what it runs.",
+			change: func(f *fleet) {
+				f.edit("components/web/template/templates/web.yaml", "{{ .Values.images.web.ref }}", "registry.example/web:{{ .Values.image.tag }}")
+				f.edit("components/web/template/values.yaml", "replicas: 1", "replicas: 1\nimage: {tag: v1}")
+				f.edit("layers/10-base.yaml", "web:\n    version: v1.0.0", "web:\n    version: HEAD")
+				f.edit("clusters/prod/web.yaml", "replicas: 3", "image: {tag: v2}")
+				f.commit()
+			},
+			wantOut: "no problems\n",
+			wantErr: "warning: clusters/prod/web.yaml:4:11: web HEAD: container web of Deployment.apps web/web runs registry.example/web:v1 on test, registry.example/web:v2 on prod: " +
+				"the image of a version is to be the same everywhere, so map it in components/web/images.yaml (into:)\n",
+		},
+		"ImageOfAMirror": {
+			why: "The same image comes from elsewhere.",
+			change: func(f *fleet) {
+				f.edit("clusters/prod/cluster.yaml", "labels:", "imageMirrors: {registry.example: mirror.example/all}\nlabels:")
+				f.commit()
+			},
+			wantOut: "2 components × 2 clusters: 4 deliveries, 3 distinct renders, no problems\n",
+		},
 		"NotMerged": {
 			why: "A tag needs no review: a person should know that the branch doesn't have its commit.",
 			change: func(f *fleet) {
@@ -508,7 +559,7 @@ func TestSettingsFileThatLiesThere(t *testing.T) {
 	f := newFleet(t, "")
 	t.Chdir(f.dir)
 	for _, setting := range []string{
-		"age-key-file", "allow-exec", "cache-dir", "context", "forge", "forge-repository", "forge-token-file", "forge-url", "git-credentials",
+		"age-key-file", "allow-exec", "cache-dir", "context", "egress", "forge", "forge-repository", "forge-token-file", "forge-url", "git-credentials",
 		"hub", "kubeconfig", "listen", "plain-http", "promote", "push-author", "push-credentials", "push-signing-key", "render-cache-dir",
 		"render-memory", "trace-endpoint", "trusted-keys", "webhook-listen", "webhook-secret-file",
 	} {

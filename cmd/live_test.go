@@ -294,7 +294,32 @@ func TestDiffAfterApply(t *testing.T) {
 		f.keelson("diff", cluster, "coredns").want(t, 1)
 		f.keelson("apply", cluster, "--yes", "--no-wait").want(t, 0)
 		f.keelson("diff", cluster).want(t, 0).says(t, cluster+": 9 components in sync\n")
+		f.ofAnother(cluster, "canary-eu-01")
 	})
+}
+
+// ofAnother has the context of a cluster lead to the API server of another one, as a
+// kubeconfig that was written anew may: every command says so, and changes nothing.
+func (f *fleet) ofAnother(cluster, other string) {
+	f.t.Helper()
+	content := strings.ReplaceAll(readFile(f.t, f.kubeconfig), cluster, other)
+	before := f.kubeconfig
+	f.kubeconfig = filepath.Join(f.t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(f.kubeconfig, []byte(content), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"diff", other},
+		{"apply", other, "--yes", "--no-wait"},
+		{"history", other},
+		{"history", other, "coredns"},
+		{"rollback", other, "coredns", "--yes"},
+		{"rbac", other},
+	} {
+		f.keelson(args...).want(f.t, 2).says(f.t, "its connection leads to the API server of cluster "+cluster, "Mend the connection of "+other, "kubectl -n keelson-system patch secret mask-key ")
+	}
+	f.kubeconfig = before
+	f.keelson("diff", cluster).want(f.t, 0)
 }
 
 // newExample is the example fleet, with the tags that its charts name, without some

@@ -42,13 +42,17 @@ func TestShippedComponent(t *testing.T) {
 	f.keelson("validate").want(t, 0)
 	f.keelson("render", "prod", "keelson").want(t, 0).says(t,
 		"readOnlyRootFilesystem: true", "runAsNonRoot: true", "--webhook-listen=:9292", "image: ghcr.io/keelson-io/keelson:v0.1.0",
-		"kind: PodDisruptionBudget")
+		"kind: PodDisruptionBudget", "kind: NetworkPolicy", "- port: webhook\n").saysNot(t, "--egress", "- Egress", "- from:")
 	f.keelson("render", "prod", "keelson", "-a", "monitoring.coreos.com/v1/ServiceMonitor").want(t, 0).says(t,
 		"kind: ServiceMonitor", "interval: 30s").saysNot(t, "--trace-endpoint")
 	f.edit("clusters/prod/keelson.yaml", "repo:", "traces: {endpoint: 'http://collector:4318'}, env: [{name: OTEL_TRACES_SAMPLER, value: traceidratio}], repo:")
 	f.commit()
 	f.keelson("validate").want(t, 0)
 	f.keelson("render", "prod", "keelson").want(t, 0).says(t, "--trace-endpoint=http://collector:4318", "value: traceidratio").saysNot(t, "kind: ServiceMonitor")
+	f.edit("clusters/prod/keelson.yaml", "repo:", "egress: ['prometheus:9090', '*.chat.example'], networkPolicy: {metricsFrom: [{namespaceSelector: {}}], egress: [{ports: [{port: 443}]}]}, repo:")
+	f.commit()
+	f.keelson("validate").want(t, 0)
+	f.keelson("render", "prod", "keelson").want(t, 0).says(t, "--egress=prometheus:9090,*.chat.example", "- Egress", "- from:\n")
 	f.edit("clusters/prod/keelson.yaml", "http://collector", "http://me:secret@collector")
 	f.commit()
 	f.keelson("validate").want(t, 1).says(t, "traces")
@@ -161,7 +165,7 @@ func TestWorkloadComponent(t *testing.T) {
 	f.tag(component + "/v0.1.0")
 	f.keelson("validate").want(t, 0)
 	f.keelson("render", "prod", component).want(t, 0).says(t,
-		"readOnlyRootFilesystem: true", "runAsNonRoot: true", "image: ghcr.io/keelson-io/keelson:v0.1.0", "--webhook-service=keelson-system/workload-controllers",
+		"readOnlyRootFilesystem: true", "runAsNonRoot: true", "kind: NetworkPolicy", "- port: webhooks\n", "image: ghcr.io/keelson-io/keelson:v0.1.0", "--webhook-service=keelson-system/workload-controllers",
 		"name: clonesets.apps.kruise.io", "name: daemonsets.apps.kruise.io", "failurePolicy: Ignore", "failurePolicy: Fail").
 		saysNot(t, "kind: PodDisruptionBudget", "kind: ServiceMonitor", "caBundle")
 	for right := range grantedByObjects(t, f.keelson("render", "prod", component, "-o", "json").want(t, 0).out) {

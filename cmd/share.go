@@ -80,6 +80,14 @@ func (s *share) wrap() func(http.RoundTripper) http.RoundTripper {
 	return s.member.Gate().Wrap
 }
 
+// through has the requests of a transport end when the Lease is lost.
+func (s *share) through(t http.RoundTripper) http.RoundTripper {
+	if wrap := s.wrap(); wrap != nil {
+		return wrap(t)
+	}
+	return t
+}
+
 type connectFunc func(context.Context, v1alpha1.Connection) (*rest.Config, error)
 
 func (s *share) connect(next connectFunc) connectFunc {

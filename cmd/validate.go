@@ -35,6 +35,11 @@ for every cluster that gets it, and prints each mistake with its place:
 
   FILE:LINE:COLUMN: message (hint)
 
+What comes of rendering is compared with the schemas of Kubernetes, and of the
+CRDs that the cluster gets from git: a field of another type is a problem; one
+that is unknown, missing or of an unknown choice is warned about, since clusters
+have other versions. So are images of a version that differ between clusters.
+
 It reads what is committed. With --worktree it reads the files as they are in
 the folder of --repo, committed or not; versions still come from tags. It asks
 no cluster, so charts see the kinds of --kube-version, --api-versions, and of
@@ -67,7 +72,7 @@ Exit codes: 0 no problems, 1 problems, 2 the repository can't be read.`,
 			v := &validation{
 				fleet: f, cache: renderer.NewCache(workers, renderCacheBytes), caps: renderer.NewExtensions(caps.capabilities()),
 				workers: cmp.Or(a.rendering.workers, runtime.GOMAXPROCS(0)), progress: newProgress(a),
-				keys: a.ageKeys(), warnings: map[string]bool{},
+				keys: a.ageKeys(), warnings: map[string]bool{}, checker: differ.NewChecker(), ran: map[placed]map[string]*ran{},
 			}
 			v.unmerged(cmd.Context(), repo)
 			err = v.run(cmd.Context())
@@ -124,6 +129,8 @@ type validation struct {
 	cache    *renderer.Cache
 	caps     *renderer.Extensions
 	keys     renderer.Keys
+	checker  *differ.Checker
+	ran      map[placed]map[string]*ran // images by container
 	workers  int
 	progress *progress
 
@@ -161,6 +168,7 @@ func (v *validation) run(ctx context.Context) error {
 	if err := g.Wait(); err != nil {
 		return err //nolint:wrapcheck // of our own packages
 	}
+	v.differing()
 	for _, p := range v.fleet.Problems {
 		v.problems = append(v.problems, newFinding(p, nil))
 	}
@@ -208,6 +216,7 @@ func (v *validation) cluster(ctx context.Context, c *registry.Cluster, neighbour
 	t := renderer.NewTargets(v.cache, c, v.caps)
 	first := neighbour * len(c.Deliveries) / v.workers
 	wanted := wishes{}
+	var made []rendered
 	for i := range c.Deliveries {
 		d := c.Deliveries[(first+i)%len(c.Deliveries)]
 		if d.Blocked() != nil {
@@ -228,6 +237,7 @@ func (v *validation) cluster(ctx context.Context, c *registry.Cluster, neighbour
 			v.warn(target.WarningsFor(d.Values))
 			wanted.add(d.Component, target)
 			v.fenced(d, target)
+			made = append(made, rendered{d, target})
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.As(err, &dependency):
@@ -242,7 +252,41 @@ func (v *validation) cluster(ctx context.Context, c *registry.Cluster, neighbour
 	for _, p := range wanted.conflicts() {
 		v.add(p, c.Name)
 	}
+	v.fitting(made)
+	for _, r := range made {
+		v.images(c, r)
+	}
 	return nil
+}
+
+// rendered is what a delivery of a cluster wants.
+type rendered struct {
+	delivery *registry.Delivery
+	target   *renderer.Target
+}
+
+// fitting looks for fields that the schemas of their kinds do not take, among all that a
+// cluster gets.
+func (v *validation) fitting(all []rendered) {
+	targets := make([]*renderer.Target, len(all))
+	for i, r := range all {
+		targets[i] = r.target
+	}
+	checker := v.checker.Cluster(targets)
+	for _, r := range all {
+		found, err := checker.Misfits(r.target)
+		if err != nil {
+			v.add(registry.Problem{At: r.delivery.VersionAt, Message: err.Error()}, r.delivery.Cluster)
+			continue
+		}
+		for _, m := range found {
+			if p := m.Blame(r.delivery.Values); m.Warning {
+				v.warn([]string{p.Error()})
+			} else {
+				v.add(p, r.delivery.Cluster)
+			}
+		}
+	}
 }
 
 // fenced looks for objects that the component's project does not let it have, hooks among

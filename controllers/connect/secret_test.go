@@ -118,8 +118,11 @@ func TestOneSecretIsWatched(t *testing.T) {
 		if _, err := read(t.Context(), namespace, name); err != nil {
 			t.Errorf("its own: %v", err)
 		}
-		if _, err := read(t.Context(), namespace, "another"); !apierrors.IsForbidden(err) {
-			t.Errorf("another: %v, want that it is forbidden", err)
+		// Whether another one is there, a cluster's file can't find out either.
+		for _, other := range [][2]string{{namespace, "another"}, {namespace, "nowhere"}, {"kube-system", "another"}, {"nowhere", "another"}} {
+			if _, err := read(t.Context(), other[0], other[1]); !apierrors.IsForbidden(err) {
+				t.Errorf("%s: %v, want that it is forbidden", other, err)
+			}
 		}
 		changed, _ := watch("keelson")
 		hear := func(what string) {

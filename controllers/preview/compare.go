@@ -52,7 +52,7 @@ type Options struct {
 // Make compares two revisions of a fleet.
 func Make(ctx context.Context, o Options) (*Preview, error) {
 	p := &maker{
-		Options: o, wants: &applier.Wants{}, schemas: &schemas{}, plans: map[key]*plan{},
+		Options: o, wants: &applier.Wants{}, schemas: &schemas{}, checker: differ.NewChecker(), plans: map[key]*plan{},
 		groups: map[group]*Group{}, problems: map[registry.Problem]*Problem{}, left: map[string]*Left{},
 		deliveries: map[string]int{},
 		out: Preview{
@@ -86,6 +86,7 @@ type maker struct {
 
 	wants   *applier.Wants
 	schemas *schemas
+	checker *differ.Checker
 
 	mu         sync.Mutex
 	looked     int
@@ -194,10 +195,14 @@ func (m *maker) note(do func()) {
 }
 
 func (m *maker) block(cluster string, now, before registry.Problems) {
+	m.problem(cluster, now, before, false)
+}
+
+func (m *maker) problem(cluster string, now, before registry.Problems, refused bool) {
 	m.note(func() {
 		for _, p := range now {
 			if m.problems[p] == nil {
-				m.problems[p] = &Problem{Problem: p, Before: true}
+				m.problems[p] = &Problem{Problem: p, Before: true, Refused: refused}
 			}
 			one := m.problems[p]
 			one.Clusters = append(one.Clusters, cluster)
@@ -278,10 +283,56 @@ func (c *oneCluster) look(ctx context.Context, head *registry.Delivery) (kinds b
 		c.add(head.Cluster, Group{Component: head.Component, From: version(base), To: version(head), Paused: head.Paused, Unknown: why}, reading{})
 		return false, nil
 	}
+	if err := c.misfits(ctx, base, head, before.target, after.target); err != nil {
+		return false, err
+	}
 	if err := c.compare(ctx, base, head, before.target, after.target); err != nil {
 		return false, err
 	}
 	return !definesAlike(before.target, after.target), nil
+}
+
+// misfits tells of fields that the schema of their kind does not take. What they would
+// change is shown all the same.
+func (c *oneCluster) misfits(ctx context.Context, base, head *registry.Delivery, before, after *renderer.Target) error {
+	now, err := c.fit(ctx, c.head, c.renderHead, head, after)
+	if err != nil || len(now) == 0 {
+		return err
+	}
+	old, err := c.fit(ctx, c.base, c.renderBase, base, before)
+	if err == nil {
+		c.problem(head.Cluster, now, old, true)
+	}
+	return err
+}
+
+// fit returns the misfits of a delivery, by the CRDs that it has, or that what it depends on
+// has.
+func (c *oneCluster) fit(ctx context.Context, cluster *registry.Cluster, render Render, d *registry.Delivery, is *renderer.Target) (registry.Problems, error) {
+	if d == nil || d.Version == nil {
+		return nil, nil
+	}
+	targets := []*renderer.Target{is}
+	for _, name := range d.Version.Spec.DependsOn {
+		below, err := made(ctx, render, cluster.Delivery(name))
+		if err != nil {
+			return nil, err
+		}
+		if below.target != nil {
+			targets = append(targets, below.target)
+		}
+	}
+	found, err := c.checker.Cluster(targets).Misfits(is)
+	if err != nil {
+		return registry.Problems{{At: d.VersionAt, Message: err.Error()}}, nil // git's fault, and told of
+	}
+	var out registry.Problems
+	for _, m := range found {
+		if !m.Warning {
+			out = append(out, m.Blame(d.Values))
+		}
+	}
+	return out, nil
 }
 
 // side is what one revision makes of a delivery.

@@ -2,6 +2,7 @@ package preview
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/keelson-io/keelson/differ"
@@ -170,29 +171,44 @@ type markdown struct{ b strings.Builder }
 func (m *markdown) printf(format string, args ...any) { fmt.Fprintf(&m.b, format, args...) }
 
 func (m *markdown) problems(p *Preview) {
-	listed := 0
-	for _, before := range []bool{false, true} {
-		for _, one := range p.Problems {
-			if one.Before != before {
-				continue
-			}
-			if listed++; listed == 1 {
-				m.printf("\n### Blocked: nothing of this changes\n\n")
-			}
-			if listed > markdownItems {
-				continue
-			}
-			m.printf("- %s", differ.MarkdownCode(cut(one.Error())))
-			if len(one.Clusters) > 0 {
-				m.printf(" on %s: %s", plural(len(one.Clusters), "cluster", "clusters"), names(one.Clusters, markdownGroup, differ.MarkdownCode))
-			}
-			if before {
-				m.printf(" (as before)")
-			}
-			m.printf("\n")
+	var blocked, refused []Problem
+	for _, one := range p.Problems {
+		if one.Refused {
+			refused = append(refused, one)
+		} else {
+			blocked = append(blocked, one)
 		}
 	}
-	if more := listed - markdownItems; more > 0 {
+	m.problemList("Blocked: nothing of this changes", blocked)
+	m.problemList("Refused: an API server does not take this", refused)
+}
+
+// problemList shows those first that are new.
+func (m *markdown) problemList(title string, all []Problem) {
+	if len(all) == 0 {
+		return
+	}
+	m.printf("\n### %s\n\n", title)
+	slices.SortStableFunc(all, func(a, b Problem) int {
+		switch {
+		case a.Before == b.Before:
+			return 0
+		case b.Before:
+			return -1
+		}
+		return 1
+	})
+	for _, one := range all[:min(len(all), markdownItems)] {
+		m.printf("- %s", differ.MarkdownCode(cut(one.Error())))
+		if len(one.Clusters) > 0 {
+			m.printf(" on %s: %s", plural(len(one.Clusters), "cluster", "clusters"), names(one.Clusters, markdownGroup, differ.MarkdownCode))
+		}
+		if one.Before {
+			m.printf(" (as before)")
+		}
+		m.printf("\n")
+	}
+	if more := len(all) - markdownItems; more > 0 {
 		m.printf("- and %d more\n", more)
 	}
 }

@@ -23,7 +23,8 @@ type Preview struct {
 	Deliveries int `json:"deliveries"`
 	// Policy is what decides about changes, and becomes another.
 	Policy []PolicyChange `json:"policy"`
-	// Problems block deliveries at Head: nothing of these changes.
+	// Problems block deliveries at Head: nothing of these changes. Those that are Refused
+	// block an object: its delivery fails there.
 	Problems []Problem `json:"problems"`
 	// Groups, those that wait for a person first, and of the others the largest.
 	Groups []Group `json:"groups"`
@@ -46,6 +47,8 @@ type Problem struct {
 	Clusters []string `json:"clusters"`
 	// Before says that Base has it, too.
 	Before bool `json:"before,omitempty"`
+	// Refused says that Head can be rendered, and an API server refuses what comes of it.
+	Refused bool `json:"refused,omitempty"`
 }
 
 // Left is a component that git no longer wants anything of.

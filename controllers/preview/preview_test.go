@@ -390,6 +390,30 @@ func TestProblems(t *testing.T) {
 	}
 }
 
+// What an API server would refuse is told with the value that is to blame, and what would
+// change is shown all the same. One that the base has, too, is told apart.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, "a", "b")
+	f.values("b", "values: {replicas: many}\n")
+	f.commit()
+	f.values("a", "values: {replicas: two}\n")
+	f.values("b", "values: {replicas: many, tag: v2}\n")
+	p := f.preview()
+	if !p.Broken() || len(p.Problems) != 2 || len(p.Groups) != 2 {
+		t.Fatalf("broken %t, problems %v, groups %v", p.Broken(), p.Problems, p.Groups)
+	}
+	for i, says := range []string{`clusters/a/web.yaml:3:10: Deployment.apps web/web: .spec.replicas must be of type integer, and is "two"`, "clusters/b/web.yaml:3:10: "} {
+		one := p.Problems[i]
+		if !one.Refused || one.Before != (i == 1) || !strings.HasPrefix(one.Error(), says) {
+			t.Errorf("%+v, want %s", one, says)
+		}
+	}
+	if text := p.Markdown(); !strings.Contains(text, "### Refused: an API server does not take this\n\n- `clusters/a/web.yaml:3:10") || !strings.Contains(text, "(as before)") {
+		t.Errorf("%s", text)
+	}
+}
+
 // What can't be told is no silence: the base was broken, and what a cluster has
 // got is not known; what was paused moves, by what nobody can tell.
 func TestUnknown(t *testing.T) {

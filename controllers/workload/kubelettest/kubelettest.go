@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 
@@ -32,16 +33,18 @@ type Kubelet struct {
 	namespace string
 
 	mu    sync.Mutex
-	none  string   // an image that can't be pulled
-	fails string   // one whose containers fail, and their pods with them
-	anew  bool     // all pods have to be looked at: one of these is another
-	seen  []string // what happened to the pods, as a watch has it
+	known map[types.UID]*corev1.Pod
+	todo  map[types.UID]*corev1.Pod // those to be worked on, as they were seen last
+	none  string                    // an image that can't be pulled
+	fails string                    // one whose containers fail, and their pods with them
+	anew  bool                      // all pods have to be looked at: one of these is another
+	seen  []string                  // what happened to the pods, as a watch has it
 }
 
 // Start runs the pods of a namespace until the test ends.
 func Start(t testing.TB, pods kubernetes.Interface, namespace string) *Kubelet {
 	t.Helper()
-	k := &Kubelet{t: t, pods: pods, namespace: namespace}
+	k := &Kubelet{t: t, pods: pods, namespace: namespace, known: map[types.UID]*corev1.Pod{}, todo: map[types.UID]*corev1.Pod{}}
 	list, err := pods.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -84,15 +87,17 @@ func (k *Kubelet) Happened() []string {
 // atOnce is how many pods are worked on at a time: nodes don't wait for each other.
 const atOnce = 8
 
+// run reads events as they come, beside the work: an event that waited for that would let
+// pods be worked on as they were, and a slow machine would do little else.
 func (k *Kubelet) run(ctx context.Context, there []corev1.Pod, events <-chan watch.Event) {
-	known, todo := map[types.UID]*corev1.Pod{}, map[types.UID]bool{}
 	for i := range there {
-		p := &there[i]
-		k.note(string(watch.Added), nil, p)
-		known[p.UID], todo[p.UID] = p, true
+		k.saw(watch.Added, &there[i])
 	}
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
+	var work sync.WaitGroup
+	defer work.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	work.Go(func() { wait.UntilWithContext(ctx, k.work, 50*time.Millisecond) })
 	for {
 		select {
 		case <-ctx.Done():
@@ -105,48 +110,54 @@ func (k *Kubelet) run(ctx context.Context, there []corev1.Pod, events <-chan wat
 				}
 				return
 			}
-			k.note(string(e.Type), known[p.UID], p)
-			if known[p.UID], todo[p.UID] = p, true; e.Type == watch.Deleted {
-				delete(known, p.UID)
-				delete(todo, p.UID)
-			}
-		case <-tick.C:
-			k.work(ctx, known, todo)
+			k.saw(e.Type, p)
 		}
 	}
 }
 
+// saw takes in an event.
+func (k *Kubelet) saw(what watch.EventType, p *corev1.Pod) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.note(string(what), k.known[p.UID], p)
+	if what == watch.Deleted {
+		delete(k.known, p.UID)
+		delete(k.todo, p.UID)
+		return
+	}
+	k.known[p.UID], k.todo[p.UID] = p, p
+}
+
 // work does what is to do, and leaves what has failed.
-func (k *Kubelet) work(ctx context.Context, known map[types.UID]*corev1.Pod, todo map[types.UID]bool) {
+func (k *Kubelet) work(ctx context.Context) {
 	k.mu.Lock()
 	if k.anew {
-		for uid := range known {
-			todo[uid] = true
-		}
+		maps.Copy(k.todo, k.known)
 	}
 	k.anew = false
+	todo := slices.Collect(maps.Values(k.todo))
 	k.mu.Unlock()
-	var mu sync.Mutex
 	var work sync.WaitGroup
 	room := make(chan struct{}, atOnce)
-	for _, uid := range slices.Collect(maps.Keys(todo)) {
+	for _, p := range todo {
 		room <- struct{}{}
 		work.Go(func() {
 			defer func() { <-room }()
-			if k.sync(ctx, known[uid]) == nil {
-				mu.Lock()
-				defer mu.Unlock()
-				delete(todo, uid) // what it has changed comes back as an event
+			if k.sync(ctx, p) != nil {
+				return
+			}
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			if k.todo[p.UID] == p {
+				delete(k.todo, p.UID) // what this has changed comes back as an event
 			}
 		})
 	}
 	work.Wait()
 }
 
-// note keeps what a watch tells of a pod's gate and images.
+// note keeps what a watch tells of a pod's gate and images. The caller has the lock.
 func (k *Kubelet) note(what string, was, is *corev1.Pod) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	gate := func(p *corev1.Pod) string {
 		for _, c := range p.Status.Conditions {
 			if c.Type == v1beta1.InPlaceUpdateReady {

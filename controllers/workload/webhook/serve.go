@@ -62,9 +62,11 @@ func bounded(next http.Handler) http.Handler {
 	})
 }
 
-// secure has clients show certificates where that is asked for.
+// secure has clients show certificates where that is asked for. It is HTTP/1.1 alone that is
+// spoken: faults of HTTP/2 servers let any client take memory and time (CVE-2023-44487,
+// GO-2026-6603, GO-2026-6611), and an API server needs no more.
 func (o *Options) secure(t *tls.Config) {
-	t.MinVersion = tls.VersionTLS12
+	t.MinVersion, t.NextProtos = tls.VersionTLS12, []string{"http/1.1"}
 	if o.ClientCAs != nil {
 		// Conversion goes without, so that the handshake can't insist.
 		t.ClientCAs, t.ClientAuth = o.ClientCAs, tls.VerifyClientCertIfGiven

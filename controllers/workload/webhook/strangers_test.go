@@ -516,6 +516,25 @@ func TestClientCertificate(t *testing.T) {
 	}
 }
 
+// A client that offers HTTP/2, as every API server does, is answered in HTTP/1.1.
+func TestNoHTTP2(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewUnstartedServer(http.NotFoundHandler())
+	server.EnableHTTP2 = true
+	server.TLS = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"h2"}} // as controller-runtime sets it
+	(&Options{}).secure(server.TLS)
+	server.StartTLS()
+	defer server.Close()
+	resp, err := post(t, server.Client(), server.URL, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if resp.Proto != "HTTP/1.1" {
+		t.Errorf("it was answered in %s", resp.Proto)
+	}
+}
+
 // authority makes a CA, and what issues certificates of clients.
 func authority(t *testing.T) (*x509.CertPool, func(name string) []tls.Certificate) {
 	t.Helper()

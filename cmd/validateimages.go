@@ -1,0 +1,122 @@
+package cmd
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// placed is a container of a component's version, on whatever cluster.
+type placed struct{ component, version, object, container string }
+
+// ran is an image of a container, with the clusters that have it, and where their
+// meta-config says so.
+type ran struct {
+	clusters []string
+	at       registry.Position
+}
+
+// images notes which images a cluster runs, with the hosts that images.yaml has, so that
+// mirrors make no difference.
+func (v *validation) images(c *registry.Cluster, r rendered) {
+	found := renderedImages(r.target)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for at, image := range found {
+		at.component, at.version = r.delivery.Component, r.delivery.VersionName
+		image = unmirrored(image, c.Spec.ImageMirrors)
+		if v.ran[at] == nil {
+			v.ran[at] = map[string]*ran{}
+		}
+		one := v.ran[at][image]
+		if one == nil {
+			one = &ran{at: saidAt(r.delivery.Values, image)}
+			v.ran[at][image] = one
+		}
+		one.clusters = append(one.clusters, c.Name)
+	}
+}
+
+// differing warns about images of one version that are not the same everywhere: what was
+// tested on one cluster is not what another one runs. Where each comes from images.yaml
+// alone they are.
+func (v *validation) differing() {
+	compare := func(a, b placed) int {
+		return cmp.Or(strings.Compare(a.component, b.component), strings.Compare(a.version, b.version), strings.Compare(a.object, b.object), strings.Compare(a.container, b.container))
+	}
+	for _, at := range slices.SortedFunc(maps.Keys(v.ran), compare) {
+		all := v.ran[at]
+		if len(all) < 2 {
+			continue
+		}
+		var texts []string
+		where := ""
+		for _, image := range slices.Sorted(maps.Keys(all)) {
+			one := all[image]
+			slices.Sort(one.clusters)
+			texts = append(texts, fmt.Sprintf("%s on %s", image, few(one.clusters)))
+			if where == "" && one.at.File != "" {
+				where = one.at.String() + ": "
+			}
+		}
+		v.warn([]string{fmt.Sprintf(
+			"%s%s %s: container %s of %s runs %s: the image of a version is to be the same everywhere, so map it in components/%s/images.yaml (into:)",
+			where, at.component, at.version, at.container, at.object, strings.Join(texts, ", "), at.component,
+		)})
+	}
+}
+
+// renderedImages are the images of a target's pods.
+func renderedImages(t *renderer.Target) map[placed]string {
+	out := map[placed]string{}
+	for _, o := range t.Objects {
+		id, _ := differ.Identify(o.Content)
+		for _, spec := range [][]string{{"spec"}, {"spec", "template", "spec"}, {"spec", "jobTemplate", "spec", "template", "spec"}} {
+			for _, kind := range []string{"containers", "initContainers"} {
+				list, _, _ := unstructured.NestedFieldNoCopy(o.Content, slices.Concat(spec, []string{kind})...)
+				containers, _ := list.([]any)
+				for _, c := range containers {
+					m, _ := c.(map[string]any)
+					name, _ := m["name"].(string)
+					if image, ok := m["image"].(string); ok {
+						out[placed{object: id.String(), container: name}] = image
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+// unmirrored is an image with the host that it has in git.
+func unmirrored(image string, mirrors map[string]string) string {
+	for _, host := range slices.Sorted(maps.Keys(mirrors)) {
+		if rest, ok := strings.CutPrefix(image, mirrors[host]+"/"); ok {
+			return host + "/" + rest
+		}
+	}
+	return image
+}
+
+// saidAt is where meta-config has an image, or its tag, as its only such value.
+func saidAt(values *registry.Values, image string) registry.Position {
+	parts := []string{image}
+	if i := strings.LastIndexAny(image, ":@"); i >= 0 {
+		parts = append(parts, image[i+1:], image[:i])
+	}
+	for _, part := range parts {
+		if path, ok := values.Only(part); ok {
+			at, _ := values.Origin(path...)
+			return at
+		}
+	}
+	return registry.Position{}
+}
