@@ -136,14 +136,21 @@ const (
 	// firstPodLook is how long a component has time before its pods are looked at: most are
 	// ready by then.
 	firstPodLook = 5 * time.Second
-	lastPodLook  = time.Minute
+	// busyPodLook is the same while other components of the cluster wait for their turn:
+	// changes go first.
+	busyPodLook = 30 * time.Second
+	lastPodLook = time.Minute
 )
 
 // podLookEvery is how long a look at pods is worth something, of a component that has not
 // been ready for some time: a pod that does not start is told at once, and one that takes
 // its time costs few requests.
-func podLookEvery(waited time.Duration) time.Duration {
-	return min(max(waited, firstPodLook), lastPodLook)
+func podLookEvery(waited time.Duration, othersWait bool) time.Duration {
+	first := firstPodLook
+	if othersWait {
+		first = busyPodLook
+	}
+	return min(max(waited, first), lastPodLook)
 }
 
 // podTrouble says which pod does not start, while the component may still become healthy.
@@ -156,7 +163,8 @@ func (a *agent) podTrouble(ctx context.Context, s snapshot, p *applier.Prepared,
 	if last.about != t.targetHash {
 		last = podLook{about: t.targetHash}
 	}
-	if long < firstPodLook || a.now().Sub(last.at) < podLookEvery(long) {
+	every := podLookEvery(long, a.queue.Len() > 0)
+	if long < every || a.now().Sub(last.at) < every {
 		return last.text
 	}
 	last.text, last.at = s.link.cluster.PodTrouble(ctx, p), a.now()
