@@ -170,6 +170,9 @@ func parseSigner(line string) (sshKey, error) {
 	}
 	key, _, options, more, err := ssh.ParseAuthorizedKey([]byte(rest))
 	if err != nil {
+		if i := slices.IndexFunc(strings.Fields(rest), isKeyType); i >= 0 {
+			return k, fmt.Errorf("keys of type %s are too weak, not known, or this one is damaged", strings.Fields(rest)[i])
+		}
 		return k, fmt.Errorf("behind the principal %q there is no public key that Keelson knows: write PRINCIPAL TYPE KEY", principals)
 	}
 	if len(more) > 0 {
@@ -240,6 +243,11 @@ func parseSignerTime(s string) (time.Time, error) {
 		}
 	}
 	return time.Time{}, fmt.Errorf("%q is no time: write YYYYMMDD[HHMM[SS]][Z]", s)
+}
+
+// isKeyType reports whether a word looks like the type of an SSH key.
+func isKeyType(word string) bool {
+	return !strings.ContainsAny(word, "=\"") && (strings.HasPrefix(word, "ssh-") || strings.HasPrefix(word, "ecdsa-") || strings.HasPrefix(word, "sk-"))
 }
 
 // checkSSHKey refuses what nobody should sign with any more.

@@ -117,7 +117,7 @@ func closed(c chan struct{}) bool {
 // component was on its way.
 func TestRush(t *testing.T) {
 	f := newFleet(t)
-	const many = 24
+	const many = 64 // more than are looked at at once: some queue until the trouble is told
 	for i := range many {
 		name := fmt.Sprintf("CLUSTER-n%02d", i)
 		f.write("clusters/CLUSTER/"+name+".yaml", "apiVersion: keelson.io/v1alpha1\nkind: MetaConfig\nversion: HEAD\n")
