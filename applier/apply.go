@@ -89,6 +89,7 @@ type applying struct {
 	retryHooks bool
 	reach      []batch            // what this pass comes to, in order
 	tried      map[differ.ID]bool // writes that were sent
+	announced  string             // the version of the record that does not have what is intended, since that is announced; or empty
 }
 
 // ApplyOptions are the settings of one apply.
@@ -174,7 +175,15 @@ func (a *applying) run(ctx context.Context) error {
 	if err == nil && a.want.Absent && len(a.objects) == 0 {
 		return a.remove(ctx)
 	}
-	return errors.Join(err, a.writeFacts(ctx, err == nil))
+	facts := a.writeFacts(ctx, err == nil)
+	switch {
+	case facts != nil || a.announced == "":
+	case a.announced == a.record.version:
+		a.cluster.announcer.retract(ctx, a.want.Component)
+	default:
+		a.cluster.announcer.over(a.want.Component) // what is still uncertain, the record says by now
+	}
+	return errors.Join(err, facts)
 }
 
 // settleRecord takes in what needed no write in the cluster.
@@ -225,6 +234,9 @@ func (a *applying) writeFacts(ctx context.Context, whole bool) error {
 	defer cancel()
 	rec := a.record.Record
 	rec.Objects, rec.Hooks, rec.Pin = a.inventory(), a.hooks, a.want.Pin
+	if a.announced != "" {
+		rec.History = a.judged(rec.History)
+	}
 	if !rec.open() {
 		rec.IntentsAt = nil
 	}

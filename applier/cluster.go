@@ -63,6 +63,7 @@ type Cluster struct {
 	writer       Writer
 	secrets      corev1client.SecretInterface // Keelson's own
 	metadata     metadata.Interface
+	announcer    *announcer
 
 	mu sync.Mutex
 	// records by component, as last read or written; nil: to be read again. One that
@@ -165,6 +166,7 @@ func New(o Options) (*Cluster, error) {
 		settled: map[string]map[differ.ID]differ.Inputs{}, quiet: map[string]*quiet{}, healthy: map[string]unique.Handle[Delivered]{},
 		limits: defaultInstanceLimits(), lookedAt: map[differ.ID]looked{},
 	}
+	c.announcer = c.newAnnouncer()
 	if c.reader == nil {
 		c.reader = &directReader{dynamic: dyn}
 	}

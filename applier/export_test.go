@@ -85,3 +85,10 @@ func (c *Cluster) ObserveObjects(ctx context.Context, n int, get func(context.Co
 		return get(ctx, s.ID)
 	})
 }
+
+// Announcing is how many announcements wait for a write that is on its way.
+func (c *Cluster) Announcing() int {
+	c.announcer.mu.Lock()
+	defer c.announcer.mu.Unlock()
+	return len(c.announcer.waiting)
+}

@@ -113,6 +113,8 @@ type record struct {
 	sum     sum      // of what the Secret holds
 	parts   []string // names of the Secrets that a large one continues in
 	size    int      // in memory, in bytes
+	// announced is what was announced since it was written; nil: nothing.
+	announced *announcement
 }
 
 // Record returns what the cluster remembers of a component; the zero Objects

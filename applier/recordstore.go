@@ -160,7 +160,7 @@ func (c *Cluster) decodeRecord(ctx context.Context, component string, s *corev1.
 	if r.size, err = c.discovery.schemas.packer.unpack(packed, &r.Record); err != nil {
 		return nil, fmt.Errorf("decode Secret %s/%s: %w", s.Namespace, s.Name, err)
 	}
-	return r, nil
+	return r, c.takeIn(ctx, r)
 }
 
 // join reads the Secrets that a record is split into.
@@ -221,13 +221,11 @@ func (c *Cluster) writeRecord(ctx context.Context, old *record, content Record) 
 
 func (c *Cluster) replaceRecord(ctx context.Context, old *record, content Record) (*record, error) {
 	content.Format, content.Epoch, content.Writer = recordFormat, c.epochOf(old), c.writer.Identity
-	if old.Writer != c.writer.Identity {
-		if err := c.confirm(ctx); err != nil {
-			return nil, err
-		}
-		if old.open() {
-			c.setUnfenced(content.Component, true) // before the write, whose answer may be lost
-		}
+	if err := c.takeOver(ctx, old); err != nil {
+		return nil, err
+	}
+	if old.Writer != c.writer.Identity && old.open() {
+		c.setUnfenced(content.Component, true) // before the write, whose answer may be lost
 	}
 	packed, size, err := c.discovery.schemas.packer.pack(content)
 	if err != nil {
@@ -255,21 +253,24 @@ func (c *Cluster) replaceRecord(ctx context.Context, old *record, content Record
 	if err != nil {
 		return nil, err
 	}
+	if old.Writer != c.writer.Identity {
+		c.announcer.over(content.Component) // the claim has done its work
+	}
 	return &record{Record: content, version: version, sum: sumOf(&head), parts: parts, size: size}, nil
 }
 
 // deleteRecord deletes the record, if it still is the one that was read.
 func (c *Cluster) deleteRecord(ctx context.Context, old *record) error {
 	c.forgetRecord(old.Component)
-	err := error(nil)
-	if old.Writer != c.writer.Identity {
-		err = c.confirm(ctx)
-	}
-	if err == nil && old.version != "" {
-		err = c.deleteRecordSecret(ctx, recordPrefix+old.Component, "", old.version)
-	}
 	next := noRecord(old.Component)
-	if err == nil || apierrors.IsNotFound(err) {
+	err := c.takeOver(ctx, old)
+	if err == nil && old.version != "" {
+		if err = c.deleteRecordSecret(ctx, recordPrefix+old.Component, "", old.version); apierrors.IsNotFound(err) {
+			err = nil
+		}
+	}
+	if err == nil {
+		c.announcer.over(old.Component)
 		err = c.sweepParts(ctx, old, next)
 	}
 	if err != nil {

@@ -131,8 +131,8 @@ func (a *applying) carryOut(ctx context.Context) error {
 	return nil
 }
 
-// intend records all that is about to be done, so that neither a killed process
-// forgets it nor the next writer. What this pass does not come to costs no write.
+// intend records all that is about to be done, or announces it, so that neither a killed
+// process forgets it nor the next writer. What this pass does not come to costs no write.
 func (a *applying) intend(ctx context.Context) error {
 	if err := a.cluster.Prepare(ctx); err != nil {
 		return err
@@ -140,17 +140,21 @@ func (a *applying) intend(ctx context.Context) error {
 	if len(a.reach) == 0 {
 		return nil
 	}
-	for _, b := range a.reach {
-		for _, ch := range b.changes {
-			a.objects[ch.ID] = a.intended(ch)
-		}
-	}
 	key, err := a.cluster.key(ctx)
 	if err != nil {
 		return err
 	}
 	if !slices.Equal(key, a.policy.MaskKey) {
 		return fmt.Errorf("%w: the key of the record was made meanwhile", ErrStale)
+	}
+	announced := a.announce(ctx)
+	for _, b := range a.reach {
+		for _, ch := range b.changes {
+			a.objects[ch.ID] = a.intended(ch)
+		}
+	}
+	if announced {
+		return nil
 	}
 	now := a.now.UTC()
 	rec := a.record.Record

@@ -30,6 +30,7 @@ func TestOwnObjectsAreDenied(t *testing.T) {
 	}{
 		"the record of another component": {"v1", "Secret", "keelson-system", "record-other", true},
 		"a part of it":                    {"v1", "Secret", "keelson-system", "record-other.0123456789abcdef.0", true},
+		"the announcements":               {"v1", "Secret", "keelson-system", "keelson-intents", true},
 		"the key of masks":                {"v1", "Secret", "keelson-system", "mask-key", true},
 		"the Lease of a controller":       {"coordination.k8s.io/v1", "Lease", "keelson-system", "keelson-controller-0123456789", true},
 		"that of the workloads":           {"coordination.k8s.io/v1", "Lease", "keelson-system", "keelson-workloads", true},

@@ -13,7 +13,8 @@ func OwnObjects() []ObjectMatch {
 		return ObjectMatch{Group: group, Kinds: []string{kind}, Namespace: Namespace, Name: name}
 	}
 	return []ObjectMatch{
-		own(GroupCore, "Secret", "record-*"), // what was applied, and its parts
+		own(GroupCore, "Secret", "record-*"),        // what was applied, and its parts
+		own(GroupCore, "Secret", "keelson-intents"), // what is about to be updated
 		own(GroupCore, "Secret", "mask-key"),
 		own(GroupCore, "ConfigMap", "keelson-told-*"), // by notifications
 		own(GroupCore, "ConfigMap", "keelson-git-*"),  // what the repository was

@@ -71,6 +71,11 @@ func record(verb string) func(*component, proxy.Request) bool {
 	}
 }
 
+// claims are written to the Secret of announcements, which the first one creates.
+func claims(_ *component, r proxy.Request) bool {
+	return (r.Verb == "create" || r.Verb == "update") && r.Resource == "secrets" && r.Namespace == systemNS && (r.Name == "" || r.Name == "keelson-intents")
+}
+
 func installMoments() []moment {
 	return []moment{
 		{name: "the record is made with all intents", nth: 1, match: record("create")},
@@ -93,6 +98,7 @@ func installMoments() []moment {
 
 func upgradeMoments() []moment {
 	return []moment{
+		{name: "the takeover is claimed", nth: 1, match: claims},
 		{name: "the component is taken over with all intents", nth: 1, match: record("update")},
 		{name: "the hook is recorded", nth: 2, match: record("update"), with: withHook},
 		{name: "the hook is made", nth: 1, match: on("patch", "jobs", "migrate"), with: withHook},
@@ -119,6 +125,7 @@ func upgradeMoments() []moment {
 
 func uninstallMoments() []moment {
 	return []moment{
+		{name: "the takeover is claimed", nth: 1, match: claims},
 		{name: "all deletions are recorded", nth: 1, match: record("update")},
 		{name: "the workload is deleted", nth: 1, match: on("delete", "deployments", "*")},
 		{name: "the Service is deleted", nth: 1, match: on("delete", "services", "*")},
