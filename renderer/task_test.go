@@ -3,15 +3,10 @@ package renderer_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/keelson-io/keelson/renderer"
 )
@@ -74,75 +69,3 @@ func TestTaskIsKilled(t *testing.T) {
 	}
 }
 
-// What a task has started ends with it, in whatever group of processes.
-func TestTaskLeavesNothing(t *testing.T) {
-	t.Parallel()
-	if runtime.GOOS != "linux" {
-		t.Skip("spaces of process numbers are Linux's")
-	}
-	mark := fmt.Sprintf("mark-%d-%d", os.Getpid(), time.Now().UnixNano())
-	answer, err := renderer.RunTask[map[string]string](t.Context(), taskOptions(t), "leave "+mark)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if answer["apart"] != "true" {
-		t.Skip("this kernel lets a task have no process numbers of its own")
-	}
-	// By itself it would end after five minutes.
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for left := running(t, mark); len(left) > 0; left = running(t, mark) {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("process %v goes on", left)
-		}
-	}
-}
-
-// running are the processes that have a text among their arguments.
-func running(t *testing.T, argument string) []string {
-	t.Helper()
-	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var out []string
-	for _, file := range files {
-		if line, _ := os.ReadFile(file); strings.Contains(string(line), argument) { // it may have ended
-			out = append(out, filepath.Base(filepath.Dir(file)))
-		}
-	}
-	return out
-}
-
-// A task may read files and start processes. It knows nothing of this process's environment,
-// and everything else goes first.
-func TestTaskMay(t *testing.T) {
-	t.Parallel()
-	if runtime.GOOS != "linux" {
-		t.Skip("priorities and networks are Linux's")
-	}
-	answer, err := renderer.RunTask[map[string]string](t.Context(), taskOptions(t), "look")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if answer["dial"] == "ok" {
-		t.Error("it reached this machine's network")
-	}
-	delete(answer, "dial") // refused, or unreachable where it has a network of its own
-	noEscape(t, answer)
-	// It ends what it has started, and knows no other process where the kernel lets it have
-	// process numbers of its own.
-	if answer["apart"] == "true" && answer["signal"] != "no such process" {
-		t.Errorf("it can name its parent: %s", answer["signal"])
-	}
-	delete(answer, "signal")
-	delete(answer, "apart")
-	want := map[string]string{"environment": "", "read": "ok", "child": "ok", "priority": "19"}
-	if diff := cmp.Diff(want, answer); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
-	}
-}
