@@ -68,4 +68,3 @@ func TestTaskIsKilled(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 }
-
