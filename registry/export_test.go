@@ -100,3 +100,6 @@ func (r *Repo) Produced() map[string]int {
 	defer r.cache.mu.Unlock()
 	return maps.Clone(r.cache.produced)
 }
+
+// SeenLine is a line of the memory of tags, and its length as it is counted.
+func SeenLine(tag string) (line string, size int) { return seenLine(tag, firstSeen{}), seenSize(tag) }

@@ -125,7 +125,7 @@ func (m *sharedMemory) keepTags(ctx context.Context, seen map[string]firstSeen) 
 		component, _, _ := splitTag(tag)
 		byComponent[component] = append(byComponent[component], tag)
 	}
-	parts := map[string]map[string]firstSeen{}
+	parts := map[string]*seenPart{}
 	for component, tags := range byComponent {
 		h := fnv.New32a()
 		_, _ = h.Write([]byte(component)) // never fails
@@ -135,40 +135,54 @@ func (m *sharedMemory) keepTags(ctx context.Context, seen map[string]firstSeen) 
 			if err != nil {
 				return err
 			}
-			if parts[name], err = parseSeen("the memory of this repository", k.Data); err != nil {
+			kept, err := parseSeen("the memory of this repository", k.Data)
+			if err != nil {
 				return err
 			}
+			parts[name] = newSeenPart(kept)
 		}
-		fill(parts[name], tags, seen)
+		parts[name].fill(tags, seen)
 	}
 	for _, name := range slices.Sorted(maps.Keys(parts)) {
-		if err := m.write(ctx, name, encodeSeen(parts[name])); err != nil {
+		if err := m.write(ctx, name, encodeSeen(parts[name].kept)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// seenPart is one part of the memory of tags.
+type seenPart struct {
+	kept map[string]firstSeen
+	room int // bytes
+}
+
+func newSeenPart(kept map[string]firstSeen) *seenPart {
+	p := &seenPart{kept: kept, room: memoryOfPart}
+	for tag := range kept {
+		p.room -= seenSize(tag)
+	}
+	return p
+}
+
 // fill adds tags of one component to those that are kept, as long as there is room for it.
 // What is kept already stays.
-func fill(kept map[string]firstSeen, tags []string, seen map[string]firstSeen) {
+func (p *seenPart) fill(tags []string, seen map[string]firstSeen) {
 	var fresh []string
-	one, part := memoryOfOne, memoryOfPart
-	for tag := range kept {
-		part -= len(seenLine(tag, kept[tag]))
-	}
+	one := memoryOfOne
 	for _, tag := range tags {
-		if _, ok := kept[tag]; ok {
-			one -= len(seenLine(tag, kept[tag]))
+		if _, ok := p.kept[tag]; ok {
+			one -= seenSize(tag)
 		} else {
 			fresh = append(fresh, tag)
 		}
 	}
 	for _, tag := range fresh {
-		size := len(seenLine(tag, seen[tag]))
-		if one, part = one-size, part-size; min(one, part) < 0 {
+		size := seenSize(tag)
+		if one -= size; min(one, p.room-size) < 0 {
 			return
 		}
-		kept[tag] = seen[tag]
+		p.room -= size
+		p.kept[tag] = seen[tag]
 	}
 }

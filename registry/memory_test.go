@@ -334,3 +334,13 @@ func TestReplicasAtOnce(t *testing.T) {
 	r.g.ref("refs/heads/main", heads[0])
 	r.refused(r.open(), "branch HEAD was rewound")
 }
+
+// What a line of the memory takes is counted without writing it.
+func TestSeenSize(t *testing.T) {
+	t.Parallel()
+	for _, tag := range []string{"web/v1.0.0", "a/b/v10.20.30-rc.1+x", "ü/v1"} {
+		if line, size := registry.SeenLine(tag); len(line) != size {
+			t.Errorf("%q has %d bytes, and %d are counted", line, len(line), size)
+		}
+	}
+}

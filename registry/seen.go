@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/hash"
 )
 
 // firstSeen is what a tag was when it was first seen. A version can't change,
@@ -144,6 +145,9 @@ func encodeSeen(seen map[string]firstSeen) []byte {
 func seenLine(tag string, first firstSeen) string {
 	return fmt.Sprintf("%s %s %s\n", first.commit, first.raw, tag)
 }
+
+// seenSize is the length of a tag's line.
+func seenSize(tag string) int { return 2*hash.HexSize + len(tag) + len("  \n") }
 
 // replaceFile replaces a file in one step, so that a killed process leaves the
 // old one or the new one.

@@ -128,8 +128,8 @@ func (a *agent) diagnose(ctx context.Context, s snapshot, p *applier.Prepared, t
 // podLook is when the pods of a component that is on its way were looked at last, and what
 // that said.
 type podLook struct {
-	about, text string
-	at          time.Time
+	about, text string    // the target
+	since, at   time.Time // it is on its way to the target, and was looked at
 }
 
 const (
@@ -142,36 +142,49 @@ const (
 	lastPodLook = time.Minute
 )
 
-// podLookEvery is how long a look at pods is worth something, of a component that has not
-// been ready for some time: a pod that does not start is told at once, and one that takes
-// its time costs few requests.
-func podLookEvery(waited time.Duration, othersWait bool) time.Duration {
+// podLookEvery is how long a look at pods is worth something, of a component that has been on
+// its way to its target for some time: a pod that does not start is told at once, and one that
+// takes its time costs few requests.
+func podLookEvery(way time.Duration, othersWait bool) time.Duration {
 	first := firstPodLook
 	if othersWait {
 		first = busyPodLook
 	}
-	return min(max(waited, first), lastPodLook)
+	return min(max(way, first), lastPodLook)
+}
+
+// nextPodLook is after what time the pods of a component are to be looked at.
+func (a *agent) nextPodLook(component string) time.Duration {
+	a.mu.Lock()
+	look, now := a.podLooks[component], a.now()
+	a.mu.Unlock()
+	way := now.Sub(look.since)
+	if look.since.IsZero() {
+		way = 0
+	}
+	return podLookEvery(way, a.queue.Len() > 0)
 }
 
 // podTrouble says which pod does not start, while the component may still become healthy.
 func (a *agent) podTrouble(ctx context.Context, s snapshot, p *applier.Prepared, t attempt) string {
-	component := s.delivery.Component
+	component, now := s.delivery.Component, a.now()
 	a.mu.Lock()
-	long := waited(a.statuses.of(component), a.now())
-	last := a.podLooks[component]
+	look := a.podLooks[component]
+	if look.about != t.targetHash || look.since.IsZero() {
+		look = podLook{about: t.targetHash, since: now}
+		a.podLooks[component] = look
+	}
 	a.mu.Unlock()
-	if last.about != t.targetHash {
-		last = podLook{about: t.targetHash}
+	way := now.Sub(look.since)
+	every := podLookEvery(way, a.queue.Len() > 0)
+	if way < every || now.Sub(look.at) < every {
+		return look.text
 	}
-	every := podLookEvery(long, a.queue.Len() > 0)
-	if long < every || a.now().Sub(last.at) < every {
-		return last.text
-	}
-	last.text, last.at = s.link.cluster.PodTrouble(ctx, p), a.now()
+	look.text, look.at = s.link.cluster.PodTrouble(ctx, p), a.now()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.podLooks[component] = last
-	return last.text
+	a.podLooks[component] = look
+	return look.text
 }
 
 // prepare renders and plans; the plan is nil when the attempt ends here.

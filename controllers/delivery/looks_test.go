@@ -10,7 +10,7 @@ import (
 func TestPodLookEvery(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		waited     time.Duration
+		way        time.Duration
 		othersWait bool
 		want       time.Duration
 	}{
@@ -23,7 +23,7 @@ func TestPodLookEvery(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if got := podLookEvery(test.waited, test.othersWait); got != test.want {
+			if got := podLookEvery(test.way, test.othersWait); got != test.want {
 				t.Errorf("%s, want %s", got, test.want)
 			}
 		})

@@ -101,7 +101,7 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	if result.planned && status.Health == v1alpha1.HealthProgressing {
 		// Nothing else would tell that it takes too long, or that a pod does not start.
 		late := waited(*status, a.now())
-		a.queue.AddAfter(component, min(podLookEvery(late, a.queue.Len() > 0), max(result.timeout-late, 0)+time.Second))
+		a.queue.AddAfter(component, min(a.nextPodLook(component), max(result.timeout-late, 0)+time.Second))
 	}
 	if err != nil && !errors.Is(err, applier.ErrStale) {
 		a.log.Warn("delivery failed", "component", component, "error", err)
