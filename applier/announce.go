@@ -123,7 +123,7 @@ func (n *announcer) read(ctx context.Context) error {
 	if s != nil {
 		version = s.ResourceVersion
 		if err := json.Unmarshal(s.Data[keyIntents], &all); err != nil {
-			return fmt.Errorf("decode Secret %s/%s: %w", s.Namespace, s.Name, err)
+			return fmt.Errorf("decode Secret %s/%s, which has what is about to be updated (delete it when no Keelson writes to the cluster): %w", s.Namespace, s.Name, err)
 		}
 	}
 	n.all, n.version, n.known = all, version, true

@@ -318,6 +318,9 @@ func (m *measurement) deliver(ctx context.Context, limit limits) (err error) {
 	if err := m.statuses(ctx); err != nil {
 		return err
 	}
+	if err := m.healthy(ctx); err != nil {
+		return err
+	}
 	return m.idle(ctx, c)
 }
 

@@ -163,8 +163,8 @@ func (c *course) quietly(ctx context.Context) error {
 
 // healthy says of all Deployments what a controller manager would say, which the
 // cluster has none of: a fleet that is not healthy in time is looked into, and rightly so.
-func (c *course) healthy(ctx context.Context) error {
-	config, err := c.client(ours, cluster.Admin)
+func (m *measurement) healthy(ctx context.Context) error {
+	config, err := m.client(ours, cluster.Admin)
 	if err != nil {
 		return err
 	}
@@ -173,14 +173,19 @@ func (c *course) healthy(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("play the controller manager: %w", err)
 	}
-	for i, name := range c.names {
+	objects := client.Resource(deployments).Namespace(namespace)
+	list, err := objects.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("play the controller manager: %w", err)
+	}
+	for i := range list.Items {
 		status := fmt.Appendf(nil, `{"status": {"observedGeneration": %d, "conditions": [
 			{"type": "Available", "status": "True", "reason": "MinimumReplicasAvailable"},
-			{"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}]}}`, c.witness.generations[i])
-		if _, err := client.Resource(deployments).Namespace(namespace).Patch(ctx, name, types.MergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
+			{"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"}]}}`, list.Items[i].GetGeneration())
+		if _, err := objects.Patch(ctx, list.Items[i].GetName(), types.MergePatchType, status, metav1.PatchOptions{}, "status"); err != nil {
 			return fmt.Errorf("play the controller manager: %w", err)
 		}
 	}
-	_, err = c.settled(ctx, calm)
+	_, err = m.settled(ctx, calm)
 	return err
 }
