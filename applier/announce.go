@@ -2,6 +2,7 @@ package applier
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -63,6 +64,8 @@ func before(version, than string) bool {
 
 // announcer reads and writes the announcements of one cluster for one session.
 type announcer struct {
+	// writer is the session, and which connection of it: what another one has announced, and
+	// does not answer for any more, is taken over as if it were another session's.
 	writer string
 	// load reads the Secret; nil: there is none. save creates it, or replaces the one with its
 	// resourceVersion, and returns the new one.
@@ -92,7 +95,7 @@ type announcing struct {
 
 func (c *Cluster) newAnnouncer() *announcer {
 	load := func(ctx context.Context) (*corev1.Secret, error) { return c.getSecret(ctx, intentsName) }
-	return &announcer{writer: c.writer.Identity, load: load, save: c.writeSecret, own: map[string]announcement{}}
+	return &announcer{writer: c.writer.Identity + "#" + rand.Text()[:8], load: load, save: c.writeSecret, own: map[string]announcement{}}
 }
 
 // found returns what was announced about a component whose record has a resourceVersion;
@@ -288,7 +291,7 @@ func (c *Cluster) takeIn(ctx context.Context, r *record) error {
 			o.Intent = IntentUpdate
 		}
 	}
-	if a.Writer != c.writer.Identity {
+	if a.Writer != c.announcer.writer {
 		r.Writer = a.Writer // and so this session takes it over, as it would from who wrote it
 	}
 	return nil

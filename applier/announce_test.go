@@ -397,6 +397,24 @@ func TestClaimIsInherited(t *testing.T) {
 	w.settled(w.want("v2", configMap("a", "half")))
 }
 
+// A session that connects anew does not know what of its last connection is still on its way.
+func TestAnnouncedByAnotherConnection(t *testing.T) {
+	w := newWorld(t)
+	at := &armed{match: write(http.MethodPatch, "/configmaps/a")}
+	first := w.session("one", at.is)
+	first.must(w.want("v1", configMap("a", "one")))
+	first.must(w.want("v2", configMap("a", "half")))
+	p := first.plan(w.want("v3", configMap("a", "two")))
+	at.on.Store(true)
+	finish := first.begin(p)
+	second := w.session("one", write("NONE", ""))
+	second.must(w.want("v2", configMap("a", "half")))
+	if err := finish(); !errors.Is(err, applier.ErrStale) {
+		t.Errorf("the first connection's apply ended with %v, want ErrStale", err)
+	}
+	w.settled(w.want("v2", configMap("a", "half")))
+}
+
 // What many components announce while a write is on its way is written at once.
 func TestAnnouncedTogether(t *testing.T) {
 	const components = 20
