@@ -86,13 +86,26 @@ func (b *batch) verifyField(s *subject, f *differ.Field, before, after object, r
 		if replaced {
 			return // it is created as git wants it
 		}
-		if was, _, _ := lookup(before, f.Path); !reflect.DeepEqual(was, got) {
+		if was, _, _ := lookup(before, f.Path); !reflect.DeepEqual(was, got) && (was != nil || !filledIn(f.Path, before, after)) {
 			b.fail(s, "%s is kept, and went from %s to %s", f.Path, text(was), text(got))
 		}
 	case differ.ActionHold, differ.ActionDeny:
 		b.fail(s, "%s of %s in an object that is written", f.Action, f.Path)
 	case differ.ActionRemove, differ.ActionRelease: // for the owners to tell
 	}
+}
+
+// filledIn reports whether a field is the API server's, because the strategy that it belongs to
+// was restored: that can't be without its parameters, whoever removed them.
+func filledIn(path string, before, after object) bool {
+	for _, strategy := range []string{".spec.strategy", ".spec.updateStrategy"} {
+		was, _, _ := lookup(before, strategy+".type")
+		is, _, _ := lookup(after, strategy+".type")
+		if strings.HasPrefix(path, strategy+".rollingUpdate.") && was != is {
+			return true
+		}
+	}
+	return false
 }
 
 func isZero(v any) bool {
