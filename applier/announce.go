@@ -1,12 +1,14 @@
 package applier
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/differ/jsonsize"
 )
 
 const (
@@ -25,13 +28,28 @@ const (
 	// announcedObjects bounds what one announcement names. A pass that updates more writes
 	// its intents into the record.
 	announcedObjects = 100
+	// maxAnnouncements bounds the bytes of the Secret beyond which nothing is announced any
+	// more: claims always find room. maxClaims bounds those that are kept, of components that
+	// were removed long ago above all.
+	maxAnnouncements = secretSize / 2
+	maxClaims        = 2 * maxRecords
+	// intentsValues bounds the JSON values of the Secret: it is read from a cluster.
+	intentsValues = 100_000
 	// announceTries is how often a write of announcements begins anew because another
 	// session wrote between its read and its write.
 	announceTries = 10
 )
 
-// errClaimed says that another session is about to take a component over, or has done so.
-var errClaimed = errors.New("another session claimed the component")
+// claimedError says that another session has said something of a component that this one does
+// not know, or is about to take it over, or has done so.
+type claimedError struct{ by announcement }
+
+func (e *claimedError) Error() string {
+	return fmt.Sprintf("another session said otherwise before: %s, with the record %s", cmp.Or(e.by.Writer, "a claim"), cmp.Or(e.by.Record, e.by.Claimed))
+}
+
+// errNoRoom says that an announcement is left to the record.
+var errNoRoom = errors.New("too much is announced")
 
 // An announcement says which objects a session is about to update, as an intent of a record
 // does. Those of many components are written together, into one Secret. It holds while the
@@ -90,6 +108,7 @@ type announcing struct {
 	claim             bool          // to take the component over
 	retract           bool          // nothing more: what was announced is done, and the record as it was
 	knows             *announcement // what was found with the record, of a session before
+	voids             *announcement // what is known to be of no record that this cluster ever had
 	done              chan error
 }
 
@@ -125,7 +144,12 @@ func (n *announcer) read(ctx context.Context) error {
 	all, version := map[string]announcement{}, ""
 	if s != nil {
 		version = s.ResourceVersion
-		if err := json.Unmarshal(s.Data[keyIntents], &all); err != nil {
+		meter := jsonsize.Meter{MaxBytes: secretSize, MaxValues: intentsValues, Each: jsonsize.Never}
+		err := meter.Count(s.Data[keyIntents])
+		if err == nil {
+			err = json.Unmarshal(s.Data[keyIntents], &all)
+		}
+		if err != nil {
 			return fmt.Errorf("decode Secret %s/%s, which has what is about to be updated (delete it when no Keelson writes to the cluster): %w", s.Namespace, s.Name, err)
 		}
 	}
@@ -134,7 +158,7 @@ func (n *announcer) read(ctx context.Context) error {
 }
 
 // write writes an announcement, together with those that come while another write is on
-// its way. The error is [errClaimed] where another session has announced something
+// its way. The error is a [claimedError] where another session has announced something
 // that the caller does not know.
 func (n *announcer) write(ctx context.Context, a *announcing) error {
 	a.done = make(chan error, 1)
@@ -175,11 +199,16 @@ func (n *announcer) writeAll(ctx context.Context) {
 // caller holds the lock, which others get while the request is on its way.
 func (n *announcer) writeBatch(ctx context.Context, batch []*announcing) (refused map[*announcing]error, err error) {
 	for range announceTries {
+		fresh := !n.known
 		if err := n.read(ctx); err != nil {
 			return nil, err
 		}
 		var next map[string]announcement
 		next, refused = n.merged(batch)
+		if len(refused) > 0 && !fresh {
+			n.known = false // what refuses it may not be so any more
+			continue
+		}
 		if len(refused) == len(batch) {
 			return refused, nil
 		}
@@ -205,23 +234,79 @@ func (n *announcer) merged(batch []*announcing) (map[string]announcement, map[*a
 			next[component] = is
 		}
 	}
+	for component, own := range n.own { // somebody may have deleted the Secret
+		if is := next[component]; before(is.Record, own.Record) && (before(is.Claimed, own.Record) || is.Claimed == own.Claimed) {
+			next[component] = own
+		}
+	}
+	forgetOldest(next)
+	room := maxAnnouncements
+	for component, is := range next {
+		room -= is.size(component)
+	}
 	for _, a := range batch {
 		if a.retract {
 			continue // it is no longer among its own
 		}
 		is := next[a.component]
-		if !n.mayFollow(a, &is) {
-			refused[a] = errClaimed
-			delete(n.own, a.component)
-			continue
-		}
 		entry := announcement{Record: a.record, Writer: n.writer, Objects: slices.Clone(a.objects), Claimed: is.Claimed}
 		if a.claim {
 			entry.Claimed = a.record
 		}
-		next[a.component], n.own[a.component] = entry, entry // it may come through without an answer
+		switch size := entry.size(a.component); {
+		case !n.mayFollow(a, &is), !a.claim && !before(next[forgotten].Claimed, a.record):
+			refused[a] = &claimedError{is}
+			delete(n.own, a.component)
+		case !a.claim && room < size:
+			refused[a] = errNoRoom
+		default:
+			room -= size
+			next[a.component], n.own[a.component] = entry, entry // it may come through without an answer
+		}
 	}
 	return next, refused
+}
+
+// forgotten stands in the place of a component: its Claimed is that of the newest claim that
+// was dropped.
+const forgotten = ""
+
+// forgetOldest drops half of the claims where there are too many. Of a component that is left,
+// too, a session may announce nothing for a record as old as they are.
+func forgetOldest(all map[string]announcement) {
+	if len(all) <= maxClaims {
+		return
+	}
+	var claims []string
+	for component, is := range all {
+		if is.Record == "" && component != forgotten {
+			claims = append(claims, component)
+		}
+	}
+	slices.SortFunc(claims, func(a, b string) int {
+		switch x, y := all[a].Claimed, all[b].Claimed; {
+		case before(x, y):
+			return -1
+		case before(y, x):
+			return 1
+		}
+		return strings.Compare(a, b)
+	})
+	for _, component := range claims[:len(claims)/2] {
+		if is := all[component]; before(all[forgotten].Claimed, is.Claimed) {
+			all[forgotten] = announcement{Claimed: is.Claimed}
+		}
+		delete(all, component)
+	}
+}
+
+// size is about what an announcement takes in the Secret.
+func (a *announcement) size(component string) int {
+	n := len(component) + len(a.Record) + len(a.Writer) + len(a.Claimed) + 64
+	for _, id := range a.Objects {
+		n += len(id.Group) + len(id.Kind) + len(id.Namespace) + len(id.Name) + 64
+	}
+	return n
 }
 
 // still is what of an announcement may hold.
@@ -237,8 +322,11 @@ func (n *announcer) still(component string, is announcement) announcement {
 // was about; and where no session took over since the record was read.
 func (n *announcer) mayFollow(a *announcing, is *announcement) bool {
 	switch {
-	case is.Record == a.record && is.Writer == n.writer:
+	case a.claim && a.voids != nil && is.equal(a.voids):
 		return true
+	case is.Record == a.record && is.Writer == n.writer:
+		// Its own claim, too: whom it was taken from may still write the record.
+		return a.claim || before(is.Claimed, a.record)
 	case before(is.Record, a.record), a.claim && is.equal(a.knows):
 		return before(is.Claimed, a.record) || a.claim && is.Claimed == a.record
 	}
@@ -321,7 +409,21 @@ func (c *Cluster) claim(ctx context.Context, old *record) error {
 		a.objects = old.announced.Objects
 	}
 	err := c.announcer.write(ctx, a)
-	if errors.Is(err, errClaimed) {
+	refusal, refused := errors.AsType[*claimedError](err)
+	if refused && (before(old.version, refusal.by.Record) || before(old.version, refusal.by.Claimed)) {
+		// A record is as new as what is said of it, unless that is from another cluster, or from
+		// before this one was set back.
+		head, getErr := c.getSecret(ctx, recordPrefix+old.Component)
+		if getErr != nil {
+			return getErr
+		}
+		if head != nil && head.ResourceVersion == old.version {
+			a.voids = &refusal.by
+			err = c.announcer.write(ctx, a)
+			_, refused = errors.AsType[*claimedError](err)
+		}
+	}
+	if refused {
 		return fmt.Errorf("%w: %w", ErrStale, err)
 	}
 	return err

@@ -50,6 +50,8 @@ type modelSession struct {
 	targets []string
 	touches []string
 	sent    bool // by an announcement
+	// unfenced: it took over, or tried to, and has not touched what was open.
+	unfenced bool
 }
 
 const modelComponent = "web"
@@ -158,6 +160,8 @@ func (s *modelSession) intend() error {
 	}
 	s.state = (*modelSession).writeIntents
 	switch {
+	case !foreign && open && s.unfenced:
+		s.touches, s.state = s.plan.open, (*modelSession).touch
 	case foreign:
 		if err := s.write(context.Background(), a); err != nil {
 			s.m.did["claim refused"]++
@@ -179,16 +183,29 @@ func (s *modelSession) intend() error {
 	return nil
 }
 
-// put writes the record, if it is still the one that was planned with.
+// put writes the record, if it is still the one that was planned with. Sometimes it can't, and
+// sometimes nothing is answered although it did.
 func (s *modelSession) put(open []string) bool {
 	m := s.m
-	if m.record.version != s.plan.version {
+	lost := m.rng.IntN(16)
+	if m.record.version != s.plan.version || lost == 0 {
 		s.state = nil
 		return false
 	}
 	foreign := s.plan.writer != s.writer
+	if foreign && len(s.plan.open) > 0 {
+		s.unfenced = true
+	}
 	m.record = modelRecord{version: m.tick(), writer: s.writer, open: open}
 	s.plan.version, s.plan.writer = m.record.version, s.writer
+	if foreign && !s.unfenced {
+		m.did["taken over"]++
+		s.tookOver()
+	}
+	if lost == 1 {
+		s.state = nil
+		return false
+	}
 	if foreign {
 		s.over(modelComponent)
 	}
@@ -208,6 +225,7 @@ func (s *modelSession) touch() error {
 		return nil
 	}
 	s.m.did["fenced"]++
+	s.unfenced = false
 	s.tookOver()
 	s.state = nil
 	return nil
@@ -220,12 +238,7 @@ func (s *modelSession) tookOver() {
 }
 
 func (s *modelSession) writeIntents() error {
-	foreign := s.plan.writer != s.writer
 	if s.put(slices.Clone(s.targets)) {
-		if foreign {
-			s.m.did["taken over"]++
-			s.tookOver()
-		}
 		s.state = (*modelSession).send
 	}
 	return nil

@@ -415,6 +415,39 @@ func TestAnnouncedByAnotherConnection(t *testing.T) {
 	w.settled(w.want("v2", configMap("a", "half")))
 }
 
+// What a backup of another cluster says of a component keeps no session out.
+func TestRestoredAnnouncements(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.want("v1", configMap("a", "one")))
+	w.apply(w.want("v2", configMap("a", "half"))) // the Secret is there
+	client, err := kubernetes.NewForConfig(server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secrets := client.CoreV1().Secrets("keelson-system")
+	w.eventually("no other test writes meanwhile", func() bool {
+		s, err := secrets.Get(t.Context(), "keelson-intents", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all map[string]any
+		if err := json.Unmarshal(s.Data["intents"], &all); err != nil {
+			t.Fatal(err)
+		}
+		all[w.component] = map[string]any{"claimed": "999999999"}
+		if s.Data["intents"], err = json.Marshal(all); err != nil {
+			t.Fatal(err)
+		}
+		_, err = secrets.Update(t.Context(), s, metav1.UpdateOptions{})
+		return err == nil
+	})
+	next := w.session("next", write("NONE", ""))
+	next.must(w.want("v3", configMap("a", "two")))
+	next.must(w.want("v4", configMap("a", "three")))
+	w.reconnect()
+	w.settled(w.want("v4", configMap("a", "three")))
+}
+
 // What many components announce while a write is on its way is written at once.
 func TestAnnouncedTogether(t *testing.T) {
 	const components = 20

@@ -73,6 +73,9 @@ func (c *Cluster) listRecords(ctx context.Context) ([]string, error) {
 	if _, err := c.key(ctx); err != nil { // those of another cluster say nothing of this one
 		return nil, err
 	}
+	if _, err := c.announcer.found(ctx, forgotten, ""); err != nil {
+		return nil, err // or each record would ask for it again
+	}
 	var names []string
 	err := eachPage("records", recordPage, maxRecords, func(o metav1.ListOptions) (int, string, error) {
 		o.LabelSelector = RecordLabel

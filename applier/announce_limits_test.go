@@ -1,0 +1,211 @@
+package applier
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// stored is a cluster's Secret of announcements.
+type stored struct {
+	secret *corev1.Secret
+	writes int
+}
+
+// holding is one with some data; empty: there is no Secret.
+func holding(data string) *stored {
+	if data == "" {
+		return &stored{}
+	}
+	return &stored{secret: &corev1.Secret{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "1"}, Data: map[string][]byte{keyIntents: []byte(data)}}}
+}
+
+func (f *stored) load(context.Context) (*corev1.Secret, error) { return f.secret.DeepCopy(), nil }
+
+func (f *stored) save(_ context.Context, s *corev1.Secret) (string, error) {
+	if f.secret != nil && f.secret.ResourceVersion != s.ResourceVersion || f.secret == nil && s.ResourceVersion != "" {
+		return "", apierrors.NewConflict(schema.GroupResource{Resource: "secrets"}, intentsName, nil)
+	}
+	f.writes++
+	s = s.DeepCopy()
+	s.ResourceVersion = strconv.Itoa(100 + f.writes)
+	f.secret = s
+	return s.ResourceVersion, nil
+}
+
+func (f *stored) session(name string) *announcer {
+	return &announcer{writer: name, load: f.load, save: f.save, own: map[string]announcement{}}
+}
+
+func claimed(err error) bool {
+	_, ok := errors.AsType[*claimedError](err)
+	return ok
+}
+
+// A claim whose record could not be written is no announcement: the session from which it was
+// taken may still write the record, and would know nothing of what this one updates.
+func TestClaimIsNoAnnouncement(t *testing.T) {
+	t.Parallel()
+	f := holding("")
+	first, second := f.session("first"), f.session("second")
+	if err := second.write(t.Context(), &announcing{component: "web", record: "10", claim: true}); err != nil {
+		t.Fatal(err)
+	}
+	found, err := first.found(t.Context(), "web", "10")
+	if err == nil {
+		err = first.write(t.Context(), &announcing{component: "web", record: "10", claim: true, knows: found})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := first.write(t.Context(), &announcing{component: "web", record: "10", objects: modelIDs([]string{"b"})}); !claimed(err) {
+		t.Errorf("the error is %v: it may update what the other session does not know of", err)
+	}
+}
+
+// What is said of a component may be from another cluster, of which this one has a backup.
+func TestAnnouncementsOfAnotherCluster(t *testing.T) {
+	t.Parallel()
+	for name, data := range map[string]string{
+		"Claim":        `{"web":{"claimed":"5000000"}}`,
+		"Announcement": `{"web":{"record":"5000000","writer":"old","objects":[{"kind":"ConfigMap","name":"a"}]}}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := holding(data).session("new")
+			a := &announcing{component: "web", record: "3000", claim: true}
+			err := s.write(t.Context(), a)
+			refusal, ok := errors.AsType[*claimedError](err)
+			if !ok {
+				t.Fatalf("the error is %v: nothing newer is overwritten before the record was looked at", err)
+			}
+			a.voids = &refusal.by
+			if err := s.write(t.Context(), a); err != nil {
+				t.Errorf("it can't be taken over: %v", err)
+			}
+		})
+	}
+}
+
+// A cluster that is set back has other announcements than those that are remembered.
+func TestAnnouncementsAreReadAgain(t *testing.T) {
+	t.Parallel()
+	f := holding("")
+	s := f.session("s")
+	if err := s.write(t.Context(), &announcing{component: "web", record: "5000", claim: true}); err != nil {
+		t.Fatal(err)
+	}
+	s.over("web")
+	f.secret.Data[keyIntents], f.secret.ResourceVersion = []byte(`{"web":{"claimed":"300"}}`), "90"
+	if err := s.write(t.Context(), &announcing{component: "web", record: "400", claim: true}); err != nil {
+		t.Errorf("it was refused for what is no longer said: %v", err)
+	}
+}
+
+// A Secret that somebody deletes in the middle of an update gets back what still holds.
+func TestAnnouncementsAreDeleted(t *testing.T) {
+	t.Parallel()
+	f := holding("")
+	s := f.session("s")
+	one := &announcing{component: "one", record: "10", objects: modelIDs([]string{"a"})}
+	if err := s.write(t.Context(), one); err != nil {
+		t.Fatal(err)
+	}
+	f.secret = nil
+	if err := s.write(t.Context(), &announcing{component: "two", record: "11"}); err != nil {
+		t.Fatal(err)
+	}
+	found, err := f.session("next").found(t.Context(), "one", "10")
+	if err != nil || found == nil || len(found.Objects) != 1 {
+		t.Errorf("found is %v (%v)", found, err)
+	}
+}
+
+// The claims of components that were removed make no Secret too large, and what is forgotten of
+// them lets no session announce what it could not before.
+func TestClaimsAreForgotten(t *testing.T) {
+	t.Parallel()
+	f := holding("")
+	s := f.session("s")
+	for i := range maxClaims + 10 {
+		name := "c" + strconv.Itoa(i)
+		s.own[name] = announcement{Record: strconv.Itoa(100_000 + i), Writer: "s", Claimed: strconv.Itoa(100_000 + i)}
+	}
+	if err := s.write(t.Context(), &announcing{component: "web", record: "900000", claim: true}); err != nil {
+		t.Fatal(err)
+	}
+	clear(s.own)
+	if err := s.write(t.Context(), &announcing{component: "web", record: "900001"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.write(t.Context(), &announcing{component: "web", record: "900002"}); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(s.all); n > maxClaims {
+		t.Errorf("%d claims are kept, more than %d", n, maxClaims)
+	}
+	old := f.session("old")
+	if err := old.write(t.Context(), &announcing{component: "c0", record: "100000"}); !claimed(err) {
+		t.Errorf("the error is %v: the component was taken over at this record", err)
+	}
+	if err := old.write(t.Context(), &announcing{component: "c0", record: "100000", claim: true}); err != nil {
+		t.Errorf("it can't be taken over: %v", err)
+	}
+}
+
+// Where much is announced, an announcement is left to the record, and a claim is not refused.
+func TestAnnouncementsLeaveRoom(t *testing.T) {
+	t.Parallel()
+	f := holding("")
+	s := f.session("s")
+	var names []string
+	for i := range announcedObjects {
+		names = append(names, strings.Repeat("x", 200)+strconv.Itoa(i))
+	}
+	var err error
+	for i := 0; err == nil && i < 1000; i++ {
+		err = s.write(t.Context(), &announcing{component: fmt.Sprint("c", i), record: "10", objects: modelIDs(names)})
+	}
+	if !errors.Is(err, errNoRoom) {
+		t.Errorf("the error is %v", err)
+	}
+	if err := f.session("next").write(t.Context(), &announcing{component: "web", record: "10", claim: true}); err != nil {
+		t.Errorf("it can't be taken over: %v", err)
+	}
+}
+
+// A cluster can't take the hub's memory with what it announces.
+func TestHostileAnnouncements(t *testing.T) {
+	for name, data := range map[string]string{
+		"Large": `{"web":{"objects":[` + strings.Repeat(`{},`, 2_000_000) + `{}]}}`,
+		"Many":  `{"web":{"objects":[` + strings.Repeat(`{},`, 200_000) + `{}]}}`,
+		"Empty": ` `,
+		"Other": `[]`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := holding(data).session("s")
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := s.found(t.Context(), "web", "1")
+			runtime.ReadMemStats(&after)
+			if err == nil || !strings.Contains(err.Error(), "delete it when no Keelson writes to the cluster") {
+				t.Errorf("the error is %v", err)
+			}
+			if took := after.TotalAlloc - before.TotalAlloc; took > 32<<20 {
+				t.Errorf("it took %d MB", took>>20)
+			}
+		})
+	}
+	if a, err := holding("null").session("s").found(t.Context(), "web", "1"); a != nil || err != nil {
+		t.Errorf("of nothing it found %v (%v)", a, err)
+	}
+}
