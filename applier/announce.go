@@ -150,7 +150,7 @@ func (n *announcer) read(ctx context.Context) error {
 			err = json.Unmarshal(s.Data[keyIntents], &all)
 		}
 		if err != nil {
-			return fmt.Errorf("decode Secret %s/%s, which has what is about to be updated (delete it when no Keelson writes to the cluster): %w", s.Namespace, s.Name, err)
+			return fmt.Errorf("decode Secret %s/%s, which has what is about to be updated (delete it when no Keelson writes to the cluster): %w", v1alpha1.Namespace, intentsName, err)
 		}
 	}
 	n.all, n.version, n.known = all, version, true

@@ -409,7 +409,7 @@ func (e *evil) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
-	case r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "s"): // of a kind, or of a resource below one
+	case r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "s") && !strings.HasSuffix(r.URL.Path, "/keelson-intents"): // of a kind, or of a resource below one
 		_, _ = io.WriteString(w, `{"kind":"List","apiVersion":"v1","metadata":{"resourceVersion":"1"},"items":[]}`)
 	case r.Method == http.MethodGet:
 		e.read(w, r)
