@@ -52,7 +52,7 @@ func (n *writeLog) since(mark int) []string {
 	return slices.Clone(n.done[mark:])
 }
 
-// announced are the objects of a component in the Secret of announcements.
+// announced returns the announced objects of a component, and its Claimed.
 func (w *world) announced() (names []string, claimed string) {
 	w.t.Helper()
 	client, err := kubernetes.NewForConfig(server)
@@ -79,8 +79,8 @@ func (w *world) announced() (names []string, claimed string) {
 	return names, all[w.component].Claimed
 }
 
-// An update is announced before it is sent, and recorded once, after it. What a component has
-// announced says which objects, and nothing of what they hold.
+// An update is announced before it is sent, and recorded once, after it. The announcement names
+// the objects.
 func TestUpdateIsAnnounced(t *testing.T) {
 	w := newWorld(t)
 	var seen writeLog
@@ -113,7 +113,7 @@ func TestUpdateIsAnnounced(t *testing.T) {
 	w.settled(w.want("v2", configMap("a", "two"), configMap("b", "one")))
 }
 
-// What does more than to update is recorded before it is done, as ever.
+// A pass with other writes than updates records its intents first.
 func TestOnlyUpdatesAreAnnounced(t *testing.T) {
 	cases := map[string]struct {
 		why  string
@@ -137,8 +137,7 @@ func TestOnlyUpdatesAreAnnounced(t *testing.T) {
 	}
 }
 
-// An announced update that was carried out, and whose answer got lost, is neither repeated
-// blindly nor forgotten, also when git wants something else by then.
+// An announced update whose answer was lost is found later, also when git has changed meanwhile.
 func TestAnnouncedAnswerIsLost(t *testing.T) {
 	labelled := strings.Replace(configMap("a", "one"), "{name: a,", "{name: a, labels: {extra: label},", 1)
 	for _, lost := range []string{"/configmaps/a", intents, "/secrets/record-"} {
@@ -167,7 +166,7 @@ func TestAnnouncedAnswerIsLost(t *testing.T) {
 				w.until(want, nil)
 				w.settled(want)
 				if w.get(configMaps, "a").GetLabels()["extra"] != "" {
-					t.Error("what came, and is wanted no more, stayed")
+					t.Error("the label of the lost update stayed")
 				}
 			})
 		}
@@ -246,8 +245,8 @@ type armed struct {
 
 func (a *armed) is(r *http.Request) bool { return a.on.Load() && a.match(r) }
 
-// A session that was stopped while it updates what it had announced goes on after another one
-// took over: nothing that it still sends is accepted.
+// A session is stopped in the middle of an announced update, and continues after another session
+// took over: the API server accepts none of its writes.
 func TestAnnouncedWriterIsFenced(t *testing.T) {
 	value := func(w *world, name string) string {
 		v, _, _ := unstructured.NestedString(w.get(configMaps, name).Object, "data", "key")
@@ -314,8 +313,7 @@ func TestAnnouncedWriterIsFenced(t *testing.T) {
 	}
 }
 
-// A session whose plan is from before another took over announces nothing any more, however
-// long ago that was: what it would update may not have changed since.
+// A plan from before a takeover can't be announced, also when its objects did not change since.
 func TestNothingIsAnnouncedAfterAClaim(t *testing.T) {
 	w := newWorld(t)
 	old, next := w.session("old", write("NONE", "")), w.session("next", write("NONE", ""))
@@ -335,8 +333,8 @@ func TestNothingIsAnnouncedAfterAClaim(t *testing.T) {
 	}
 }
 
-// A session takes over only what it knows of: it plans again where it finds that the one
-// before had announced an update since it read the record, or has written the record since.
+// A takeover fails, and is planned again, when the former session announced an update after the
+// new session had read the record.
 func TestClaimOfWhatIsNotKnown(t *testing.T) {
 	for name, before := range map[string]struct {
 		why string
@@ -373,7 +371,8 @@ func TestClaimOfWhatIsNotKnown(t *testing.T) {
 	}
 }
 
-// A session that dies after its claim leaves what it had found to the next one.
+// A session takes over from a session that claimed and did not write the record: the claim has
+// the objects that the first session had announced.
 func TestClaimIsInherited(t *testing.T) {
 	w := newWorld(t)
 	at := &armed{match: write(http.MethodPatch, "/configmaps/a")}
@@ -397,7 +396,7 @@ func TestClaimIsInherited(t *testing.T) {
 	w.settled(w.want("v2", configMap("a", "half")))
 }
 
-// A session that connects anew does not know what of its last connection is still on its way.
+// A new connection of a session takes over from the old one, whose requests may still arrive.
 func TestAnnouncedByAnotherConnection(t *testing.T) {
 	w := newWorld(t)
 	at := &armed{match: write(http.MethodPatch, "/configmaps/a")}
@@ -415,7 +414,7 @@ func TestAnnouncedByAnotherConnection(t *testing.T) {
 	w.settled(w.want("v2", configMap("a", "half")))
 }
 
-// What a backup of another cluster says of a component keeps no session out.
+// A claim from a backup of another cluster does not block takeovers.
 func TestRestoredAnnouncements(t *testing.T) {
 	w := newWorld(t)
 	w.apply(w.want("v1", configMap("a", "one")))
@@ -448,7 +447,7 @@ func TestRestoredAnnouncements(t *testing.T) {
 	w.settled(w.want("v4", configMap("a", "three")))
 }
 
-// What many components announce while a write is on its way is written at once.
+// Announcements of many components during a write of the Secret are written together.
 func TestAnnouncedTogether(t *testing.T) {
 	const components = 20
 	w := newWorld(t)

@@ -181,7 +181,7 @@ func (a *applying) run(ctx context.Context) error {
 	case a.announced == a.record.version:
 		a.cluster.announcer.retract(ctx, a.want.Component)
 	default:
-		a.cluster.announcer.over(a.want.Component) // what is still uncertain, the record says by now
+		a.cluster.announcer.release(a.want.Component) // what is still uncertain, the record says by now
 	}
 	return errors.Join(err, facts)
 }

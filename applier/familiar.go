@@ -84,7 +84,7 @@ func closing(text string) int {
 // skips reports whether the dry run of a change is left out. That is so where the change is
 // all that the plan writes: a refusal of one object holds hooks, waves and deletions up, and
 // one that is forbidden ends the plan before any other is written. What was refused before is
-// asked for again, whoever taught the kind since.
+// asked for again, even after the kind was learned from another object.
 func (c *Cluster) skips(p *Prepared, ch *differ.Change) bool {
 	if !c.skipsDryRuns || len(p.want.Target.Hooks) > 0 || !p.writesAlone(ch) {
 		return false

@@ -95,8 +95,8 @@ func (b *batch) verifyField(s *subject, f *differ.Field, before, after object, r
 	}
 }
 
-// filledIn reports whether a field is the API server's, because the strategy that it belongs to
-// was restored: that can't be without its parameters, whoever removed them.
+// filledIn reports whether the API server set a field by default, because the type of its strategy
+// was restored and its parameters had been removed.
 func filledIn(path string, before, after object) bool {
 	for _, strategy := range []string{".spec.strategy", ".spec.updateStrategy"} {
 		was, _, _ := lookup(before, strategy+".type")

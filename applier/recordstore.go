@@ -73,7 +73,7 @@ func (c *Cluster) listRecords(ctx context.Context) ([]string, error) {
 	if _, err := c.key(ctx); err != nil { // those of another cluster say nothing of this one
 		return nil, err
 	}
-	if _, err := c.announcer.found(ctx, forgotten, ""); err != nil {
+	if _, err := c.announcer.entry(ctx, droppedClaims, ""); err != nil {
 		return nil, err // or each record would ask for it again
 	}
 	var names []string
@@ -163,7 +163,7 @@ func (c *Cluster) decodeRecord(ctx context.Context, component string, s *corev1.
 	if r.size, err = c.discovery.schemas.packer.unpack(packed, &r.Record); err != nil {
 		return nil, fmt.Errorf("decode Secret %s/%s: %w", s.Namespace, s.Name, err)
 	}
-	return r, c.takeIn(ctx, r)
+	return r, c.mergeAnnouncement(ctx, r)
 }
 
 // join reads the Secrets that a record is split into.
@@ -257,7 +257,7 @@ func (c *Cluster) replaceRecord(ctx context.Context, old *record, content Record
 		return nil, err
 	}
 	if old.Writer != c.writer.Identity {
-		c.announcer.over(content.Component) // the claim has done its work
+		c.announcer.release(content.Component) // the claim has done its work
 	}
 	return &record{Record: content, version: version, sum: sumOf(&head), parts: parts, size: size}, nil
 }
@@ -273,7 +273,7 @@ func (c *Cluster) deleteRecord(ctx context.Context, old *record) error {
 		}
 	}
 	if err == nil {
-		c.announcer.over(old.Component)
+		c.announcer.release(old.Component)
 		err = c.sweepParts(ctx, old, next)
 	}
 	if err != nil {

@@ -39,7 +39,7 @@ const (
 	memoryParts  = 8
 	memoryPasses = 10 // in which a replica may lose against others
 	// memoryOfOne is how many bytes the tags of one component may take in a part, some 2,000
-	// tags, and memoryOfPart how many the part may: who may push tags must not be able to fill
+	// tags, and memoryOfPart how many the part may: a pusher of tags must not be able to fill
 	// what others need, or to make a part so large that it can't be written. Further tags are
 	// remembered in the cache folder.
 	memoryOfOne, memoryOfPart = 250_000, 500_000

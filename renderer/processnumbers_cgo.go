@@ -2,8 +2,8 @@
 
 package renderer
 
-// processNumbers is no flag: with cgo, libpsx confines the threads of a worker. It finds them
-// in /proc/PID/task by the PID that the worker sees. In a PID namespace of its own that is 1,
-// whose folder in the /proc of its parent is that of another process: it would wait for threads
-// that it can't reach, and leave out its own. Releases are built without cgo.
+// processNumbers is 0: builds with cgo have no PID namespace for workers. With cgo, libpsx confines
+// the threads of a worker. It finds them in /proc/PID/task, with the PID that the worker sees.
+// In a PID namespace that PID is 1, and /proc/1 is another process: libpsx would wait for that
+// process's threads without end, and skip the worker's own. Releases are built without cgo.
 const processNumbers = 0

@@ -253,7 +253,7 @@ func TestConnectionToAnotherCluster(t *testing.T) {
 	f.sync(v1alpha1.SyncSynced, "")
 }
 
-// Somebody deletes the namespace of the hub, with all that is in it: it is made anew,
+// The namespace of the hub is deleted, with all that is in it: it is made anew,
 // and shows everything again.
 func TestHubNamespaceDeleted(t *testing.T) {
 	f := newFleet(t)

@@ -17,20 +17,20 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// model is an API server with a component of three objects, its record and the announcements,
-// and the sessions that write to it: real announcers, and the steps of an apply around them.
-// Any of them may be stopped between two steps for as long as it takes.
+// model simulates an API server with one component of three objects, its record and the Secret of
+// announcements. Sessions use real announcers and simulate the steps of an apply. A session can
+// be stopped between two steps for any time.
 type model struct {
 	rng     *rand.Rand
 	clock   int // the last resourceVersion
 	record  modelRecord
 	objects map[string]int // their resourceVersions
 	secret  *corev1.Secret
-	// takenOver is what the record's resourceVersion was when a session last took over and
-	// had touched what was open, and by which.
+	// takenOver is the record's resourceVersion after the last completed takeover, and by the
+	// session that took over.
 	takenOver int
 	by        string
-	// did counts what came to pass, so that the test can tell that it tests anything.
+	// did counts events, so that the test fails when it stops exercising them.
 	did map[string]int
 }
 
@@ -50,7 +50,7 @@ type modelSession struct {
 	targets []string
 	touches []string
 	sent    bool // by an announcement
-	// unfenced: it took over, or tried to, and has not touched what was open.
+	// unfenced: a takeover was begun, and the open objects are not touched yet.
 	unfenced bool
 }
 
@@ -77,7 +77,7 @@ func (m *model) load(context.Context) (*corev1.Secret, error) {
 	return m.secret.DeepCopy(), nil
 }
 
-// save is refused where the Secret is another one, and sometimes nothing is answered.
+// save fails when the Secret has another version. Some writes and some answers are lost.
 func (m *model) save(_ context.Context, s *corev1.Secret) (string, error) {
 	lost := m.rng.IntN(30)
 	if lost == 0 {
@@ -99,11 +99,11 @@ func (m *model) save(_ context.Context, s *corev1.Secret) (string, error) {
 	return s.ResourceVersion, nil
 }
 
-// step does the next step of an apply. An error says what must not happen.
+// step does the next step of an apply. It returns an error when the promise is broken.
 func (s *modelSession) step() error {
 	if s.m.rng.IntN(10) == 0 { // of another component of the cluster
-		if err := s.write(context.Background(), &announcing{component: "other-" + s.writer, record: "1"}); err == nil {
-			s.over("other-" + s.writer)
+		if err := s.write(context.Background(), &announceRequest{component: "other-" + s.writer, record: "1"}); err == nil {
+			s.release("other-" + s.writer)
 		}
 	}
 	if s.state != nil {
@@ -112,12 +112,12 @@ func (s *modelSession) step() error {
 	return s.read()
 }
 
-// read plans: what is found with the record is what the session knows.
+// read plans with the record and the announcement in force.
 func (s *modelSession) read() error {
 	m := s.m
 	s.plan, s.sent, s.touches = m.record, false, nil
 	s.plan.open = slices.Clone(s.plan.open)
-	found, err := s.announcer.found(context.Background(), modelComponent, strconv.Itoa(s.plan.version))
+	found, err := s.announcer.entry(context.Background(), modelComponent, strconv.Itoa(s.plan.version))
 	if err != nil {
 		return nil //nolint:nilerr // it plans again
 	}
@@ -150,10 +150,10 @@ func modelIDs(names []string) (ids []differ.ID) {
 }
 
 func (s *modelSession) intend() error {
-	a := &announcing{component: modelComponent, record: strconv.Itoa(s.plan.version), objects: modelIDs(s.targets)}
+	a := &announceRequest{component: modelComponent, record: strconv.Itoa(s.plan.version), objects: modelIDs(s.targets)}
 	foreign, open := s.plan.writer != s.writer, len(s.plan.open) > 0
 	if foreign {
-		a.claim, a.knows, a.objects = true, s.found, nil
+		a.claim, a.known, a.objects = true, s.found, nil
 		if s.found != nil {
 			a.objects = s.found.Objects
 		}
@@ -174,7 +174,7 @@ func (s *modelSession) intend() error {
 	case !open:
 		if err := s.write(context.Background(), a); err != nil {
 			s.m.did["announcement refused"]++
-			s.over(modelComponent)
+			s.release(modelComponent)
 			return nil //nolint:nilerr // the record has to say it
 		}
 		s.m.did["announced"]++
@@ -183,8 +183,8 @@ func (s *modelSession) intend() error {
 	return nil
 }
 
-// put writes the record, if it is still the one that was planned with. Sometimes it can't, and
-// sometimes nothing is answered although it did.
+// put writes the record if its version is the planned one. One write in 16 is lost, and one
+// answer in 16.
 func (s *modelSession) put(open []string) bool {
 	m := s.m
 	lost := m.rng.IntN(16)
@@ -207,7 +207,7 @@ func (s *modelSession) put(open []string) bool {
 		return false
 	}
 	if foreign {
-		s.over(modelComponent)
+		s.release(modelComponent)
 	}
 	return true
 }
@@ -270,15 +270,14 @@ func (s *modelSession) facts() error {
 		return nil
 	}
 	if s.put(nil) && s.sent {
-		s.over(modelComponent)
+		s.release(modelComponent)
 	}
 	s.state = nil
 	return nil
 }
 
-// TestAnnouncementsModel: whatever order three sessions come to their steps in, and whatever
-// answers get lost, no update comes through once another session has taken over; and none of
-// them is ever shut out.
+// In random orders of the steps of three sessions, with lost requests and answers, no update is
+// accepted after another session has taken over, and every session can announce again at last.
 func TestAnnouncementsModel(t *testing.T) {
 	t.Parallel()
 	all := map[string]int{}
@@ -293,12 +292,12 @@ func TestAnnouncementsModel(t *testing.T) {
 				}
 			}
 		}
-		// Alone, each of them gets its turn, and as the last one its announcements.
+		// Each session, running alone, has to be able to announce.
 		for _, s := range sessions {
 			before := m.did["announced"]
 			for i := 0; m.did["announced"] == before; i++ {
 				if i == 500 {
-					t.Fatalf("seed %d: session %s can announce nothing any more", seed, s.writer)
+					t.Fatalf("seed %d: session %s can no longer announce updates", seed, s.writer)
 				}
 				if err := s.step(); err != nil {
 					t.Fatalf("seed %d: %v", seed, err)
@@ -312,7 +311,7 @@ func TestAnnouncementsModel(t *testing.T) {
 	t.Log(all)
 	for _, what := range []string{"announced", "announcement refused", "claim refused", "fenced", "taken over", "updated"} {
 		if all[what] < 100 {
-			t.Errorf("%q came to pass %d times: the test tests nothing", what, all[what])
+			t.Errorf("%q happened %d times: the model no longer exercises it", what, all[what])
 		}
 	}
 }

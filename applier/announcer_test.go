@@ -51,28 +51,28 @@ func claimed(err error) bool {
 	return ok
 }
 
-// A claim whose record could not be written is no announcement: the session from which it was
-// taken may still write the record, and would know nothing of what this one updates.
+// A session whose claim was not followed by a write of the record can't announce updates: the
+// session from which it claimed may still write the record, without knowing of the updates.
 func TestClaimIsNoAnnouncement(t *testing.T) {
 	t.Parallel()
 	f := holding("")
 	first, second := f.session("first"), f.session("second")
-	if err := second.write(t.Context(), &announcing{component: "web", record: "10", claim: true}); err != nil {
+	if err := second.write(t.Context(), &announceRequest{component: "web", record: "10", claim: true}); err != nil {
 		t.Fatal(err)
 	}
-	found, err := first.found(t.Context(), "web", "10")
+	found, err := first.entry(t.Context(), "web", "10")
 	if err == nil {
-		err = first.write(t.Context(), &announcing{component: "web", record: "10", claim: true, knows: found})
+		err = first.write(t.Context(), &announceRequest{component: "web", record: "10", claim: true, known: found})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := first.write(t.Context(), &announcing{component: "web", record: "10", objects: modelIDs([]string{"b"})}); !claimed(err) {
+	if err := first.write(t.Context(), &announceRequest{component: "web", record: "10", objects: modelIDs([]string{"b"})}); !claimed(err) {
 		t.Errorf("the error is %v: it may update what the other session does not know of", err)
 	}
 }
 
-// What is said of a component may be from another cluster, of which this one has a backup.
+// Entries may come from a backup of another cluster, with resourceVersions of that cluster.
 func TestAnnouncementsOfAnotherCluster(t *testing.T) {
 	t.Parallel()
 	for name, data := range map[string]string{
@@ -82,13 +82,13 @@ func TestAnnouncementsOfAnotherCluster(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := holding(data).session("new")
-			a := &announcing{component: "web", record: "3000", claim: true}
+			a := &announceRequest{component: "web", record: "3000", claim: true}
 			err := s.write(t.Context(), a)
 			refusal, ok := errors.AsType[*claimedError](err)
 			if !ok {
 				t.Fatalf("the error is %v: nothing newer is overwritten before the record was looked at", err)
 			}
-			a.voids = &refusal.by
+			a.invalid = &refusal.by
 			if err := s.write(t.Context(), a); err != nil {
 				t.Errorf("it can't be taken over: %v", err)
 			}
@@ -96,42 +96,42 @@ func TestAnnouncementsOfAnotherCluster(t *testing.T) {
 	}
 }
 
-// A cluster that is set back has other announcements than those that are remembered.
+// A refusal by remembered entries reads the Secret again: the cluster may have been restored.
 func TestAnnouncementsAreReadAgain(t *testing.T) {
 	t.Parallel()
 	f := holding("")
 	s := f.session("s")
-	if err := s.write(t.Context(), &announcing{component: "web", record: "5000", claim: true}); err != nil {
+	if err := s.write(t.Context(), &announceRequest{component: "web", record: "5000", claim: true}); err != nil {
 		t.Fatal(err)
 	}
-	s.over("web")
+	s.release("web")
 	f.secret.Data[keyIntents], f.secret.ResourceVersion = []byte(`{"web":{"claimed":"300"}}`), "90"
-	if err := s.write(t.Context(), &announcing{component: "web", record: "400", claim: true}); err != nil {
+	if err := s.write(t.Context(), &announceRequest{component: "web", record: "400", claim: true}); err != nil {
 		t.Errorf("it was refused for what is no longer said: %v", err)
 	}
 }
 
-// A Secret that somebody deletes in the middle of an update gets back what still holds.
+// A deleted Secret gets back the announcements that are still in force.
 func TestAnnouncementsAreDeleted(t *testing.T) {
 	t.Parallel()
 	f := holding("")
 	s := f.session("s")
-	one := &announcing{component: "one", record: "10", objects: modelIDs([]string{"a"})}
+	one := &announceRequest{component: "one", record: "10", objects: modelIDs([]string{"a"})}
 	if err := s.write(t.Context(), one); err != nil {
 		t.Fatal(err)
 	}
 	f.secret = nil
-	if err := s.write(t.Context(), &announcing{component: "two", record: "11"}); err != nil {
+	if err := s.write(t.Context(), &announceRequest{component: "two", record: "11"}); err != nil {
 		t.Fatal(err)
 	}
-	found, err := f.session("next").found(t.Context(), "one", "10")
+	found, err := f.session("next").entry(t.Context(), "one", "10")
 	if err != nil || found == nil || len(found.Objects) != 1 {
 		t.Errorf("found is %v (%v)", found, err)
 	}
 }
 
-// The claims of components that were removed make no Secret too large, and what is forgotten of
-// them lets no session announce what it could not before.
+// Claims of removed components are dropped when there are many. Dropped claims still refuse
+// announcements of old records.
 func TestClaimsAreForgotten(t *testing.T) {
 	t.Parallel()
 	f := holding("")
@@ -140,29 +140,29 @@ func TestClaimsAreForgotten(t *testing.T) {
 		name := "c" + strconv.Itoa(i)
 		s.own[name] = announcement{Record: strconv.Itoa(100_000 + i), Writer: "s", Claimed: strconv.Itoa(100_000 + i)}
 	}
-	if err := s.write(t.Context(), &announcing{component: "web", record: "900000", claim: true}); err != nil {
+	if err := s.write(t.Context(), &announceRequest{component: "web", record: "900000", claim: true}); err != nil {
 		t.Fatal(err)
 	}
 	clear(s.own)
-	if err := s.write(t.Context(), &announcing{component: "web", record: "900001"}); err != nil {
+	if err := s.write(t.Context(), &announceRequest{component: "web", record: "900001"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.write(t.Context(), &announcing{component: "web", record: "900002"}); err != nil {
+	if err := s.write(t.Context(), &announceRequest{component: "web", record: "900002"}); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(s.all); n > maxClaims {
 		t.Errorf("%d claims are kept, more than %d", n, maxClaims)
 	}
 	old := f.session("old")
-	if err := old.write(t.Context(), &announcing{component: "c0", record: "100000"}); !claimed(err) {
+	if err := old.write(t.Context(), &announceRequest{component: "c0", record: "100000"}); !claimed(err) {
 		t.Errorf("the error is %v: the component was taken over at this record", err)
 	}
-	if err := old.write(t.Context(), &announcing{component: "c0", record: "100000", claim: true}); err != nil {
+	if err := old.write(t.Context(), &announceRequest{component: "c0", record: "100000", claim: true}); err != nil {
 		t.Errorf("it can't be taken over: %v", err)
 	}
 }
 
-// Where much is announced, an announcement is left to the record, and a claim is not refused.
+// A Secret that is half full refuses announcements, and no claims.
 func TestAnnouncementsLeaveRoom(t *testing.T) {
 	t.Parallel()
 	f := holding("")
@@ -173,17 +173,17 @@ func TestAnnouncementsLeaveRoom(t *testing.T) {
 	}
 	var err error
 	for i := 0; err == nil && i < 1000; i++ {
-		err = s.write(t.Context(), &announcing{component: fmt.Sprint("c", i), record: "10", objects: modelIDs(names)})
+		err = s.write(t.Context(), &announceRequest{component: fmt.Sprint("c", i), record: "10", objects: modelIDs(names)})
 	}
 	if !errors.Is(err, errNoRoom) {
 		t.Errorf("the error is %v", err)
 	}
-	if err := f.session("next").write(t.Context(), &announcing{component: "web", record: "10", claim: true}); err != nil {
+	if err := f.session("next").write(t.Context(), &announceRequest{component: "web", record: "10", claim: true}); err != nil {
 		t.Errorf("it can't be taken over: %v", err)
 	}
 }
 
-// A cluster can't take the hub's memory with what it announces.
+// A hostile Secret of announcements is refused before it takes much memory.
 func TestHostileAnnouncements(t *testing.T) {
 	for name, data := range map[string]string{
 		"Large": `{"web":{"objects":[` + strings.Repeat(`{},`, 2_000_000) + `{}]}}`,
@@ -195,9 +195,9 @@ func TestHostileAnnouncements(t *testing.T) {
 			s := holding(data).session("s")
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			_, err := s.found(t.Context(), "web", "1")
+			_, err := s.entry(t.Context(), "web", "1")
 			runtime.ReadMemStats(&after)
-			if err == nil || !strings.Contains(err.Error(), "delete it when no Keelson writes to the cluster") {
+			if err == nil || !strings.Contains(err.Error(), "stop all Keelson processes that write to the cluster, and delete the Secret") {
 				t.Errorf("the error is %v", err)
 			}
 			if took := after.TotalAlloc - before.TotalAlloc; took > 32<<20 {
@@ -205,7 +205,7 @@ func TestHostileAnnouncements(t *testing.T) {
 			}
 		})
 	}
-	if a, err := holding("null").session("s").found(t.Context(), "web", "1"); a != nil || err != nil {
+	if a, err := holding("null").session("s").entry(t.Context(), "web", "1"); a != nil || err != nil {
 		t.Errorf("of nothing it found %v (%v)", a, err)
 	}
 }
