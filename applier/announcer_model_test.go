@@ -117,7 +117,7 @@ func (s *modelSession) read() error {
 	m := s.m
 	s.plan, s.sent, s.touches = m.record, false, nil
 	s.plan.open = slices.Clone(s.plan.open)
-	found, err := s.announcer.entry(context.Background(), modelComponent, strconv.Itoa(s.plan.version))
+	found, err := s.entry(context.Background(), modelComponent, strconv.Itoa(s.plan.version))
 	if err != nil {
 		return nil //nolint:nilerr // it plans again
 	}
