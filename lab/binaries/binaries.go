@@ -303,7 +303,8 @@ func flags(b Binary, version string) []string {
 			)
 		}
 	}
-	out := []string{"-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags=" + strings.Join(ld, " ")}
+	// The linker strips the programs, so the compiler writes no debug information for it.
+	out := []string{"-mod=readonly", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-ldflags=" + strings.Join(ld, " ")}
 	if b.Tags != "" {
 		out = append(out, "-tags="+b.Tags)
 	}

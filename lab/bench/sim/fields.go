@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/version"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
@@ -33,6 +35,10 @@ import (
 
 // typed is the scheme with the Go types of built-in kinds.
 var typed = func() *runtime.Scheme { //nolint:gochecknoglobals // Kubernetes keeps the one that it is made from as a global, too
+	// The surface is that of the lab's Kubernetes, and so are the defaults.
+	if err := utilfeature.DefaultMutableFeatureGate.SetEmulationVersion(version.MajorMinor(1, 36)); err != nil {
+		panic(err) // the library does not know the version that it is pinned for
+	}
 	apiextensionsinstall.Install(legacyscheme.Scheme)
 	return legacyscheme.Scheme
 }()
