@@ -222,8 +222,10 @@ func ofPods() []catalogued {
 	const gained = `new == true && old != true`
 	return []catalogued{
 		{
-			name: "privileged", effect: v1alpha1.EffectHold, because: "a privileged container owns its node",
-			when: gained, paths: inContainers(".securityContext.privileged"),
+			name: "privileged", effect: v1alpha1.EffectHold, on: fieldsAndCreation(), because: "a privileged container owns its node",
+			fix:    "grant the capabilities that the container needs instead",
+			source: podSecurity,
+			when:   gained, paths: inContainers(".securityContext.privileged"),
 		},
 		{
 			name: "host-path", effect: v1alpha1.EffectHold, because: "the pods gain a part of their node's file system",
@@ -239,6 +241,14 @@ func ofPods() []catalogued {
 			paths: inContainers(".securityContext.capabilities.add"),
 		},
 	}
+}
+
+// podSecurity are the Pod Security Standards of Kubernetes.
+const podSecurity = "https://kubernetes.io/docs/concepts/security/pod-security-standards/"
+
+// fieldsAndCreation are the events of a rule that is shown on creations, too.
+func fieldsAndCreation() []v1alpha1.Event {
+	return []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange, v1alpha1.OnRemove, v1alpha1.OnCreateObject}
 }
 
 // inPods are paths in the pod templates of workloads.
@@ -265,6 +275,8 @@ type catalogued struct {
 	on      []v1alpha1.Event
 	effect  v1alpha1.Effect
 	because string
+	fix     string // what to do instead, in one sentence
+	source  string // a URL that describes the danger
 	when    string
 	applies func(ID, Policy) bool
 }
@@ -303,7 +315,7 @@ func compile(env environment, catalogue []catalogued) (Rules, error) {
 				return nil, fmt.Errorf("built-in rule %q: %w", c.name, err)
 			}
 			r := v1alpha1.DangerRule{
-				Name: c.name, Path: path, On: c.on, Effect: c.effect, Because: c.because, When: c.when,
+				Name: c.name, Path: path, On: c.on, Effect: c.effect, Because: c.because, Fix: c.fix, Source: c.source, When: c.when,
 				Match: v1alpha1.ObjectMatch{Group: c.group, Kinds: c.kinds},
 			}
 			out = append(out, rule{

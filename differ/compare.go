@@ -97,6 +97,7 @@ func compare(effort *effort, schemas Schemas, states []State, policy Policy) (Pl
 	states = slices.Clone(states)
 	slices.SortFunc(states, func(a, b State) int { return CompareIDs(a.ID, b.ID) })
 	plan := Plan{Changes: make([]Change, 0, len(states))}
+	policy.targets = targetsOf(states, policy.MaskKey)
 	for i, s := range states {
 		if i > 0 && states[i-1].ID == s.ID {
 			return Plan{}, &DuplicateError{ID: s.ID}
@@ -220,6 +221,7 @@ type comparison struct {
 	hollow       []fieldpath.Path // maps and lists that are wanted empty, and are not
 	normals      map[string]bool  // state.Normal; nil until a row needs them
 	rules        []*rule          // those for the object; nil until a row needs them
+	fired        []finding        // rules that warn, as the last find left them
 	known        map[string]any   // what conditions may read, whatever the field
 	immutable    []pattern        // fields that no update changes; nil until a row needs them
 	tracing      bool             // trials are wanted
@@ -316,7 +318,10 @@ func (c *comparison) approved() bool {
 // but for the fields that wait alone.
 func (c *comparison) decideAll(rows []row) ObjectState {
 	c.decisions, c.trials = newDecisions(), nil
-	c.change.Fields, c.change.RecordStale = nil, false
+	c.change.Fields, c.change.Warnings, c.change.RecordStale = nil, nil, false
+	if !c.judgeCreation() {
+		return StateDenied
+	}
 	all, waiting := sha256.New(), sha256.New()
 	worst := StateSynced
 	for i := range rows {

@@ -23,6 +23,7 @@ func (c *comparison) decide(w *row) (Field, bool) {
 			c.wait(w)
 		}
 	}
+	c.warnOf(c.fired, f)
 	switch f.Action {
 	case ActionKeep:
 		c.kept.Insert(w.path)
@@ -49,17 +50,31 @@ func (c *comparison) decide(w *row) (Field, bool) {
 }
 
 func (c *comparison) ruleFor(w *row) (finding, bool) {
+	c.fired = c.fired[:0]
 	if w.same(w.t, w.l) {
 		return finding{}, false
 	}
 	r, found := c.find(event(w), w)
-	if !found || c.live == nil && r.Effect != v1alpha1.EffectDeny {
+	defaulted := c.defaulted(w)
+	if defaulted {
+		c.fired = c.fired[:0]
+	}
+	if !found || c.live == nil && !c.warnsOfCreation(r) && r.Effect != v1alpha1.EffectDeny {
 		return finding{}, false
 	}
-	if c.defaulted(w) && (r.effect() != v1alpha1.EffectKeep || r.inside) {
+	if c.live == nil && r.Effect != v1alpha1.EffectDeny {
+		c.fired = append(c.fired, r)
+		return finding{}, false
+	}
+	if defaulted && (r.effect() != v1alpha1.EffectKeep || r.inside) {
 		return finding{}, false // to keep what is there is right in any case
 	}
 	return r, true
+}
+
+// warnsOfCreation reports whether a rule that holds is shown on a creation.
+func (c *comparison) warnsOfCreation(r finding) bool {
+	return r.Effect == v1alpha1.EffectHold && r.on(v1alpha1.OnCreateObject)
 }
 
 // defaulted reports whether the live value is what the API server made of the

@@ -106,6 +106,9 @@ func (c *comparison) replace() {
 		return
 	}
 	r, found := c.find(v1alpha1.OnDeleteObject, nil)
+	for _, f := range c.fired {
+		c.warn(f, "")
+	}
 	if !found {
 		return
 	}

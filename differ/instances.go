@@ -81,6 +81,9 @@ func (c *comparison) judgeInstances(rows []row, hash io.Writer) ObjectState {
 	_, _ = io.WriteString(hash, ruleCRDSchema) // a hash takes everything
 	c.change.Rule = r.Name
 	switch r.Effect {
+	case v1alpha1.EffectWarn:
+		c.warn(finding{rule: r}, "")
+		return StateSynced
 	case v1alpha1.EffectHold, v1alpha1.EffectKeep: // a schema can't be kept for some objects
 		if !c.change.Approved {
 			return StateHeld

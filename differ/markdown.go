@@ -23,6 +23,9 @@ const (
 // blocks that it can't end: it makes no link, mention, image, heading or HTML.
 func (p Plan) WriteMarkdown(w io.Writer) error {
 	text := p.Summary() + "\n"
+	if warnings := p.MarkdownWarnings(); warnings != "" {
+		text += "\n### Warnings\n\n" + warnings
+	}
 	if attention := p.MarkdownAttention(); attention != "" {
 		text += "\n### Held, denied or kept\n\n" + attention
 	}
@@ -38,6 +41,14 @@ func (p Plan) WriteMarkdown(w io.Writer) error {
 func (p Plan) MarkdownAttention() string {
 	m := markdown{}
 	m.attention(p.shown())
+	return m.b.String()
+}
+
+// MarkdownWarnings is the part of [Plan.WriteMarkdown] that lists what danger rules warn
+// of: one entry a rule, with the objects and fields, or nothing.
+func (p Plan) MarkdownWarnings() string {
+	m := markdown{}
+	m.warnings(p.shown())
 	return m.b.String()
 }
 
@@ -115,6 +126,47 @@ func (m *markdown) attention(order []*Change) {
 	}
 	if more := listed - markdownItems; more > 0 {
 		m.printf("- and %d more\n", more)
+	}
+}
+
+// warnings lists the rules that warn, in the order of the objects, and below each where.
+func (m *markdown) warnings(order []*Change) {
+	type place struct {
+		verb, object string
+		paths        []string
+	}
+	var rules []Warning
+	places := map[string][]place{}
+	for _, c := range order {
+		for _, w := range c.Warnings {
+			if places[w.Rule] == nil {
+				rules = append(rules, w)
+			}
+			places[w.Rule] = append(places[w.Rule], place{c.verb(), c.ID.String(), w.Paths})
+		}
+	}
+	for i, w := range rules {
+		if i == markdownItems {
+			m.printf("- and %d more rules\n", len(rules)-i)
+			return
+		}
+		m.printf("- **warning**")
+		m.reason(w.Rule, w.Because)
+		if w.Fix != "" {
+			m.printf(" %s", code(w.Fix))
+		}
+		m.printf("\n")
+		for j, at := range places[w.Rule] {
+			if j == markdownItems {
+				m.printf("  - and %d more objects\n", len(places[w.Rule])-j)
+				break
+			}
+			m.printf("  - %s %s", at.verb, code(at.object))
+			if len(at.paths) > 0 {
+				m.printf(" %s", code(strings.TrimSpace(pathsOf(at.paths))))
+			}
+			m.printf("\n")
+		}
 	}
 }
 

@@ -139,6 +139,8 @@ type Change struct {
 	State      ObjectState
 	// Fields that are not settled: maps by name, lists in the target's order.
 	Fields []Field
+	// Warnings are about fields that change, and about the object's creation or deletion.
+	Warnings []Warning
 	// Rule and Because are set when the object's deletion, or the object as a
 	// whole, is held or denied.
 	Rule, Because string

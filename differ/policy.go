@@ -35,6 +35,8 @@ type Policy struct {
 	Cluster map[string]string
 	// MaskKey keys the hashes that stand for the data of Secrets.
 	MaskKey []byte
+	// targets are the component's objects for the conditions of rules, by kind; see targetsOf.
+	targets func() map[string]any
 }
 
 // Scaling is what autoscalers own of an object; a set of bits.
@@ -191,7 +193,7 @@ func newRule(env environment, r v1alpha1.DangerRule) (rule, error) {
 // checkWords refuses an effect, scope or event that this version does not know.
 func checkWords(r v1alpha1.DangerRule) error {
 	switch r.Effect {
-	case v1alpha1.EffectKeep, v1alpha1.EffectHold, v1alpha1.EffectDeny, v1alpha1.EffectAllow:
+	case v1alpha1.EffectKeep, v1alpha1.EffectHold, v1alpha1.EffectDeny, v1alpha1.EffectWarn, v1alpha1.EffectAllow:
 	default:
 		return fmt.Errorf("effect %q is not known", r.Effect)
 	}
@@ -206,7 +208,7 @@ func checkWords(r v1alpha1.DangerRule) error {
 	}
 	for _, event := range r.On {
 		switch event {
-		case v1alpha1.OnAdd, v1alpha1.OnChange, v1alpha1.OnRemove, v1alpha1.OnDeleteObject:
+		case v1alpha1.OnAdd, v1alpha1.OnChange, v1alpha1.OnRemove, v1alpha1.OnDeleteObject, v1alpha1.OnCreateObject:
 		default:
 			return fmt.Errorf("event %q is not known", event)
 		}
@@ -225,9 +227,9 @@ type finding struct {
 }
 
 // effect is what the rule does. A rule whose condition has no answer lets
-// nothing pass.
+// nothing pass, unless it only warns.
 func (f finding) effect() v1alpha1.Effect {
-	if f.failed != nil && f.Effect != v1alpha1.EffectDeny {
+	if f.failed != nil && f.Effect != v1alpha1.EffectDeny && f.Effect != v1alpha1.EffectWarn {
 		return v1alpha1.EffectHold
 	}
 	return f.Effect
@@ -240,13 +242,15 @@ func (f finding) because() string {
 	return f.Because
 }
 
-// find returns the first rule for an event at a field; it is not ok without
-// one. An object's deletion has no field.
+// find returns the first rule that decides about an event at a field; it is not ok without
+// one. An object's deletion and creation have no field. Rules that warn decide nothing:
+// those before it that fire are left in fired.
 //
 // The field may also be a value that can only be changed as a whole and that
 // holds what the rule names: an atomic list. Then the rule counts if target and
 // live differ there.
 func (c *comparison) find(event v1alpha1.Event, w *row) (finding, bool) {
+	c.fired = c.fired[:0]
 	for _, r := range c.applicable() {
 		if r.judged {
 			continue
@@ -254,24 +258,39 @@ func (c *comparison) find(event v1alpha1.Event, w *row) (finding, bool) {
 		if err := c.effort.spend(1); err != nil {
 			return finding{rule: r, failed: err}, true
 		}
-		rest, ok := pattern(nil), true
+		rest, ok := pattern(nil), event != v1alpha1.OnCreateObject || r.Path == ""
 		if w != nil {
 			rest, ok = r.concerns(w)
 		}
 		if !ok {
 			continue
 		}
-		if !r.on(event) {
+		if !c.asked(r, event) {
 			c.tried(r, event, w, OutcomeOtherEvent)
 			continue
 		}
-		if yes, err := c.applies(r, w, rest); yes || err != nil {
-			c.tried(r, event, w, OutcomeFires)
-			return finding{rule: r, inside: len(rest) > 0, failed: err}, true
+		yes, err := c.applies(r, w, rest)
+		if !yes && err == nil {
+			c.tried(r, event, w, OutcomeCondition)
+			continue
 		}
-		c.tried(r, event, w, OutcomeCondition)
+		c.tried(r, event, w, OutcomeFires)
+		f := finding{rule: r, inside: len(rest) > 0, failed: err}
+		if r.Effect != v1alpha1.EffectWarn {
+			return f, true
+		}
+		c.fired = append(c.fired, f)
 	}
 	return finding{}, false
+}
+
+// asked reports whether a rule is about an event. On a creation every field is added: a
+// rule that warns is asked only where it names the creation, and not for each add-on anew.
+func (c *comparison) asked(r *rule, event v1alpha1.Event) bool {
+	if c.live == nil && event == v1alpha1.OnAdd {
+		return r.on(v1alpha1.OnCreateObject) || r.Effect != v1alpha1.EffectWarn && r.on(event)
+	}
+	return r.on(event)
 }
 
 // applicable are the rules for the object.
@@ -327,7 +346,7 @@ func (c *comparison) applies(r *rule, w *row, inside pattern) (bool, error) {
 
 func (r *rule) on(event v1alpha1.Event) bool {
 	if len(r.On) == 0 {
-		return event != v1alpha1.OnDeleteObject
+		return event != v1alpha1.OnDeleteObject && event != v1alpha1.OnCreateObject
 	}
 	return slices.Contains(r.On, event)
 }

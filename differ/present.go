@@ -20,6 +20,7 @@ type jsonObject struct {
 	Name       string      `json:"name"`
 	Op         Op          `json:"op"`
 	State      ObjectState `json:"state"`
+	Warnings   []Warning   `json:"warnings,omitempty"`
 	Fields     []Field     `json:"fields,omitempty"`
 	Rule       string      `json:"rule,omitempty"`
 	Because    string      `json:"because,omitempty"`
@@ -38,7 +39,7 @@ func (p Plan) MarshalJSON() ([]byte, error) {
 		c := &p.Changes[i]
 		o := jsonObject{
 			APIVersion: c.APIVersion, Kind: c.ID.Kind, Namespace: c.ID.Namespace, Name: c.ID.Name,
-			Op: c.Op, State: c.State, Fields: c.Fields, Rule: c.Rule, Because: c.Because,
+			Op: c.Op, State: c.State, Warnings: c.Warnings, Fields: c.Fields, Rule: c.Rule, Because: c.Because,
 			Approved: c.Approved, Missed: c.Missed, Admission: c.Admission, Unpredicted: c.Unpredicted,
 		}
 		if c.State != StateSynced {
@@ -78,7 +79,7 @@ func (p Plan) shown() []*Change {
 			order = append(order, c)
 		}
 	}
-	slices.SortStableFunc(order, func(a, b *Change) int { return int(b.State) - int(a.State) })
+	slices.SortStableFunc(order, byUrgencyOf)
 	return order
 }
 
@@ -111,6 +112,12 @@ func (p Plan) Summary() string {
 	}
 	add(held, "held")
 	add(denied, "denied")
+	switch n := p.Warnings(); n {
+	case 1:
+		add(n, "warning")
+	default:
+		add(n, "warnings")
+	}
 	if kept == 1 {
 		add(kept, "field kept")
 	}
@@ -185,8 +192,32 @@ func (t *text) change(c *Change) {
 			t.line(ansiYellow, "! "+missed)
 		}
 	}
+	for _, w := range c.Warnings {
+		t.warning(w)
+	}
 	t.body(c)
 	t.line("", "")
+}
+
+// warning is one line, and one for what to do instead.
+func (t *text) warning(w Warning) {
+	t.line(ansiYellow, fmt.Sprintf("! warning: rule %s: %s%s", w.Rule, w.Because, pathsOf(w.Paths)))
+	if w.Fix != "" {
+		t.line(ansiYellow, "!   "+w.Fix)
+	}
+}
+
+// pathsOf names fields in parentheses, the first ones of many.
+func pathsOf(paths []string) string {
+	const most = 3
+	if len(paths) == 0 {
+		return ""
+	}
+	shown, more := paths[:min(len(paths), most)], ""
+	if n := len(paths) - len(shown); n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	return " (" + strings.Join(shown, ", ") + more + ")"
 }
 
 // body is a unified diff of the object, one hunk a field.

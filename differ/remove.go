@@ -106,7 +106,11 @@ func (c *comparison) delete() {
 	c.change.Op, c.change.State = OpDelete, StateChanged
 	c.change.Hash = hashOf("delete", c.state.ID.String(), fmt.Sprint(nested(c.state.Live, "metadata", "uid")))
 	c.change.Approved = c.approved()
-	if r, found := c.find(v1alpha1.OnDeleteObject, nil); found {
+	r, found := c.find(v1alpha1.OnDeleteObject, nil)
+	for _, f := range c.fired {
+		c.warn(f, "")
+	}
+	if found {
 		switch r.effect() {
 		case v1alpha1.EffectHold:
 			if !c.change.Approved {
@@ -114,6 +118,7 @@ func (c *comparison) delete() {
 			}
 		case v1alpha1.EffectKeep:
 			c.forget("rule " + r.Name + ": " + r.Because)
+			c.change.Warnings = nil
 		case v1alpha1.EffectAllow:
 		default: // deny, or an effect that this version does not know
 			c.change.stop(StateDenied, r.Name, r.because())

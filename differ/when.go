@@ -46,7 +46,7 @@ type environment func() (*cel.Env, error)
 
 // newEnvironment is that of danger rules.
 func newEnvironment() environment {
-	return environmentOf("old", "new", "recorded", "object", "live")
+	return environmentOf("old", "new", "recorded", "object", "live", "objects")
 }
 
 // environmentOf is one whose conditions read the given variables, and cluster.
@@ -231,14 +231,40 @@ func (c *comparison) facts(v values) map[string]any {
 		if labels == nil {
 			labels = map[string]string{}
 		}
+		objects := map[string]any{}
+		if c.policy.targets != nil {
+			objects = c.policy.targets()
+		}
 		c.known = map[string]any{
-			"object": orNull(object), "live": orNull(live), "cluster": map[string]any{"labels": labels},
+			"object": orNull(object), "live": orNull(live), "objects": objects, "cluster": map[string]any{"labels": labels},
 		}
 	}
 	facts := make(map[string]any, len(c.known)+3)
 	maps.Copy(facts, c.known)
 	facts["recorded"], facts["old"], facts["new"] = v.recorded, v.old, v.target
 	return facts
+}
+
+// targetsOf returns the component's target objects by kind, each kind a list in the order of
+// the IDs, with the data of Secrets masked. They are made when the first condition reads
+// them, once for all objects of a comparison.
+func targetsOf(states []State, maskKey []byte) func() map[string]any {
+	return sync.OnceValue(func() map[string]any {
+		lists := map[string][]any{}
+		for i := range states {
+			s := &states[i]
+			if s.Target == nil {
+				continue
+			}
+			object := maskFor(s.ID, maskKey).of(canonical(s.Target.Content))
+			lists[s.ID.Kind] = append(lists[s.ID.Kind], orNull(object))
+		}
+		out := make(map[string]any, len(lists))
+		for kind, list := range lists {
+			out[kind] = list
+		}
+		return out
+	})
 }
 
 // orNull keeps a nil map from passing for an empty one.

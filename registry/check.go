@@ -98,7 +98,7 @@ func (c checker) danger(rules []v1alpha1.DangerRule, lockable bool) {
 			c.key(below(path, "locked"), "only the rules of fleet.yaml can be locked", "move the rule there")
 		}
 		c.oneOf(below(path, "effect"), string(rule.Effect), string(v1alpha1.EffectKeep),
-			string(v1alpha1.EffectHold), string(v1alpha1.EffectDeny), string(v1alpha1.EffectAllow))
+			string(v1alpha1.EffectHold), string(v1alpha1.EffectDeny), string(v1alpha1.EffectWarn), string(v1alpha1.EffectAllow))
 		c.oneOf(below(path, "scope"), string(rule.Scope), string(v1alpha1.ScopeObject), string(v1alpha1.ScopeField))
 		if rule.Path != "" && !strings.HasPrefix(rule.Path, ".") {
 			c.value(below(path, "path"), fmt.Sprintf("path %q must start with a dot", rule.Path),
@@ -136,7 +136,7 @@ func (c checker) health(rules []v1alpha1.HealthRule) []map[string]point {
 
 func (c checker) event(path []string, got v1alpha1.Event) {
 	allowed := []string{
-		string(v1alpha1.OnAdd), string(v1alpha1.OnChange), string(v1alpha1.OnRemove), string(v1alpha1.OnDeleteObject),
+		string(v1alpha1.OnAdd), string(v1alpha1.OnChange), string(v1alpha1.OnRemove), string(v1alpha1.OnDeleteObject), string(v1alpha1.OnCreateObject),
 	}
 	if !slices.Contains(allowed, string(got)) {
 		c.value(path, fmt.Sprintf("on holds %q; it may hold %s", got, strings.Join(allowed, ", ")),

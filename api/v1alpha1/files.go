@@ -399,6 +399,7 @@ const (
 	EffectKeep  Effect = "keep"  // the live value stays
 	EffectHold  Effect = "hold"  // the change waits for approval in git; see Scope
 	EffectDeny  Effect = "deny"  // never; the delivery fails
+	EffectWarn  Effect = "warn"  // the change is applied, and shown with the reason; later rules are still asked
 	EffectAllow Effect = "allow" // an exception to a later, broader rule
 )
 
@@ -420,6 +421,9 @@ const (
 	OnChange       Event = "change"
 	OnRemove       Event = "remove"
 	OnDeleteObject Event = "delete-object"
+	// OnCreateObject is the creation of the object. A rule without a path is asked once,
+	// and one with a path about each field. A creation is never held: hold warns.
+	OnCreateObject Event = "create-object"
 )
 
 // DangerRule says which changes are dangerous and what happens to them.
@@ -432,24 +436,30 @@ type DangerRule struct {
 	Match ObjectMatch `json:"match,omitempty"`
 	// Path in structured-merge-diff syntax, where * stands for any one
 	// element: .spec.template.spec.containers[*].image. It matches the field
-	// and all below it. Left out with on: [delete-object].
+	// and all below it. Left out with on: [delete-object], and where on: [create-object]
+	// means the object as a whole.
 	Path string `json:"path,omitempty"`
 	// On lists the events; empty means add, change and remove.
 	On []Event `json:"on,omitempty"`
 	// When is a CEL condition; empty is true. It reads the field's values old
 	// (in the cluster), new (in git) and recorded (last applied), each null
 	// where absent, object (as in git; as in the cluster when git has none),
-	// live (null on a create) and cluster.labels. The data of Secrets is
-	// masked. quantity("1Gi") is a number. A condition that fails counts as
+	// live (null on a create), cluster.labels, and objects: what git wants of the component,
+	// by kind (objects.?Service.orValue([])). The data of Secrets is masked. quantity("1Gi") is a number. A condition that fails counts as
 	// true, and then nothing passes: keep and allow hold.
 	When string `json:"when,omitempty"`
-	// Effect of the first rule that matches is what happens.
+	// Effect of the first rule that matches is what happens. Rules that warn decide
+	// nothing: each that matches before that rule is shown.
 	Effect Effect `json:"effect"`
 	// Scope of a hold. Default: object. A field that can't wait alone, in a
 	// list item that comes or goes as a whole, makes its object wait.
 	Scope Scope `json:"scope,omitempty"`
-	// Because is shown with everything that the rule stops.
+	// Because is shown with everything that the rule stops, or warns of.
 	Because string `json:"because"`
+	// Fix says what to do instead, in one sentence. It is shown beside Because.
+	Fix string `json:"fix,omitempty"`
+	// Source is where the danger is described: a URL.
+	Source string `json:"source,omitempty"`
 	// Locked rules are read before those of components, which can't replace them, and
 	// so is what stands above them. A rule that denies is locked without saying so. Only
 	// the rules of fleet.yaml can be.

@@ -1,0 +1,176 @@
+package differ_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/registry"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// catalogueCase is one edit of one object, and whether one built-in rule sees it.
+type catalogueCase struct {
+	// Why is a sentence.
+	Why string `json:"why"`
+	// Before is recorded and live; null: the object is created. After is wanted; null: the
+	// object is deleted.
+	Before map[string]any `json:"before"`
+	After  map[string]any `json:"after"`
+	// Objects are other objects of the component, which don't change.
+	Objects []map[string]any `json:"objects"`
+	// Fires is what the rule does: hold, warn, keep or none.
+	Fires string `json:"fires"`
+}
+
+// TestCatalogue runs the cases of testdata/catalogue: a file a rule, named after it. Each has
+// an edit on which the rule fires, one on which it does not, and one at the border.
+func TestCatalogue(t *testing.T) {
+	t.Parallel()
+	rules, err := differ.NewRules(differ.Scopes{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	builtIn, err := differ.BuiltInRules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("testdata/catalogue/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no cases: %v", err)
+	}
+	for _, file := range files {
+		rule := strings.TrimSuffix(filepath.Base(file), ".yaml")
+		t.Run(rule, func(t *testing.T) {
+			t.Parallel()
+			if !slices.ContainsFunc(builtIn, func(r v1alpha1.DangerRule) bool { return r.Name == rule }) {
+				t.Fatalf("there is no built-in rule %s", rule)
+			}
+			runCatalogueCases(t, file, rule, rules)
+		})
+	}
+}
+
+func runCatalogueCases(t *testing.T, file, rule string, rules differ.Rules) {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cases []catalogueCase
+	if err := yaml.UnmarshalStrict(data, &cases); err != nil {
+		t.Fatal(err)
+	}
+	fired := 0
+	for _, c := range cases {
+		if len(c.Why) < 10 {
+			t.Errorf("a case does not say why: %+v", c)
+		}
+		if c.Fires != "none" {
+			fired++
+		}
+		plan, err := differ.Compare(t.Context(), schemas(t), c.states(), differ.Policy{Component: component, Rules: rules})
+		if err != nil {
+			t.Fatalf("%s: %v", c.Why, err)
+		}
+		if got := firesOf(plan, rule); got != c.Fires {
+			t.Errorf("%s\nThe rule fires: %s, want %s. The plan:\n%s", c.Why, got, c.Fires, asJSON(t, plan))
+		}
+	}
+	if len(cases) < 3 || fired == 0 || fired == len(cases) {
+		t.Errorf("%d cases, of which %d fire: at least 3 are needed, one that fires and one that does not", len(cases), fired)
+	}
+}
+
+func (c catalogueCase) states() []differ.State {
+	states := []differ.State{stateOf(c.Before, c.After)}
+	for _, o := range c.Objects {
+		states = append(states, stateOf(o, o))
+	}
+	return states
+}
+
+// stateOf is an object of the component that is recorded and live as before.
+func stateOf(before, after map[string]any) differ.State {
+	labelled := func(object map[string]any) map[string]any {
+		if object == nil {
+			return nil
+		}
+		object = deepCopy(object)
+		metadata := object["metadata"].(map[string]any)
+		labels, _ := metadata["labels"].(map[string]any)
+		if labels == nil {
+			labels = map[string]any{}
+			metadata["labels"] = labels
+		}
+		labels[v1alpha1.LabelComponent] = component
+		return object
+	}
+	s := differ.State{Recorded: labelled(before), Live: labelled(before), OwnersRead: true}
+	if after != nil {
+		s.ID, _ = differ.Identify(after)
+		s.Target = &renderer.Object{Content: labelled(after), Source: registry.Position{File: "web.yaml", Line: 1}}
+	} else {
+		s.ID, _ = differ.Identify(before)
+	}
+	if s.Live != nil {
+		s.Live["metadata"].(map[string]any)["managedFields"] = []any{map[string]any{
+			"manager": v1alpha1.FieldManager, "operation": "Apply", "apiVersion": before["apiVersion"], "fieldsType": "FieldsV1",
+			"fieldsV1": ownedFields(s.Recorded),
+		}}
+	}
+	return s
+}
+
+// ownedFields says that every map's fields are owned, and every list as a whole.
+func ownedFields(object map[string]any) map[string]any {
+	out := map[string]any{}
+	for name, v := range object {
+		if name == "apiVersion" || name == "kind" {
+			continue
+		}
+		below := map[string]any{}
+		if m, ok := v.(map[string]any); ok {
+			below = ownedFields(m)
+		}
+		out["f:"+name] = below
+	}
+	return out
+}
+
+func deepCopy(object map[string]any) map[string]any {
+	data, err := yaml.Marshal(object)
+	if err != nil {
+		panic(err)
+	}
+	var out map[string]any
+	if err := yaml.Unmarshal(data, &out); err != nil {
+		panic(err)
+	}
+	return out
+}
+
+// firesOf is what a rule does in a plan.
+func firesOf(plan differ.Plan, rule string) string {
+	for i := range plan.Changes {
+		c := &plan.Changes[i]
+		if slices.ContainsFunc(c.Warnings, func(w differ.Warning) bool { return w.Rule == rule }) {
+			return "warn"
+		}
+		if c.Rule == rule {
+			return "hold"
+		}
+		for _, f := range c.Fields {
+			if f.Rule == rule {
+				return f.Action.String()
+			}
+		}
+	}
+	return "none"
+}

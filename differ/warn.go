@@ -1,0 +1,81 @@
+package differ
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// Warning is one danger rule with effect warn that fires on a change, or one with effect
+// hold that fires on a creation, which is never held. The change is applied all the same.
+type Warning struct {
+	Rule    string `json:"rule"`
+	Because string `json:"because"`
+	// Fix says what to do instead; Source is a URL. Both may be empty.
+	Fix    string `json:"fix,omitempty"`
+	Source string `json:"source,omitempty"`
+	// Paths of the fields, in the order of [Change.Fields]; none where the object as a
+	// whole is meant.
+	Paths []string `json:"paths,omitempty"`
+}
+
+// warn notes that a rule fires at a field, or at the object where path is empty. Rules that
+// fire at several fields of an object are one warning.
+func (c *comparison) warn(f finding, path string) {
+	i := slices.IndexFunc(c.change.Warnings, func(w Warning) bool { return w.Rule == f.Name })
+	if i < 0 {
+		i = len(c.change.Warnings)
+		c.change.Warnings = append(c.change.Warnings, Warning{Rule: f.Name, Because: f.because(), Fix: f.Fix, Source: f.Source})
+	}
+	if path != "" && !slices.Contains(c.change.Warnings[i].Paths, path) {
+		c.change.Warnings[i].Paths = append(c.change.Warnings[i].Paths, path)
+	}
+}
+
+// warnOf notes what fires at one row that changes something: an unchanged field is not
+// warned of, nor one whose live value stays.
+func (c *comparison) warnOf(fired []finding, f Field) {
+	if f.Action == ActionAdopt || stateOf(f.Action) < StateChanged {
+		return
+	}
+	for _, r := range fired {
+		c.warn(r, f.Path)
+	}
+}
+
+// judgeCreation asks the rules about the creation of the object as a whole. It reports
+// whether the creation may go on.
+func (c *comparison) judgeCreation() bool {
+	if c.live != nil {
+		return true
+	}
+	r, found := c.find(v1alpha1.OnCreateObject, nil)
+	for _, f := range c.fired {
+		c.warn(f, "")
+	}
+	switch {
+	case !found:
+	case r.effect() == v1alpha1.EffectDeny:
+		c.change.stop(StateDenied, r.Name, r.because())
+		return false
+	case r.effect() == v1alpha1.EffectHold: // add-ons need it, and the pull request was the review
+		c.warn(r, "")
+	}
+	return true
+}
+
+// Warnings counts the warnings of all changes.
+func (p Plan) Warnings() int {
+	n := 0
+	for i := range p.Changes {
+		n += len(p.Changes[i].Warnings)
+	}
+	return n
+}
+
+// byUrgencyOf orders changes: the worst state first, then those that are warned of.
+func byUrgencyOf(a, b *Change) int {
+	warned := func(c *Change) int { return min(len(c.Warnings), 1) }
+	return cmp.Or(int(b.State)-int(a.State), warned(b)-warned(a))
+}
