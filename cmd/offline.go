@@ -150,7 +150,7 @@ func (o *offline) policy(states []differ.State) (differ.Policy, error) {
 		return differ.Policy{}, err
 	}
 	p := differ.Policy{
-		Component: o.component, AnyComponent: o.component == "", Rules: rules, Adopt: o.adopt, Drift: v1alpha1.Drift(o.drift),
+		Component: o.component, AnyComponent: o.component == "", OwnersByRecord: true, Rules: rules, Adopt: o.adopt, Drift: v1alpha1.Drift(o.drift),
 		Scaled: map[differ.ID]differ.Scaling{}, Approved: map[string][]string{}, MaskKey: []byte(o.maskKey),
 	}
 	if o.maskKey == "" {

@@ -31,7 +31,8 @@ ones.`,
 }
 
 func newPolicyList(a *app) *cobra.Command {
-	return &cobra.Command{
+	explain := false
+	cmd := &cobra.Command{
 		Use:   "list [COMPONENT]",
 		Short: "List the danger rules in the order in which they are read",
 		Long: `List prints the danger rules of a component in all versions that clusters get,
@@ -42,6 +43,7 @@ replaces it; the replaced one is marked.
 Exit codes: 0 printed, 2 the repository can't be read.`,
 		Example: `  keelson policy list
   keelson policy list coredns
+  keelson policy list --explain
   keelson policy list -o json | jq -r '.[] | select(.effect == "hold") | .name'`,
 		Args:              args("[COMPONENT]", 0, 1),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -57,9 +59,11 @@ Exit codes: 0 printed, 2 the repository can't be read.`,
 			if err != nil {
 				return err
 			}
-			return a.show(list, a.rulesTable(list).String())
+			return a.show(list, a.rulesTable(list, explain).String())
 		},
 	}
+	cmd.Flags().BoolVar(&explain, "explain", false, "also what to do instead of what a rule stops or warns of,\nand where the danger is described")
+	return cmd
 }
 
 func newPolicyTest(a *app) *cobra.Command {
@@ -170,6 +174,8 @@ type listedRule struct {
 	Effect       v1alpha1.Effect      `json:"effect"`
 	Scope        v1alpha1.Scope       `json:"scope,omitempty"`
 	Because      string               `json:"because"`
+	Fix          string               `json:"fix,omitempty"`
+	Source       string               `json:"source,omitempty"`
 	OverriddenBy string               `json:"overriddenBy,omitempty"`
 	// Locked rules are read before those of components.
 	Locked bool `json:"locked,omitempty"`
@@ -240,7 +246,7 @@ func scope(from string, rules []v1alpha1.DangerRule, named map[string]string) []
 	for _, r := range rules {
 		one := listedRule{
 			Name: r.Name, From: from, Match: r.Match, On: r.On, When: strings.Join(strings.Fields(r.When), " "),
-			Effect: r.Effect, Scope: r.Scope, Because: r.Because, OverriddenBy: named[r.Name],
+			Effect: r.Effect, Scope: r.Scope, Because: r.Because, Fix: r.Fix, Source: r.Source, OverriddenBy: named[r.Name],
 		}
 		if r.Path != "" {
 			one.Paths = []string{r.Path}
@@ -274,7 +280,7 @@ func versionsOf(f *registry.Fleet, component string) []*registry.Version {
 	return slices.CompactFunc(out, func(x, y *registry.Version) bool { return x.Name == y.Name })
 }
 
-func (a *app) rulesTable(list []listedRule) *table {
+func (a *app) rulesTable(list []listedRule, explain bool) *table {
 	t := &table{
 		paint: a.colored(a.env.Out), width: a.env.Columns(a.env.Out),
 		columns: []column{{title: "RULE"}, {title: "FROM"}, {title: "EFFECT"}, {title: "ON", least: 6}, {title: "OBJECTS", least: 10}},
@@ -285,6 +291,12 @@ func (a *app) rulesTable(list []listedRule) *table {
 			effect += " field"
 		}
 		from, notes := r.From, []cell{{text: oneLine(r.Because)}}
+		if explain && r.Fix != "" {
+			notes = append(notes, cell{text: oneLine("instead: " + r.Fix)})
+		}
+		if explain && r.Source != "" {
+			notes = append(notes, cell{text: oneLine("source " + r.Source)})
+		}
 		if r.OverriddenBy != "" {
 			notes = append(notes, cell{text: oneLine("overridden by " + r.OverriddenBy), style: yellow})
 		}

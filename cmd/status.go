@@ -33,7 +33,7 @@ const redrawPause = 250 * time.Millisecond
 const relistPause = time.Second
 
 type statusOptions struct {
-	watch, matrix, problems, fail bool
+	watch, matrix, problems, risky, fail bool
 }
 
 func newStatus(a *app) *cobra.Command {
@@ -47,6 +47,8 @@ the Delivery objects in the hub (--kubeconfig and --context): the version that
 git wants, with the one that runs before an arrow where it is another, whether
 the cluster is as git says, whether it works, since when (AGE), and why not.
 What a danger rule holds stands below its row, with the rule and its reason.
+With --risky so does what danger rules warn of in the last change of each
+component, and the other components are left out.
 
 With --matrix there is a row for each component, a column for each cluster,
 and in the cells a version and a sign:
@@ -59,6 +61,7 @@ can't be read.`,
   keelson status prod-hz-01 prod-hz-02 --watch
   keelson status --matrix
   keelson status --problems
+  keelson status --risky
   keelson status --fail -o json > status.json`,
 		Args:              args("[CLUSTER...]", 0, -1),
 		ValidArgsFunction: a.complete(completeClusters),
@@ -83,6 +86,7 @@ can't be read.`,
 	f.BoolVarP(&o.watch, "watch", "w", false, "go on, and show each change")
 	f.BoolVar(&o.matrix, "matrix", false, "a row for each component, a column for each cluster")
 	f.BoolVar(&o.problems, "problems", false, "leave out what is synced and healthy")
+	f.BoolVar(&o.risky, "risky", false, "only what danger rules hold, deny or warn of")
 	f.BoolVar(&o.fail, "fail", false, "exit 1 unless all is synced and healthy")
 	return cmd
 }
@@ -215,11 +219,14 @@ func sorted(found map[string]v1alpha1.Delivery) []v1alpha1.Delivery {
 	})
 }
 
-// shown leaves out what --problems leaves out.
+// shown leaves out what --problems and --risky leave out.
 func (s *statusView) shown(all []v1alpha1.Delivery) []v1alpha1.Delivery {
 	out := slices.Clone(all)
 	if s.options.problems {
 		out = slices.DeleteFunc(out, func(d v1alpha1.Delivery) bool { return ready(&d) })
+	}
+	if s.options.risky {
+		out = slices.DeleteFunc(out, func(d v1alpha1.Delivery) bool { return len(d.Status.Held)+len(d.Status.Warnings) == 0 })
 	}
 	return out
 }
@@ -236,7 +243,7 @@ func (s *statusView) text(all []v1alpha1.Delivery) string {
 	}
 	body := ""
 	if shown := s.shown(all); len(shown) > 0 {
-		t := statusTable(shown, s.env.Now())
+		t := statusTable(shown, s.env.Now(), s.options.risky)
 		if s.options.matrix {
 			t = statusMatrix(shown)
 		}
@@ -254,7 +261,15 @@ func statusSummary(all []v1alpha1.Delivery) string {
 		sync[cmp.Or(string(all[i].Status.Sync), "Unknown")]++
 		health[cmp.Or(string(all[i].Status.Health), "Unknown")]++
 	}
-	return plural(len(all), "delivery", "deliveries") + ": " + counts(sync, "Synced") + "; " + counts(health, "Healthy")
+	text := plural(len(all), "delivery", "deliveries") + ": " + counts(sync, "Synced") + "; " + counts(health, "Healthy")
+	warnings := 0
+	for i := range all {
+		warnings += len(all[i].Status.Warnings)
+	}
+	if warnings > 0 {
+		text += "; " + plural(warnings, "warning", "warnings") + " (--risky)"
+	}
+	return text
 }
 
 // counts lists what was counted, the good first and then the most frequent.
@@ -272,7 +287,8 @@ func counts(n map[string]int, good string) string {
 	return strings.Join(parts, ", ")
 }
 
-func statusTable(all []v1alpha1.Delivery, now time.Time) *table {
+// statusTable has a row a delivery. With warnings, those of its last change stand below it.
+func statusTable(all []v1alpha1.Delivery, now time.Time, warnings bool) *table {
 	t := &table{columns: []column{
 		{title: "CLUSTER", least: 12},
 		{title: "COMPONENT", least: 12},
@@ -296,6 +312,13 @@ func statusTable(all []v1alpha1.Delivery, now time.Time) *table {
 		for _, h := range d.Status.Held {
 			what := strings.TrimSpace(h.Object + " " + h.Path)
 			r.notes = append(r.notes, cell{text: oneLine("! " + what + ": " + because(h.Rule, h.Because)), style: yellow})
+		}
+		for _, w := range d.Status.Warnings {
+			if warnings {
+				what := strings.TrimSpace(w.Object + " " + w.Path)
+				text := strings.TrimSpace("warning: " + what + ": " + because(w.Rule, w.Because) + ". " + w.Fix)
+				r.notes = append(r.notes, cell{text: oneLine(text), style: yellow})
+			}
 		}
 		if p := d.Status.Pinned; p != nil && !strings.HasPrefix(d.Status.Message, "pinned ") {
 			pin := applier.Pin{Number: int(p.Number), Version: p.Version, By: p.By, Because: p.Because}

@@ -22,15 +22,11 @@ func AsApplied(schemas Schemas, target map[string]any) (map[string]any, error) {
 	apiVersion, _ := live["apiVersion"].(string)
 	kind, _ := live["kind"].(string)
 	t, _ := schemas.typeOf(schema.FromAPIVersionAndKind(apiVersion, kind))
-	value, err := t.FromUnstructured(live, typed.AllowDuplicates)
+	set, err := fieldsOf(t, live)
 	if err != nil {
-		return nil, fmt.Errorf("read: %w", err)
+		return nil, err
 	}
-	set, err := value.ToFieldSet()
-	if err != nil {
-		return nil, fmt.Errorf("list its fields: %w", err)
-	}
-	data, err := set.Difference(unowned()).ToJSON()
+	data, err := set.ToJSON()
 	if err != nil {
 		return nil, fmt.Errorf("encode its fields: %w", err)
 	}
@@ -46,6 +42,29 @@ func AsApplied(schemas Schemas, target map[string]any) (map[string]any, error) {
 	}}
 	live["metadata"] = metadata
 	return live, nil
+}
+
+// fieldsOf returns the fields that the manager owns who applies an object.
+func fieldsOf(t typed.ParseableType, object map[string]any) (*fieldpath.Set, error) {
+	value, err := t.FromUnstructured(object, typed.AllowDuplicates)
+	if err != nil {
+		return nil, fmt.Errorf("read: %w", err)
+	}
+	set, err := value.ToFieldSet()
+	if err != nil {
+		return nil, fmt.Errorf("list its fields: %w", err)
+	}
+	return set.Difference(unowned()), nil
+}
+
+// ownersByRecord says that Keelson owns what was recorded.
+func (c *comparison) ownersByRecord() error {
+	set, err := fieldsOf(c.typ, c.recorded)
+	if err != nil {
+		return fmt.Errorf("recorded object: %w", err)
+	}
+	c.who = owners{read: true, entries: []ownerEntry{{manager: v1alpha1.FieldManager, who: ownerOurs, applied: true, fields: set}}}
+	return nil
 }
 
 // unowned are the fields that an API server lets nobody own.

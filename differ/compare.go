@@ -417,8 +417,12 @@ func (c *comparison) findRecorded() error {
 
 // readOwners reads the managedFields, if they are there.
 func (c *comparison) readOwners() error {
-	if c.who.read || !c.state.OwnersRead && nested(c.state.Live, "metadata", "managedFields") == nil {
+	unmanaged := nested(c.state.Live, "metadata", "managedFields") == nil
+	if c.who.read || !c.state.OwnersRead && unmanaged {
 		return nil
+	}
+	if c.policy.OwnersByRecord && unmanaged && c.recorded != nil {
+		return c.ownersByRecord()
 	}
 	who, err := readOwners(c.state.ID, c.state.Live)
 	c.who = who

@@ -50,7 +50,7 @@ func (c *Change) Quiet() bool {
 // alone: Approved and Scaled.
 func (p Policy) Hash() string {
 	sum := sha256.New()
-	write(sum, p.Component, fmt.Sprint(p.AnyComponent), fmt.Sprint(p.Adopt), string(p.Drift), string(p.MaskKey))
+	write(sum, p.Component, fmt.Sprint(p.AnyComponent), fmt.Sprint(p.OwnersByRecord), fmt.Sprint(p.Adopt), string(p.Drift), string(p.MaskKey))
 	fence := p.Fence.parts()
 	write(sum, fmt.Sprint(p.Fence != nil, len(fence)))
 	write(sum, fence...)

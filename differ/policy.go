@@ -18,6 +18,10 @@ type Policy struct {
 	// AnyComponent takes every recorded object for the component's, whatever
 	// its label says: for objects in files, which nobody deletes.
 	AnyComponent bool
+	// OwnersByRecord takes a live object without managedFields for one of which Keelson owns
+	// what was recorded: for objects in files, as kubectl get prints them. Without it such
+	// an object is owned by no client at all.
+	OwnersByRecord bool
 	// Rules in the order in which they are read; see [Rules].
 	Rules Rules
 	// Adopt lets objects that Keelson never applied be taken over.

@@ -100,6 +100,10 @@ type DeliveryStatus struct {
 	// Held lists the changes that wait or are denied, at most 32.
 	// +listType=atomic
 	Held []HeldChange `json:"held,omitempty"`
+	// Warnings lists what danger rules with effect warn say about the last change that was
+	// applied, or about the one that waits, at most 32.
+	// +listType=atomic
+	Warnings []ChangeWarning `json:"warnings,omitempty"`
 	// LastDiff is what the last apply changed.
 	LastDiff *DiffSummary `json:"lastDiff,omitempty"`
 	// Checks are the Jobs that the checks of the component's rollout have run here, until
@@ -163,6 +167,19 @@ type HeldChange struct {
 	// Hash of the object's difference, which an approval names; empty when none
 	// would help.
 	Hash string `json:"hash,omitempty"`
+}
+
+// ChangeWarning is one danger rule that warns of a change of one object.
+type ChangeWarning struct {
+	// Object as KIND NAMESPACE/NAME.
+	Object string `json:"object"`
+	// Path of the first field; empty where the object as a whole is meant.
+	Path string `json:"path,omitempty"`
+	// Rule that warns.
+	Rule string `json:"rule"`
+	// Because is the rule's reason, and Fix what to do instead.
+	Because string `json:"because"`
+	Fix     string `json:"fix,omitempty"`
 }
 
 // PinnedDelivery is an earlier delivery that is kept.

@@ -20,9 +20,10 @@ const (
 // snapshots tell how things stand when they are asked. What is no longer there is
 // in none: a component or a cluster that is gone leaves no series.
 type snapshots struct {
-	controller                                          *Controller
-	deliveries, held, clusters, queue, oldest, statuses *prometheus.Desc
-	oldestStatus                                        *prometheus.Desc
+	controller                 *Controller
+	deliveries, held, warnings *prometheus.Desc
+	clusters, queue, oldest    *prometheus.Desc
+	statuses, oldestStatus     *prometheus.Desc
 }
 
 func newSnapshots(c *Controller) *snapshots {
@@ -33,6 +34,7 @@ func newSnapshots(c *Controller) *snapshots {
 		controller: c,
 		deliveries: desc("keelson_deliveries", "Components on clusters by state.", "cluster", "sync", "health"),
 		held:       desc("keelson_held_changes", "Changes that a danger rule holds or denies now, as statuses list them (32 a delivery at most).", "rule"),
+		warnings:   desc("keelson_change_warnings", "Warnings of danger rules about the last change of each delivery, as statuses list them (32 a delivery at most).", "rule"),
 		clusters:   desc("keelson_clusters", "Clusters that this process works on: connected, connecting (for the first time) or unreachable.", "state"),
 		queue:      desc("keelson_queue_length", "Components that wait for a place at their cluster.", "cluster"),
 		oldest:     desc("keelson_queue_oldest_seconds", "How long the first of them has waited.", "cluster"),
@@ -44,7 +46,7 @@ func newSnapshots(c *Controller) *snapshots {
 
 // Describe implements [prometheus.Collector].
 func (s *snapshots) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{s.deliveries, s.held, s.clusters, s.queue, s.oldest, s.statuses, s.oldestStatus} {
+	for _, d := range []*prometheus.Desc{s.deliveries, s.held, s.warnings, s.clusters, s.queue, s.oldest, s.statuses, s.oldestStatus} {
 		ch <- d
 	}
 }
@@ -58,7 +60,7 @@ func (s *snapshots) Collect(ch chan<- prometheus.Metric) {
 	c.mu.Lock()
 	agents := maps.Clone(c.agents)
 	c.mu.Unlock()
-	all := standing{held: map[string]int{}, clusters: map[string]int{"connected": 0, "connecting": 0, "unreachable": 0}}
+	all := standing{held: map[string]int{}, warnings: map[string]int{}, clusters: map[string]int{"connected": 0, "connecting": 0, "unreachable": 0}}
 	for name, r := range agents {
 		for state, n := range r.agent.stand(&all) {
 			gauge(s.deliveries, float64(n), name, string(state.sync), string(state.health))
@@ -69,6 +71,9 @@ func (s *snapshots) Collect(ch chan<- prometheus.Metric) {
 	}
 	for rule, n := range bounded(all.held) {
 		gauge(s.held, float64(n), rule)
+	}
+	for rule, n := range bounded(all.warnings) {
+		gauge(s.warnings, float64(n), rule)
 	}
 	for state, n := range all.clusters {
 		gauge(s.clusters, float64(n), state)
@@ -81,6 +86,7 @@ func (s *snapshots) Collect(ch chan<- prometheus.Metric) {
 // standing is how the clusters of a process stand.
 type standing struct {
 	held     map[string]int // changes, by rule
+	warnings map[string]int // by rule
 	clusters map[string]int // by state
 }
 
@@ -109,11 +115,14 @@ func (a *agent) stand(all *standing) map[state]int {
 		for _, h := range s.Held {
 			all.held[a.redactor.Text(h.Rule)]++ // a word of git's, not one of ours
 		}
+		for _, w := range s.Warnings {
+			all.warnings[a.redactor.Text(w.Rule)]++
+		}
 	}
 	return out
 }
 
-// bounded keeps the rules that hold most, and adds up the others.
+// bounded keeps the rules with the most changes, and adds up the others.
 func bounded(held map[string]int) map[string]int {
 	if len(held) <= rulesShown {
 		return held

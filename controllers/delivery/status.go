@@ -91,6 +91,9 @@ func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.Del
 	}
 	if a.planned {
 		s.Held = held(a.plan)
+		if list := warnings(a.plan); len(list) > 0 || a.outcome.Wrote() || a.targetHash != s.TargetHash {
+			s.Warnings = list // a settled plan has none: those of the change before stay
+		}
 		s.Objects = int32(len(a.health)) //nolint:gosec // bounded by what a render may hold
 		var why string
 		s.Health, why = applier.Worst(a.health)
@@ -163,6 +166,24 @@ func held(p differ.Plan) []v1alpha1.HeldChange {
 			if f.Action == differ.ActionHold || f.Action == differ.ActionDeny {
 				add(c, f.Path, f.Rule, f.Because)
 			}
+		}
+	}
+	return out
+}
+
+func warnings(p differ.Plan) []v1alpha1.ChangeWarning {
+	var out []v1alpha1.ChangeWarning
+	for i := range p.Changes {
+		c := &p.Changes[i]
+		for _, w := range c.Warnings {
+			if len(out) == heldShown {
+				return out
+			}
+			one := v1alpha1.ChangeWarning{Object: c.ID.String(), Rule: w.Rule, Because: w.Because, Fix: w.Fix}
+			if len(w.Paths) > 0 {
+				one.Path = w.Paths[0]
+			}
+			out = append(out, one)
 		}
 	}
 	return out

@@ -222,6 +222,9 @@ func textsOf(s *v1alpha1.DeliveryStatus) []*string {
 	for i := range s.Held {
 		texts = append(texts, &s.Held[i].Path, &s.Held[i].Because)
 	}
+	for i := range s.Warnings {
+		texts = append(texts, &s.Warnings[i].Path, &s.Warnings[i].Because, &s.Warnings[i].Fix)
+	}
 	for i := range s.Checks {
 		texts = append(texts, &s.Checks[i].Message)
 	}

@@ -86,9 +86,10 @@ func tooMuch(err error) bool {
 // way: nothing of it is applied before somebody approves it in git. What is denied
 // would make deliveries fail.
 func judge(p *preview.Preview) Verdict {
-	held, denied, unknown := 0, 0, 0
+	held, denied, unknown, warnings := 0, 0, 0, 0
 	for i := range p.Groups {
 		g := &p.Groups[i]
+		warnings += g.Plan.Warnings() * len(g.Clusters)
 		for j := range g.Plan.Changes {
 			switch g.Plan.Changes[j].State {
 			case differ.StateHeld:
@@ -118,6 +119,7 @@ func judge(p *preview.Preview) Verdict {
 		{denied, "object denied", "objects denied"},
 		{held, "object held", "objects held"},
 		{unknown, "group not known", "groups not known"},
+		{warnings, "warning", "warnings"},
 	} {
 		switch c.n {
 		case 0:

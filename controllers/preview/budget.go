@@ -34,12 +34,27 @@ func (m *maker) keep(p *differ.Plan) error {
 			size += fieldBytes + int64(len(f.Path)+len(f.Because)) + sizeOf(f.Recorded) + sizeOf(f.Target) + sizeOf(f.Live)
 		}
 	}
+	size += sizeOfWarnings(p)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.kept += size; m.kept > m.Bytes {
 		return fmt.Errorf("%w: the differences take more than %d MiB of memory; split the change, by component or by cluster", ErrTooMuch, m.Bytes>>20)
 	}
 	return nil
+}
+
+// sizeOfWarnings is about how many bytes the warnings of a plan take in memory.
+func sizeOfWarnings(p *differ.Plan) int64 {
+	size := int64(0)
+	for i := range p.Changes {
+		for _, w := range p.Changes[i].Warnings {
+			size += fieldBytes + int64(len(w.Because))
+			for _, path := range w.Paths {
+				size += valueBytes + int64(len(path))
+			}
+		}
+	}
+	return size
 }
 
 // sizeOf is about how many bytes a value takes in memory.

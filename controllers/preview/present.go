@@ -15,6 +15,7 @@ const (
 	markdownWays     = 6_000  // bytes of the rollouts
 	markdownNames    = 10_000 // bytes of all names of clusters
 	markdownUrgent   = 15_000 // bytes of what is held or denied
+	markdownWarnings = 10_000 // bytes of what danger rules warn of
 	markdownGroup    = 400    // bytes of a group's heading
 	namesWithoutRoom = 3      // clusters that are named where there is no room for more
 	namesUnfolded    = 10     // clusters that stand there without a click
@@ -157,6 +158,7 @@ func (p *Preview) Markdown() string {
 	m.problems(p)
 	m.policy(p)
 	m.urgent(p)
+	m.warnings(p)
 	m.membership(p)
 	m.estimate(p.Estimate)
 	m.groups(p)
@@ -222,24 +224,38 @@ func cut(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + fmt.Sprintf("… (%d bytes more)", len(s)-most)
 }
 
+// urgent lists what is not applied as git says.
 func (m *markdown) urgent(p *Preview) {
+	m.ofEach(p, "Held, denied, kept or not known", markdownUrgent, func(g *Group) string {
+		if g.Unknown != "" {
+			return "- " + differ.MarkdownCode(cut(g.Unknown)) + "\n"
+		}
+		return g.Plan.MarkdownAttention()
+	})
+}
+
+// warnings lists what is applied, and what danger rules say about it.
+func (m *markdown) warnings(p *Preview) {
+	m.ofEach(p, "Warnings: applied all the same", markdownWarnings, func(g *Group) string { return g.Plan.MarkdownWarnings() })
+}
+
+// ofEach shows a section with a part for each group that has one, in so many bytes.
+func (m *markdown) ofEach(p *Preview, title string, room int, part func(*Group) string) {
 	begin, more := m.b.Len(), 0
 	for i := range p.Groups {
 		g := &p.Groups[i]
-		attention := g.Plan.MarkdownAttention()
+		text := part(g)
 		switch {
-		case g.Unknown != "":
-			attention = "- " + differ.MarkdownCode(cut(g.Unknown)) + "\n"
-		case attention == "":
+		case text == "":
 			continue
-		case m.b.Len()-begin+len(attention) > markdownUrgent:
+		case m.b.Len()-begin+len(text) > room && g.Unknown == "":
 			more++
 			continue
 		}
 		if m.b.Len() == begin {
-			m.printf("\n### Held, denied, kept or not known\n")
+			m.printf("\n### %s\n", title)
 		}
-		m.printf("\n%s on %s\n\n%s", differ.MarkdownCode(g.Title()), plural(len(g.Clusters), "cluster", "clusters"), attention)
+		m.printf("\n%s on %s\n\n%s", differ.MarkdownCode(g.Title()), plural(len(g.Clusters), "cluster", "clusters"), text)
 	}
 	if more > 0 {
 		m.printf("\nand more in %s\n", plural(more, "group", "groups"))

@@ -137,20 +137,20 @@ func (p *Preview) sort() {
 	})
 }
 
-// urgency is 2 for what is denied, 1 for what is held or not known.
+// urgency is 3 for what is denied, 2 for what is held or not known, 1 for what is warned of.
 func (g *Group) urgency() int {
-	worst := 0
+	worst := min(g.Plan.Warnings(), 1)
 	for i := range g.Plan.Changes {
 		switch g.Plan.Changes[i].State {
 		case differ.StateDenied:
-			return 2
+			return 3
 		case differ.StateHeld:
-			worst = 1
+			worst = 2
 		case differ.StateSynced, differ.StateChanged:
 		}
 	}
 	if g.Unknown != "" {
-		worst = 1
+		worst = 2
 	}
 	return worst
 }
