@@ -361,6 +361,16 @@ fuzz: ## try every fuzz target with FUZZTIME (10000x) inputs; one that fails end
 	done <<<"$$targets"
 	[[ -z $$failed ]] || { echo "failed:$$failed" >&2; exit 1; }
 
+# UPGRADES is a folder CHART/FROM..TO of upgrades, with old.yaml and new.yaml as rendered, and
+# PROFILE that of the built-in rules.
+UPGRADES ?= ../shared/upgrades
+PROFILE ?= baseline
+
+.PHONY: policy-noise
+policy-noise: build ## count how many upgrades of charts the danger rules hold or warn of (UPGRADES=FOLDER PROFILE=strict)
+	go build -C tools -o ../bin/policynoise ./policynoise
+	bin/policynoise --profile '$(PROFILE)' '$(UPGRADES)'
+
 .PHONY: mutate
 mutate: ## make MUTANTS (100) small faults in differ (or PKG), one at a time: its tests must catch 80 % of them
 	@unset KUBEBUILDER_ASSETS

@@ -61,7 +61,10 @@ func (w *Wants) New(f *registry.Fleet, d *registry.Delivery, t *renderer.Target)
 
 // ScopesOf are the danger rules of a delivery, which has a version.
 func ScopesOf(f *registry.Fleet, d *registry.Delivery) differ.Scopes {
-	s := differ.Scopes{Fleet: f.Spec.Danger, Component: d.Version.Spec.Danger}
+	s := differ.Scopes{
+		Fleet: f.Spec.Danger, Component: d.Version.Spec.Danger,
+		FleetProfile: f.Spec.DangerProfile, ComponentProfile: d.Version.Spec.DangerProfile,
+	}
 	if p := f.ProjectOf(d.Component); p != nil {
 		s.Project, s.Fenced = p.Spec.Danger, true
 	}

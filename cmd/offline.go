@@ -33,7 +33,7 @@ const offlineLimit = 256 << 20
 type offline struct {
 	recorded, target, live string
 	schemas                []string
-	rules                  string
+	rules, profile         string
 	component              string
 	adopt                  bool
 	drift                  string
@@ -46,6 +46,7 @@ func (o *offline) add(f *pflag.FlagSet) {
 	f.StringVar(&o.target, "target", "", "`FILE` of the objects as wanted")
 	f.StringVar(&o.live, "live", "", "`FILE` of the objects as they are")
 	f.StringVar(&o.rules, "rules", "", "`FILE` of danger rules, a list as in component.yaml;\nthe built-in ones come behind them")
+	f.StringVar(&o.profile, "profile", string(v1alpha1.ProfileBaseline), "`PROFILE` of the built-in danger rules: baseline,\nstrict (what they warn of is held) or off")
 	f.StringSliceVar(&o.schemas, "schema", nil, "`FILE` for kinds that are not built in: CRDs, or an\nOpenAPI document, v3 or v2 (CRDs among the\ntarget or live objects need no flag)")
 	f.StringVar(&o.component, "component", "", "`NAME` whose objects these are (default: not checked)")
 	f.BoolVar(&o.adopt, "adopt", false, "take over objects that were never applied")
@@ -63,6 +64,8 @@ func (o *offline) args(cmd *cobra.Command, given []string) error {
 		return args("", 0, 0)(cmd, given)
 	case o.rules != "":
 		return usagef("--rules is for files; a cluster has the danger rules of git")
+	case cmd.Flags().Changed("profile"):
+		return usagef("--profile is for files; a cluster has the dangerProfile of git")
 	case len(o.schemas) > 0:
 		return usagef("--schema is for files; a cluster publishes its own")
 	case len(o.approve) > 0:
@@ -80,6 +83,9 @@ type compared struct {
 
 func (o *offline) read(ctx context.Context) (compared, error) {
 	if err := oneOf("--drift", o.drift, string(v1alpha1.DriftRestore), string(v1alpha1.DriftReport)); err != nil {
+		return compared{}, err
+	}
+	if err := oneOf("--profile", o.profile, string(v1alpha1.ProfileBaseline), string(v1alpha1.ProfileStrict), string(v1alpha1.ProfileOff)); err != nil {
 		return compared{}, err
 	}
 	states, versions, err := readStates(*o)
@@ -145,7 +151,7 @@ func (o *offline) policy(states []differ.State) (differ.Policy, error) {
 	if err != nil {
 		return differ.Policy{}, err
 	}
-	rules, err := differ.NewRules(differ.Scopes{Component: own})
+	rules, err := differ.NewRules(differ.Scopes{Component: own, FleetProfile: v1alpha1.DangerProfile(o.profile)})
 	if err != nil {
 		return differ.Policy{}, err
 	}

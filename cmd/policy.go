@@ -184,7 +184,17 @@ type listedRule struct {
 // listRules lists the rules of components, if some are named, of their projects, of the
 // fleet, and the built-in ones, in the order in which they are read.
 func listRules(f *registry.Fleet, components []string) ([]listedRule, error) {
-	builtIn, err := differ.BuiltInRules()
+	scopes := differ.Scopes{FleetProfile: f.Spec.DangerProfile}
+	for _, component := range components {
+		for _, v := range versionsOf(f, component) {
+			scopes.ComponentProfile = cmp.Or(scopes.ComponentProfile, v.Spec.DangerProfile)
+		}
+	}
+	profile, err := scopes.Profile()
+	if err != nil {
+		return nil, err
+	}
+	builtIn, err := differ.BuiltInRules(profile)
 	if err != nil {
 		return nil, err
 	}

@@ -149,7 +149,7 @@ func (v *validation) run(ctx context.Context) error {
 	v.broken, v.locked = map[registry.Problem][]string{}, map[string]bool{}
 	v.rules, v.healthRules = map[*registry.Version]error{}, map[*registry.Version]error{}
 	known := slices.ContainsFunc(v.fleet.Problems, func(p registry.Problem) bool { return p.At.File == "fleet.yaml" })
-	if _, err := differ.NewRules(differ.Scopes{Fleet: v.fleet.Spec.Danger}); err != nil && !known {
+	if _, err := differ.NewRules(differ.Scopes{Fleet: v.fleet.Spec.Danger, FleetProfile: v.fleet.Spec.DangerProfile}); err != nil && !known {
 		v.broken[registry.Problem{At: registry.Position{File: "fleet.yaml"}, Message: err.Error()}] = clusterNames(v.fleet)
 	}
 	v.rollouts()
@@ -347,7 +347,7 @@ func (v *validation) tell() {
 // danger compiles the danger rules of a component. What the registry found wrong
 // with them is a problem of the delivery already; here come paths and conditions.
 func (v *validation) danger(d *registry.Delivery) {
-	if len(d.Version.Spec.Danger) == 0 {
+	if len(d.Version.Spec.Danger) == 0 && d.Version.Spec.DangerProfile == "" {
 		return
 	}
 	v.mu.Lock()

@@ -2,13 +2,14 @@ package differ
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
 // builtIn is the catalogue that holds without any rule in git. Every rule has
 // a case in testdata.
-func builtIn(env environment) (Rules, error) {
+func builtIn(env environment, profile v1alpha1.DangerProfile) (Rules, error) {
 	scaled := func(what Scaling) func(ID, Policy) bool {
 		return func(id ID, p Policy) bool { return p.Scaled[id]&what != 0 }
 	}
@@ -85,7 +86,24 @@ func builtIn(env environment) (Rules, error) {
 		deletion(coreGroup, "PersistentVolume", "deleting a volume may delete its data"),
 		deletion("storage.k8s.io", "StorageClass", "claims that name the class would no longer bind"),
 	)
-	return compile(env, catalogue)
+	return compile(env, inProfile(catalogue, profile))
+}
+
+// inProfile makes the catalogue looser or stricter. Rules that keep are about who owns a
+// field, and are in every profile.
+func inProfile(catalogue []catalogued, profile v1alpha1.DangerProfile) []catalogued {
+	switch profile {
+	case v1alpha1.ProfileOff:
+		return slices.DeleteFunc(catalogue, func(c catalogued) bool { return c.effect != v1alpha1.EffectKeep })
+	case v1alpha1.ProfileStrict:
+		for i := range catalogue {
+			if catalogue[i].effect == v1alpha1.EffectWarn {
+				catalogue[i].effect = v1alpha1.EffectHold
+			}
+		}
+	case v1alpha1.ProfileBaseline:
+	}
+	return catalogue
 }
 
 func ofServices() []catalogued {

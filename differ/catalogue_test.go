@@ -37,7 +37,7 @@ func TestCatalogue(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	builtIn, err := differ.BuiltInRules()
+	builtIn, err := differ.BuiltInRules(v1alpha1.ProfileBaseline)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
 	"sigs.k8s.io/structured-merge-diff/v4/typed"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
 // What the external tests need to see of the inside.
@@ -39,7 +41,7 @@ func (s Schemas) TypeOf(gvk schema.GroupVersionKind) typed.ParseableType {
 }
 
 // BuiltIn returns the names, reasons and paths of the built-in rules.
-func BuiltIn() (Rules, error) { return builtIn(newEnvironment()) }
+func BuiltIn() (Rules, error) { return builtIn(newEnvironment(), v1alpha1.ProfileBaseline) }
 
 // Compiles says what is wrong with a rule's condition.
 func (r rule) Compiles() error {

@@ -1,6 +1,7 @@
 package differ
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"fmt"
 	"path"
@@ -70,9 +71,29 @@ type rule struct {
 // Scopes are danger rules by who writes them.
 type Scopes struct {
 	Fleet, Project, Component []v1alpha1.DangerRule
+	// FleetProfile and ComponentProfile say how strict the built-in rules are; empty: not
+	// said.
+	FleetProfile, ComponentProfile v1alpha1.DangerProfile
 	// Fenced says that the component is of a project: its own rules are read last, so
-	// that they can add to the others and never loosen them.
+	// that they can add to the others and never loosen them. The same is true of its profile.
 	Fenced bool
+}
+
+// Profile returns the profile of the built-in rules: the component's, or the fleet's, or
+// [v1alpha1.ProfileBaseline]. It is an error for a fenced component to loosen the fleet's.
+func (s Scopes) Profile() (v1alpha1.DangerProfile, error) {
+	order := []v1alpha1.DangerProfile{v1alpha1.ProfileOff, v1alpha1.ProfileBaseline, v1alpha1.ProfileStrict}
+	fleet := cmp.Or(s.FleetProfile, v1alpha1.ProfileBaseline)
+	chosen := cmp.Or(s.ComponentProfile, fleet)
+	for _, p := range []v1alpha1.DangerProfile{fleet, chosen} {
+		if !slices.Contains(order, p) {
+			return "", fmt.Errorf("danger profile %q is not known", p)
+		}
+	}
+	if s.Fenced && slices.Index(order, chosen) < slices.Index(order, fleet) {
+		return "", fmt.Errorf("danger profile %q: a component of a project can't loosen the fleet's, which is %s", chosen, fleet)
+	}
+	return chosen, nil
 }
 
 // NewRules compiles danger rules, and puts the built-in ones behind them. The first that
@@ -88,7 +109,11 @@ type Scopes struct {
 // mistake.
 func NewRules(s Scopes) (Rules, error) {
 	env := newEnvironment()
-	catalogue, err := builtIn(env)
+	profile, err := s.Profile()
+	if err != nil {
+		return nil, err
+	}
+	catalogue, err := builtIn(env, profile)
 	if err != nil {
 		return nil, err
 	}
@@ -160,10 +185,10 @@ func Locked(fleet []v1alpha1.DangerRule) int {
 	return 0
 }
 
-// BuiltInRules are the rules that hold without any in git, one a path, in the
+// BuiltInRules are the rules of a profile that hold without any in git, one a path, in the
 // order in which they are read.
-func BuiltInRules() ([]v1alpha1.DangerRule, error) {
-	catalogue, err := builtIn(newEnvironment())
+func BuiltInRules(profile v1alpha1.DangerProfile) ([]v1alpha1.DangerRule, error) {
+	catalogue, err := builtIn(newEnvironment(), profile)
 	if err != nil {
 		return nil, err
 	}
@@ -290,9 +315,10 @@ func (c *comparison) find(event v1alpha1.Event, w *row) (finding, bool) {
 
 // asked reports whether a rule is about an event. On a creation every field is added: a
 // rule that warns is asked only where it names the creation, and not for each add-on anew.
+// One without a path is about the object as a whole.
 func (c *comparison) asked(r *rule, event v1alpha1.Event) bool {
 	if c.live == nil && event == v1alpha1.OnAdd {
-		return r.on(v1alpha1.OnCreateObject) || r.Effect != v1alpha1.EffectWarn && r.on(event)
+		return r.Path != "" && r.on(v1alpha1.OnCreateObject) || r.Effect != v1alpha1.EffectWarn && r.on(event)
 	}
 	return r.on(event)
 }

@@ -17,7 +17,7 @@ import (
 // -update rewrites it.
 func TestReference(t *testing.T) {
 	t.Parallel()
-	rules, err := differ.BuiltInRules()
+	rules, err := differ.BuiltInRules(v1alpha1.ProfileBaseline)
 	if err != nil {
 		t.Fatal(err)
 	}

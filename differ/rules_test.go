@@ -64,7 +64,7 @@ func TestBuiltIn(t *testing.T) {
 // -update rewrites. What the rules do stands in the cases of TestGolden.
 func TestBuiltInConcerns(t *testing.T) {
 	t.Parallel()
-	rules, err := differ.BuiltInRules()
+	rules, err := differ.BuiltInRules(v1alpha1.ProfileBaseline)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -407,5 +407,54 @@ func TestRulesWithoutName(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{".data.a", ".data.b", ".data.c"}, held); diff != "" {
 		t.Errorf("held (-want +got):\n%s", diff)
+	}
+}
+
+// A profile makes the catalogue stricter or looser, and no rule of git. A component of a
+// project may make it stricter alone.
+func TestProfiles(t *testing.T) {
+	t.Parallel()
+	effects := func(profile v1alpha1.DangerProfile) map[v1alpha1.Effect]int {
+		rules, err := differ.BuiltInRules(profile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := map[v1alpha1.Effect]int{}
+		for _, r := range rules {
+			n[r.Effect]++
+		}
+		return n
+	}
+	baseline, strict, off := effects(v1alpha1.ProfileBaseline), effects(v1alpha1.ProfileStrict), effects(v1alpha1.ProfileOff)
+	if strict[v1alpha1.EffectWarn] != 0 || strict[v1alpha1.EffectHold] != baseline[v1alpha1.EffectHold]+baseline[v1alpha1.EffectWarn] {
+		t.Errorf("strict has %v, and baseline %v: what is warned of is to be held", strict, baseline)
+	}
+	if len(off) != 1 || off[v1alpha1.EffectKeep] != baseline[v1alpha1.EffectKeep] {
+		t.Errorf("off has %v: only what keeps is to stay of %v", off, baseline)
+	}
+	cases := map[string]struct {
+		why    string
+		scopes differ.Scopes
+		want   v1alpha1.DangerProfile // empty: an error
+	}{
+		"Default":        {"A fleet says nothing.", differ.Scopes{}, v1alpha1.ProfileBaseline},
+		"Fleet":          {"It is for all components.", differ.Scopes{FleetProfile: "strict"}, v1alpha1.ProfileStrict},
+		"Component":      {"A component decides for itself.", differ.Scopes{FleetProfile: "strict", ComponentProfile: "off"}, v1alpha1.ProfileOff},
+		"FencedLooser":   {"One of a project can't loosen.", differ.Scopes{ComponentProfile: "off", Fenced: true}, ""},
+		"FencedLooser2":  {"Nor go back to the default.", differ.Scopes{FleetProfile: "strict", ComponentProfile: "baseline", Fenced: true}, ""},
+		"FencedStricter": {"It may be stricter.", differ.Scopes{ComponentProfile: "strict", Fenced: true}, v1alpha1.ProfileStrict},
+		"Unknown":        {"A typing mistake is no profile.", differ.Scopes{FleetProfile: "stricter"}, ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := c.scopes.Profile()
+			if got != c.want || (err == nil) != (c.want != "") {
+				t.Errorf("%s Profile() = %q, %v, want %q", c.why, got, err, c.want)
+			}
+			if _, err := differ.NewRules(c.scopes); (err == nil) != (c.want != "") {
+				t.Errorf("%s NewRules: %v", c.why, err)
+			}
+		})
 	}
 }

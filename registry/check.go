@@ -65,6 +65,10 @@ func (c checker) promotableTags(got v1alpha1.PromotableTags) {
 	c.oneOf([]string{"promotableTags"}, string(got), string(v1alpha1.PromotableMerged), string(v1alpha1.PromotableAll))
 }
 
+func (c checker) dangerProfile(got v1alpha1.DangerProfile) {
+	c.oneOf([]string{"dangerProfile"}, string(got), string(v1alpha1.ProfileBaseline), string(v1alpha1.ProfileStrict), string(v1alpha1.ProfileOff))
+}
+
 func (c checker) projects(got v1alpha1.Projects) {
 	c.oneOf([]string{"projects"}, string(got), string(v1alpha1.ProjectsOptional), string(v1alpha1.ProjectsRequired))
 }

@@ -28,6 +28,7 @@ func decodeFleet(data []byte) *fleetFile {
 		c := checker{doc}
 		c.drift(f.spec.Drift)
 		c.danger(f.spec.Danger, true)
+		c.dangerProfile(f.spec.DangerProfile)
 		c.verify(f.spec.Verify)
 		c.promotableTags(f.spec.PromotableTags)
 		c.projects(f.spec.Projects)
@@ -250,6 +251,7 @@ func decodeComponent(data []byte) *componentFile {
 			string(v1alpha1.DeterminismRequire), string(v1alpha1.DeterminismReport))
 		c.dependsOn(f.spec.DependsOn)
 		c.danger(f.spec.Danger, false)
+		c.dangerProfile(f.spec.DangerProfile)
 		f.healthAt = c.health(f.spec.Health)
 		for i := range f.spec.DependsOn {
 			f.dependsAt = append(f.dependsAt, doc.valuePoint("dependsOn", strconv.Itoa(i)))

@@ -48,6 +48,8 @@ type Fleet struct {
 	Pipeline string `json:"pipeline,omitempty"`
 	// Danger rules are read before the built-in ones; the first match decides.
 	Danger []DangerRule `json:"danger,omitempty"`
+	// DangerProfile says how strict the built-in danger rules are. Default: baseline.
+	DangerProfile DangerProfile `json:"dangerProfile,omitempty"`
 	// Verify says that the repository is signed: a Keelson that was not given
 	// trusted keys refuses to read it. One that was verifies in any case.
 	Verify Verify `json:"verify,omitempty"`
@@ -143,6 +145,8 @@ type Component struct {
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
 	// Danger rules are read before the fleet's.
 	Danger []DangerRule `json:"danger,omitempty"`
+	// DangerProfile overrides the fleet's. A component of a project can't loosen it.
+	DangerProfile DangerProfile `json:"dangerProfile,omitempty"`
 	// Health rules say when objects are healthy of which kstatus and Keelson
 	// know too little. The first that matches an object decides.
 	Health []HealthRule `json:"health,omitempty"`
@@ -401,6 +405,16 @@ const (
 	EffectDeny  Effect = "deny"  // never; the delivery fails
 	EffectWarn  Effect = "warn"  // the change is applied, and shown with the reason; later rules are still asked
 	EffectAllow Effect = "allow" // an exception to a later, broader rule
+)
+
+// DangerProfile says how strict the built-in danger rules are.
+type DangerProfile string
+
+// The values of [DangerProfile], from the loosest on.
+const (
+	ProfileOff      DangerProfile = "off"      // no built-in rule holds or warns
+	ProfileBaseline DangerProfile = "baseline" // as the catalogue says
+	ProfileStrict   DangerProfile = "strict"   // what the catalogue warns of is held
 )
 
 // Scope is how much waits for a change that is held.

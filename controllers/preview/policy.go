@@ -76,6 +76,7 @@ func (c changes) settings(was, is *v1alpha1.Fleet) {
 	c.setting("", "fleet.yaml: pipeline", was.Pipeline, is.Pipeline)
 	c.setting("", "fleet.yaml: verify", string(was.Verify), string(is.Verify))
 	c.setting("", "fleet.yaml: projects", string(was.Projects), string(is.Projects))
+	c.setting("", "fleet.yaml: dangerProfile", string(was.DangerProfile), string(is.DangerProfile))
 	c.setting("", "fleet.yaml: promotableTags", string(was.PromotableTags), string(is.PromotableTags))
 }
 
@@ -148,6 +149,7 @@ func (c changes) version(cluster, component string, was, is *v1alpha1.Component)
 	}
 	c.setting(cluster, component+": serviceAccount", account(was.ServiceAccount), account(is.ServiceAccount))
 	c.setting(cluster, component+": namespace", was.Namespace, is.Namespace)
+	c.setting(cluster, component+": dangerProfile", string(was.DangerProfile), string(is.DangerProfile))
 	c.setting(cluster, component+": drift", string(was.Drift), string(is.Drift))
 	if is.Adopt && !was.Adopt {
 		c.add(cluster, "%s: it may adopt objects", component)
