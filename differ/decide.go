@@ -13,7 +13,7 @@ import (
 // differ. On a create a danger is shown, not held: add-ons need such fields,
 // and the pull request was the review. A deny counts there too.
 func (c *comparison) decide(w *row) (Field, bool) {
-	f := Field{Path: w.path.String(), Recorded: w.r.value, Target: w.t.value, Live: w.l.value}
+	f := Field{Path: w.path.String(), Recorded: w.r.value, Target: w.t.value, Live: w.l.value, at: w.path, item: max(w.gone, w.came)}
 	r, found := c.ruleFor(w)
 	if found && r.effect() == v1alpha1.EffectKeep && w.l.present && !r.inside {
 		f.Action, f.Rule, f.Because = ActionKeep, r.Name, r.Because

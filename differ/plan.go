@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"sigs.k8s.io/structured-merge-diff/v4/fieldpath"
+
 	"github.com/keelson-io/keelson/registry"
 )
 
@@ -108,6 +110,10 @@ type Field struct {
 	Action                 Action
 	// Rule and Because are set when a danger rule or an owner decided.
 	Rule, Because string
+	// at is the path, and item the length of that of the list item that comes or goes as a
+	// whole, and the field with it; 0 when there is none.
+	at   fieldpath.Path
+	item int
 }
 
 // MarshalJSON leaves out absent values but not false, 0 and "".

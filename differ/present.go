@@ -238,7 +238,7 @@ func (t *text) body(c *Change) {
 			t.line("", "--- live")
 			t.line("", "+++ "+c.Source.String())
 		}
-		for _, f := range byUrgency(c.Fields) {
+		for _, f := range inItems(byUrgency(c.Fields)) {
 			t.field(f)
 		}
 		t.additions(c.Admission)

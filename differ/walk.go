@@ -43,6 +43,8 @@ type row struct {
 	// gone is the length of the path of the list item that left the target as a
 	// whole, and the field with it; 0 when there is none.
 	gone int
+	// came is the same of a list item that live does not have; 0 when there is none.
+	came int
 	// removed says that the field is in a list item that was recorded and is
 	// wanted, and that live has lost as a whole.
 	removed bool
@@ -85,13 +87,14 @@ type walker struct {
 	// hollow is told of maps and lists that are wanted empty, and are not.
 	hollow  func(fieldpath.Path)
 	gone    int
+	came    int
 	removed bool
 	fresh   bool
 }
 
 // row is what the walker knows of a row by where it is.
 func (w *walker) row(path fieldpath.Path, r, t, l cell) row {
-	return row{path: path, r: r, t: t, l: l, typed: comparer{w.schema}, gone: w.gone, removed: w.removed, fresh: w.fresh}
+	return row{path: path, r: r, t: t, l: l, typed: comparer{w.schema}, gone: w.gone, came: w.came, removed: w.removed, fresh: w.fresh}
 }
 
 func (w *walker) walk(path fieldpath.Path, ref smdschema.TypeRef, r, t, l cell) {
@@ -216,13 +219,16 @@ func (w *walker) walkList(path fieldpath.Path, ref smdschema.TypeRef, r, t, l ce
 	item, _ := w.schema.Resolve(list.ElementType)
 	parts := item.Map != nil && item.Map.ElementRelationship != smdschema.Atomic
 	for i, pe := range ti.keys {
-		removed, fresh, r, l := w.removed, w.fresh, ri.get(i, pe), li.get(i, pe)
+		removed, fresh, came, r, l := w.removed, w.fresh, w.came, ri.get(i, pe), li.get(i, pe)
 		w.removed = removed || r.present && !l.present
 		if parts {
 			w.fresh = !l.present
 		}
+		if !l.present && came == 0 {
+			w.came = len(path) + 1
+		}
 		w.walk(append(path, pe), list.ElementType, r, cellOf(ti.values[i], true), l)
-		w.removed, w.fresh = removed, fresh
+		w.removed, w.fresh, w.came = removed, fresh, came
 	}
 	for i, pe := range ri.keys {
 		if !ti.get(i, pe).present {
