@@ -51,6 +51,8 @@ func builtIn(env environment, profile v1alpha1.DangerProfile) (Rules, error) {
 		{
 			name: "fewer-replicas", effect: v1alpha1.EffectHold, on: changed,
 			because: "git takes away more than half of the replicas, or all of them",
+			fix:     "scale down in steps, and check the load in between",
+			source:  kubernetesDocs + "concepts/workloads/controllers/deployment/#scaling-a-deployment",
 			// Absent is 1. What a person scaled up is drift, and goes back.
 			when:  `new != recorded && (new == null ? 1 : new) < old && ((new == null ? 1 : new) == 0 || (new == null ? 1 : new) * 2 < old)`,
 			paths: []string{".spec.replicas"},
@@ -59,24 +61,31 @@ func builtIn(env environment, profile v1alpha1.DangerProfile) (Rules, error) {
 			name: "workload-selector", effect: v1alpha1.EffectHold,
 			kinds:   []string{"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CloneSet"},
 			because: "a selector is immutable: the object would have to be deleted and created anew, with all its pods",
+			fix:     "keep the selector, or add a workload with another name and move the traffic to it",
+			source:  kubernetesDocs + "concepts/workloads/controllers/deployment/#label-selector-updates",
 			paths:   []string{".spec.selector"},
 		},
 		{
 			name: "volume-claim-templates", effect: v1alpha1.EffectHold,
 			kinds:   []string{"StatefulSet", "CloneSet"},
 			because: "claim templates are immutable, and existing volumes would not follow",
+			fix:     "resize the claims themselves, or move the data to a workload with another name",
+			source:  kubernetesDocs + "concepts/workloads/controllers/statefulset/#volume-claim-templates",
 			paths:   []string{".spec.volumeClaimTemplates"},
 		},
 		{
 			name: "service-name", effect: v1alpha1.EffectHold, on: changed,
 			kinds: []string{"StatefulSet"}, because: "serviceName is immutable: it is part of every pod's DNS name",
-			paths: []string{".spec.serviceName"},
+			fix:    "keep the name, and add a second Service where clients need another one",
+			source: kubernetesDocs + "concepts/workloads/controllers/statefulset/#stable-network-id",
+			paths:  []string{".spec.serviceName"},
 		},
 	}...)
 	catalogue = append(catalogue, ofServices()...)
 	catalogue = append(catalogue, ofStorage()...)
 	catalogue = append(catalogue, ofTheAPI()...)
 	catalogue = append(catalogue, ofPods()...)
+	catalogue = append(catalogue, ofWorkloads()...)
 	catalogue = append(catalogue, immutable()...)
 	catalogue = append(
 		catalogue,
@@ -237,25 +246,31 @@ n.?resourceNames.orValue([]) != [] && n.resourceNames.all(x, x in o.resourceName
 // ofPods are the rules on what pods may do to their node. They have no kind:
 // custom workloads have pod templates, too.
 func ofPods() []catalogued {
-	const gained = `new == true && old != true`
 	return []catalogued{
 		{
 			name: "privileged", effect: v1alpha1.EffectHold, on: fieldsAndCreation(), because: "a privileged container owns its node",
 			fix:    "grant the capabilities that the container needs instead",
 			source: podSecurity,
-			when:   gained, paths: inContainers(".securityContext.privileged"),
+			when:   gainedField, paths: inContainers(".securityContext.privileged"),
 		},
 		{
-			name: "host-path", effect: v1alpha1.EffectHold, because: "the pods gain a part of their node's file system",
-			on: []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange}, paths: inPods(".volumes[*].hostPath.path"),
+			name: "host-path", effect: v1alpha1.EffectHold, on: addChangeCreate(), because: "the pods gain a part of their node's file system",
+			fix:    "use a claim, an emptyDir or a projected volume",
+			source: kubernetesDocs + "concepts/storage/volumes/#hostpath",
+			paths:  inPods(".volumes[*].hostPath.path"),
 		},
 		{
-			name: "host-namespaces", effect: v1alpha1.EffectHold, because: "the pods gain their node's network, processes or memory",
-			when: gained, paths: inPods(".hostNetwork", ".hostPID", ".hostIPC"),
+			name: "host-namespaces", effect: v1alpha1.EffectHold, on: fieldsAndCreation(), because: "the pods gain their node's network, processes or memory",
+			fix:    "publish ports by a Service, and read the node through its API",
+			source: podSecurity,
+			when:   gainedField, paths: inPods(".hostNetwork", ".hostPID", ".hostIPC"),
 		},
 		{
-			name: "new-capability", effect: v1alpha1.EffectHold, because: "the containers gain a capability",
-			when:  `new != null && new.exists(c, old == null || !(c in old))`,
+			name: "new-capability", effect: v1alpha1.EffectHold, on: fieldsAndCreation(), because: "the containers gain a capability",
+			fix:    "change the program so that it needs no capability, or give the capability to a container of its own",
+			source: podSecurity,
+			// Pods of the strictest profile may have that one.
+			when:  `new != null && new.exists(c, c != 'NET_BIND_SERVICE' && (old == null || !(c in old)))`,
 			paths: inContainers(".securityContext.capabilities.add"),
 		},
 	}

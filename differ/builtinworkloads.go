@@ -1,0 +1,749 @@
+package differ
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// ofWorkloads are the rules on workloads and their pods, those that hold first.
+func ofWorkloads() []catalogued {
+	return slices.Concat(
+		ofPodPowers(), ofPodRelations(), ofPodData(),
+		ofPodHardening(), ofPodIdentity(), ofImages(), ofProbes(), ofResources(), ofPlacement(),
+		ofUpdates(), ofTermination(), ofSchedules(), ofSettings(),
+	)
+}
+
+const kubernetesDocs = "https://kubernetes.io/docs/"
+
+// templated are the kinds with a pod template whose containers are compared by name.
+func templated() []string {
+	return append(serving(), "ReplicaSet", "ReplicationController", "Job", "CronJob")
+}
+
+// serving are the kinds whose pods are to run all the time.
+func serving() []string {
+	return []string{"Deployment", "StatefulSet", "DaemonSet", "CloneSet", "Rollout"}
+}
+
+// gainedField is a condition: the field becomes true.
+const gainedField = `new == true && old != true`
+
+func addChange() []v1alpha1.Event { return []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange} }
+
+func changeRemove() []v1alpha1.Event { return []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove} }
+
+func addChangeCreate() []v1alpha1.Event { return append(addChange(), v1alpha1.OnCreateObject) }
+
+// podSpecOf is an expression: the spec of an object's pod template, {} without one.
+func podSpecOf(object string) string {
+	return strings.ReplaceAll(`X.?spec.?jobTemplate.?spec.?template.?spec.or(X.?spec.?template.?spec).orValue({})`, "X", object)
+}
+
+// listAt is an expression: the list at an optional field. Charts also render lists as null.
+func listAt(field string) string {
+	return `optional.ofNonZeroValue(` + field + `.orValue(null)).orValue([])`
+}
+
+// mapAt is an expression: the map at an optional field.
+func mapAt(field string) string {
+	return `optional.ofNonZeroValue(` + field + `.orValue(null)).orValue({})`
+}
+
+func containersOf(pod string) string {
+	return `(` + listAt(pod+".?containers") + ` + ` + listAt(pod+".?initContainers") + `)`
+}
+
+// newPod is a condition on the pod spec that git wants, called is.
+func newPod(condition string) string {
+	return `[` + podSpecOf("object") + `].exists(is, ` + condition + `)`
+}
+
+// bothPods is a condition on the pod specs before and after a change, called was and is.
+func bothPods(condition string) string {
+	return `live != null && [` + podSpecOf("live") + `].exists(was, ` + newPod(condition) + `)`
+}
+
+// sameContainer is a condition on a container before and after a change, called o and n. A
+// container that leaves its pod loses nothing.
+func sameContainer(condition string) string {
+	return bothPods(containersOf("was") + `.exists(o, ` + containersOf("is") + `.exists(n, n.?name == o.?name && (` + condition + `)))`)
+}
+
+// lostOf is a condition: the container had the field, and no longer has it.
+func lostOf(field string) string {
+	return sameContainer(`o` + field + `.orValue(null) != null && n` + field + `.orValue(null) == null`)
+}
+
+// someWorkload is a condition on the pod spec, called is, of any workload of the component in
+// the object's namespace.
+func someWorkload(object, condition string) string {
+	var lists []string
+	for _, kind := range []string{"Deployment", "StatefulSet", "DaemonSet", "CronJob", "CloneSet"} {
+		lists = append(lists, listAt("objects.?"+kind))
+	}
+	return `(` + strings.Join(lists, " + ") + `).exists(w, w.metadata.?namespace == ` + object + `.metadata.?namespace && [` +
+		podSpecOf("w") + `].exists(is, ` + condition + `))`
+}
+
+// ofPodPowers are the rules on what pods may do to their node, beside those of ofPods.
+func ofPodPowers() []catalogued {
+	const security = ".securityContext"
+	everywhere := func(field string) []string { return append(inPods(security+field), inContainers(security+field)...) }
+	list := []catalogued{
+		{
+			name: "host-process", because: "a HostProcess container has full access to its Windows node",
+			fix:  "run the task in a normal container, or on the node itself",
+			when: gainedField, paths: everywhere(".windowsOptions.hostProcess"),
+		},
+		{
+			name: "profile-unconfined", because: "no seccomp or AppArmor profile restricts the containers any more",
+			fix:  "use the profile of the container runtime, or write one that allows what is needed",
+			when: `new in ['Unconfined', 'unconfined'] && old != new`,
+			paths: slices.Concat(
+				everywhere(".seccompProfile.type"), everywhere(".appArmorProfile.type"), []string{".spec.template.metadata.annotations[*]"},
+			),
+		},
+		{
+			name: "proc-unmasked", because: "the container reads and writes parts of /proc that are masked otherwise",
+			fix:  "leave procMount at Default, or run the pod in a user namespace of its own",
+			when: `new == 'Unmasked' && old != 'Unmasked'`, paths: inContainers(security + ".procMount"),
+		},
+		{
+			name: "selinux-type", because: "the containers run under an SELinux type that does not confine them as containers",
+			fix: "use container_t, or another type that the Pod Security Standards allow",
+			when: `new != null && new != old &&
+!(new in ['', 'container_t', 'container_init_t', 'container_kvm_t', 'container_engine_t'])`,
+			paths: everywhere(".seLinuxOptions.type"),
+		},
+		{
+			name: "unsafe-sysctl", because: "a node refuses pods with an unsafe sysctl, unless its kubelet allows the sysctl",
+			fix:    "allow the sysctl on the nodes first, or set it there",
+			source: kubernetesDocs + "tasks/administer-cluster/sysctl-cluster/",
+			when: `new != null && new.exists(n, !(n.?name.orValue('') in ['kernel.shm_rmid_forced', 'net.ipv4.ip_local_port_range',
+'net.ipv4.ip_unprivileged_port_start', 'net.ipv4.tcp_syncookies', 'net.ipv4.ping_group_range', 'net.ipv4.ip_local_reserved_ports',
+'net.ipv4.tcp_keepalive_time', 'net.ipv4.tcp_fin_timeout', 'net.ipv4.tcp_keepalive_intvl', 'net.ipv4.tcp_keepalive_probes',
+'net.ipv4.tcp_rmem', 'net.ipv4.tcp_wmem']) && (old == null || !old.exists(o, o.?name == n.?name)))`,
+			paths: inPods(security + ".sysctls"),
+		},
+		{
+			name: "host-port", because: "the container opens a port on every node it runs on, and excludes other pods with that port",
+			fix: "publish the port by a Service",
+			// In the network of the node each port is one of the node.
+			when: `new != null && new != 0 && (live == null || !` + containersOf("["+podSpecOf("live")+"][?0]") +
+				`.exists(c, ` + listAt("c.?ports") + `.exists(p, p.?hostPort.orValue(0) == new))) && ` +
+				newPod(`is.?hostNetwork.orValue(false) != true`),
+			paths: inContainers(".ports[*].hostPort"),
+		},
+		{
+			name: "host-path-writable", because: "the container may write to a part of its node's file system that it could only read",
+			fix:    "keep readOnly on the mount, or give the container a volume of its own",
+			source: kubernetesDocs + "concepts/storage/volumes/#hostpath",
+			when: sameContainer(listAt("o.?volumeMounts") + `.exists(a, a.?readOnly.orValue(false) == true && ` + listAt("n.?volumeMounts") +
+				`.exists(b, b.?mountPath == a.?mountPath && b.?readOnly.orValue(false) != true && ` + listAt("is.?volumes") +
+				`.exists(v, v.?name == b.?name && v.?hostPath.orValue(null) != null)))`),
+			kinds: templated(), paths: inContainers(".volumeMounts[*].readOnly"),
+		},
+	}
+	for i := range list {
+		if list[i].source == "" {
+			list[i].source = podSecurity
+		}
+		list[i].effect, list[i].on = v1alpha1.EffectHold, fieldsAndCreation()
+	}
+	return list
+}
+
+// ofPodRelations are the rules on other objects of the component that need the pods as they
+// are, or that the pods need.
+func ofPodRelations() []catalogued {
+	labelsOf := func(object string) string { return mapAt(object + ".?spec.?template.?metadata.?labels") }
+	// The labels leave a selector when they fitted it, and no longer do.
+	leaves := func(kind, selector string) string {
+		return `live != null && [` + labelsOf("live") + `].exists(was, [` + labelsOf("object") + `].exists(is, ` + listAt("objects.?"+kind) +
+			`.exists(s, s.metadata.?namespace == object.metadata.?namespace && [` + mapAt("s"+selector) + `].exists(m, m != {} &&
+m.all(k, was[?k].orValue(null) == m[k]) && !m.all(k, is[?k].orValue(null) == m[k])))))`
+	}
+	// A reference names the deleted ConfigMap or Secret, and is not optional.
+	reads := func(configMap, configName, secret, secretName string) string {
+		return `(live.kind == 'Secret' ? ` + secret + secretName + ` : ` + configMap + configName + `).orValue('') == live.metadata.name &&
+(live.kind == 'Secret' ? ` + secret + ` : ` + configMap + `).?optional.orValue(false) != true`
+	}
+	const reference = `(object.kind == 'Secret' ? e.valueFrom.?secretKeyRef : e.valueFrom.?configMapKeyRef)`
+	deleted, config := []v1alpha1.Event{v1alpha1.OnDeleteObject}, []string{"ConfigMap", "Secret"}
+	list := []catalogued{
+		{
+			name: "labels-leave-service", kinds: serving(), on: changeRemove(),
+			because: "a Service of the component selects the pods by a label that they lose, and sends them no more traffic",
+			fix:     "add the new label first, then change the Service's selector, and remove the old label last",
+			source:  kubernetesDocs + "concepts/services-networking/service/",
+			when:    leaves("Service", ".?spec.?selector"), paths: []string{".spec.template.metadata.labels"},
+		},
+		{
+			name: "labels-leave-policy", kinds: serving(), on: changeRemove(),
+			because: "a NetworkPolicy of the component selects the pods by a label that they lose, and no longer isolates them",
+			fix:     "add the new label first, then change the policy's selector, and remove the old label last",
+			source:  kubernetesDocs + "concepts/services-networking/network-policies/",
+			when:    leaves("NetworkPolicy", ".?spec.?podSelector.?matchLabels"), paths: []string{".spec.template.metadata.labels"},
+		},
+		{
+			name: "named-port-lost", kinds: serving(), on: changeRemove(),
+			because: "a Service of the component sends its traffic to a named port that no container has any more",
+			fix:     "keep the port's name, or change the Service's targetPort in the same commit",
+			source:  kubernetesDocs + "concepts/services-networking/service/#defining-a-service",
+			when: `old != null && ` + newPod(`!`+containersOf("is")+`.exists(c, `+listAt("c.?ports")+`.exists(p, p.?name.orValue('') == old))`) +
+				` && ` + listAt("objects.?Service") + `.exists(s, s.metadata.?namespace == object.metadata.?namespace && ` +
+				listAt("s.?spec.?ports") + `.exists(p, p.?targetPort.orValue('') == old) && [` + mapAt("s.?spec.?selector") +
+				`].exists(m, m != {} && m.all(k, ` + labelsOf("object") + `[?k].orValue(null) == m[k])))`,
+			paths: []string{".spec.template.spec.containers[*].ports[*].name"},
+		},
+		{
+			name: "config-in-use", group: coreGroup, kinds: config, on: deleted,
+			because: "a workload of the component still needs the object, and its next pods can't start without it",
+			fix:     "remove the reference from the pod template first",
+			source:  kubernetesDocs + "concepts/configuration/configmap/",
+			when: someWorkload("live", listAt("is.?volumes")+`.exists(v, `+reads("v.?configMap", ".?name", "v.?secret", ".?secretName")+
+				`) || `+containersOf("is")+`.exists(c, `+listAt("c.?envFrom")+`.exists(e, `+reads("e.?configMapRef", ".?name", "e.?secretRef", ".?name")+
+				`) || `+listAt("c.?env")+`.exists(e, e.?valueFrom.hasValue() && `+
+				reads("e.valueFrom.?configMapKeyRef", ".?name", "e.valueFrom.?secretKeyRef", ".?name")+`))`),
+			paths: []string{""},
+		},
+		{
+			name: "config-key-in-use", group: coreGroup, kinds: config, on: []v1alpha1.Event{v1alpha1.OnRemove},
+			because: "a workload of the component still reads the key, and its next pods can't start without it",
+			fix:     "remove the reference from the pod template first",
+			source:  kubernetesDocs + "concepts/configuration/configmap/",
+			// A workload has many references: most fail the first comparison.
+			when: someWorkload("object", containersOf("is")+`.exists(c, `+listAt("c.?env")+`.exists(e, e.?valueFrom.hasValue() &&
+`+reference+`.?name.orValue('') == object.metadata.name && [`+reference+`].exists(r, r.?optional.orValue(false) != true &&
+!object.?data[?r.?key.orValue('')].hasValue() && !object.?binaryData[?r.?key.orValue('')].hasValue())))`),
+			paths: []string{".data", ".binaryData"},
+		},
+		{
+			name: "service-account-in-use", group: coreGroup, kinds: []string{"ServiceAccount"}, on: deleted,
+			because: "a workload of the component still runs as the account, and its next pods are refused without it",
+			fix:     "give the pod template another account first",
+			source:  kubernetesDocs + "tasks/configure-pod-container/configure-service-account/",
+			when:    someWorkload("live", `is.?serviceAccountName.orValue('') == live.metadata.name`),
+			paths:   []string{""},
+		},
+	}
+	for i := range list {
+		list[i].effect = v1alpha1.EffectHold
+	}
+	return list
+}
+
+// claimed is a condition on a volume mount, called m, of the pods before a change: its data
+// outlives them.
+func claimed(m string) string {
+	return strings.ReplaceAll(`(`+listAt("was.?volumes")+`.exists(v, v.?name == M.?name && v.?persistentVolumeClaim.orValue(null) != null) || `+
+		listAt("live.spec.?volumeClaimTemplates")+`.exists(t, t.?metadata.?name == M.?name))`, "M", m)
+}
+
+// ofPodData are the rules on the data of pods.
+func ofPodData() []catalogued {
+	user := func(container, pod string) string {
+		return container + `.?securityContext.?runAsUser.orValue(` + pod + `.?securityContext.?runAsUser.orValue(null))`
+	}
+	return []catalogued{
+		{
+			name: "claim-unmounted", effect: v1alpha1.EffectHold, kinds: templated(), on: changeRemove(),
+			because: "the pods lose a volume with their data, and start with another one or with none",
+			fix:     "keep the claim in the pod template until its data is copied",
+			source:  kubernetesDocs + "concepts/storage/persistent-volumes/#claims-as-volumes",
+			when: `old != null && ` + newPod(`!`+listAt("is.?volumes")+
+				`.exists(v, v.?persistentVolumeClaim.?claimName.orValue('') == old)`),
+			paths: inPods(".volumes[*].persistentVolumeClaim.claimName"),
+		},
+		{
+			name: "stateful-no-grace", effect: v1alpha1.EffectHold, kinds: []string{"StatefulSet"}, on: fieldsAndCreation(),
+			because: "without a grace period a pod is killed at once: two pods of one name may write the same data",
+			fix:     "set terminationGracePeriodSeconds to what a clean stop takes",
+			source:  kubernetesDocs + "concepts/workloads/controllers/statefulset/#deployment-and-scaling-guarantees",
+			when:    `new == 0 && old != 0`, paths: []string{".spec.template.spec.terminationGracePeriodSeconds"},
+		},
+		{
+			name: "data-mount-moved", effect: v1alpha1.EffectWarn, kinds: templated(),
+			because: "the container no longer finds the data of its claim where it was mounted",
+			fix:     "check that the new version of the image reads its data at the new place",
+			source:  kubernetesDocs + "concepts/storage/volumes/",
+			when: sameContainer(listAt("o.?volumeMounts") + `.exists(m, !` + listAt("n.?volumeMounts") + `.exists(x, x.?mountPath == m.?mountPath &&
+x.?subPath.orValue('') == m.?subPath.orValue('')) && ` + claimed("m") + `)`),
+			paths: inContainers(".volumeMounts[*]"),
+		},
+		{
+			name: "data-owner-changed", effect: v1alpha1.EffectWarn, kinds: templated(), on: changeRemove(),
+			because: "the containers run as another user or group than the one that owns the data of their claims",
+			fix:     "check that the new user can read the data, or set fsGroup to the group that owns it",
+			source:  kubernetesDocs + "tasks/configure-pod-container/security-context/",
+			when: sameContainer(`((was.?securityContext.?fsGroup.orValue(null) != null &&
+was.?securityContext.?fsGroup.orValue(null) != is.?securityContext.?fsGroup.orValue(null)) || ` + user("o", "was") + ` != null && ` +
+				user("o", "was") + ` != ` + user("n", "is") + `) && ` + listAt("o.?volumeMounts") + `.exists(m, ` + claimed("m") + `)`),
+			paths: slices.Concat(inPods(".securityContext.fsGroup", ".securityContext.runAsUser"), inContainers(".securityContext.runAsUser")),
+		},
+	}
+}
+
+// ofPodHardening are the rules on what keeps an intruder in a container small.
+func ofPodHardening() []catalogued {
+	effective := func(field, otherwise string) func(container, pod string) string {
+		return func(container, pod string) string {
+			return container + `.?securityContext` + field + `.orValue(` + pod + `.?securityContext` + field + `.orValue(` + otherwise + `))`
+		}
+	}
+	nonRoot, user, seccomp := effective(".?runAsNonRoot", "false"), effective(".?runAsUser", "-1"), effective(".?seccompProfile.?type", "''")
+	safe := func(container, pod string) string {
+		return `(` + nonRoot(container, pod) + ` == true || ` + user(container, pod) + ` > 0)`
+	}
+	drops := func(container string) string {
+		return `'ALL' in ` + listAt(container+".?securityContext.?capabilities.?drop")
+	}
+	list := []catalogued{
+		{
+			name: "may-run-as-root", because: "the container may run as root, which it could not do before",
+			fix:  "keep runAsNonRoot: true, or a runAsUser other than 0",
+			when: sameContainer(safe("o", "was") + ` && !` + safe("n", "is") + ` || ` + user("n", "is") + ` == 0 && ` + user("o", "was") + ` != 0`),
+			paths: slices.Concat(
+				inPods(".securityContext.runAsNonRoot", ".securityContext.runAsUser"),
+				inContainers(".securityContext.runAsNonRoot"), inContainers(".securityContext.runAsUser"),
+			),
+		},
+		{
+			name: "privilege-escalation", because: "a process of the container may gain more privileges than its parent has",
+			fix: "keep allowPrivilegeEscalation: false",
+			when: sameContainer(`o.?securityContext.?allowPrivilegeEscalation.orValue(true) == false &&
+n.?securityContext.?allowPrivilegeEscalation.orValue(true) != false`),
+			paths: inContainers(".securityContext.allowPrivilegeEscalation"),
+		},
+		{
+			name: "writable-root", because: "an intruder may change the files of the container's image",
+			fix:    "keep readOnlyRootFilesystem: true, and mount an emptyDir where the container writes",
+			source: kubernetesDocs + "tasks/configure-pod-container/security-context/",
+			when: sameContainer(`o.?securityContext.?readOnlyRootFilesystem.orValue(false) == true &&
+n.?securityContext.?readOnlyRootFilesystem.orValue(false) != true`),
+			paths: inContainers(".securityContext.readOnlyRootFilesystem"),
+		},
+		{
+			name: "drop-all-lost", because: "the container no longer drops all capabilities",
+			fix:  "drop ALL, and add the capabilities that the container needs",
+			when: sameContainer(drops("o") + ` && !(` + drops("n") + `)`), paths: inContainers(".securityContext.capabilities.drop"),
+		},
+		{
+			name: "seccomp-lost", because: "the container has no seccomp profile any more, and may make any system call",
+			fix:   "keep the profile RuntimeDefault",
+			when:  sameContainer(seccomp("o", "was") + ` in ['RuntimeDefault', 'Localhost'] && ` + seccomp("n", "is") + ` == ''`),
+			paths: append(inPods(".securityContext.seccompProfile"), inContainers(".securityContext.seccompProfile")...),
+		},
+		{
+			name: "host-users", because: "root in the containers is root of the node, without a user namespace between them",
+			fix:    "keep hostUsers: false",
+			source: kubernetesDocs + "concepts/workloads/pods/user-namespaces/",
+			when:   `old == false && new != false`, paths: inPods(".hostUsers"),
+		},
+		{
+			name: "shared-process-namespace", because: "the containers of a pod see each other's processes, environment and files",
+			fix:    "leave shareProcessNamespace unset",
+			source: kubernetesDocs + "tasks/configure-pod-container/share-process-namespace/",
+			when:   gainedField, paths: inPods(".shareProcessNamespace"),
+		},
+		{
+			name: "runtime-class", because: "the pods leave the runtime that ran them, which may be a sandbox",
+			fix:    "keep runtimeClassName, or check that the other runtime isolates the pods as well",
+			source: kubernetesDocs + "concepts/containers/runtime-class/",
+			when:   `old != null && new != old`, paths: inPods(".runtimeClassName"),
+		},
+	}
+	for i := range list {
+		if list[i].source == "" {
+			list[i].source = podSecurity
+		}
+		list[i].effect, list[i].kinds = v1alpha1.EffectWarn, templated()
+	}
+	return list
+}
+
+// ofPodIdentity are the rules on the accounts of pods, and on how others see them.
+func ofPodIdentity() []catalogued {
+	const accounts = kubernetesDocs + "tasks/configure-pod-container/configure-service-account/"
+	return []catalogued{
+		{
+			name: "token-mounted", effect: v1alpha1.EffectWarn, kinds: templated(), on: changeRemove(),
+			because: "the containers gain a token of their service account, and can use the API with it",
+			fix:     "keep automountServiceAccountToken: false where the pods don't use the API", source: accounts,
+			when: `old == false && new != false`, paths: inPods(".automountServiceAccountToken"),
+		},
+		{
+			name: "default-account", effect: v1alpha1.EffectWarn, kinds: templated(), on: changeRemove(),
+			because: "the pods run as the default account of their namespace, and lose the rights of their own",
+			fix:     "keep a service account for this workload alone", source: accounts,
+			when:  `!(old in ['', 'default']) && (new == null || new in ['', 'default'])`,
+			paths: inPods(".serviceAccountName"),
+		},
+		{
+			name: "account-missing", effect: v1alpha1.EffectWarn, kinds: templated(), on: addChangeCreate(),
+			because: "the component has service accounts, and none of the name that the pods run as: without it no pod starts",
+			fix:     "add the account to the component, or correct its name", source: accounts,
+			when: `new != null && new != old && !(new in ['', 'default']) && ` + listAt("objects.?ServiceAccount") + ` != [] &&
+!objects.ServiceAccount.exists(a, a.metadata.name == new)`,
+			paths: inPods(".serviceAccountName"),
+		},
+		{
+			name: "mesh-injection-lost", effect: v1alpha1.EffectWarn, kinds: templated(),
+			because: "the pods leave their service mesh: what it encrypts, allows and retries no longer holds for them",
+			fix:     "keep the pods in the mesh, or check who calls them and with which policy",
+			source:  "https://istio.io/latest/docs/setup/additional-setup/sidecar-injection/",
+			when:    `!(old in ['false', 'disabled']) && (new == null || new in ['false', 'disabled'])`,
+			paths: []string{
+				`.spec.template.metadata.annotations["sidecar.istio.io/inject"]`, `.spec.template.metadata.labels["sidecar.istio.io/inject"]`,
+				`.spec.template.metadata.annotations["linkerd.io/inject"]`,
+			},
+		},
+	}
+}
+
+// ofImages are the rules on the images of containers.
+func ofImages() []catalogued {
+	const images = kubernetesDocs + "concepts/containers/images/"
+	of := func(what, condition string) string { return strings.ReplaceAll(condition, "X", what) }
+	const (
+		unversioned = `(!X.contains('@') && (X.endsWith(':latest') || !X.matches(':[^/]+$')))`
+		// As container runtimes read it: what has no dot and no colon is a part of a name.
+		registry = `(X.matches('^([^/]*[.:][^/]*|localhost)/') ? X.split('/')[0] : 'docker.io')`
+	)
+	return []catalogued{
+		{
+			name: "image-unversioned", effect: v1alpha1.EffectWarn, kinds: templated(), on: addChange(),
+			because: "the image has no version: each node may run another one, and git no longer says which",
+			fix:     "name a version, or better a digest", source: images + "#image-names",
+			when:  `new != null && ` + of("new", unversioned) + ` && (old == null || !` + of("old", unversioned) + `)`,
+			paths: inContainers(".image"),
+		},
+		{
+			name: "image-unpinned", effect: v1alpha1.EffectWarn, kinds: templated(), on: []v1alpha1.Event{v1alpha1.OnChange},
+			because: "the image was named by its digest, and a tag can be moved to another image",
+			fix:     "name the new image by its digest, too", source: images + "#image-names",
+			when:  `old != null && new != null && old.contains('@') && !new.contains('@')`,
+			paths: inContainers(".image"),
+		},
+		{
+			name: "image-registry", effect: v1alpha1.EffectWarn, kinds: templated(), on: []v1alpha1.Event{v1alpha1.OnChange},
+			because: "the image comes from another registry: another party publishes it, and nodes may lack access",
+			fix:     "check who publishes the image there, and that every cluster can pull it", source: images,
+			// The registry of Kubernetes moved.
+			when: `old != null && new != null && ` + of("new", registry) + ` != ` + of("old", registry) +
+				` && !(old.startsWith('k8s.gcr.io/') && new.startsWith('registry.k8s.io/'))`,
+			paths: inContainers(".image"),
+		},
+		{
+			name: "image-never-pulled", effect: v1alpha1.EffectWarn, kinds: templated(), on: addChange(),
+			because: "a node that does not have the image never pulls it, and no pod starts there",
+			fix:     "use IfNotPresent", source: images + "#image-pull-policy",
+			when: `new == 'Never' && old != 'Never'`, paths: inContainers(".imagePullPolicy"),
+		},
+		{
+			name: "pull-secrets-lost", effect: v1alpha1.EffectWarn, kinds: templated(), on: changeRemove(),
+			because: "the pods have no credentials for a private registry any more, and new nodes can't pull the images",
+			fix:     "keep imagePullSecrets, or check that the service account or the nodes have the credentials",
+			source:  kubernetesDocs + "tasks/configure-pod-container/pull-image-private-registry/",
+			when:    `old != null && ` + newPod(listAt("is.?imagePullSecrets")+` == []`), paths: inPods(".imagePullSecrets[*].name"),
+		},
+	}
+}
+
+// ofProbes are the rules on how Kubernetes knows that containers work.
+func ofProbes() []catalogued {
+	const of, probes = ".spec.template.spec.containers[*]", kubernetesDocs + "tasks/configure-pod-container/configure-liveness-readiness-startup-probes/"
+	const window = `X.?livenessProbe.?periodSeconds.orValue(10) * X.?livenessProbe.?failureThreshold.orValue(3)`
+	const delay = `X.?livenessProbe.?initialDelaySeconds.orValue(0)`
+	half := func(time string) string {
+		return strings.ReplaceAll(time, "X", "n") + ` * 2 <= ` + strings.ReplaceAll(time, "X", "o")
+	}
+	list := []catalogued{
+		{
+			name: "readiness-probe-lost", because: "pods get traffic before they can serve it, and a broken version rolls out to the end",
+			fix:  "keep a readiness probe that asks the container whether it can serve",
+			when: lostOf(".?readinessProbe"), paths: []string{of + ".readinessProbe"},
+		},
+		{
+			name: "liveness-probe-lost", because: "a container that hangs is no longer restarted",
+			fix:  "keep the liveness probe, or check that the process ends when it can't go on",
+			when: lostOf(".?livenessProbe"), paths: []string{of + ".livenessProbe"},
+		},
+		{
+			name: "startup-probe-lost", because: "the liveness probe now runs from the start, and kills a container that starts slowly",
+			fix: "keep the startup probe, or give the liveness probe time enough for the slowest start",
+			when: sameContainer(`o.?startupProbe.orValue(null) != null && n.?startupProbe.orValue(null) == null &&
+n.?livenessProbe.orValue(null) != null`), paths: []string{of + ".startupProbe"},
+		},
+		{
+			name: "liveness-probe-tightened", because: "the liveness probe gives up in half the time or less, and restarts containers that are only slow",
+			fix: "keep the time, or measure the slowest start and the longest pause under load first",
+			when: sameContainer(`o.?livenessProbe.orValue(null) != null && n.?livenessProbe.orValue(null) != null && (` + half(window) + ` ||
+n.?startupProbe.orValue(null) == null && ` + strings.ReplaceAll(delay, "X", "o") + ` >= 10 && ` + half(delay) + `)`),
+			paths: []string{of + ".livenessProbe.periodSeconds", of + ".livenessProbe.failureThreshold", of + ".livenessProbe.initialDelaySeconds"},
+		},
+	}
+	for i := range list {
+		list[i].effect, list[i].kinds, list[i].on, list[i].source = v1alpha1.EffectWarn, serving(), changeRemove(), probes
+	}
+	return list
+}
+
+// ofResources are the rules on what containers may use of their node.
+func ofResources() []catalogued {
+	const resources = kubernetesDocs + "concepts/configuration/manage-resources-containers/"
+	// Kubernetes takes a request that is left out from the limit.
+	requests := func(container string) string {
+		return container + `.?resources.?requests[?r].orValue(` + container + `.?resources.?limits[?r].orValue(null))`
+	}
+	return []catalogued{
+		{
+			name: "memory-limit-cut", effect: v1alpha1.EffectWarn, kinds: templated(), on: []v1alpha1.Event{v1alpha1.OnChange},
+			because: "the memory limit falls to half or less, and a container that needs more is killed",
+			fix:     "compare the new limit with what the container uses at its peak", source: resources,
+			when: sameContainer(`quantity(o.?resources.?limits.?memory.orValue(0)) > 0.0 && quantity(n.?resources.?limits.?memory.orValue(0)) > 0.0 &&
+quantity(n.resources.limits.memory) * 2.0 <= quantity(o.resources.limits.memory)`),
+			paths: inContainers(".resources.limits.memory"),
+		},
+		{
+			name: "memory-limit-lost", effect: v1alpha1.EffectWarn, kinds: templated(), on: changeRemove(),
+			because: "a container that leaks memory can take all of its node's, and other pods are killed for it",
+			fix:     "keep a memory limit", source: resources,
+			when: lostOf(".?resources.?limits.?memory"), paths: inContainers(".resources.limits.memory"),
+		},
+		{
+			name: "requests-lost", effect: v1alpha1.EffectWarn, kinds: templated(), on: changeRemove(),
+			because: "without requests the pods land on full nodes, are evicted first, and autoscalers can't measure them",
+			fix:     "keep the requests for CPU and memory",
+			source:  kubernetesDocs + "concepts/workloads/pods/pod-qos/",
+			when:    sameContainer(`['cpu', 'memory'].exists(r, ` + requests("o") + ` != null && ` + requests("n") + ` == null)`),
+			paths:   append(inContainers(".resources.requests"), inContainers(".resources.limits")...),
+		},
+	}
+}
+
+// ofPlacement are the rules on which nodes run the pods.
+func ofPlacement() []catalogued {
+	const assign = kubernetesDocs + "concepts/scheduling-eviction/assign-pod-node/"
+	selector := func(pod string) string { return mapAt(pod + ".?nodeSelector") }
+	terms := func(pod string) string {
+		return listAt(pod + ".?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution.?nodeSelectorTerms")
+	}
+	spread := func(pod string) string {
+		return `(` + listAt(pod+".?topologySpreadConstraints") + ` != [] || ` + mapAt(pod+".?affinity.?podAntiAffinity") + ` != {})`
+	}
+	return []catalogued{
+		{
+			name: "fewer-nodes", effect: v1alpha1.EffectWarn, kinds: templated(),
+			because: "fewer nodes match the pods: a DaemonSet leaves the others at once, and other pods may find no node",
+			fix:     "check on every cluster that enough nodes have the labels", source: assign,
+			// Most nodes run Linux: to say so changes nothing for them.
+			when: bothPods(selector("is") + `.exists(k, ` + selector("was") + `[?k].orValue(null) != is.nodeSelector[k] &&
+!(k.endsWith('kubernetes.io/os') && is.nodeSelector[k] == 'linux')) || ` + terms("is") + ` != [] && (` + terms("was") + ` == [] ||
+!` + terms("was") + `.all(t, t in ` + terms("is") + `))`),
+			paths: inPods(".nodeSelector", ".affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"),
+		},
+		{
+			name: "tolerations-lost", effect: v1alpha1.EffectWarn, kinds: []string{"DaemonSet"}, on: changeRemove(),
+			because: "the DaemonSet no longer runs on nodes with a taint that it tolerated",
+			fix:     "keep the toleration, or check that no node has the taint",
+			source:  kubernetesDocs + "concepts/scheduling-eviction/taint-and-toleration/",
+			// Kubernetes itself no longer sets this taint.
+			when: bothPods(listAt("was.?tolerations") + `.exists(o, o.?key.orValue('') != 'node-role.kubernetes.io/master' && !` +
+				listAt("is.?tolerations") + `.exists(n, n == o || n.?operator.orValue('Equal') == 'Exists' &&
+n.?key.orValue('') in ['', o.?key.orValue('')] && n.?effect.orValue('') in ['', o.?effect.orValue('')]))`),
+			paths: []string{".spec.template.spec.tolerations"},
+		},
+		{
+			name: "spread-lost", effect: v1alpha1.EffectWarn, kinds: []string{"Deployment", "StatefulSet", "CloneSet", "Rollout"}, on: changeRemove(),
+			because: "nothing spreads the pods any more: all of them may run on one node, and fail with it",
+			fix:     "keep topologySpreadConstraints or podAntiAffinity",
+			source:  kubernetesDocs + "concepts/scheduling-eviction/topology-spread-constraints/",
+			when:    bothPods(spread("was") + ` && !` + spread("is")),
+			paths:   []string{".spec.template.spec.topologySpreadConstraints", ".spec.template.spec.affinity.podAntiAffinity"},
+		},
+		{
+			name: "system-priority-lost", effect: v1alpha1.EffectWarn, kinds: templated(), on: changeRemove(),
+			because: "the pods lose the priority of the system: others may preempt them, and a full node evicts them earlier",
+			fix:     "keep system-node-critical or system-cluster-critical",
+			source:  kubernetesDocs + "tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/",
+			when:    `old != null && old.startsWith('system-') && (new == null || !new.startsWith('system-'))`,
+			paths:   inPods(".priorityClassName"),
+		},
+		{
+			name: "system-priority-gained", effect: v1alpha1.EffectWarn, kinds: templated(), on: addChange(),
+			because: "the pods gain the priority of the system, and preempt all other pods on a full cluster",
+			fix:     "use a PriorityClass of your own, below those of the system",
+			source:  kubernetesDocs + "concepts/scheduling-eviction/pod-priority-preemption/",
+			when:    `new != null && new.startsWith('system-') && (old == null || !old.startsWith('system-'))`,
+			paths:   inPods(".priorityClassName"),
+		},
+	}
+}
+
+// ofUpdates are the rules on how a workload brings a new version to its pods.
+func ofUpdates() []catalogued {
+	const (
+		controllers = kubernetesDocs + "concepts/workloads/controllers/"
+		deployment  = controllers + "deployment/"
+		stateful    = controllers + "statefulset/"
+	)
+	none := func(partition string) string {
+		return strings.ReplaceAll(`(X == null || string(X) in ['0', '0%'])`, "X", partition)
+	}
+	return []catalogued{
+		{
+			name: "update-recreates", effect: v1alpha1.EffectWarn, kinds: []string{"Deployment"}, on: addChange(),
+			because: "each update stops all pods before it starts new ones", fix: "use RollingUpdate, unless two versions must never run at a time",
+			source: deployment + "#recreate-deployment",
+			when:   `new == 'Recreate' && old != 'Recreate'`, paths: []string{".spec.strategy.type"},
+		},
+		{
+			name: "update-all-at-once", effect: v1alpha1.EffectWarn, kinds: []string{"Deployment", "StatefulSet", "DaemonSet", "CloneSet"}, on: addChange(),
+			because: "an update may stop all pods at the same time", fix: "lower maxUnavailable, so that enough pods serve during an update",
+			source: deployment + "#max-unavailable",
+			when: `new != null && new != old && (string(new) == '100%' || !string(new).endsWith('%') &&
+object.spec.?replicas.orValue(1) > 1 && int(new) >= object.spec.?replicas.orValue(1))`,
+			paths: []string{
+				".spec.strategy.rollingUpdate.maxUnavailable", ".spec.updateStrategy.rollingUpdate.maxUnavailable",
+				".spec.updateStrategy.maxUnavailable",
+			},
+		},
+		{
+			name: "update-on-delete", effect: v1alpha1.EffectWarn, kinds: []string{"StatefulSet", "DaemonSet"}, on: addChange(),
+			because: "a new version reaches a pod only after a person deletes the pod", fix: "use RollingUpdate",
+			source: stateful + "#update-strategies",
+			when:   `new == 'OnDelete' && old != 'OnDelete'`, paths: []string{".spec.updateStrategy.type"},
+		},
+		{
+			name: "update-partition", effect: v1alpha1.EffectWarn, kinds: []string{"StatefulSet", "CloneSet"}, on: addChange(),
+			because: "pods below the partition keep the old version", fix: "set the partition back to 0 when the update is to be completed",
+			source: stateful + "#partitions",
+			when:   `!` + none("new") + ` && ` + none("old"),
+			paths:  []string{".spec.updateStrategy.rollingUpdate.partition", ".spec.updateStrategy.partition"},
+		},
+		{
+			name: "update-paused", effect: v1alpha1.EffectWarn, kinds: []string{"Deployment", "CloneSet", "Rollout"}, on: addChangeCreate(),
+			because: "changes of the pod template no longer reach the pods, security fixes included", fix: "remove paused",
+			source: deployment + "#pausing-and-resuming-a-deployment",
+			when:   gainedField, paths: []string{".spec.paused", ".spec.updateStrategy.paused"},
+		},
+		{
+			name: "no-min-ready-time", effect: v1alpha1.EffectWarn, kinds: serving(), on: changeRemove(),
+			because: "an update goes on as soon as a pod is ready once, also where the pod fails a moment later",
+			fix:     "keep minReadySeconds above the time in which a broken version fails",
+			source:  deployment + "#min-ready-seconds",
+			when:    `old != null && old > 0 && (new == null || new == 0)`, paths: []string{".spec.minReadySeconds"},
+		},
+	}
+}
+
+// ofTermination are the rules on how pods stop.
+func ofTermination() []catalogued {
+	const lifecycle = kubernetesDocs + "concepts/workloads/pods/pod-lifecycle/#pod-termination"
+	const grace = `.?terminationGracePeriodSeconds.orValue(30)`
+	return []catalogued{
+		{
+			name: "grace-shortened", effect: v1alpha1.EffectWarn, kinds: templated(), on: changeRemove(),
+			because: "the pods have half the time or less to stop: open requests and unsaved data are lost",
+			fix:     "keep the time that a clean stop takes", source: lifecycle,
+			when: bothPods(`is` + grace + ` * 2 <= was` + grace), paths: inPods(".terminationGracePeriodSeconds"),
+		},
+		{
+			name: "pre-stop-lost", effect: v1alpha1.EffectWarn, kinds: serving(), on: changeRemove(),
+			because: "the container stops while Services still send it requests, and without its cleanup",
+			fix:     "keep the preStop hook, or check that the process drains by itself",
+			source:  kubernetesDocs + "concepts/containers/container-lifecycle-hooks/",
+			when:    lostOf(".?lifecycle.?preStop"), paths: []string{".spec.template.spec.containers[*].lifecycle.preStop"},
+		},
+	}
+}
+
+// ofSchedules are the rules on Jobs and CronJobs.
+func ofSchedules() []catalogued {
+	const cron = kubernetesDocs + "concepts/workloads/controllers/cron-jobs/"
+	const often = `.matches('^[ ]*([*]|[*]/1|@every 1m|@every [0-9]+s)([ ]|$)')`
+	return []catalogued{
+		{
+			name: "schedule-suspended", effect: v1alpha1.EffectWarn, kinds: []string{"CronJob", "Job"}, on: addChangeCreate(),
+			because: "the Job or CronJob no longer runs, and a backup, cleanup or renewal stops without an error",
+			fix:     "remove suspend, or delete the object where it is no longer needed", source: cron + "#schedule-suspension",
+			when: gainedField, paths: []string{".spec.suspend"},
+		},
+		{
+			name: "cron-overlaps", effect: v1alpha1.EffectWarn, kinds: []string{"CronJob"}, on: changeRemove(),
+			because: "a run starts while the one before it still works, and both change the same data",
+			fix:     "keep concurrencyPolicy Forbid or Replace", source: cron + "#concurrency-policy",
+			when: `old in ['Forbid', 'Replace'] && (new == null || !(new in ['Forbid', 'Replace']))`, paths: []string{".spec.concurrencyPolicy"},
+		},
+		{
+			name: "cron-every-minute", effect: v1alpha1.EffectWarn, kinds: []string{"CronJob"}, on: addChangeCreate(),
+			because: "the schedule starts a run every minute of the hours that it names",
+			fix:     "name the minute: 0 3 * * * runs once a day, * 3 * * * sixty times", source: cron + "#schedule-syntax",
+			when: `new != null && new` + often + ` && (old == null || !old` + often + `)`, paths: []string{".spec.schedule"},
+		},
+		{
+			name: "job-runs-again", effect: v1alpha1.EffectWarn, kinds: []string{"Job"}, on: addChangeCreate(),
+			because: "the cluster deletes the Job after it finished, git still wants it, and it is created and run again",
+			fix:     "remove ttlSecondsAfterFinished from Jobs that git holds", source: kubernetesDocs + "concepts/workloads/controllers/ttlafterfinished/",
+			when: `new != null && old == null`, paths: []string{".spec.ttlSecondsAfterFinished"},
+		},
+	}
+}
+
+// ofSettings are the rules on what containers are told.
+func ofSettings() []catalogued {
+	resolves := func(pod string) string {
+		return strings.ReplaceAll(`(X.?dnsPolicy.orValue('ClusterFirst') == 'ClusterFirstWithHostNet' ||
+X.?hostNetwork.orValue(false) != true && X.?dnsPolicy.orValue('ClusterFirst') == 'ClusterFirst')`, "X", pod)
+	}
+	missing := func(kind, ref string) string {
+		const key = `e.valueFrom.REF.?key.orValue('')`
+		return strings.ReplaceAll(`e.?valueFrom.?REF.hasValue() && new in [`+key+`, e.valueFrom.REF.?name.orValue('')] &&
+e.valueFrom.REF.?optional.orValue(false) != true && `+listAt("objects.?"+kind)+`.exists(m,
+m.metadata.name == e.valueFrom.REF.?name.orValue('') && m.metadata.?namespace == object.metadata.?namespace &&
+!m.?data[?`+key+`].hasValue() && !m.?binaryData[?`+key+`].hasValue())`, "REF", ref)
+	}
+	const from = ".env[*].valueFrom"
+	return []catalogued{
+		{
+			name: "secret-in-env", effect: v1alpha1.EffectWarn, kinds: templated(), on: addChangeCreate(),
+			because: "a secret stands in plain text in git, and in the object for all who may read it",
+			fix:     "put the value into an encrypted Secret, and refer to it by secretKeyRef",
+			source:  kubernetesDocs + "concepts/configuration/secret/",
+			when: `new != null && !(new in ['', 'true', 'false']) && !new.startsWith('/') && !new.contains('$(') && ` +
+				newPod(containersOf("is")+`.exists(c, `+listAt("c.?env")+`.exists(e, e.?value.orValue('') == new &&
+e.?name.orValue('').matches('(?i)(password|passwd|token|secret|api_?key|private_?key|secret_access_key)$')))`),
+			paths: inContainers(".env[*].value"),
+		},
+		{
+			name: "config-key-missing", effect: v1alpha1.EffectWarn, kinds: templated(), on: addChangeCreate(),
+			because: "a container reads a key that its ConfigMap or Secret in the component does not have, and does not start",
+			fix:     "add the key, correct its name, or set optional",
+			source:  kubernetesDocs + "tasks/configure-pod-container/configure-pod-configmap/",
+			when: newPod(containersOf("is") + `.exists(c, ` + listAt("c.?env") + `.exists(e, ` +
+				missing("ConfigMap", "configMapKeyRef") + ` || ` + missing("Secret", "secretKeyRef") + `))`),
+			paths: slices.Concat(
+				inContainers(from+".configMapKeyRef.key"), inContainers(from+".configMapKeyRef.name"),
+				inContainers(from+".secretKeyRef.key"), inContainers(from+".secretKeyRef.name"),
+			),
+		},
+		{
+			name: "cluster-dns-lost", effect: v1alpha1.EffectWarn, kinds: templated(),
+			because: "the pods no longer ask the DNS of the cluster, and find no Service by its name",
+			fix:     "keep dnsPolicy ClusterFirst, or ClusterFirstWithHostNet for pods in the node's network",
+			source:  kubernetesDocs + "concepts/services-networking/dns-pod-service/#pod-s-dns-policy",
+			when:    bothPods(resolves("was") + ` && !` + resolves("is")), paths: inPods(".dnsPolicy", ".hostNetwork"),
+		},
+		{
+			name: "command-lost", effect: v1alpha1.EffectWarn, kinds: templated(), on: changeRemove(),
+			because: "the container starts what its image says, instead of the command that git named",
+			fix:     "check that the image starts the same program",
+			source:  kubernetesDocs + "tasks/inject-data-application/define-command-argument-container/",
+			when:    sameContainer(listAt("o.?command") + ` != [] && ` + listAt("n.?command") + ` == []`), paths: inContainers(".command"),
+		},
+	}
+}
