@@ -1,6 +1,7 @@
 package differ_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -79,6 +80,9 @@ func runCatalogueCases(t *testing.T, file, rule string, rules differ.Rules) {
 		if err != nil {
 			t.Fatalf("%s: %v", c.Why, err)
 		}
+		if text := asJSON(t, plan); strings.Contains(text, "whether it applies is not known") {
+			t.Errorf("%s\nA condition has no answer:\n%s", c.Why, text)
+		}
 		if got := firesOf(plan, rule); got != c.Fires {
 			t.Errorf("%s\nThe rule fires: %s, want %s. The plan:\n%s", c.Why, got, c.Fires, asJSON(t, plan))
 		}
@@ -128,7 +132,8 @@ func stateOf(before, after map[string]any) differ.State {
 	return s
 }
 
-// ownedFields says that every map's fields are owned, and every list as a whole.
+// ownedFields says that every map's fields are owned, every list as a whole, and its items by
+// their name or value.
 func ownedFields(object map[string]any) map[string]any {
 	out := map[string]any{}
 	for name, v := range object {
@@ -136,10 +141,30 @@ func ownedFields(object map[string]any) map[string]any {
 			continue
 		}
 		below := map[string]any{}
-		if m, ok := v.(map[string]any); ok {
-			below = ownedFields(m)
+		switch v := v.(type) {
+		case map[string]any:
+			below = ownedFields(v)
+		case []any:
+			below = ownedItems(v)
 		}
 		out["f:"+name] = below
+	}
+	return out
+}
+
+func ownedItems(list []any) map[string]any {
+	out := map[string]any{}
+	for _, v := range list {
+		switch v := v.(type) {
+		case map[string]any:
+			if name, ok := v["name"].(string); ok {
+				below := ownedFields(v)
+				below["."] = map[string]any{}
+				out[fmt.Sprintf(`k:{"name":%q}`, name)] = below
+			}
+		case string:
+			out[fmt.Sprintf("v:%q", v)] = map[string]any{}
+		}
 	}
 	return out
 }
