@@ -84,6 +84,7 @@ func builtIn(env environment, profile v1alpha1.DangerProfile) (Rules, error) {
 	catalogue = append(catalogue, ofServices()...)
 	catalogue = append(catalogue, ofStorage()...)
 	catalogue = append(catalogue, ofTheAPI()...)
+	catalogue = append(catalogue, slices.Concat(ofAccess(), ofAdmission(), ofClusterObjects())...)
 	catalogue = append(catalogue, ofPods()...)
 	catalogue = append(catalogue, ofWorkloads()...)
 	catalogue = append(catalogue, immutable()...)
@@ -166,14 +167,18 @@ func ofStorage() []catalogued {
 func ofTheAPI() []catalogued {
 	const (
 		extensions = "apiextensions.k8s.io"
-		admission  = "admissionregistration.k8s.io"
+		admission  = admissionGroup
+		versioning = "https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/"
+		crdTasks   = "https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/"
 	)
 	crd := []string{"CustomResourceDefinition"}
-	webhooks := []string{"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"}
+	webhooks := kindsOfWebhooks()
 	injected := func(group, path string, kinds ...string) catalogued {
 		return catalogued{
 			name: "ca-bundle", effect: v1alpha1.EffectKeep, on: []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove},
-			group: group, kinds: kinds, because: "somebody else put the certificate there, and without it the API server trusts the webhook no more",
+			group: group, kinds: kinds, because: "another program put the certificate there, and without it the API server trusts the webhook no more",
+			fix:    "leave caBundle out of git, or write it there and nowhere else",
+			source: webhookReference,
 			// One that Keelson applied follows git: charts renew theirs.
 			when: `old != recorded`, paths: []string{path},
 		}
@@ -182,23 +187,31 @@ func ofTheAPI() []catalogued {
 		{
 			name: "crd-scope", effect: v1alpha1.EffectHold, group: extensions, kinds: crd,
 			because: "a scope is immutable: the CRD would have to be deleted and created anew, with all its custom resources",
+			fix:     "create another CRD with the new scope, and move the custom resources",
+			source:  crdTasks,
 			paths:   []string{".spec.scope"},
 		},
 		{
 			name: "crd-served-version", effect: v1alpha1.EffectHold, group: extensions, kinds: crd,
 			because: "a version is no longer served: clients that use it fail at once",
+			fix:     "serve the version until no client and no manifest uses it",
+			source:  versioning + "#upgrade-existing-objects-to-a-new-stored-version",
 			when:    `old != null && old.exists(o, o.?served.orValue(true) && (new == null || !new.exists(n, n.name == o.name && n.?served.orValue(true))))`,
 			paths:   []string{".spec.versions"},
 		},
 		{
 			name: "crd-stored-version", effect: v1alpha1.EffectHold, group: extensions, kinds: crd,
 			because: "custom resources are stored in another version: the way back is barred once they are",
+			fix:     "serve both versions for a release, and change the stored one in a later change",
+			source:  versioning + "#upgrade-existing-objects-to-a-new-stored-version",
 			when:    `old != null && old.exists(o, o.?storage.orValue(false) && (new == null || !new.exists(n, n.name == o.name && n.?storage.orValue(false))))`,
 			paths:   []string{".spec.versions"},
 		},
 		{
 			name: ruleCRDSchema, effect: v1alpha1.EffectHold, group: extensions, kinds: crd,
 			because: "custom resources that exist would no longer satisfy their schema, or lose fields by it",
+			fix:     "change the custom resources first, or add a version with the new schema",
+			source:  crdTasks + "#field-pruning",
 			paths:   []string{".spec.versions"},
 		},
 		injected(admission, ".webhooks[*].clientConfig.caBundle", webhooks...),
@@ -207,6 +220,8 @@ func ofTheAPI() []catalogued {
 		{
 			name: "webhook-fails-closed", effect: v1alpha1.EffectHold, group: admission, kinds: webhooks,
 			because: "with failurePolicy Fail nothing that the webhook matches can be written while it is down",
+			fix:     "keep failurePolicy at Ignore, or run the webhook with several replicas and leave out kube-system",
+			source:  webhookReference + "#failure-policy",
 			// Absent is Fail. A webhook that goes as a whole fails nothing.
 			when: `old != 'Fail' && (new == 'Fail' || new == null && object.webhooks.exists(n, !has(n.failurePolicy) &&
 live.webhooks.exists(o, o.name == n.name && o.?failurePolicy.orValue('Fail') != 'Fail')))`,
@@ -215,6 +230,8 @@ live.webhooks.exists(o, o.name == n.name && o.?failurePolicy.orValue('Fail') != 
 		{
 			name: "webhook-widened", effect: v1alpha1.EffectHold, group: admission, kinds: webhooks,
 			because: "the webhook is asked about more than before, and can refuse it",
+			fix:     "let the webhook only report on these objects first",
+			source:  webhookPractices,
 			on:      []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange},
 			when:    `new.exists(n, old == null || !(n in old))`,
 			paths:   []string{".webhooks[*].rules"},
@@ -222,6 +239,8 @@ live.webhooks.exists(o, o.name == n.name && o.?failurePolicy.orValue('Fail') != 
 		{
 			name: "webhook-selector", effect: v1alpha1.EffectHold, group: admission, kinds: webhooks,
 			because: "the webhook is asked about other objects than before, and can refuse them",
+			fix:     "let the webhook only report on these objects first",
+			source:  webhookPractices,
 			// To select anything where everything was selected is to narrow.
 			when: `old != null && old != {} && (new != null || object.webhooks.exists(n,
 live.webhooks.exists(o, o.name == n.name && (o.?namespaceSelector.orValue({}) == old && !has(n.namespaceSelector) ||
@@ -229,10 +248,13 @@ o.?objectSelector.orValue({}) == old && !has(n.objectSelector)))))`,
 			paths: []string{".webhooks[*].namespaceSelector", ".webhooks[*].objectSelector"},
 		},
 		{
-			name: "rbac-escalation", effect: v1alpha1.EffectHold, group: "rbac.authorization.k8s.io", kinds: []string{"Role", "ClusterRole"},
+			name: "rbac-escalation", effect: v1alpha1.EffectHold, on: fieldsAndCreation(), group: rbacGroup, kinds: []string{"Role", "ClusterRole"},
 			because: "the role gains a wildcard, or to escalate, bind or impersonate: whoever has it may take any right",
+			fix:     "list the verbs and resources that the program needs",
+			source:  rbacGoodPractices,
 			when: `new != null && new.exists(n, (
-n.?verbs.orValue([]).exists(v, v in ['*', 'escalate', 'bind', 'impersonate']) || '*' in n.?resources.orValue([]) ||
+'*' in n.?verbs.orValue([]) || 'escalate' in n.?verbs.orValue([]) || 'bind' in n.?verbs.orValue([]) || 'impersonate' in n.?verbs.orValue([]) ||
+ '*' in n.?resources.orValue([]) ||
 '*' in n.?apiGroups.orValue([]) || '*' in n.?nonResourceURLs.orValue([])) &&
 (old == null || !old.exists(o, n.?verbs.orValue([]).all(x, x in o.?verbs.orValue([])) &&
 n.?resources.orValue([]).all(x, x in o.?resources.orValue([])) && n.?apiGroups.orValue([]).all(x, x in o.?apiGroups.orValue([])) &&

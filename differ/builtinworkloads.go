@@ -221,14 +221,6 @@ m.all(k, was[?k].orValue(null) == m[k]) && !m.all(k, is[?k].orValue(null) == m[k
 !object.?data[?r.?key.orValue('')].hasValue() && !object.?binaryData[?r.?key.orValue('')].hasValue())))`),
 			paths: []string{".data", ".binaryData"},
 		},
-		{
-			name: "service-account-in-use", group: coreGroup, kinds: []string{"ServiceAccount"}, on: deleted,
-			because: "a workload of the component still runs as the account, and its next pods are refused without it",
-			fix:     "give the pod template another account first",
-			source:  kubernetesDocs + "tasks/configure-pod-container/configure-service-account/",
-			when:    someWorkload("live", `is.?serviceAccountName.orValue('') == live.metadata.name`),
-			paths:   []string{""},
-		},
 	}
 	for i := range list {
 		list[i].effect = v1alpha1.EffectHold

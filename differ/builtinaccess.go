@@ -1,0 +1,529 @@
+package differ
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+// Pages of the Kubernetes documentation that several rules name as their source.
+const (
+	rbacGroup         = "rbac.authorization.k8s.io"
+	rbacReference     = "https://kubernetes.io/docs/reference/access-authn-authz/rbac/"
+	rbacGoodPractices = "https://kubernetes.io/docs/concepts/security/rbac-good-practices/"
+	accountTasks      = "https://kubernetes.io/docs/tasks/configure-pod-container/configure-service-account/"
+)
+
+// CEL of the component's objects by kind.
+const (
+	accountsOfComponent = `objects.?ServiceAccount.orValue([])`
+	bindingsOfComponent = `(objects.?RoleBinding.orValue([]) + objects.?ClusterRoleBinding.orValue([]))`
+	podSpecsOfComponent = `((objects.?Deployment.orValue([]) + objects.?StatefulSet.orValue([]) + objects.?DaemonSet.orValue([]) +
+objects.?Job.orValue([]) + objects.?CloneSet.orValue([])).filter(w, w.metadata.?namespace.orValue('') == X).map(w, w.spec.?template.?spec.orValue({})) +
+objects.?CronJob.orValue([]).filter(w, w.metadata.?namespace.orValue('') == X).map(w, w.spec.?jobTemplate.?spec.?template.?spec.orValue({})))`
+)
+
+// ofAccess are the rules on the right to use the API: RBAC and service accounts.
+func ofAccess() []catalogued {
+	return holdsBeforeWarnings(ofBindings(), ofBoundRoles(), ofRolesThatEscalate(), ofRoles(), ofAccounts())
+}
+
+// holdsBeforeWarnings returns one list of rules, holds first. A warning is not asked behind a
+// hold that fires: a change that waits has one reason to read.
+func holdsBeforeWarnings(lists ...[]catalogued) []catalogued {
+	all := slices.Concat(lists...)
+	slices.SortStableFunc(all, func(a, b catalogued) int {
+		rank := func(c catalogued) int {
+			if c.effect == v1alpha1.EffectWarn {
+				return 1
+			}
+			return 0
+		}
+		return rank(a) - rank(b)
+	})
+	return all
+}
+
+// podSpecsIn is CEL: the pod specs of the component's workloads in a namespace.
+func podSpecsIn(namespace string) string {
+	return strings.ReplaceAll(podSpecsOfComponent, "X", namespace)
+}
+
+// sameSubject is CEL: whether two subjects of bindings are the same. The API server
+// fills in the group of some.
+func sameSubject(a, b string) string {
+	return strings.NewReplacer("A", a, "B", b).Replace(`A.kind == B.kind && A.name == B.name && A.?namespace.orValue('') == B.?namespace.orValue('')`)
+}
+
+// gainedSubject is CEL: whether a list of subjects gains one of which the condition on n holds.
+func gainedSubject(condition string) string {
+	return `new != null && new.exists(n, ` + condition + ` && (old == null || !old.exists(o, ` + sameSubject("o", "n") + `)))`
+}
+
+// ofBindings are the rules on the subjects of bindings.
+func ofBindings() []catalogued {
+	const subjects = ".subjects"
+	list := []catalogued{
+		{
+			name: "rbac-anonymous-subject", effect: v1alpha1.EffectHold, on: fieldsAndCreation(),
+			because: "requests without any credentials gain the role: everyone who reaches the API server has it",
+			fix:     "bind the role to the ServiceAccount, user or group that needs it",
+			source:  "https://kubernetes.io/docs/reference/access-authn-authz/authentication/#anonymous-requests",
+			when:    gainedSubject(`n.name in ['system:anonymous', 'system:unauthenticated']`), paths: []string{subjects},
+		},
+		{
+			name: "rbac-everyone-subject", effect: v1alpha1.EffectHold, on: fieldsAndCreation(),
+			because: "everyone who can log in gains the role: each user and each pod, and on GKE any Google account",
+			fix:     "bind the role to the ServiceAccount, user or group that needs it",
+			source:  "https://cloud.google.com/kubernetes-engine/security-bulletins#gcp-2024-003",
+			when:    gainedSubject(`n.kind == 'Group' && n.name in ['system:authenticated', 'system:serviceaccounts']`), paths: []string{subjects},
+		},
+		{
+			name: "rbac-namespace-accounts", effect: v1alpha1.EffectHold, on: fieldsAndCreation(),
+			because: "every ServiceAccount of a namespace gains the role, with the default one of each pod and those still to come",
+			fix:     "bind the role to the ServiceAccounts that need it",
+			source:  rbacGoodPractices,
+			when:    gainedSubject(`n.kind == 'Group' && n.name.startsWith('system:serviceaccounts:')`), paths: []string{subjects},
+		},
+		{
+			name: "rbac-admin-binding", effect: v1alpha1.EffectHold, on: fieldsAndCreation(),
+			because: "a subject gains an administrator's role: it may read every Secret, and change every object, that the binding covers",
+			fix:     "write a role with the rights that the subject needs, and bind that",
+			source:  rbacGoodPractices + "#least-privilege",
+			when: `object.roleRef.kind == 'ClusterRole' && object.roleRef.name in ['cluster-admin', 'admin'] &&
+object.?subjects.orValue([]).exists(n, live == null || live.roleRef.name != object.roleRef.name ||
+!live.?subjects.orValue([]).exists(o, ` + sameSubject("o", "n") + `))`,
+			paths: []string{subjects, ".roleRef"},
+		},
+		{
+			name: "rbac-role-ref", effect: v1alpha1.EffectHold, on: []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove},
+			because: "roleRef is immutable: the binding is deleted and created anew, and its subjects have no rights meanwhile",
+			fix:     "create a binding of another name for the new role, and delete this one in a later change",
+			source:  rbacReference + "#clusterrolebinding-example",
+			when:    `new != null && (new.name != old.name || new.kind != old.kind)`, paths: []string{".roleRef"},
+		},
+		{
+			name: "rbac-subjects-emptied", effect: v1alpha1.EffectHold, on: []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove},
+			because: "the binding loses its last subject: what used the role is refused from the next request on",
+			fix:     "keep the subject until nothing uses its rights, then delete the binding",
+			source:  rbacReference,
+			when:    `old != null && old != [] && (new == null || new == [])`, paths: []string{subjects},
+		},
+		{
+			name: "rbac-subject-lost", effect: v1alpha1.EffectWarn, on: []v1alpha1.Event{v1alpha1.OnChange},
+			because: "a ServiceAccount that the component keeps loses the role: its pods are refused from the next request on",
+			fix:     "keep the subject, or check that its pods no longer need the role",
+			source:  rbacReference,
+			when: `old != null && old.exists(o, o.kind == 'ServiceAccount' && !(new != null && new.exists(n, ` + sameSubject("o", "n") + `)) &&
+` + accountsOfComponent + `.exists(a, a.metadata.name == o.name && a.metadata.?namespace.orValue('') == o.?namespace.orValue('')))`,
+			paths: []string{subjects},
+		},
+		{
+			name: "rbac-system-group", effect: v1alpha1.EffectWarn, on: fieldsAndCreation(),
+			because: "a group of the control plane gains the role: of all nodes, of bootstrap tokens, or of administrators",
+			fix:     "bind the role to the ServiceAccount that needs it, and leave the system groups to Kubernetes",
+			source:  rbacReference + "#default-roles-and-role-bindings",
+			when: gainedSubject(`n.kind == 'Group' && n.name.startsWith('system:') && !n.name.startsWith('system:serviceaccounts') &&
+!(n.name in ['system:authenticated', 'system:unauthenticated'])`),
+			paths: []string{subjects},
+		},
+		{
+			name: "rbac-system-role", effect: v1alpha1.EffectWarn, on: fieldsAndCreation(),
+			because: "a subject gains a role of the control plane, whose rights change with each Kubernetes version",
+			fix:     "write a role with the rights that the subject needs, and bind that",
+			source:  rbacReference + "#default-roles-and-role-bindings",
+			// Those are made to be bound by add-ons, or open to all.
+			when: `object.roleRef.name.startsWith('system:') && object.roleRef.kind == 'ClusterRole' && !(object.roleRef.name in ['system:auth-delegator',
+'system:discovery', 'system:basic-user', 'system:public-info-viewer', 'system:service-account-issuer-discovery']) &&
+object.?subjects.orValue([]).exists(n, live == null || live.roleRef.name != object.roleRef.name ||
+!live.?subjects.orValue([]).exists(o, ` + sameSubject("o", "n") + `))`,
+			paths: []string{subjects, ".roleRef"},
+		},
+		{
+			name: "rbac-foreign-subject", effect: v1alpha1.EffectWarn, on: fieldsAndCreation(),
+			because: "a ServiceAccount of another namespace gains rights in this one, and the component does not manage that account",
+			fix:     "check that pods of the other namespace should have these rights",
+			source:  rbacGoodPractices,
+			// Every aggregated API server binds that role, in kube-system.
+			when: `object.kind == 'RoleBinding' && object.roleRef.name != 'extension-apiserver-authentication-reader' && ` +
+				gainedSubject(`n.kind == 'ServiceAccount' && n.?namespace.orValue('') != object.metadata.?namespace.orValue('') &&
+!`+accountsOfComponent+`.exists(a, a.metadata.name == n.name && (n.name != 'default' ||
+a.metadata.?namespace.orValue('') == n.?namespace.orValue('')))`),
+			paths: []string{subjects},
+		},
+		{
+			name: "rbac-subject-namespace", effect: v1alpha1.EffectWarn, on: fieldsAndCreation(),
+			because: "the component has the ServiceAccount in another namespace: its pods do not get these rights",
+			fix:     "write the namespace of the component's ServiceAccount into the subject",
+			source:  rbacReference + "#referring-to-subjects",
+			when: gainedSubject(`n.kind == 'ServiceAccount' && n.name != 'default' && ` + accountsOfComponent + `.exists(a, a.metadata.name == n.name) &&
+!` + accountsOfComponent + `.exists(a, a.metadata.name == n.name && a.metadata.?namespace.orValue('') == n.?namespace.orValue(''))`),
+			paths: []string{subjects},
+		},
+	}
+	for i := range list {
+		list[i].group, list[i].kinds = rbacGroup, []string{"RoleBinding", "ClusterRoleBinding"}
+	}
+	return list
+}
+
+// ofBoundRoles are the rules on roles and bindings that need each other.
+func ofBoundRoles() []catalogued {
+	deleted := []v1alpha1.Event{v1alpha1.OnDeleteObject}
+	return []catalogued{
+		{
+			name: "rbac-bound-role-deleted", effect: v1alpha1.EffectHold, on: deleted,
+			group: rbacGroup, kinds: []string{"Role", "ClusterRole"},
+			because: "a binding of the component still names the role: its subjects lose all of these rights",
+			fix:     "delete the bindings first, or keep the role",
+			source:  rbacReference,
+			when: bindingsOfComponent + `.exists(b, b.roleRef.kind == old.kind && b.roleRef.name == old.metadata.name &&
+(old.kind == 'ClusterRole' || b.metadata.?namespace.orValue('') == old.metadata.?namespace.orValue('')))`,
+			paths: []string{""},
+		},
+		{
+			name: "rbac-role-missing", effect: v1alpha1.EffectWarn, on: fieldsAndCreation(),
+			group: rbacGroup, kinds: []string{"RoleBinding"},
+			because: "the binding names a Role that the component does not have in this namespace: without it the binding gives no rights",
+			fix:     "add the Role, or correct the name in roleRef",
+			source:  rbacReference + "#rolebinding-and-clusterrolebinding",
+			// Kubernetes itself has Roles in its namespaces.
+			when: `object.roleRef.kind == 'Role' && !object.metadata.?namespace.orValue('').startsWith('kube-') &&
+!objects.?Role.orValue([]).exists(r, r.metadata.name == object.roleRef.name &&
+r.metadata.?namespace.orValue('') == object.metadata.?namespace.orValue(''))`,
+			paths: []string{".roleRef"},
+		},
+		{
+			name: "rbac-binding-deleted", effect: v1alpha1.EffectWarn, on: deleted,
+			group: rbacGroup, kinds: []string{"RoleBinding", "ClusterRoleBinding"},
+			because: "a ServiceAccount that the component keeps loses the role, and no other binding of the component gives it",
+			fix:     "keep the binding, or check that the account's pods no longer need the role",
+			source:  rbacReference,
+			when: `old.?subjects.orValue([]).exists(s, s.kind == 'ServiceAccount' && ` + accountsOfComponent + `.exists(a, a.metadata.name == s.name &&
+a.metadata.?namespace.orValue('') == s.?namespace.orValue('')) && !` + bindingsOfComponent + `.exists(b, b.roleRef.kind == old.roleRef.kind &&
+b.roleRef.name == old.roleRef.name && b.?subjects.orValue([]).exists(t, ` + sameSubject("t", "s") + `)))`,
+			paths: []string{""},
+		},
+	}
+}
+
+// grant is a right that a role gives: the same verbs on some resources.
+type grant struct {
+	groups, resources, verbs []string
+	// anyName leaves out rules that name their objects.
+	anyName bool
+}
+
+// of is CEL: whether the rule of a role gives the right.
+func (g grant) of(rule string) string {
+	// One "in" a word costs less than a loop, and the cost of a condition is bounded.
+	has := func(field string, words []string) string {
+		var out []string
+		for _, word := range append(words, "*") {
+			out = append(out, "'"+word+"' in "+rule+".?"+field+".orValue([])")
+		}
+		return "(" + strings.Join(out, " || ") + ")"
+	}
+	out := has("resources", g.resources) + " && " + has("verbs", g.verbs) + " && " + has("apiGroups", g.groups)
+	if g.anyName {
+		out += ` && ` + rule + `.?resourceNames.orValue([]) == []`
+	}
+	return "(" + out + ")"
+}
+
+// granted is CEL: whether the rules of a role gain one of the rights.
+func granted(grants ...grant) string {
+	of := func(rule string) string {
+		var out []string
+		for _, g := range grants {
+			out = append(out, g.of(rule))
+		}
+		return strings.Join(out, " || ")
+	}
+	return `new != null && new.exists(n, ` + of("n") + `) && (old == null || !old.exists(o, ` + of("o") + `))`
+}
+
+func writes() []string { return []string{"create", "update", "patch"} }
+
+func core() []string { return []string{""} }
+
+// ofRolesThatEscalate are the rules on rights with which a subject can gain others.
+func ofRolesThatEscalate() []catalogued {
+	list := []catalogued{
+		{
+			name: "rbac-secrets-read", kinds: []string{"ClusterRole"},
+			because: "the role gains to read all Secrets: every password, key and token that its bindings cover",
+			fix:     "name the Secrets in resourceNames with verb get, or use a Role in one namespace",
+			source:  rbacGoodPractices + "#listing-secrets",
+			when:    granted(grant{core(), []string{"secrets"}, []string{"get", "list", "watch"}, true}),
+		},
+		{
+			name:    "rbac-exec",
+			because: "the role gains to run commands in running pods, with their files, Secrets and accounts",
+			fix:     "give the right to people for the time that they need it, and not to a program",
+			source:  "https://attack.mitre.org/techniques/T1609/",
+			when: granted(
+				grant{core(), []string{"pods/exec", "pods/attach"}, []string{"create", "get"}, false},
+				grant{core(), []string{"pods/ephemeralcontainers"}, []string{"update", "patch"}, false},
+			),
+		},
+		{
+			name: "rbac-nodes-proxy", kinds: []string{"ClusterRole"},
+			because: "the role gains the kubelet's own API: it can run commands in every pod, past admission and the audit log",
+			fix:     "use nodes/metrics or nodes/stats, which give numbers only",
+			source:  rbacGoodPractices + "#access-to-proxy-subresource-of-nodes",
+			when:    granted(grant{core(), []string{"nodes/proxy"}, []string{"get", "create"}, false}),
+		},
+		{
+			name:    "rbac-token-request",
+			because: "the role gains to make tokens for any ServiceAccount that its bindings cover, and so has the rights of all",
+			fix:     "name the ServiceAccounts in resourceNames",
+			source:  rbacGoodPractices + "#token-request",
+			when:    granted(grant{core(), []string{"serviceaccounts/token"}, []string{"create"}, true}),
+		},
+		{
+			name: "rbac-csr-approval", kinds: []string{"ClusterRole"},
+			because: "the role gains to approve or sign certificates: a certificate can name any user, and nothing revokes it",
+			fix:     "name the signers in resourceNames, and none whose certificates are API clients",
+			source:  rbacGoodPractices + "#csrs-and-certificate-issuing",
+			when: granted(
+				grant{[]string{"certificates.k8s.io"}, []string{"certificatesigningrequests/approval", "certificatesigningrequests/status"}, []string{"update", "patch"}, false},
+				grant{[]string{"certificates.k8s.io"}, []string{"signers"}, []string{"approve", "sign"}, true},
+			),
+		},
+		{
+			name: "rbac-admission-write", kinds: []string{"ClusterRole"},
+			because: "the role gains to change admission or the API itself: it can read and alter every object on its way",
+			fix:     "name the configurations in resourceNames, with verbs update and patch",
+			source:  rbacGoodPractices + "#control-admission-webhooks",
+			when: granted(grant{
+				[]string{admissionGroup, "apiregistration.k8s.io"},
+				[]string{
+					"validatingwebhookconfigurations", "mutatingwebhookconfigurations", "validatingadmissionpolicies",
+					"validatingadmissionpolicybindings", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "apiservices",
+				}, writes(), true,
+			}),
+		},
+		{
+			name: "rbac-aggregation-rule", kinds: []string{"ClusterRole"},
+			because: "the role gains the rules of every ClusterRole with these labels, and of those still to come",
+			fix:     "write the rules into the role, or select a label that only your own roles have",
+			source:  rbacReference + "#aggregated-clusterroles",
+			when:    `new != null && new.exists(n, old == null || !(n in old))`,
+			paths:   []string{".aggregationRule.clusterRoleSelectors"},
+		},
+		{
+			name:    "rbac-rules-emptied",
+			because: "the role loses its last rule: its subjects are refused from the next request on",
+			fix:     "keep the rules until nothing uses them, then delete the role and its bindings",
+			source:  rbacReference,
+			on:      []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove},
+			// Policies of pods are gone from Kubernetes.
+			when: `old != null && old.exists(o, !('podsecuritypolicies' in o.?resources.orValue([]))) && (new == null || new == []) && !has(object.aggregationRule)`,
+		},
+	}
+	for i := range list {
+		list[i].effect = v1alpha1.EffectHold
+	}
+	return ofRoleRules(list)
+}
+
+// ofRoles are the rules on rights that a reviewer should see come or go.
+func ofRoles() []catalogued {
+	const aggregate = `.metadata.labels["rbac.authorization.k8s.io/aggregate-to-`
+	list := []catalogued{
+		{
+			name: "rbac-secrets-read-namespace", kinds: []string{"Role"},
+			because: "the role gains to read all Secrets of its namespace",
+			fix:     "name the Secrets in resourceNames, with verb get",
+			source:  rbacGoodPractices + "#listing-secrets",
+			when:    granted(grant{core(), []string{"secrets"}, []string{"get", "list", "watch"}, true}),
+		},
+		{
+			name:    "rbac-role-write",
+			because: "the role gains to write roles or bindings: it can hand its rights on to other accounts",
+			fix:     "name the roles and bindings in resourceNames, or keep them in git",
+			source:  rbacReference + "#privilege-escalation-prevention-and-bootstrapping",
+			when:    granted(grant{[]string{rbacGroup}, []string{"roles", "clusterroles", "rolebindings", "clusterrolebindings"}, writes(), true}),
+		},
+		{
+			name:    "rbac-workload-create",
+			because: "the role gains to create pods: a pod can use every Secret and every ServiceAccount of its namespace",
+			fix:     "give the right in a Role of a namespace that has no other Secrets and accounts",
+			source:  rbacGoodPractices + "#workload-creation",
+			when: granted(grant{
+				[]string{"", "apps", "batch"},
+				[]string{"pods", "deployments", "statefulsets", "daemonsets", "replicasets", "replicationcontrollers", "jobs", "cronjobs"},
+				[]string{"create"}, false,
+			}),
+		},
+		{
+			name: "rbac-volume-create", kinds: []string{"ClusterRole"},
+			because: "the role gains to create PersistentVolumes: one of type hostPath opens the files of a node",
+			fix:     "leave volumes to a provisioner, and give the right to create claims",
+			source:  rbacGoodPractices + "#persistent-volume-creation",
+			when:    granted(grant{core(), []string{"persistentvolumes"}, []string{"create"}, false}),
+		},
+		{
+			name: "rbac-namespace-write", kinds: []string{"ClusterRole"},
+			because: "the role gains to change namespaces: their labels choose Pod Security levels, network policies and webhooks",
+			fix:     "name the namespaces in resourceNames, or keep them in git",
+			source:  rbacGoodPractices + "#namespace-modification",
+			when:    granted(grant{core(), []string{"namespaces"}, []string{"update", "patch", "delete", "deletecollection"}, true}),
+		},
+		{
+			name: "rbac-node-write", kinds: []string{"ClusterRole"},
+			because: "the role gains to change or delete nodes: their labels and taints decide where pods run",
+			fix:     "name the subresource or the nodes that the program needs",
+			source:  rbacGoodPractices,
+			when:    granted(grant{core(), []string{"nodes"}, []string{"update", "patch", "delete", "deletecollection"}, true}),
+		},
+		{
+			name:    "rbac-port-forward",
+			because: "the role gains to open connections into pods, which network policies do not see",
+			fix:     "reach the pods through a Service, and admit the client in a NetworkPolicy",
+			source:  "https://kubernetes.io/docs/tasks/access-application-cluster/port-forward-access-application-cluster/",
+			when: granted(
+				grant{core(), []string{"pods/portforward"}, []string{"create", "get"}, false},
+				grant{core(), []string{"pods/proxy", "services/proxy"}, []string{"create", "get", "update"}, false},
+			),
+		},
+		{
+			name: "rbac-non-resource-urls", kinds: []string{"ClusterRole"},
+			because: "the role gains paths of the API server that are no objects, such as profiles and logs",
+			fix:     "list only the paths that the program reads, such as /metrics",
+			source:  rbacReference + "#referring-to-resources",
+			when: `new != null && new.exists(n, n.?nonResourceURLs.orValue([]).exists(u, !(u in ['/metrics', '/metrics/*', '/metrics/slis', '/healthz', '/healthz/*',
+'/livez', '/livez/*', '/readyz', '/readyz/*', '/version', '/version/']) && (old == null || !old.exists(o, u in o.?nonResourceURLs.orValue([])))))`,
+		},
+		{
+			name: "rbac-rights-lost", on: []v1alpha1.Event{v1alpha1.OnChange},
+			because: "the role loses a verb or a resource: a program that still needs it is refused",
+			fix:     "check that the version that runs after this change does without it",
+			source:  rbacReference,
+			// Rules that stay as they are, or gain, are sorted out first, for the cost. Of groups nothing is asked:
+			// resources move from one to another. Policies of pods are gone from Kubernetes.
+			when: `old != null && new != null && old.exists(o, !(o in new) && !new.exists(n, o.?resources.orValue([]).all(r, r in n.?resources.orValue([])) &&
+o.?verbs.orValue([]).all(v, v in n.?verbs.orValue([]))) && o.?resources.orValue([]).exists(r, r != 'podsecuritypolicies' &&
+o.?verbs.orValue([]).exists(v, !new.exists(n, (r in n.?resources.orValue([]) || '*' in n.?resources.orValue([])) &&
+(v in n.?verbs.orValue([]) || '*' in n.?verbs.orValue([]))))))`,
+		},
+		{
+			name: "rbac-aggregated", kinds: []string{"ClusterRole"},
+			because: "the rules on built-in kinds are added to a default role: every subject of that role gains them",
+			fix:     "bind the role to the subjects that need it, without the label",
+			source:  rbacReference + "#aggregated-clusterroles",
+			// Rules on a custom resource are what the label is for.
+			when: `new == 'true' && old != 'true' && object.?rules.orValue([]).exists(n, n.?apiGroups.orValue([]).exists(g, !g.contains('.') || g.endsWith('.k8s.io')))`,
+			paths: []string{
+				aggregate + `admin"]`, aggregate + `edit"]`, aggregate + `view"]`, aggregate + `cluster-reader"]`,
+			},
+		},
+		{
+			name: "rbac-view-writes", kinds: []string{"ClusterRole"},
+			because: "the default role view gains more than to read: everyone who may look around may now write, or read Secrets",
+			fix:     "use the label aggregate-to-edit for these rules",
+			source:  rbacReference + "#user-facing-roles",
+			when: `object.metadata.?labels[?'rbac.authorization.k8s.io/aggregate-to-view'].orValue('') == 'true' && object.?rules.orValue([]).exists(n,
+(n.?verbs.orValue([]).exists(v, !(v in ['get', 'list', 'watch'])) || 'secrets' in n.?resources.orValue([])) &&
+!(live != null && live.metadata.?labels[?'rbac.authorization.k8s.io/aggregate-to-view'].orValue('') == 'true' && n in live.?rules.orValue([])))`,
+			paths: []string{".rules", aggregate + `view"]`},
+		},
+	}
+	for i := range list {
+		list[i].effect = v1alpha1.EffectWarn
+	}
+	return ofRoleRules(list)
+}
+
+// ofRoleRules fills in what most rules on roles have in common.
+func ofRoleRules(list []catalogued) []catalogued {
+	for i := range list {
+		c := &list[i]
+		c.group = rbacGroup
+		if c.kinds == nil {
+			c.kinds = []string{"Role", "ClusterRole"}
+		}
+		if c.on == nil {
+			c.on = fieldsAndCreation()
+		}
+		if c.paths == nil {
+			c.paths = []string{".rules"}
+		}
+	}
+	return list
+}
+
+// ofAccounts are the rules on ServiceAccounts and on long-lived credentials.
+func ofAccounts() []catalogued {
+	account := []string{"ServiceAccount"}
+	return []catalogued{
+		{
+			name: "account-deleted-in-use", effect: v1alpha1.EffectHold, on: []v1alpha1.Event{v1alpha1.OnDeleteObject},
+			group: coreGroup, kinds: account,
+			because: "workloads of the component still use the ServiceAccount: their tokens end, and no new pod is created",
+			fix:     "move the workloads to another ServiceAccount first",
+			source:  accountTasks,
+			when: podSpecsIn(`old.metadata.?namespace.orValue('')`) +
+				`.exists(s, s.?serviceAccountName.orValue(s.?serviceAccount.orValue('default')) == old.metadata.name)`,
+			paths: []string{""},
+		},
+		{
+			name: "account-token-mounted", effect: v1alpha1.EffectWarn, on: []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove},
+			group: coreGroup, kinds: account,
+			because: "new pods of the ServiceAccount get a token for the API, which they do not have today",
+			fix:     "set automountServiceAccountToken in the pods that call the API, and leave it false here",
+			source:  accountTasks + "#opt-out-of-api-credential-automounting",
+			when:    `old == false && new != false`, paths: []string{".automountServiceAccountToken"},
+		},
+		{
+			name: "account-token-unmounted", effect: v1alpha1.EffectWarn, on: []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange},
+			group: coreGroup, kinds: account,
+			because: "new pods of the ServiceAccount have no token, and a binding of the component shows that they call the API",
+			fix:     "set automountServiceAccountToken to true in the pods that call the API",
+			source:  accountTasks + "#opt-out-of-api-credential-automounting",
+			when: `new == false && old != false && ` + bindingsOfComponent + `.exists(b, b.?subjects.orValue([]).exists(s, s.kind == 'ServiceAccount' &&
+s.name == object.metadata.name && s.?namespace.orValue('') == object.metadata.?namespace.orValue(''))) &&
+` + podSpecsIn(`object.metadata.?namespace.orValue('')`) + `.exists(s, s.?serviceAccountName.orValue('default') == object.metadata.name &&
+!s.?automountServiceAccountToken.orValue(false) && !s.?volumes.orValue([]).exists(v, has(v.projected)))`,
+			paths: []string{".automountServiceAccountToken"},
+		},
+		{
+			name: "account-cloud-identity", effect: v1alpha1.EffectWarn,
+			group: coreGroup, kinds: account,
+			because: "new pods of the ServiceAccount act with another cloud identity, or with none",
+			fix:     "check that the new identity has what the pods use, and no more",
+			source:  "https://docs.aws.amazon.com/eks/latest/userguide/iam-roles-for-service-accounts.html",
+			paths: []string{
+				`.metadata.annotations["eks.amazonaws.com/role-arn"]`, `.metadata.annotations["iam.gke.io/gcp-service-account"]`,
+				`.metadata.annotations["azure.workload.identity/client-id"]`, `.metadata.annotations["azure.workload.identity/tenant-id"]`,
+			},
+		},
+		{
+			name: "account-pull-secret-lost", effect: v1alpha1.EffectWarn, on: []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove},
+			group: coreGroup, kinds: account,
+			because: "new pods of the ServiceAccount no longer log in to a registry: their images may not be pulled",
+			fix:     "keep the entry until no image comes from that registry",
+			source:  accountTasks + "#add-imagepullsecrets-to-a-service-account",
+			when:    `old != null && old.exists(o, new == null || !new.exists(n, n.?name.orValue('') == o.?name.orValue('')))`,
+			paths:   []string{".imagePullSecrets"},
+		},
+		{
+			name: "account-token-secret", effect: v1alpha1.EffectWarn, on: []v1alpha1.Event{v1alpha1.OnCreateObject},
+			group: coreGroup, kinds: []string{"Secret"},
+			because: "the Secret gets a token that never expires: a copy of it works until the Secret is deleted",
+			fix:     "use the TokenRequest API or a projected volume, whose tokens expire",
+			source:  "https://kubernetes.io/docs/concepts/configuration/secret/#serviceaccount-token-secrets",
+			when:    `new == 'kubernetes.io/service-account-token'`, paths: []string{".type"},
+		},
+		{
+			name: "client-certificate-request", effect: v1alpha1.EffectWarn, on: []v1alpha1.Event{v1alpha1.OnCreateObject},
+			group: "certificates.k8s.io", kinds: []string{"CertificateSigningRequest"},
+			because: "the request asks for a client certificate of the API server, and nothing revokes one before it expires",
+			fix:     "use a ServiceAccount's token, or a short spec.expirationSeconds",
+			source:  "https://kubernetes.io/docs/reference/access-authn-authz/certificate-signing-requests/",
+			when:    `new in ['kubernetes.io/kube-apiserver-client', 'kubernetes.io/kube-apiserver-client-kubelet']`, paths: []string{".spec.signerName"},
+		},
+	}
+}
