@@ -90,12 +90,26 @@ func builtIn(env environment, profile v1alpha1.DangerProfile) (Rules, error) {
 	catalogue = append(catalogue, immutable()...)
 	catalogue = append(
 		catalogue,
-		deletion(coreGroup, "Namespace", "deleting a Namespace deletes everything in it"),
-		deletion("apiextensions.k8s.io", "CustomResourceDefinition", "deleting a CRD deletes every custom resource of its kind"),
-		deletion(coreGroup, "PersistentVolumeClaim", "deleting a claim may delete its data"),
-		deletion(coreGroup, "PersistentVolume", "deleting a volume may delete its data"),
-		deletion("storage.k8s.io", "StorageClass", "claims that name the class would no longer bind"),
+		deletion(coreGroup, "Namespace", "deleting a Namespace deletes everything in it").advise(
+			"move what must stay to another Namespace first, or annotate the Namespace with helm.sh/resource-policy: keep",
+			"https://kubernetes.io/docs/concepts/overview/working-with-objects/namespaces/",
+		),
+		deletion("apiextensions.k8s.io", "CustomResourceDefinition", "deleting a CRD deletes every custom resource of its kind").advise(
+			"back up and delete the custom resources first, or annotate the CRD with helm.sh/resource-policy: keep",
+			"https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/",
+		),
+		deletion(coreGroup, "PersistentVolumeClaim", "deleting a claim may delete its data").advise(
+			"set the reclaim policy of its volume to Retain first", reclaiming,
+		),
+		deletion(coreGroup, "PersistentVolume", "deleting a volume may delete its data").advise(
+			"set its reclaim policy to Retain, and delete the claim and its pods first", reclaiming,
+		),
+		deletion("storage.k8s.io", "StorageClass", "claims that name the class would no longer bind").advise(
+			"keep the class until no claim and no claim template names it",
+			"https://kubernetes.io/docs/concepts/storage/storage-classes/",
+		),
 	)
+	catalogue = append(catalogue, slices.Concat(ofNetwork(), ofVolumes(), ofConfiguration())...)
 	return compile(env, inProfile(catalogue, profile))
 }
 
@@ -121,6 +135,8 @@ func ofServices() []catalogued {
 		{
 			name: "service-allocations", effect: v1alpha1.EffectKeep, on: []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove},
 			group: coreGroup, kinds: []string{"Service"}, because: "the cluster allocated it, and clients may use it",
+			fix:    "create a second Service with the wanted address, move the clients, and delete the first one",
+			source: servicesPage,
 			paths: []string{
 				".spec.clusterIP", ".spec.clusterIPs", ".spec.ports[*].nodePort",
 				".spec.healthCheckNodePort", ".spec.loadBalancerIP",
@@ -129,13 +145,17 @@ func ofServices() []catalogued {
 		{
 			name: "service-selector", effect: v1alpha1.EffectHold,
 			group: coreGroup, kinds: []string{"Service"}, because: "a Service with another selector sends its traffic to other pods at once",
-			paths: []string{".spec.selector"},
+			fix:    "start ready pods with the new labels first, or create a second Service and move the clients",
+			source: servicesPage,
+			paths:  []string{".spec.selector"},
 		},
 		{
 			name: "service-type", effect: v1alpha1.EffectHold,
 			group: coreGroup, kinds: []string{"Service"}, because: "another type opens or closes the Service to other networks, and gives up what was allocated",
-			when:  `(new == null ? 'ClusterIP' : new) != (old == null ? 'ClusterIP' : old)`,
-			paths: []string{".spec.type"},
+			fix:    "create a second Service of the new type, move the clients, and delete the first one",
+			source: servicesPage,
+			when:   `(new == null ? 'ClusterIP' : new) != (old == null ? 'ClusterIP' : old)`,
+			paths:  []string{".spec.type"},
 		},
 	}
 }
@@ -146,22 +166,42 @@ func ofStorage() []catalogued {
 			name: "storage-class", effect: v1alpha1.EffectHold,
 			group: "storage.k8s.io", kinds: []string{"StorageClass"},
 			because: "it is immutable: the class would have to be deleted and created anew, and existing volumes would not follow",
-			paths:   []string{".provisioner", ".parameters", ".reclaimPolicy"},
+			fix:     "create a class with another name, and let new claims name it",
+			source:  "https://kubernetes.io/docs/concepts/storage/storage-classes/",
+			paths:   []string{".provisioner", ".parameters", ".reclaimPolicy", ".volumeBindingMode"},
 		},
 		{
 			name: "claim-class", effect: v1alpha1.EffectHold,
 			group: coreGroup, kinds: []string{"PersistentVolumeClaim"},
 			because: "it is immutable: the claim would have to be deleted and created anew, with its data",
+			fix:     "create a second claim of the new class, copy the data, and let the pods mount it",
+			source:  volumesPage,
 			paths:   []string{".spec.storageClassName"},
 		},
 		{
 			name: "claim-shrunk", effect: v1alpha1.EffectHold,
 			group: coreGroup, kinds: []string{"PersistentVolumeClaim"}, because: "a volume can't shrink",
-			when:  `old != null && (new == null || quantity(new) < quantity(old))`,
-			paths: []string{".spec.resources.requests.storage"},
+			fix:    "create a smaller claim, copy the data, and let the pods mount it",
+			source: volumesPage,
+			when:   `old != null && (new == null || quantity(new) < quantity(old))`,
+			paths:  []string{".spec.resources.requests.storage"},
+		},
+		{
+			name: "claim-binding", effect: v1alpha1.EffectHold, on: []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove},
+			group: coreGroup, kinds: []string{"PersistentVolumeClaim"},
+			because: "the volume of a claim, its origin and its access modes are immutable: a new claim would start without the data",
+			fix:     "create a second claim, copy the data, and let the pods mount it",
+			source:  volumesPage,
+			paths:   []string{".spec.volumeName", ".spec.accessModes", ".spec.dataSource", ".spec.dataSourceRef", ".spec.selector"},
 		},
 	}
 }
+
+const (
+	servicesPage = "https://kubernetes.io/docs/concepts/services-networking/service/"
+	volumesPage  = "https://kubernetes.io/docs/concepts/storage/persistent-volumes/"
+	reclaiming   = volumesPage + "#reclaiming"
+)
 
 // ofTheAPI are the rules on what changes the API server, or who may do what.
 func ofTheAPI() []catalogued {
@@ -341,6 +381,12 @@ func deletion(group, kind, because string) catalogued {
 		name: "delete-" + kind, effect: v1alpha1.EffectHold, on: []v1alpha1.Event{v1alpha1.OnDeleteObject},
 		group: group, kinds: []string{kind}, because: because, paths: []string{""},
 	}
+}
+
+// advise adds what to do instead, and a URL that describes the danger.
+func (c catalogued) advise(fix, source string) catalogued {
+	c.fix, c.source = fix, source
+	return c
 }
 
 // ownRules keep components away from what Keelson itself remembers.

@@ -1,0 +1,554 @@
+package differ
+
+import (
+	"slices"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+const (
+	networkingGroup = "networking.k8s.io"
+	gatewayGroup    = "gateway.networking.k8s.io"
+
+	trafficPage       = "https://kubernetes.io/docs/reference/networking/virtual-ips/"
+	networkPolicyPage = "https://kubernetes.io/docs/concepts/services-networking/network-policies/"
+	ingressPage       = "https://kubernetes.io/docs/concepts/services-networking/ingress/"
+	ingressNginxPage  = "https://kubernetes.github.io/ingress-nginx/user-guide/nginx-configuration/annotations/"
+	gatewayPage       = "https://gateway-api.sigs.k8s.io/reference/api-types/gateway/"
+	endpointsIssue    = "https://github.com/kubernetes/kubernetes/issues/103675" // CVE-2021-25740
+)
+
+// ofNetwork are the rules on what reaches pods: Services, network policies, Ingresses,
+// Gateways and certificates. Rules that hold stand before those that warn.
+func ofNetwork() []catalogued {
+	return slices.Concat(
+		heldServices(), heldNetworkPolicies(), heldIngresses(), heldGateways(), heldNetworkDeletions(),
+		warnedServices(), warnedServicePods(), warnedNetworkPolicies(), warnedIngresses(), warnedRoutes(), warnedCertificates(),
+	)
+}
+
+// changesAndRemovals are the events of a rule on what an object had before.
+func changesAndRemovals() []v1alpha1.Event {
+	return []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove}
+}
+
+// objectCreation is the event of a rule on a new object as a whole.
+func objectCreation() []v1alpha1.Event { return []v1alpha1.Event{v1alpha1.OnCreateObject} }
+
+// annotations are paths of annotations.
+func annotations(names ...string) []string {
+	out := make([]string, 0, len(names))
+	for _, name := range names {
+		out = append(out, `.metadata.annotations["`+name+`"]`)
+	}
+	return out
+}
+
+// warnOfDeletion is named after the first of its kinds.
+func warnOfDeletion(group, because string, kinds ...string) catalogued {
+	c := deletion(group, kinds[0], because)
+	c.effect, c.kinds = v1alpha1.EffectWarn, kinds
+	return c
+}
+
+func heldServices() []catalogued {
+	services := []string{"Service"}
+	return []catalogued{
+		{
+			name: "service-source-ranges", effect: v1alpha1.EffectHold, group: coreGroup, kinds: services, on: changesAndRemovals(),
+			because: "the load balancer accepts clients from every address",
+			fix:     "list the address ranges of the clients in loadBalancerSourceRanges",
+			source:  "https://repost.aws/knowledge-center/eks-cidr-ip-address-loadbalancer",
+			when: `old != null && old.size() > 0 && !old.exists(r, r in ['0.0.0.0/0', '::/0']) &&
+(new == null || new.size() == 0 || new.exists(r, r in ['0.0.0.0/0', '::/0']))`,
+			paths: []string{".spec.loadBalancerSourceRanges"},
+		},
+		{
+			name: "internal-load-balancer", effect: v1alpha1.EffectHold, group: coreGroup, kinds: services, on: changesAndRemovals(),
+			because: "the load balancer is no longer internal: it may get a public address",
+			fix:     "keep the annotation, or create a second Service for public clients",
+			source:  servicesPage + "#internal-load-balancer",
+			// Providers renamed their annotations: another one that says internal is enough.
+			when: `old.lowerAscii() in ['true', 'internal', '0.0.0.0/0'] && object.spec.?type.orValue('') == 'LoadBalancer' &&
+!['service.beta.kubernetes.io/aws-load-balancer-internal', 'service.beta.kubernetes.io/aws-load-balancer-scheme',
+'networking.gke.io/load-balancer-type', 'cloud.google.com/load-balancer-type',
+'service.beta.kubernetes.io/azure-load-balancer-internal'].exists(k,
+object.metadata.?annotations[?k].orValue('').lowerAscii() in ['true', 'internal', '0.0.0.0/0'])`,
+			paths: annotations(
+				"service.beta.kubernetes.io/aws-load-balancer-internal", "service.beta.kubernetes.io/aws-load-balancer-scheme",
+				"networking.gke.io/load-balancer-type", "cloud.google.com/load-balancer-type",
+				"service.beta.kubernetes.io/azure-load-balancer-internal",
+			),
+		},
+		{
+			name: "external-ips", effect: v1alpha1.EffectHold, group: coreGroup, kinds: services, on: fieldsAndCreation(),
+			because: "nodes send all traffic for the new external IP to this Service, whoever owns the address",
+			fix:     "use a Service of type LoadBalancer, or a Gateway, instead of externalIPs",
+			source:  "https://github.com/kubernetes/kubernetes/issues/97076", // CVE-2020-8554
+			when:    `new != null && new.exists(a, old == null || !(a in old))`,
+			paths:   []string{".spec.externalIPs"},
+		},
+		{
+			name: "external-name", effect: v1alpha1.EffectHold, group: coreGroup, kinds: services, on: fieldsAndCreation(),
+			because: "clients of the Service are sent to a host outside of its namespace",
+			fix:     "check who owns the host, or select pods of the namespace instead",
+			source:  servicesPage + "#externalname",
+			when:    `new != null && new != '' && new != old`,
+			paths:   []string{".spec.externalName"},
+		},
+		{
+			name: "endpoints-emptied", effect: v1alpha1.EffectHold, kinds: []string{"Endpoints", "EndpointSlice"}, on: changesAndRemovals(),
+			because: "the Service loses all addresses of this object: connections fail at once",
+			fix:     "add the new addresses before the old ones go",
+			source:  "https://kubernetes.io/docs/concepts/services-networking/endpoint-slices/",
+			when:    `old != null && old.size() > 0 && (new == null || new.size() == 0)`,
+			paths:   []string{".subsets", ".endpoints"},
+		},
+	}
+}
+
+func heldNetworkPolicies() []catalogued {
+	policies := []string{"NetworkPolicy"}
+	return []catalogued{
+		{
+			name: "network-policy-type-lost", effect: v1alpha1.EffectHold, group: networkingGroup, kinds: policies, on: changesAndRemovals(),
+			because: "the policy no longer restricts one direction: all its traffic is allowed",
+			fix:     "keep the policy type, and add rules for the traffic that must pass",
+			source:  networkPolicyPage,
+			// What the API server fills in where policyTypes is absent.
+			when: `old != null && old.exists(o, !(o in (new != null ? new :
+object.spec.?egress.orValue([]).size() > 0 ? ['Ingress', 'Egress'] : ['Ingress'])))`,
+			paths: []string{".spec.policyTypes"},
+		},
+		{
+			name: "network-policy-selector", effect: v1alpha1.EffectHold, group: networkingGroup, kinds: policies, on: changesAndRemovals(),
+			because: "the policy moves to other pods: its old pods are open, and its new ones are cut off from other clients",
+			fix:     "create a second policy for the new pods, and delete this one when its pods are gone",
+			source:  networkPolicyPage,
+			when:    `old != null && old != new`,
+			paths:   []string{".spec.podSelector"},
+		},
+		{
+			name: "network-policy-opened", effect: v1alpha1.EffectHold, group: networkingGroup, kinds: policies, on: fieldsAndCreation(),
+			because: "a new rule allows every peer and port, or every address of the internet",
+			fix:     "name the peers and ports that the pods need",
+			source:  networkPolicyPage,
+			when: `new != null && new.exists(n, (old == null || !(n in old)) && (
+n.?from.orValue(n.?to.orValue([])).size() == 0 && n.?ports.orValue([]).size() == 0 ||
+n.?from.orValue([]).exists(p, p.?ipBlock.cidr.orValue('') in ['0.0.0.0/0', '::/0'])) &&
+(old == null || !old.exists(o, o.?from.orValue(o.?to.orValue([])).size() == 0 && o.?ports.orValue([]).size() == 0)))`,
+			paths: []string{".spec.ingress", ".spec.egress"},
+		},
+		{
+			name: "network-policy-denies-all", effect: v1alpha1.EffectHold, group: networkingGroup, kinds: policies, on: changesAndRemovals(),
+			because: "the last rule of a direction goes: the pods lose all traffic that no other policy allows",
+			fix:     "keep a rule for the traffic that must pass, DNS included",
+			source:  "https://www.nine.ch/en/platform-news/posts/postmortem-dns-netpol-block",
+			when: `live != null && (
+live.spec.?ingress.orValue([]).size() > 0 && object.spec.?ingress.orValue([]).size() == 0 &&
+'Ingress' in object.spec.?policyTypes.orValue(['Ingress']) ||
+live.spec.?egress.orValue([]).size() > 0 && object.spec.?egress.orValue([]).size() == 0 &&
+'Egress' in object.spec.?policyTypes.orValue([]))`,
+			paths: []string{".spec.ingress", ".spec.egress"},
+		},
+	}
+}
+
+func heldIngresses() []catalogued {
+	ingresses := []string{"Ingress"}
+	return []catalogued{
+		{
+			name: "ingress-tls-lost", effect: v1alpha1.EffectHold, group: networkingGroup, kinds: ingresses, on: changesAndRemovals(),
+			because: "a host that is still served loses its certificate: clients see another one, or talk in plain text",
+			fix:     "keep a tls entry for every host that is served",
+			source:  ingressPage + "#tls",
+			when: `old != null && old.size() > 0 && (new == null || new.size() == 0 || old.exists(o, o.?hosts.orValue([]).exists(h,
+object.spec.?rules.orValue([]).exists(r, r.?host.orValue('') == h) && !new.exists(n, n.?hosts.orValue([]).exists(x,
+x == h || x.startsWith('*.') && h.endsWith(x.substring(1)))))))`,
+			paths: []string{".spec.tls"},
+		},
+		{
+			name: "ingress-snippet", effect: v1alpha1.EffectHold, group: networkingGroup, kinds: ingresses, on: fieldsAndCreation(),
+			because: "a snippet runs in the ingress controller, which can read Secrets of every namespace",
+			fix:     "use an annotation for the one setting, and forbid snippets in the controller",
+			source:  "https://github.com/kubernetes/ingress-nginx/issues/7837", // CVE-2021-25742
+			when:    `new != null && new != '' && new != old`,
+			paths: annotations(
+				"nginx.ingress.kubernetes.io/configuration-snippet", "nginx.ingress.kubernetes.io/server-snippet",
+				"nginx.ingress.kubernetes.io/auth-snippet", "nginx.ingress.kubernetes.io/stream-snippet",
+				"nginx.ingress.kubernetes.io/modsecurity-snippet",
+			),
+		},
+		{
+			name: "ingress-source-range-lost", effect: v1alpha1.EffectHold, group: networkingGroup, kinds: ingresses, on: changesAndRemovals(),
+			because: "the Ingress accepts clients from every address",
+			fix:     "keep the address ranges of the clients in the annotation",
+			source:  ingressNginxPage + "#whitelist-source-range",
+			// The controller has two names for one setting.
+			when: `old != null && !old.contains('0.0.0.0/0') && !old.contains('::/0') && (new == null ?
+!['nginx.ingress.kubernetes.io/whitelist-source-range', 'nginx.ingress.kubernetes.io/allowlist-source-range'].exists(k,
+object.metadata.?annotations[?k].orValue('') != '') : new == '' || new.contains('0.0.0.0/0') || new.contains('::/0'))`,
+			paths: annotations(
+				"nginx.ingress.kubernetes.io/whitelist-source-range", "nginx.ingress.kubernetes.io/allowlist-source-range",
+				"alb.ingress.kubernetes.io/inbound-cidrs",
+			),
+		},
+		{
+			name: "ingress-auth-lost", effect: v1alpha1.EffectHold, group: networkingGroup, kinds: ingresses, on: changesAndRemovals(),
+			because: "the Ingress no longer asks its clients to authenticate",
+			fix:     "keep the authentication, or let the application ask for it first",
+			source:  ingressNginxPage + "#authentication",
+			when: `old != null && !(old in ['off', 'none', '']) && (new == null ?
+!['nginx.ingress.kubernetes.io/auth-url', 'nginx.ingress.kubernetes.io/auth-type', 'nginx.ingress.kubernetes.io/auth-tls-secret',
+'alb.ingress.kubernetes.io/auth-type'].exists(k, !(object.metadata.?annotations[?k].orValue('') in ['', 'none'])) :
+new in ['off', 'none', '', 'optional', 'optional_no_ca'])`,
+			paths: annotations(
+				"nginx.ingress.kubernetes.io/auth-url", "nginx.ingress.kubernetes.io/auth-type",
+				"nginx.ingress.kubernetes.io/auth-secret", "nginx.ingress.kubernetes.io/auth-tls-secret",
+				"nginx.ingress.kubernetes.io/auth-tls-verify-client", "alb.ingress.kubernetes.io/auth-type",
+			),
+		},
+		{
+			name: "ingress-class", effect: v1alpha1.EffectHold, group: networkingGroup, kinds: ingresses, on: changesAndRemovals(),
+			because: "another controller serves the Ingress: its hosts stop answering at the old address",
+			fix:     "create a second Ingress of the new class, move the DNS records, and delete this one",
+			source:  ingressPage + "#ingress-class",
+			// The annotation is the older form of the field.
+			when: `old != null && new != old && object.spec.?ingressClassName.orValue('') != old &&
+object.metadata.?annotations[?'kubernetes.io/ingress.class'].orValue('') != old`,
+			paths: append(annotations("kubernetes.io/ingress.class"), ".spec.ingressClassName"),
+		},
+		{
+			name: "ingress-internet-facing", effect: v1alpha1.EffectHold, group: networkingGroup, kinds: ingresses, on: fieldsAndCreation(),
+			because: "the load balancer of the Ingress gets a public address",
+			fix:     "create a second Ingress for public clients, with the paths that they need",
+			source:  "https://kubernetes-sigs.github.io/aws-load-balancer-controller/latest/guide/ingress/annotations/",
+			when:    `new == 'internet-facing' && old != 'internet-facing'`,
+			paths:   annotations("alb.ingress.kubernetes.io/scheme"),
+		},
+	}
+}
+
+func heldGateways() []catalogued {
+	gateways := []string{"Gateway"}
+	return []catalogued{
+		{
+			name: "gateway-tls-lost", effect: v1alpha1.EffectHold, group: gatewayGroup, kinds: gateways,
+			because: "a listener no longer terminates TLS: clients talk in plain text, or fail",
+			fix:     "add a second listener without TLS on another port",
+			source:  "https://gateway-api.sigs.k8s.io/guides/user-guides/tls/",
+			when: `live != null && live.spec.?listeners.orValue([]).exists(o, object.spec.?listeners.orValue([]).exists(n, n.name == o.name &&
+(has(o.tls) && !has(n.tls) || o.protocol in ['HTTPS', 'TLS'] && n.protocol in ['HTTP', 'TCP'])))`,
+			paths: []string{".spec.listeners"},
+		},
+		{
+			name: "gateway-listener-removed", effect: v1alpha1.EffectHold, group: gatewayGroup, kinds: gateways, on: changesAndRemovals(),
+			because: "a listener goes: its port closes, and routes that name it detach",
+			fix:     "add the new listener first, and remove the old one when no route names it",
+			source:  gatewayPage,
+			when:    `old != null && new == null`,
+			paths:   []string{".spec.listeners[*].name"},
+		},
+		{
+			name: "gateway-open-to-namespaces", effect: v1alpha1.EffectHold, group: gatewayGroup, kinds: gateways, on: fieldsAndCreation(),
+			because: "routes of every namespace may attach to the listener, and take over its hosts",
+			fix:     "allow namespaces by a selector",
+			source:  "https://gateway-api.sigs.k8s.io/docs/concepts/security/",
+			when:    `new == 'All' && old != 'All'`,
+			paths:   []string{".spec.listeners[*].allowedRoutes.namespaces.from"},
+		},
+		{
+			name: "gateway-class", effect: v1alpha1.EffectHold, group: gatewayGroup, kinds: gateways, on: []v1alpha1.Event{v1alpha1.OnChange},
+			because: "another controller serves the Gateway: its addresses change",
+			fix:     "create a second Gateway of the new class, move the DNS records, and delete this one",
+			source:  gatewayPage,
+			paths:   []string{".spec.gatewayClassName"},
+		},
+	}
+}
+
+func heldNetworkDeletions() []catalogued {
+	policies := deletion("", "NetworkPolicy", "traffic that the policy forbade is allowed, or traffic that only it allowed stops").advise(
+		"delete the pods that the policy selects first, or create its successor first", networkPolicyPage,
+	)
+	policies.kinds = []string{"NetworkPolicy", "GlobalNetworkPolicy", "CiliumNetworkPolicy", "CiliumClusterwideNetworkPolicy", "AdminNetworkPolicy"}
+	gateways := deletion(gatewayGroup, "Gateway", "the addresses and listeners go: every route that is attached stops").advise(
+		"move the routes to another Gateway first", gatewayPage,
+	)
+	gateways.kinds = []string{"Gateway", "GatewayClass"}
+	issuers := deletion("cert-manager.io", "Issuer", "certificates of the issuer are no longer renewed, and expire").advise(
+		"move its certificates to another issuer first", "https://cert-manager.io/docs/concepts/issuer/",
+	)
+	issuers.kinds = []string{"Issuer", "ClusterIssuer"}
+	loadBalancers := deletion(coreGroup, "Service", "the load balancer goes, and its address may never come back").advise(
+		"move the clients and DNS records to another address first", servicesPage+"#loadbalancer",
+	)
+	loadBalancers.name, loadBalancers.when = "delete-load-balancer", `old.spec.?type.orValue('') == 'LoadBalancer'`
+	return []catalogued{
+		policies, gateways, issuers, loadBalancers,
+		deletion(networkingGroup, "IngressClass", "Ingresses that name the class are no longer served").advise(
+			"move its Ingresses to another class first", ingressPage+"#ingress-class",
+		),
+	}
+}
+
+func warnedServices() []catalogued {
+	services := []string{"Service"}
+	return []catalogued{
+		{
+			name: "service-client-ip-lost", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: services, on: changesAndRemovals(),
+			because: "pods no longer see the addresses of clients: allow lists, rate limits and logs see nodes instead",
+			fix:     "keep externalTrafficPolicy Local, or read the client address from the PROXY protocol",
+			source:  "https://kubernetes.io/docs/tutorials/services/source-ip/",
+			when:    `old == 'Local' && new != 'Local'`,
+			paths:   []string{".spec.externalTrafficPolicy"},
+		},
+		{
+			name: "service-local-traffic", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: services,
+			on:      []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange},
+			because: "traffic that reaches a node without a ready pod of the Service is dropped",
+			fix:     "run a pod on every node that receives traffic, or set trafficDistribution instead",
+			source:  trafficPage + "#traffic-policies",
+			when:    `new == 'Local' && old != 'Local'`,
+			paths:   []string{".spec.externalTrafficPolicy", ".spec.internalTrafficPolicy"},
+		},
+		{
+			name: "session-affinity-lost", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: services, on: changesAndRemovals(),
+			because: "connections of one client are spread over all pods: sessions that a pod keeps are lost",
+			fix:     "keep sessions outside of the pods before the affinity goes",
+			source:  trafficPage + "#session-affinity",
+			when:    `old == 'ClientIP' && new != 'ClientIP'`,
+			paths:   []string{".spec.sessionAffinity"},
+		},
+		{
+			name: "service-port-removed", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: services,
+			on:      []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnRemove},
+			because: "clients that use the port fail at once",
+			fix:     "keep the old port beside the new one until no client uses it",
+			source:  servicesPage + "#multi-port-services",
+			when: `live != null && live.?spec.ports.orValue([]).exists(o, !object.?spec.ports.orValue([]).exists(n,
+n.port == o.port && n.?protocol.orValue('TCP') == o.?protocol.orValue('TCP')))`,
+			paths: []string{".spec.ports[*].port"},
+		},
+		{
+			name: "service-target-port", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: services, on: []v1alpha1.Event{v1alpha1.OnChange},
+			because: "the Service sends its traffic to another port of its pods at once, before new pods listen there",
+			fix:     "name the container port, and let targetPort be that name",
+			source:  servicesPage + "#field-spec-ports",
+			when:    `old != null && new != null && new != old`,
+			paths:   []string{".spec.ports[*].targetPort"},
+		},
+		{
+			name: "publish-not-ready", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: services,
+			because: "pods that are not ready join or leave the addresses: clients meet them, or peers can't find each other at the start",
+			fix:     "use one headless Service for peers, and another Service for clients",
+			source:  "https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/",
+			when:    `(new == true) != (old == true)`,
+			paths:   []string{".spec.publishNotReadyAddresses"},
+		},
+		{
+			name: "service-ip-families", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: services, on: changesAndRemovals(),
+			because: "the Service gives up its addresses of one IP family: clients that use them fail",
+			fix:     "keep both families until no client uses the second one",
+			source:  "https://kubernetes.io/docs/concepts/services-networking/dual-stack/",
+			when: `new == 'SingleStack' && old != 'SingleStack' ||
+live != null && live.spec.?ipFamilies.orValue([]).exists(f, !(f in object.spec.?ipFamilies.orValue(live.spec.ipFamilies)))`,
+			paths: []string{".spec.ipFamilyPolicy", ".spec.ipFamilies"},
+		},
+		{
+			name: "service-exposed", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: services, on: objectCreation(),
+			because: "the Service opens a port to clients outside of the cluster",
+			fix:     "use type ClusterIP behind an Ingress or a Gateway, and restrict loadBalancerSourceRanges",
+			source:  servicesPage + "#publishing-services-service-types",
+			when:    `object.?spec.type.orValue('') in ['LoadBalancer', 'NodePort']`,
+			paths:   []string{""},
+		},
+		{
+			name: "endpoints-elsewhere", effect: v1alpha1.EffectWarn, kinds: []string{"Endpoints", "EndpointSlice"}, on: fieldsAndCreation(),
+			because: "the Service sends traffic to addresses that are written by hand, past the NetworkPolicies of its clients",
+			fix:     "select pods by labels instead of addresses",
+			source:  endpointsIssue,
+			when:    `new != null && old == null`,
+			paths:   []string{".subsets[*].addresses[*].ip", ".endpoints[*].addresses[*]"},
+		},
+		warnOfDeletion(coreGroup, "the name and the address of the Service go: clients that use them fail", "Service").advise(
+			"keep the Service until no client uses its name", servicesPage,
+		),
+	}
+}
+
+// templatesOf is, in CEL, whether any workload w of the component in the object's namespace
+// satisfies a condition.
+func templatesOf(condition string) string {
+	return `[objects.?Deployment, objects.?StatefulSet, objects.?DaemonSet, objects.?CloneSet].exists(l, l.orValue([]).exists(w,
+w.metadata.?namespace.orValue('') == object.metadata.?namespace.orValue('') && ` + condition + `))`
+}
+
+// warnedServicePods are rules on a Service beside the pod templates of its component.
+func warnedServicePods() []catalogued {
+	const selected = `object.spec.selector.all(k, w.?spec.template.metadata.labels[?k].orValue('') == object.spec.selector[k])`
+	return []catalogued{
+		{
+			name: "service-without-pods", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: []string{"Service"}, on: objectCreation(),
+			because: "the selector matches no pod template of the component: the Service has no addresses",
+			fix:     "let the selector be labels of the pod template",
+			source:  "https://kubernetes.io/docs/tasks/debug/debug-application/debug-service/",
+			when:    `object.?spec.selector.orValue({}) != {} && ` + templatesOf(`true`) + ` && !` + templatesOf(selected),
+			paths:   []string{""},
+		},
+		{
+			name: "service-target-port-missing", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: []string{"Service"}, on: fieldsAndCreation(),
+			because: "no container of the selected pods has a port of this name: the Service port has no addresses",
+			fix:     "let targetPort be the name or the number of a container port",
+			source:  "https://kubernetes.io/docs/tasks/debug/debug-application/debug-service/",
+			when: `type(new) == string && object.spec.?selector.orValue({}) != {} && ` + templatesOf(selected) + ` && !` + templatesOf(selected+
+				` && (w.spec.template.spec.?containers.orValue([]) + w.spec.template.spec.?initContainers.orValue([])).exists(c,
+c.?ports.orValue([]).exists(p, p.?name.orValue('') == new))`),
+			paths: []string{".spec.ports[*].targetPort"},
+		},
+	}
+}
+
+func warnedNetworkPolicies() []catalogued {
+	policies := []string{"NetworkPolicy"}
+	return []catalogued{
+		{
+			name: "network-policy-widened", effect: v1alpha1.EffectWarn, group: networkingGroup, kinds: policies, on: fieldsAndCreation(),
+			because: "a new rule allows every peer, or the pods of every namespace",
+			fix:     "name the peers by namespace and pod labels",
+			source:  networkPolicyPage,
+			when: `new != null && new.exists(n, (old == null || !(n in old)) && [n.?from.orValue(n.?to.orValue([]))].exists(peers, peers.size() == 0 ||
+peers.exists(p, p.?ipBlock.cidr.orValue('') in ['0.0.0.0/0', '::/0'] ||
+has(p.namespaceSelector) && p.namespaceSelector == {} && !has(p.podSelector))) &&
+(old == null || !old.exists(o, o.?from.orValue(o.?to.orValue([])).size() == 0 &&
+(o.?ports.orValue([]).size() == 0 || o.?ports.orValue([]) == n.?ports.orValue([])))))`,
+			paths: []string{".spec.ingress", ".spec.egress"},
+		},
+		{
+			name: "network-policy-port-closed", effect: v1alpha1.EffectWarn, group: networkingGroup, kinds: policies,
+			on:      []v1alpha1.Event{v1alpha1.OnChange},
+			because: "the policy no longer allows a port: clients that use it time out",
+			fix:     "keep the old port beside the new one until no client uses it",
+			source:  networkPolicyPage,
+			when: `old != null && new != null && old.exists(o, o.?ports.orValue([]).exists(p,
+!new.exists(n, n.?ports.orValue([]).size() == 0 || p in n.ports)))`,
+			paths: []string{".spec.ingress", ".spec.egress"},
+		},
+		{
+			name: "network-policy-isolates-namespace", effect: v1alpha1.EffectWarn, group: networkingGroup, kinds: policies, on: objectCreation(),
+			because: "the policy selects every pod of its namespace, and cuts it off from all peers that no policy allows",
+			fix:     "apply the policies that allow traffic first, DNS included",
+			source:  "https://www.nine.ch/en/platform-news/posts/postmortem-dns-netpol-block",
+			when: `object.?spec.podSelector.orValue({}) in [{}, {'matchLabels': {}}] &&
+!(object.?spec.ingress.orValue([]) + object.?spec.egress.orValue([])).exists(r, r == {})`,
+			paths: []string{""},
+		},
+	}
+}
+
+func warnedIngresses() []catalogued {
+	ingresses := []string{"Ingress"}
+	return []catalogued{
+		{
+			name: "ingress-route-removed", effect: v1alpha1.EffectWarn, group: networkingGroup, kinds: ingresses, on: changesAndRemovals(),
+			because: "requests for a host or path that was served get 404",
+			fix:     "keep the old host and path until no client uses them",
+			source:  ingressPage + "#ingress-rules",
+			when: `old != null && old.exists(o, o.?http.paths.orValue([]).exists(p, new == null || !new.exists(n,
+n.?host.orValue('') == o.?host.orValue('') && n.?http.paths.orValue([]).exists(q, q.?path.orValue('/') == p.?path.orValue('/')))))`,
+			paths: []string{".spec.rules"},
+		},
+		{
+			name: "ingress-catch-all", effect: v1alpha1.EffectWarn, group: networkingGroup, kinds: ingresses, on: fieldsAndCreation(),
+			because: "the Ingress answers for hosts that it does not name",
+			fix:     "name every host",
+			source:  ingressPage + "#hostname-wildcards",
+			when: `new != null && new.exists(n, [n.?host.orValue('')].exists(h, (h == '' || h.startsWith('*')) &&
+(old == null || !old.exists(o, o.?host.orValue('') == h))))`,
+			paths: []string{".spec.rules"},
+		},
+		{
+			name: "ingress-backend", effect: v1alpha1.EffectWarn, group: networkingGroup, kinds: ingresses, on: []v1alpha1.Event{v1alpha1.OnChange},
+			because: "requests for a host and path go to another Service at once",
+			fix:     "check that the pods of the new Service are ready",
+			source:  ingressPage + "#ingress-rules",
+			when: `old != null && new != null && old.exists(o, new.exists(n, n.?host.orValue('') == o.?host.orValue('') &&
+o.?http.paths.orValue([]).exists(p, n.?http.paths.orValue([]).exists(q, q.?path.orValue('/') == p.?path.orValue('/') &&
+q.?backend.service.name.orValue('') != p.?backend.service.name.orValue('')))))`,
+			paths: []string{".spec.rules"},
+		},
+		{
+			name: "ingress-plain-http", effect: v1alpha1.EffectWarn, group: networkingGroup, kinds: ingresses, on: fieldsAndCreation(),
+			because: "requests without TLS are served, and no longer redirected",
+			fix:     "keep the redirect, and let health checks use HTTPS",
+			source:  ingressNginxPage + "#server-side-https-enforcement-through-redirect",
+			when:    `new == 'false' && old != 'false'`,
+			paths:   annotations("nginx.ingress.kubernetes.io/ssl-redirect", "nginx.ingress.kubernetes.io/force-ssl-redirect"),
+		},
+		{
+			name: "default-ingress-class", effect: v1alpha1.EffectWarn, group: networkingGroup, kinds: []string{"IngressClass"}, on: fieldsAndCreation(),
+			because: "Ingresses without a class get another one; with two default classes the API server refuses them",
+			fix:     "let exactly one class of the cluster be the default, and name a class in every Ingress",
+			source:  ingressPage + "#default-ingress-class",
+			when:    `(new == 'true') != (old == 'true')`,
+			paths:   annotations("ingressclass.kubernetes.io/is-default-class"),
+		},
+		warnOfDeletion(networkingGroup, "the hosts of the Ingress are no longer served", "Ingress").advise(
+			"move the hosts to another Ingress or a Gateway first", ingressPage,
+		),
+	}
+}
+
+func warnedRoutes() []catalogued {
+	routes := []string{"HTTPRoute", "GRPCRoute", "TLSRoute", "TCPRoute", "UDPRoute"}
+	return []catalogued{
+		{
+			name: "route-detached", effect: v1alpha1.EffectWarn, group: gatewayGroup, kinds: routes, on: changesAndRemovals(),
+			because: "the route loses a host name or a Gateway: requests that came that way get 404",
+			fix:     "keep the old host name and parent until no client uses them",
+			source:  "https://gateway-api.sigs.k8s.io/reference/api-types/httproute/",
+			when:    `old != null && new == null`,
+			paths:   []string{".spec.hostnames[*]", ".spec.parentRefs[*].name"},
+		},
+		{
+			name: "reference-grant", effect: v1alpha1.EffectWarn, group: gatewayGroup, kinds: []string{"ReferenceGrant"}, on: fieldsAndCreation(),
+			because: "another namespace gains the right to use Services or Secrets of this one",
+			fix:     "name single objects in the grant",
+			source:  "https://gateway-api.sigs.k8s.io/reference/api-types/referencegrant/",
+			when:    `new != null && new.exists(n, old == null || !(n in old))`,
+			paths:   []string{".spec.from", ".spec.to"},
+		},
+		warnOfDeletion(gatewayGroup, "requests that the route serves get 404", routes...).advise(
+			"add the route that replaces it first", "https://gateway-api.sigs.k8s.io/reference/api-types/httproute/",
+		),
+	}
+}
+
+func warnedCertificates() []catalogued {
+	const certificatePage = "https://cert-manager.io/docs/usage/certificate/"
+	certificates := []string{"Certificate"}
+	return []catalogued{
+		{
+			name: "certificate-host-removed", effect: v1alpha1.EffectWarn, group: "cert-manager.io", kinds: certificates, on: changesAndRemovals(),
+			because: "the certificate no longer holds for a host name: TLS clients of that name fail",
+			fix:     "keep the name until no client uses it",
+			source:  certificatePage,
+			when:    `old != null && new == null`,
+			paths:   []string{".spec.dnsNames[*]", ".spec.commonName"},
+		},
+		{
+			name: "certificate-secret", effect: v1alpha1.EffectWarn, group: "cert-manager.io", kinds: certificates, on: []v1alpha1.Event{v1alpha1.OnChange},
+			because: "the old Secret is no longer renewed: pods and Ingresses that name it get an expired certificate",
+			fix:     "let every user name the new Secret in the same commit",
+			source:  certificatePage,
+			paths:   []string{".spec.secretName"},
+		},
+		{
+			name: "certificate-issuer", effect: v1alpha1.EffectWarn, group: "cert-manager.io", kinds: certificates, on: []v1alpha1.Event{v1alpha1.OnChange},
+			because: "another authority signs the certificate: clients that trust the old one alone fail",
+			fix:     "let the clients trust both authorities first",
+			source:  certificatePage,
+			paths:   []string{".spec.issuerRef.name", ".spec.issuerRef.kind"},
+		},
+	}
+}

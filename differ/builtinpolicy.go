@@ -1,0 +1,310 @@
+package differ
+
+import (
+	"slices"
+
+	"github.com/keelson-io/keelson/api/v1alpha1"
+)
+
+const (
+	policyGroup      = "policy"
+	autoscalingGroup = "autoscaling"
+	monitoringGroup  = "monitoring.coreos.com"
+
+	configMapPage  = "https://kubernetes.io/docs/concepts/configuration/configmap/"
+	secretPage     = "https://kubernetes.io/docs/concepts/configuration/secret/"
+	corefilePage   = "https://kubernetes.io/docs/tasks/administer-cluster/dns-custom-nameservers/"
+	autoscalerPage = "https://kubernetes.io/docs/concepts/workloads/autoscaling/horizontal-pod-autoscale/"
+	budgetPage     = "https://kubernetes.io/docs/tasks/run-application/configure-pdb/"
+	drainPage      = "https://kubernetes.io/docs/tasks/administer-cluster/safely-drain-node/"
+	quotaPage      = "https://kubernetes.io/docs/concepts/policy/resource-quotas/"
+	limitRangePage = "https://kubernetes.io/docs/concepts/policy/limit-range/"
+	operatorPage   = "https://prometheus-operator.dev/docs/developer/alerting/"
+)
+
+// ofConfiguration are the rules on ConfigMaps and Secrets, on autoscalers, disruption budgets
+// and quotas, and on alerts. Rules that hold stand before those that warn.
+func ofConfiguration() []catalogued {
+	return slices.Concat(
+		heldConfiguration(),
+		warnedConfiguration(), warnedAutoscalers(), warnedBudgets(), warnedQuotas(), warnedMonitoring(),
+	)
+}
+
+func heldConfiguration() []catalogued {
+	return []catalogued{
+		{
+			name: "coredns-plugin-lost", effect: v1alpha1.EffectHold, group: coreGroup, kinds: []string{"ConfigMap"}, on: changesAndRemovals(),
+			because: "the Corefile loses the cluster domain or a plugin that DNS needs: names no longer resolve in the cluster",
+			fix:     "keep the cluster domain, and the plugins kubernetes, forward, health and ready",
+			source:  corefilePage,
+			// The default domain ends in .local; a condition that names the variable cluster reads labels.
+			when: `old != null && (new == null || old.contains('.local') && !new.contains('.local') ||
+['kubernetes', 'forward', 'health', 'ready'].exists(p,
+old.matches(r'(?m)^\s*' + p + r'\b') && !new.matches(r'(?m)^\s*' + p + r'\b')))`,
+			paths: []string{".data.Corefile"},
+		},
+		{
+			name: "tls-key-removed", effect: v1alpha1.EffectHold, group: coreGroup, kinds: []string{"Secret"},
+			on:      []v1alpha1.Event{v1alpha1.OnRemove},
+			because: "the certificate or its key leaves the Secret: servers that read it fail at their next start",
+			fix:     "keep both keys, and replace their values",
+			source:  secretPage + "#tls-secrets",
+			paths:   []string{`.data["tls.crt"]`, `.data["tls.key"]`},
+		},
+	}
+}
+
+func warnedConfiguration() []catalogued {
+	configMaps := []string{"ConfigMap"}
+	return []catalogued{
+		{
+			name: "coredns-guard-lost", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: configMaps, on: []v1alpha1.Event{v1alpha1.OnChange},
+			because: "CoreDNS loses cache, loop or reload: it asks upstream for every name, forwards to itself, or keeps an old Corefile",
+			fix:     "keep the plugins cache, loop and reload",
+			source:  corefilePage,
+			when: `old != null && new != null && ['cache', 'loop', 'reload'].exists(p,
+old.matches(r'(?m)^\s*' + p + r'\b') && !new.matches(r'(?m)^\s*' + p + r'\b'))`,
+			paths: []string{".data.Corefile"},
+		},
+		{
+			name: "kube-proxy-mode", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: configMaps, on: []v1alpha1.Event{v1alpha1.OnChange},
+			because: "every node programs Services in another way, and keeps old rules until kube-proxy cleans up",
+			fix:     "change one node first, and drain and restart nodes one after another",
+			source:  trafficPage + "#proxy-modes",
+			when: `old != null && new != null && new.contains('KubeProxyConfiguration') && ['ipvs', 'nftables'].exists(m,
+old.matches(r'(?m)^mode:\s*"?' + m) != new.matches(r'(?m)^mode:\s*"?' + m))`,
+			paths: []string{`.data["config.conf"]`},
+		},
+		{
+			name: "config-emptied", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: []string{"ConfigMap", "Secret"}, on: changesAndRemovals(),
+			because: "all data leaves the object: pods that read it start without their configuration, or fail",
+			fix:     "check the values of the chart, or delete the object when no pod reads it",
+			source:  configMapPage,
+			when: `live != null && live.?data.orValue({}).size() + live.?binaryData.orValue({}).size() > 0 &&
+object.?data.orValue({}).size() + object.?binaryData.orValue({}).size() == 0`,
+			paths: []string{".data", ".binaryData"},
+		},
+		{
+			name: "config-value-emptied", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: configMaps, on: []v1alpha1.Event{v1alpha1.OnChange},
+			because: "a value becomes empty: pods that read it start without this configuration",
+			fix:     "check the values of the chart, or remove the key",
+			source:  configMapPage,
+			when:    `old != null && new != null && old.trim() != '' && new.trim() == ''`,
+			paths:   []string{".data.*"},
+		},
+		{
+			name: "immutable-set", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: []string{"ConfigMap", "Secret"},
+			on:      []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange},
+			because: "the object can never change again: every later edit needs a deletion, and new pods",
+			fix:     "give each version of the object a name of its own",
+			source:  configMapPage + "#configmap-immutable",
+			when:    `new == true && old != true`,
+			paths:   []string{".immutable"},
+		},
+	}
+}
+
+func warnedAutoscalers() []catalogued {
+	autoscalers := []string{"HorizontalPodAutoscaler"}
+	return []catalogued{
+		{
+			name: "autoscaler-bounds", effect: v1alpha1.EffectWarn, group: autoscalingGroup, kinds: autoscalers, on: fieldsAndCreation(),
+			because: "maxReplicas is below minReplicas: the API server refuses the autoscaler",
+			fix:     "raise maxReplicas, or lower minReplicas",
+			source:  autoscalerPage,
+			when:    `object.?spec.maxReplicas.orValue(1) < object.?spec.minReplicas.orValue(1)`,
+			paths:   []string{".spec.maxReplicas", ".spec.minReplicas"},
+		},
+		{
+			name: "autoscaler-maximum-lowered", effect: v1alpha1.EffectWarn, group: autoscalingGroup, kinds: autoscalers, on: changesAndRemovals(),
+			because: "fewer pods may run at the peak: pods above the new maximum are deleted at once",
+			fix:     "lower maxReplicas below no number of replicas that the workload had at its peak",
+			source:  autoscalerPage,
+			when:    `old != null && new != null && new < old`,
+			paths:   []string{".spec.maxReplicas"},
+		},
+		{
+			name: "autoscaler-minimum-lowered", effect: v1alpha1.EffectWarn, group: autoscalingGroup, kinds: autoscalers, on: changesAndRemovals(),
+			because: "a quiet hour leaves one pod, or half as many as before, for the next peak",
+			fix:     "keep at least two replicas, and lower minReplicas in small steps",
+			source:  autoscalerPage,
+			when:    `old != null && [new == null ? 1 : new].exists(n, n < old && (n <= 1 || double(n) * 2.0 <= double(old)))`,
+			paths:   []string{".spec.minReplicas"},
+		},
+		{
+			name: "autoscaler-target", effect: v1alpha1.EffectWarn, group: autoscalingGroup, kinds: autoscalers, on: []v1alpha1.Event{v1alpha1.OnChange},
+			because: "the old workload no longer scales, and keeps the replicas that it has",
+			fix:     "create a second autoscaler for the new workload, and delete this one with the old workload",
+			source:  autoscalerPage,
+			paths:   []string{".spec.scaleTargetRef.kind", ".spec.scaleTargetRef.name"},
+		},
+		{
+			name: "autoscaler-target-missing", effect: v1alpha1.EffectWarn, group: autoscalingGroup, kinds: autoscalers, on: fieldsAndCreation(),
+			because: "the component has workloads of the kind, and none of this name: the autoscaler scales nothing",
+			fix:     "name a workload of the component",
+			source:  autoscalerPage,
+			when: `objects[?object.spec.scaleTargetRef.kind].orValue([]).size() > 0 && !objects[?object.spec.scaleTargetRef.kind].orValue([]).exists(w,
+w.metadata.?namespace.orValue('') == object.metadata.?namespace.orValue('') && w.metadata.name == object.spec.scaleTargetRef.name)`,
+			paths: []string{".spec.scaleTargetRef.kind", ".spec.scaleTargetRef.name"},
+		},
+		{
+			name: "autoscaler-metrics", effect: v1alpha1.EffectWarn, group: autoscalingGroup, kinds: autoscalers, on: changesAndRemovals(),
+			because: "the autoscaler ignores a load that it followed before",
+			fix:     "check that the metrics that remain rise with every load",
+			source:  autoscalerPage + "#support-for-metrics-apis",
+			when:    `old != null && (new == null ? 0 : new.size()) < old.size()`,
+			paths:   []string{".spec.metrics"},
+		},
+		{
+			name: "autoscaler-flaps", effect: v1alpha1.EffectWarn, group: autoscalingGroup, kinds: autoscalers, on: fieldsAndCreation(),
+			because: "the autoscaler deletes pods at every short dip of the load, and starts them again",
+			fix:     "keep stabilizationWindowSeconds of scaleDown at some minutes",
+			source:  autoscalerPage + "#stabilization-window",
+			when:    `new == 0 && old != 0`,
+			paths:   []string{".spec.behavior.scaleDown.stabilizationWindowSeconds"},
+		},
+		{
+			name: "autoscaler-scale-up-disabled", effect: v1alpha1.EffectWarn, group: autoscalingGroup, kinds: autoscalers, on: fieldsAndCreation(),
+			because: "the autoscaler adds no pods, whatever the load is",
+			fix:     "limit scaleUp by a policy instead",
+			source:  autoscalerPage + "#configurable-scaling-behavior",
+			when:    `new == 'Disabled' && old != 'Disabled'`,
+			paths:   []string{".spec.behavior.scaleUp.selectPolicy"},
+		},
+		warnOfDeletion(autoscalingGroup, "the number of replicas no longer follows the load", "HorizontalPodAutoscaler").advise(
+			"set the replicas that the peak needs in the workload", autoscalerPage,
+		),
+	}
+}
+
+func warnedBudgets() []catalogued {
+	const (
+		blocks  = `.spec.?maxUnavailable.orValue('') in [0, '0', '0%'] || `
+		nothing = `.spec.?minAvailable.orValue('') in [0, '0', '0%'] || `
+		matched = `object.spec.selector.matchLabels.all(k,
+w.?spec.template.metadata.labels[?k].orValue('') == object.spec.selector.matchLabels[k])`
+	)
+	budgets, amounts := []string{"PodDisruptionBudget"}, []string{".spec.maxUnavailable", ".spec.minAvailable"}
+	return []catalogued{
+		{
+			name: "budget-blocks-drains", effect: v1alpha1.EffectWarn, group: policyGroup, kinds: budgets, on: fieldsAndCreation(),
+			because: "the budget allows no eviction: a node with such a pod can't be drained or upgraded",
+			fix:     "allow at least one pod to be unavailable",
+			source:  drainPage,
+			when: `(object` + blocks + `object.spec.?minAvailable.orValue('') == '100%') &&
+!(live != null && (live` + blocks + `live.spec.?minAvailable.orValue('') == '100%'))`,
+			paths: amounts,
+		},
+		{
+			name: "budget-exceeds-replicas", effect: v1alpha1.EffectWarn, group: policyGroup, kinds: budgets, on: fieldsAndCreation(),
+			because: "minAvailable is all the replicas of a workload: a node with such a pod can't be drained or upgraded",
+			fix:     "run one replica more than minAvailable, or set maxUnavailable",
+			source:  drainPage,
+			when: `type(new) != string && new != null && new > 0 && object.spec.?selector.matchLabels.orValue({}) != {} && ` +
+				templatesOf(`[w.spec.?replicas.orValue(1)].exists(r, r > 0 && r <= new) && `+matched+
+					` && !objects.?HorizontalPodAutoscaler.orValue([]).exists(h, h.spec.scaleTargetRef.name == w.metadata.name)`),
+			paths: []string{".spec.minAvailable"},
+		},
+		{
+			name: "budget-protects-nothing", effect: v1alpha1.EffectWarn, group: policyGroup, kinds: budgets, on: fieldsAndCreation(),
+			because: "a drain may evict all pods of the budget at once",
+			fix:     "keep at least one pod available",
+			source:  budgetPage,
+			when: `(object` + nothing + `object.spec.?maxUnavailable.orValue('') == '100%') &&
+!(live != null && (live` + nothing + `live.spec.?maxUnavailable.orValue('') == '100%'))`,
+			paths: amounts,
+		},
+		{
+			name: "budget-selector", effect: v1alpha1.EffectWarn, group: policyGroup, kinds: budgets, on: changesAndRemovals(),
+			because: "the budget covers other pods: a drain may evict its old pods at once, and its new pods may block drains",
+			fix:     "create a second budget for the new pods, and delete this one when its pods are gone",
+			source:  budgetPage + "#arbitrary-controllers-and-selectors",
+			when:    `old != null && old != new`,
+			paths:   []string{".spec.selector"},
+		},
+		{
+			name: "budget-without-pods", effect: v1alpha1.EffectWarn, group: policyGroup, kinds: budgets, on: objectCreation(),
+			because: "the selector matches no pod template of the component: the budget protects nothing",
+			fix:     "let the selector be labels of the pod template",
+			source:  budgetPage,
+			when: `object.?spec.selector.matchLabels.orValue({}) != {} && ` +
+				templatesOf(`true`) + ` && !` + templatesOf(matched),
+			paths: []string{""},
+		},
+		{
+			name: "budget-unhealthy-pods", effect: v1alpha1.EffectWarn, group: policyGroup, kinds: budgets, on: changesAndRemovals(),
+			because: "pods that never become ready block drains again",
+			fix:     "keep unhealthyPodEvictionPolicy AlwaysAllow",
+			source:  budgetPage + "#unhealthy-pod-eviction-policy",
+			when:    `old == 'AlwaysAllow' && new != 'AlwaysAllow'`,
+			paths:   []string{".spec.unhealthyPodEvictionPolicy"},
+		},
+		warnOfDeletion(policyGroup, "a drain may evict all pods of the budget at once", "PodDisruptionBudget").advise(
+			"create the budget that replaces it first", budgetPage,
+		),
+	}
+}
+
+func warnedQuotas() []catalogued {
+	quotas, ranges := []string{"ResourceQuota"}, []string{"LimitRange"}
+	return []catalogued{
+		{
+			name: "quota-lowered", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: quotas, on: []v1alpha1.Event{v1alpha1.OnChange},
+			because: "what runs stays, and new pods are refused while the namespace uses more than the new quota",
+			fix:     "compare the new quota with status.used, and leave room for a rolling update",
+			source:  quotaPage,
+			when:    `old != null && new != null && quantity(new) < quantity(old)`,
+			paths:   []string{".spec.hard.*"},
+		},
+		{
+			name: "quota-gained", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: quotas,
+			on:      []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnCreateObject},
+			because: "pods that don't set the new resource, or need more of it, are refused",
+			fix:     "set requests and limits in every pod template, or defaults in a LimitRange, first",
+			source:  quotaPage,
+			paths:   []string{".spec.hard.*"},
+		},
+		{
+			name: "limit-range-tightened", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: ranges, on: []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange},
+			because: "pods outside of the new bounds are refused when they are created again",
+			fix:     "change the requests and limits of the pods first",
+			source:  limitRangePage,
+			when: `new != null && new.exists(n, [old == null ? [] : old].exists(l, [l.filter(o, o.type == n.type)].exists(same,
+n.?max.orValue({}).exists(k, !same.exists(o, k in o.?max.orValue({}) && quantity(o.max[k]) <= quantity(n.max[k]))) ||
+n.?min.orValue({}).exists(k, !same.exists(o, k in o.?min.orValue({}) && quantity(o.min[k]) >= quantity(n.min[k]))))))`,
+			paths: []string{".spec.limits"},
+		},
+		{
+			name: "limit-range-defaults-lowered", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: ranges, on: []v1alpha1.Event{v1alpha1.OnChange},
+			because: "new containers that set no resources get less: they are throttled, or killed for memory",
+			fix:     "set the resources of such containers first",
+			source:  "https://kubernetes.io/docs/tasks/administer-cluster/manage-resources/memory-default-namespace/",
+			when: `old != null && new != null && old.exists(o, new.exists(n, n.type == o.type && ['default', 'defaultRequest'].exists(f,
+f in o && f in n && n[f].exists(k, k in o[f] && quantity(n[f][k]) < quantity(o[f][k])))))`,
+			paths: []string{".spec.limits"},
+		},
+		warnOfDeletion(coreGroup, "the namespace may use all of the cluster", "ResourceQuota").advise(
+			"raise the quota instead", quotaPage,
+		),
+		warnOfDeletion(coreGroup, "new containers that set no resources run without requests and limits", "LimitRange").advise(
+			"set the resources of such containers first", limitRangePage,
+		),
+	}
+}
+
+func warnedMonitoring() []catalogued {
+	return []catalogued{
+		{
+			name: "alert-removed", effect: v1alpha1.EffectWarn, group: monitoringGroup, kinds: []string{"PrometheusRule"}, on: changesAndRemovals(),
+			because: "an alert goes: what it watches may fail unseen",
+			fix:     "add the alert that replaces it in the same commit",
+			source:  operatorPage,
+			when:    `old != null && new == null`,
+			paths:   []string{".spec.groups[*].rules[*].alert"},
+		},
+		warnOfDeletion(
+			monitoringGroup, "its alerts and metrics go: what they watch may fail unseen", "PrometheusRule", "ServiceMonitor", "PodMonitor", "Probe",
+		).advise("add the object that replaces it first", operatorPage),
+	}
+}
