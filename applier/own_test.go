@@ -56,7 +56,7 @@ func TestNoComponentHasKeelsonsOwn(t *testing.T) {
 		w := victim.as(victim.component + "-earlier")
 		w.t = t
 		had := w.want("v1", configMap("earlier", "one"), "apiVersion: v1\nkind: Secret\nmetadata: {name: record-NS-planted, namespace: keelson-system}\n")
-		had.Rules = nil
+		had.Rules = differ.Rules{}
 		if err := w.try(t.Context(), had, applier.ApplyOptions{}); err != nil {
 			t.Fatal(err)
 		}

@@ -24,9 +24,10 @@ func NewWant(f *registry.Fleet, d *registry.Delivery, t *renderer.Target) (Want,
 // take up thousands of times the room of a text, and a fleet has few. It is safe
 // for concurrent use; the zero value is ready.
 type Wants struct {
-	mu     sync.Mutex
-	danger map[sum]differ.Rules
-	health map[sum]HealthRules // of no cluster
+	mu        sync.Mutex
+	catalogue differ.Catalogue
+	danger    map[sum]differ.Rules
+	health    map[sum]HealthRules // of no cluster
 }
 
 // wantsKept bounds how many different rules are remembered.
@@ -83,11 +84,11 @@ func FenceOf(f *registry.Fleet, component string) *differ.Fence {
 func (w *Wants) rules(danger differ.Scopes, ofComponent []v1alpha1.HealthRule) (differ.Rules, HealthRules, error) {
 	ofDanger, err := sumOfJSON(danger)
 	if err != nil {
-		return nil, HealthRules{}, err
+		return differ.Rules{}, HealthRules{}, err
 	}
 	ofHealth, err := sumOfJSON(ofComponent)
 	if err != nil {
-		return nil, HealthRules{}, err
+		return differ.Rules{}, HealthRules{}, err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -96,15 +97,15 @@ func (w *Wants) rules(danger differ.Scopes, ofComponent []v1alpha1.HealthRule) (
 	}
 	rules, known := w.danger[ofDanger]
 	if !known {
-		if rules, err = differ.NewRules(danger); err != nil {
-			return nil, HealthRules{}, err
+		if rules, err = w.catalogue.NewRules(danger); err != nil {
+			return differ.Rules{}, HealthRules{}, err
 		}
 		w.danger[ofDanger] = rules
 	}
 	health, known := w.health[ofHealth]
 	if !known {
 		if health, err = NewHealthRules(ofComponent, nil); err != nil {
-			return nil, HealthRules{}, err
+			return differ.Rules{}, HealthRules{}, err
 		}
 		w.health[ofHealth] = health
 	}

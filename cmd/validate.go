@@ -137,6 +137,8 @@ type validation struct {
 	mu     sync.Mutex
 	looked int // clusters that were looked at
 	rules  map[*registry.Version]error
+	// catalogue is compiled once for the rules of all versions.
+	catalogue differ.Catalogue
 	// healthRules are what is wrong with them, by version.
 	healthRules map[*registry.Version]error
 	broken      map[registry.Problem][]string // clusters by problem
@@ -354,7 +356,7 @@ func (v *validation) danger(d *registry.Delivery) {
 	err, known := v.rules[d.Version]
 	v.mu.Unlock()
 	if !known { // two at once find the same
-		_, err = differ.NewRules(applier.ScopesOf(v.fleet, d))
+		_, err = v.catalogue.NewRules(applier.ScopesOf(v.fleet, d))
 		v.mu.Lock()
 		v.rules[d.Version] = err
 		v.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 
 // builtIn is the catalogue that holds without any rule in git. Every rule has
 // a case in testdata.
-func builtIn(env environment, profile v1alpha1.DangerProfile) (Rules, error) {
+func builtIn(env environment, profile v1alpha1.DangerProfile) ([]rule, error) {
 	scaled := func(what Scaling) func(ID, Policy) bool {
 		return func(id ID, p Policy) bool { return p.Scaled[id]&what != 0 }
 	}
@@ -390,8 +390,8 @@ func (c catalogued) advise(fix, source string) catalogued {
 }
 
 // ownRules keep components away from what Keelson itself remembers.
-func ownRules(env environment) (Rules, error) {
-	var out Rules
+func ownRules(env environment) ([]rule, error) {
+	var out []rule
 	for _, m := range v1alpha1.OwnObjects() {
 		r, err := newRule(env, v1alpha1.DangerRule{
 			Name: "keelson-own-objects", Match: m, Effect: v1alpha1.EffectDeny,
@@ -406,8 +406,8 @@ func ownRules(env environment) (Rules, error) {
 	return out, nil
 }
 
-func compile(env environment, catalogue []catalogued) (Rules, error) {
-	var out Rules
+func compile(env environment, catalogue []catalogued) ([]rule, error) {
+	var out []rule
 	for _, c := range catalogue {
 		when := newCondition(env, "when", c.when)
 		for _, path := range c.paths {

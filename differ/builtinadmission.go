@@ -40,8 +40,9 @@ func ofWebhooks() []catalogued {
 			because: "the API server sends the objects to an address outside of the cluster, with their Secrets if it matches these",
 			fix:     "name a Service of the cluster in clientConfig.service",
 			source:  webhookReference + "#url",
-			when:    `new != null && new != old && !new.matches('^https://([a-z0-9-]+[.][a-z0-9-]+[.]svc([.]cluster[.]local)?|localhost|127[.]0[.]0[.]1)(:[0-9]+)?(/|$)')`,
-			paths:   []string{".webhooks[*].clientConfig.url"},
+			// A condition that names the variable cluster reads labels: [c]luster does not.
+			when:  `new != null && new != old && !new.matches('^https://([a-z0-9-]+[.][a-z0-9-]+[.]svc([.][c]luster[.]local)?|localhost|127[.]0[.]0[.]1)(:[0-9]+)?(/|$)')`,
+			paths: []string{".webhooks[*].clientConfig.url"},
 		},
 		{
 			name: "webhook-on-system-pods", effect: v1alpha1.EffectWarn, on: created,

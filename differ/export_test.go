@@ -41,7 +41,7 @@ func (s Schemas) TypeOf(gvk schema.GroupVersionKind) typed.ParseableType {
 }
 
 // BuiltIn returns the names, reasons and paths of the built-in rules.
-func BuiltIn() (Rules, error) { return builtIn(newEnvironment(), v1alpha1.ProfileBaseline) }
+func BuiltIn() ([]rule, error) { return builtIn(newEnvironment(), v1alpha1.ProfileBaseline) }
 
 // Compiles says what is wrong with a rule's condition.
 func (r rule) Compiles() error {

@@ -8,6 +8,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -54,23 +56,35 @@ func (p Policy) Hash() string {
 	fence := p.Fence.parts()
 	write(sum, fmt.Sprint(p.Fence != nil, len(fence)))
 	write(sum, fence...)
-	if slices.ContainsFunc(p.Rules, func(r rule) bool { return ReadsCluster(r.When) }) {
+	if p.Rules.readsCluster {
 		for _, name := range slices.Sorted(maps.Keys(p.Cluster)) {
 			write(sum, name, p.Cluster[name])
 		}
 	}
-	for i := range p.Rules {
-		_, _ = sum.Write(p.Rules[i].sum[:])
-	}
+	_, _ = sum.Write(p.Rules.sum[:])
 	return hex.EncodeToString(sum.Sum(nil)[:16])
 }
 
 // ReadsCluster reports whether a CEL expression may depend on the cluster's labels:
-// one that does not name the variable can't.
-func ReadsCluster(expression string) bool { return strings.Contains(expression, "cluster") }
+// one that does not name the variable can't. A longer word, such as cluster-admin in a text,
+// is not the variable.
+func ReadsCluster(expression string) bool {
+	inWord := func(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) }
+	for rest := expression; ; {
+		before, after, found := strings.Cut(rest, "cluster")
+		if !found {
+			return false
+		}
+		last, _ := utf8.DecodeLastRuneInString(before)
+		first, _ := utf8.DecodeRuneInString(after)
+		if !inWord(last) && !inWord(first) && first != '-' {
+			return true
+		}
+		rest = after
+	}
+}
 
-// sumOf tells a rule from every other. Policies are hashed at each look at a
-// component, and have dozens of rules.
+// sumOf tells a rule from every other.
 func sumOf(r v1alpha1.DangerRule) [sha256.Size]byte {
 	sum := sha256.New()
 	write(sum, r.Name, r.Path, r.When, string(r.Effect), string(r.Scope), r.Because, fmt.Sprint(r.On), // Locked decides about the order alone

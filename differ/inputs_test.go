@@ -121,3 +121,27 @@ func TestPolicyHashUnread(t *testing.T) {
 		t.Error("labels have a part in the hash of rules that don't read them")
 	}
 }
+
+// An expression that names the variable depends on it; a longer word is another one.
+func TestReadsCluster(t *testing.T) {
+	t.Parallel()
+	for expression, want := range map[string]bool{
+		"cluster.labels.zone == 'a'":       true,
+		"'a' in cluster.labels":            true,
+		"has(cluster.labels.zone)":         true,
+		`cluster["labels"]`:                true,
+		"[cluster].size() == 1":            true,
+		"old == new || cluster . labels":   true,
+		"new == 'cluster'":                 true, // a text may be the variable's name: it is not taken apart
+		"new == 'cluster-admin'":           false,
+		"new in ['clusterroles', 'roles']": false,
+		"new == 'subcluster'":              false,
+		"clusters == 1 && cluster_name":    false,
+		"":                                 false,
+		"clusters == cluster.labels.size":  true,
+	} {
+		if got := differ.ReadsCluster(expression); got != want {
+			t.Errorf("ReadsCluster(%q) = %t, want %t", expression, got, want)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -54,8 +55,55 @@ const (
 	ScalesLimits                       // their limits, too
 )
 
-// Rules are compiled danger rules; the first that matches decides.
-type Rules []rule
+// Rules are compiled danger rules; the first that matches decides. The zero value has none.
+type Rules struct {
+	list []rule
+	// readsCluster and sum are for [Policy.Hash].
+	readsCluster bool
+	sum          [sha256.Size]byte
+}
+
+func rulesOf(list []rule) Rules {
+	r := Rules{list: list}
+	sum := sha256.New()
+	for i := range list {
+		r.readsCluster = r.readsCluster || ReadsCluster(list[i].When)
+		_, _ = sum.Write(list[i].sum[:]) // a hash takes everything
+	}
+	r.sum = [sha256.Size]byte(sum.Sum(nil))
+	return r
+}
+
+// Catalogue compiles the built-in rules once for all [Rules] that are made with it: there
+// are hundreds of them, and each condition that was asked takes thousands of times the room
+// of its text. It is safe for concurrent use; the zero value is ready.
+type Catalogue struct {
+	mu       sync.Mutex
+	env      environment
+	own      []rule
+	profiles map[v1alpha1.DangerProfile][]rule
+}
+
+// compiled returns the rules about Keelson's own objects, and the built-in ones of a profile.
+func (c *Catalogue) compiled(profile v1alpha1.DangerProfile) (env environment, own, builtin []rule, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.env == nil {
+		env := newEnvironment()
+		if c.own, err = ownRules(env); err != nil {
+			return nil, nil, nil, err
+		}
+		c.env, c.profiles = env, map[v1alpha1.DangerProfile][]rule{}
+	}
+	if _, known := c.profiles[profile]; !known {
+		list, err := builtIn(c.env, profile)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		c.profiles[profile] = list
+	}
+	return c.env, c.own, c.profiles[profile], nil
+}
 
 type rule struct {
 	v1alpha1.DangerRule
@@ -96,6 +144,9 @@ func (s Scopes) Profile() (v1alpha1.DangerProfile, error) {
 	return chosen, nil
 }
 
+// NewRules is that of a [Catalogue] of its own.
+func NewRules(s Scopes) (Rules, error) { return new(Catalogue).NewRules(s) }
+
 // NewRules compiles danger rules, and puts the built-in ones behind them. The first that
 // matches decides, and they are read in this order: those about Keelson's own objects, what
 // the fleet locks, the component's, its project's, the rest of the fleet's, the built-in
@@ -107,46 +158,41 @@ func (s Scopes) Profile() (v1alpha1.DangerProfile, error) {
 // A rule that could never match, whose condition is no CEL, or whose effect this
 // version does not know, is an error: a danger must not pass because of a typing
 // mistake.
-func NewRules(s Scopes) (Rules, error) {
-	env := newEnvironment()
+func (c *Catalogue) NewRules(s Scopes) (Rules, error) {
 	profile, err := s.Profile()
 	if err != nil {
-		return nil, err
+		return Rules{}, err
 	}
-	catalogue, err := builtIn(env, profile)
+	env, own, catalogue, err := c.compiled(profile)
 	if err != nil {
-		return nil, err
-	}
-	own, err := ownRules(env)
-	if err != nil {
-		return nil, err
+		return Rules{}, err
 	}
 	fleet, err := compileRules(env, s.Fleet)
 	if err != nil {
-		return nil, err
+		return Rules{}, err
 	}
 	project, err := compileRules(env, s.Project)
 	if err != nil {
-		return nil, err
+		return Rules{}, err
 	}
 	component, err := compileRules(env, s.Component)
 	if err != nil {
-		return nil, err
+		return Rules{}, err
 	}
 	n := Locked(s.Fleet)
 	locked, rest := fleet[:n], fleet[n:]
 	final := slices.Concat(own, locked)
-	order := []Rules{own, locked, component, project, rest, catalogue}
+	order := [][]rule{own, locked, component, project, rest, catalogue}
 	if s.Fenced {
 		final = slices.Concat(own, fleet, project, catalogue)
-		order = []Rules{own, locked, project, rest, catalogue, component}
+		order = [][]rule{own, locked, project, rest, catalogue, component}
 	}
 	for _, r := range component {
 		if slices.ContainsFunc(final, func(f rule) bool { return f.Name != "" && f.Name == r.Name }) {
-			return nil, fmt.Errorf("danger rule %q: the component can't replace the rule that bears this name: give its own another one", r.Name)
+			return Rules{}, fmt.Errorf("danger rule %q: the component can't replace the rule that bears this name: give its own another one", r.Name)
 		}
 	}
-	var out Rules
+	var out []rule
 	named := map[string]bool{}
 	for _, scope := range order {
 		for _, r := range scope {
@@ -158,11 +204,11 @@ func NewRules(s Scopes) (Rules, error) {
 			named[r.Name] = true
 		}
 	}
-	return out, nil
+	return rulesOf(out), nil
 }
 
-func compileRules(env environment, rules []v1alpha1.DangerRule) (Rules, error) {
-	out := make(Rules, 0, len(rules))
+func compileRules(env environment, rules []v1alpha1.DangerRule) ([]rule, error) {
+	out := make([]rule, 0, len(rules))
 	for _, r := range rules {
 		one, err := newRule(env, r)
 		if err != nil {
@@ -330,8 +376,8 @@ func (c *comparison) applicable() []*rule {
 	}
 	c.rules = []*rule{}
 	id := c.state.ID
-	for i := range c.policy.Rules {
-		r := &c.policy.Rules[i]
+	for i := range c.policy.Rules.list {
+		r := &c.policy.Rules.list[i]
 		if Matches(r.Match, id) && (r.applies == nil || r.applies(id, c.policy)) {
 			c.rules = append(c.rules, r)
 		}
