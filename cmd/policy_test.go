@@ -53,8 +53,8 @@ danger:
 	if r := find("fewer-replicas", "fleet"); r.OverriddenBy != "" {
 		t.Errorf("got %+v, want it to hold", r)
 	}
-	if r := find("storage-class", "built-in"); r.OverriddenBy != "" || len(r.Paths) != 3 {
-		t.Errorf("got %+v, want three paths", r)
+	if r := find("storage-class", "built-in"); r.OverriddenBy != "" || len(r.Paths) != 4 {
+		t.Errorf("got %+v, want four paths", r)
 	}
 }
 

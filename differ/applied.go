@@ -22,11 +22,15 @@ func AsApplied(schemas Schemas, target map[string]any) (map[string]any, error) {
 	apiVersion, _ := live["apiVersion"].(string)
 	kind, _ := live["kind"].(string)
 	t, _ := schemas.typeOf(schema.FromAPIVersionAndKind(apiVersion, kind))
-	set, err := fieldsOf(t, live)
+	value, err := t.FromUnstructured(live, typed.AllowDuplicates)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("read: %w", err)
 	}
-	data, err := set.ToJSON()
+	set, err := value.ToFieldSet()
+	if err != nil {
+		return nil, fmt.Errorf("list its fields: %w", err)
+	}
+	data, err := set.Difference(unowned()).ToJSON()
 	if err != nil {
 		return nil, fmt.Errorf("encode its fields: %w", err)
 	}
@@ -44,27 +48,20 @@ func AsApplied(schemas Schemas, target map[string]any) (map[string]any, error) {
 	return live, nil
 }
 
-// fieldsOf returns the fields that the manager owns who applies an object.
-func fieldsOf(t typed.ParseableType, object map[string]any) (*fieldpath.Set, error) {
-	value, err := t.FromUnstructured(object, typed.AllowDuplicates)
-	if err != nil {
-		return nil, fmt.Errorf("read: %w", err)
-	}
-	set, err := value.ToFieldSet()
-	if err != nil {
-		return nil, fmt.Errorf("list its fields: %w", err)
-	}
-	return set.Difference(unowned()), nil
-}
-
-// ownersByRecord says that Keelson owns what was recorded.
-func (c *comparison) ownersByRecord() error {
-	set, err := fieldsOf(c.typ, c.recorded)
-	if err != nil {
-		return fmt.Errorf("recorded object: %w", err)
-	}
+// ownersByRecord says that Keelson owns what was recorded. A schema that lacks some of its
+// fields, as one in a file may, does not stop the comparison, and so it does not stop this.
+func (c *comparison) ownersByRecord() {
+	set := &fieldpath.Set{}
+	w := walker{schema: c.typ.Schema, hollow: func(fieldpath.Path) {}, emit: func(w row) {
+		for n := 1; n <= len(w.path); n++ { // a list item is owned with its fields
+			if n == len(w.path) || w.path[n-1].FieldName == nil {
+				set.Insert(w.path[:n].Copy())
+			}
+		}
+	}}
+	w.walk(make(fieldpath.Path, 0, pathCapacity), c.typ.TypeRef, cellOf(c.recorded, true), cell{}, cell{})
+	set = set.Difference(unowned())
 	c.who = owners{read: true, entries: []ownerEntry{{manager: v1alpha1.FieldManager, who: ownerOurs, applied: true, fields: set}}}
-	return nil
 }
 
 // unowned are the fields that an API server lets nobody own.

@@ -302,7 +302,8 @@ func ofRolesThatEscalate() []catalogued {
 				[]string{
 					"validatingwebhookconfigurations", "mutatingwebhookconfigurations", "validatingadmissionpolicies",
 					"validatingadmissionpolicybindings", "mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "apiservices",
-				}, writes(), true,
+				},
+				writes(), true,
 			}),
 		},
 		{
@@ -355,7 +356,8 @@ func ofRoles() []catalogued {
 			when: granted(grant{
 				[]string{"", "apps", "batch"},
 				[]string{"pods", "deployments", "statefulsets", "daemonsets", "replicasets", "replicationcontrollers", "jobs", "cronjobs"},
-				[]string{"create"}, false,
+				[]string{"create"},
+				false,
 			}),
 		},
 		{

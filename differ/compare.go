@@ -422,7 +422,8 @@ func (c *comparison) readOwners() error {
 		return nil
 	}
 	if c.policy.OwnersByRecord && unmanaged && c.recorded != nil {
-		return c.ownersByRecord()
+		c.ownersByRecord()
+		return nil
 	}
 	who, err := readOwners(c.state.ID, c.state.Live)
 	c.who = who

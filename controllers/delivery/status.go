@@ -91,9 +91,7 @@ func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.Del
 	}
 	if a.planned {
 		s.Held = held(a.plan)
-		if list := warnings(a.plan); len(list) > 0 || a.outcome.Wrote() || a.targetHash != s.TargetHash {
-			s.Warnings = list // a settled plan has none: those of the change before stay
-		}
+		s.Warnings = warnings(before, a)
 		s.Objects = int32(len(a.health)) //nolint:gosec // bounded by what a render may hold
 		var why string
 		s.Health, why = applier.Worst(a.health)
@@ -171,10 +169,12 @@ func held(p differ.Plan) []v1alpha1.HeldChange {
 	return out
 }
 
-func warnings(p differ.Plan) []v1alpha1.ChangeWarning {
+// warnings are those of an attempt's plan. A settled plan has none: then those of the change
+// before it stay, which is still what runs.
+func warnings(before v1alpha1.DeliveryStatus, a attempt) []v1alpha1.ChangeWarning {
 	var out []v1alpha1.ChangeWarning
-	for i := range p.Changes {
-		c := &p.Changes[i]
+	for i := range a.plan.Changes {
+		c := &a.plan.Changes[i]
 		for _, w := range c.Warnings {
 			if len(out) == heldShown {
 				return out
@@ -185,6 +185,9 @@ func warnings(p differ.Plan) []v1alpha1.ChangeWarning {
 			}
 			out = append(out, one)
 		}
+	}
+	if len(out) == 0 && !a.outcome.Wrote() && a.targetHash == before.TargetHash {
+		return before.Warnings
 	}
 	return out
 }
