@@ -281,8 +281,13 @@ live.webhooks.exists(o, o.name == n.name && o.?failurePolicy.orValue('Fail') != 
 			because: "the webhook is asked about other objects than before, and can refuse them",
 			fix:     "let the webhook only report on these objects first",
 			source:  webhookPractices,
-			// To select anything where everything was selected is to narrow.
-			when: `old != null && old != {} && (new != null || object.webhooks.exists(n,
+			// To select anything where everything was selected is to narrow, and so are one more
+			// label and one more namespace that is left out.
+			when: `old != null && old != {} && !(new != null &&
+old.?matchLabels.orValue({}).all(k, new.?matchLabels.orValue({})[?k].orValue('') == old.matchLabels[k]) &&
+old.?matchExpressions.orValue([]).all(e, new.?matchExpressions.orValue([]).exists(f, f.key == e.key && f.operator == e.operator &&
+(e.operator == 'NotIn' ? e.?values.orValue([]).all(v, v in f.?values.orValue([])) :
+e.operator != 'In' || f.?values.orValue([]).all(v, v in e.?values.orValue([])))))) && (new != null || object.webhooks.exists(n,
 live.webhooks.exists(o, o.name == n.name && (o.?namespaceSelector.orValue({}) == old && !has(n.namespaceSelector) ||
 o.?objectSelector.orValue({}) == old && !has(n.objectSelector)))))`,
 			paths: []string{".webhooks[*].namespaceSelector", ".webhooks[*].objectSelector"},

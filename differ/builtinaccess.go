@@ -197,10 +197,11 @@ r.metadata.?namespace.orValue('') == object.metadata.?namespace.orValue(''))`,
 		{
 			name: "rbac-binding-deleted", effect: v1alpha1.EffectWarn, on: deleted,
 			group: rbacGroup, kinds: []string{"RoleBinding", "ClusterRoleBinding"},
-			because: "a ServiceAccount that the component keeps loses the role, and no other binding of the component gives it",
+			because: "an account that stays loses the role, and no other binding of the component gives it",
 			fix:     "keep the binding, or check that the account's pods no longer need the role",
 			source:  rbacReference,
-			when: `old.?subjects.orValue([]).exists(s, s.kind == 'ServiceAccount' && ` + accountsOfComponent + `.exists(a, a.metadata.name == s.name &&
+			// A binding of the cluster itself is of accounts that other components have.
+			when: `old.metadata.name.startsWith('system:') || old.?subjects.orValue([]).exists(s, s.kind == 'ServiceAccount' && ` + accountsOfComponent + `.exists(a, a.metadata.name == s.name &&
 a.metadata.?namespace.orValue('') == s.?namespace.orValue('')) && !` + bindingsOfComponent + `.exists(b, b.roleRef.kind == old.roleRef.kind &&
 b.roleRef.name == old.roleRef.name && b.?subjects.orValue([]).exists(t, ` + sameSubject("t", "s") + `)))`,
 			paths: []string{""},

@@ -74,6 +74,17 @@ func ofCRDs() []catalogued {
 			when:    `new != null`, paths: []string{".spec.names.kind"},
 		},
 		{
+			name: "crd-field-removed", effect: v1alpha1.EffectWarn, on: []v1alpha1.Event{v1alpha1.OnChange},
+			// What is lost of a status, its controller writes again.
+			because: "the schema no longer has a field: the API server drops it from custom resources when they are next written",
+			fix:     "keep the field until no custom resource has it", source: versioning,
+			when: `old != null && new != null && old.exists(o, new.exists(n, n.name == o.name &&
+[dyn(n.?schema.openAPIV3Schema.properties.?spec.orValue({}))].exists(s, s.?properties.hasValue() && !s.?additionalProperties.hasValue() &&
+!s[?'x-kubernetes-preserve-unknown-fields'].orValue(false) &&
+o.?schema.openAPIV3Schema.properties.?spec.properties.orValue({}).exists(k, !(k in s.properties)))))`,
+			paths: []string{".spec.versions"},
+		},
+		{
 			name: "crd-conversion-gained", effect: v1alpha1.EffectWarn,
 			because: "custom resources of other versions can't be read or written while the conversion webhook is down",
 			fix:     "run the webhook with several replicas before this change",

@@ -413,6 +413,26 @@ func warnedNetworkPolicies() []catalogued {
 	policies := []string{"NetworkPolicy"}
 	return []catalogued{
 		{
+			name: "network-policy-peer-split", effect: v1alpha1.EffectWarn, group: networkingGroup, kinds: policies, on: []v1alpha1.Event{v1alpha1.OnChange},
+			because: "a peer that needed two selectors becomes two peers: either selector is enough",
+			fix:     "write namespaceSelector and podSelector in one item",
+			source:  networkPolicyPage + "#behavior-of-to-and-from-selectors",
+			when: `old != null && new != null && old.exists(o, o.?from.orValue(o.?to.orValue([])).exists(p, has(p.namespaceSelector) && has(p.podSelector) &&
+new.exists(n, [n.?from.orValue(n.?to.orValue([]))].exists(peers, !(p in peers) && peers.exists(q, !has(q.namespaceSelector) && q.?podSelector == p.?podSelector) &&
+peers.exists(q, !has(q.podSelector) && q.?namespaceSelector == p.?namespaceSelector)))))`,
+			paths: []string{".spec.ingress", ".spec.egress"},
+		},
+		{
+			name: "network-policy-no-dns", effect: v1alpha1.EffectWarn, group: networkingGroup, kinds: policies, on: fieldsAndCreation(),
+			because: "the policy isolates the pods' outgoing traffic and allows no port 53: they can't resolve names",
+			fix:     "allow port 53, UDP and TCP, to the pods of the cluster's DNS",
+			source:  networkPolicyPage + "#default-deny-all-egress-traffic",
+			when: `new != null && 'Egress' in new && (old == null || !('Egress' in old)) && !object.spec.?egress.orValue([]).exists(e,
+e.?ports.orValue([]).size() == 0 || e.ports.exists(p, !has(p.port) || string(p.port) in ['53', 'dns', 'dns-tcp'] ||
+type(p.port) == int && p.port < 53 && p.?endPort.orValue(0) >= 53))`,
+			paths: []string{".spec.policyTypes"},
+		},
+		{
 			name: "network-policy-widened", effect: v1alpha1.EffectWarn, group: networkingGroup, kinds: policies, on: fieldsAndCreation(),
 			because: "a new rule allows every peer, or the pods of every namespace",
 			fix:     "name the peers by namespace and pod labels",
@@ -476,6 +496,14 @@ n.?host.orValue('') == o.?host.orValue('') && n.?http.paths.orValue([]).exists(q
 o.?http.paths.orValue([]).exists(p, n.?http.paths.orValue([]).exists(q, q.?path.orValue('/') == p.?path.orValue('/') &&
 q.?backend.service.name.orValue('') != p.?backend.service.name.orValue('')))))`,
 			paths: []string{".spec.rules"},
+		},
+		{
+			name: "ingress-without-tls", effect: v1alpha1.EffectWarn, group: networkingGroup, kinds: ingresses, on: objectCreation(),
+			because: "the Ingress publishes a Service to clients outside of the cluster, without TLS",
+			fix:     "add tls with a certificate, and ask clients to log in",
+			source:  ingressPage + "#tls",
+			when:    `object.?spec.tls.orValue([]).size() == 0`,
+			paths:   []string{""},
 		},
 		{
 			name: "ingress-plain-http", effect: v1alpha1.EffectWarn, group: networkingGroup, kinds: ingresses, on: fieldsAndCreation(),

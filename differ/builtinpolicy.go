@@ -45,6 +45,15 @@ old.matches(r'(?m)^\s*' + p + r'\b') && !new.matches(r'(?m)^\s*' + p + r'\b')))`
 			paths: []string{".data.Corefile"},
 		},
 		{
+			name: "cloud-mapping-lost", effect: v1alpha1.EffectHold, group: coreGroup, kinds: []string{"ConfigMap"}, on: changesAndRemovals(),
+			because: "a cloud role or user is no longer mapped: nodes or administrators that use it are refused",
+			fix:     "keep the mapping until no node and no person uses it",
+			source:  "https://docs.aws.amazon.com/eks/latest/userguide/auth-configmap.html",
+			when: `object.metadata.name == 'aws-auth' && old != null && old.split('\n').exists(l, l.contains('arn:') &&
+(new == null || !new.split('\n').exists(n, n.trim() == l.trim())))`,
+			paths: []string{".data.mapRoles", ".data.mapUsers"},
+		},
+		{
 			name: "tls-key-removed", effect: v1alpha1.EffectHold, group: coreGroup, kinds: []string{"Secret"},
 			on:      []v1alpha1.Event{v1alpha1.OnRemove},
 			because: "the certificate or its key leaves the Secret: servers that read it fail at their next start",
@@ -58,6 +67,14 @@ old.matches(r'(?m)^\s*' + p + r'\b') && !new.matches(r'(?m)^\s*' + p + r'\b')))`
 func warnedConfiguration() []catalogued {
 	configMaps := []string{"ConfigMap"}
 	return []catalogued{
+		{
+			name: "coredns-forward-changed", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: configMaps, on: []v1alpha1.Event{v1alpha1.OnChange},
+			because: "CoreDNS asks other servers for names outside of the cluster: if they don't answer, or ask CoreDNS itself, names fail everywhere",
+			fix:     "check that the servers answer from every node, and are not CoreDNS itself",
+			source:  "https://coredns.io/plugins/loop/#troubleshooting-loops-in-kubernetes-clusters",
+			when:    `old != null && new != null && old.split('\n').exists(l, l.trim().startsWith('forward ') && !new.split('\n').exists(n, n.trim() == l.trim()))`,
+			paths:   []string{".data.Corefile"},
+		},
 		{
 			name: "coredns-guard-lost", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: configMaps, on: []v1alpha1.Event{v1alpha1.OnChange},
 			because: "CoreDNS loses cache, loop or reload: it asks upstream for every name, forwards to itself, or keeps an old Corefile",
@@ -92,6 +109,26 @@ object.?data.orValue({}).size() + object.?binaryData.orValue({}).size() == 0`,
 			source:  configMapPage,
 			when:    `old != null && new != null && old.trim() != '' && new.trim() == ''`,
 			paths:   []string{".data.*"},
+		},
+		warnOfDeletion(coreGroup, "the data of the Secret is lost: a key or a password in it can't be made again", "Secret").advise(
+			"save the Secret where it can be restored from", secretPage,
+		),
+		{
+			name: "prune-guard-lost", effect: v1alpha1.EffectWarn, on: changesAndRemovals(),
+			because: "the annotation keeps the object from being deleted when it leaves git, and it goes",
+			fix:     "keep the annotation, or back up what the object holds",
+			source:  "https://helm.sh/docs/howto/charts_tips_and_tricks/#tell-helm-not-to-uninstall-a-resource",
+			when: `old != null && (old == 'keep' || old == 'disabled' || old.contains('Prune=false') || old.contains('Delete=false')) &&
+(new == null || new != old)`,
+			paths: annotations("helm.sh/resource-policy", v1alpha1.AnnotationPrune, "argocd.argoproj.io/sync-options"),
+		},
+		{
+			name: "node-taint", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: []string{"Node"}, on: []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange},
+			because: "the node evicts every pod that does not tolerate the taint, at once and past disruption budgets",
+			fix:     "cordon and drain the node, or use effect NoSchedule",
+			source:  "https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions",
+			when:    `object.spec.?taints.orValue([]).exists(n, n.effect == 'NoExecute' && !live.spec.?taints.orValue([]).exists(o, o.key == n.key && o.effect == n.effect))`,
+			paths:   []string{".spec.taints"},
 		},
 		{
 			name: "immutable-set", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: []string{"ConfigMap", "Secret"},

@@ -87,6 +87,14 @@ func warnedStorage() []catalogued {
 	classes, drivers := []string{"StorageClass"}, []string{"CSIDriver"}
 	return []catalogued{
 		{
+			name: "volume-host-path", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: []string{"PersistentVolume"}, on: objectCreation(),
+			because: "whoever claims the volume reads and writes a folder of the node that its pod is on",
+			fix:     "use a local volume with node affinity, or a CSI driver",
+			source:  "https://kubernetes.io/docs/concepts/storage/volumes/#hostpath",
+			when:    `has(object.spec.hostPath)`,
+			paths:   []string{""},
+		},
+		{
 			name: "default-storage-class", effect: v1alpha1.EffectWarn, group: storageGroup, kinds: classes, on: fieldsAndCreation(),
 			because: "claims without a class get another one, or wait for ever; of two default classes the newer one counts",
 			fix:     "let exactly one class of the cluster be the default, and name a class in every claim",

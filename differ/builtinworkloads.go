@@ -430,6 +430,15 @@ func ofImages() []catalogued {
 			paths: inContainers(".image"),
 		},
 		{
+			name: "image-major", effect: v1alpha1.EffectWarn, kinds: []string{"StatefulSet"}, on: []v1alpha1.Event{v1alpha1.OnChange},
+			because: "another major version of a program that keeps data may change its files, so that the old version no longer reads them",
+			fix:     "back up the data, and read the program's upgrade notes", source: kubernetesDocs + "concepts/workloads/controllers/statefulset/",
+			when: `old != null && new != null && old.matches(':v?[0-9]+[.]') && new.matches(':v?[0-9]+[.]') &&
+old.split('@')[0].split(':')[old.split('@')[0].split(':').size() - 1].split('.')[0] !=
+new.split('@')[0].split(':')[new.split('@')[0].split(':').size() - 1].split('.')[0]`,
+			paths: inContainers(".image"),
+		},
+		{
 			name: "image-never-pulled", effect: v1alpha1.EffectWarn, kinds: templated(), on: addChange(),
 			because: "a node that does not have the image never pulls it, and no pod starts there",
 			fix:     "use IfNotPresent", source: images + "#image-pull-policy",
@@ -594,6 +603,13 @@ func ofUpdates() []catalogued {
 			when:   `new == 'Recreate' && old != 'Recreate'`, paths: []string{".spec.strategy.type"},
 		},
 		{
+			name: "update-claim-shared", effect: v1alpha1.EffectWarn, kinds: []string{"Deployment"}, on: changeRemove(),
+			because: "new pods start while old ones still use the claim: a volume for one node keeps them waiting, and data may be written twice",
+			fix:     "use Recreate, or a StatefulSet", source: deployment + "#recreate-deployment",
+			when:  `old == 'Recreate' && new != 'Recreate' && ` + newPod(listAt("is.?volumes")+`.exists(v, has(v.persistentVolumeClaim))`),
+			paths: []string{".spec.strategy.type"},
+		},
+		{
 			name: "update-all-at-once", effect: v1alpha1.EffectWarn, kinds: []string{"Deployment", "StatefulSet", "DaemonSet", "CloneSet"}, on: addChange(),
 			because: "an update may stop all pods at the same time", fix: "lower maxUnavailable, so that enough pods serve during an update",
 			source: deployment + "#max-unavailable",
@@ -676,6 +692,13 @@ func ofSchedules() []catalogued {
 			because: "the schedule starts a run every minute of the hours that it names",
 			fix:     "name the minute: 0 3 * * * runs once a day, * 3 * * * sixty times", source: cron + "#schedule-syntax",
 			when: `new != null && new` + often + ` && (old == null || !old` + often + `)`, paths: []string{".spec.schedule"},
+		},
+		{
+			name: "deadline-cut", effect: v1alpha1.EffectWarn, kinds: []string{"Job", "CronJob"}, on: []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange},
+			because: "the Job is ended after less than half of the time that it had, finished or not",
+			fix:     "measure how long the Job runs, and leave room", source: kubernetesDocs + "concepts/workloads/controllers/job/#job-termination-and-cleanup",
+			when:  `new != null && old != null && double(new) * 2.0 < double(old)`,
+			paths: []string{".spec.activeDeadlineSeconds", ".spec.jobTemplate.spec.activeDeadlineSeconds"},
 		},
 		{
 			name: "job-runs-again", effect: v1alpha1.EffectWarn, kinds: []string{"Job"}, on: addChangeCreate(),
