@@ -1,0 +1,97 @@
+package differ_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"github.com/keelson-io/keelson/differ"
+)
+
+// unseen are the dangerous edits of testdata/edits that no rule sees, with the reason.
+func unseen() map[string]string {
+	return map[string]string{
+		"mysql-major-image": "8.0 to 8.4 is a minor version by its number: image-major sees what changes the first number",
+	}
+}
+
+// TestEdits runs the built-in rules on edits that were written without looking at them:
+// dangerous ones of published postmortems and hardening guides, and harmless ones that look
+// like these. The rules hold or warn of the first, and hold none of the second.
+func TestEdits(t *testing.T) {
+	t.Parallel()
+	rules, err := differ.NewRules(differ.Scopes{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dangerous, harmless := editsOf(t, "dangerous", rules), editsOf(t, "harmless", rules)
+	for name, seen := range dangerous {
+		if reason := unseen()[name]; (seen == "") != (reason != "") {
+			t.Errorf("dangerous edit %s: seen %q, and the reason not to see it is %q", name, seen, reason)
+		}
+	}
+	warned := 0
+	for name, seen := range harmless {
+		if seen == "held" {
+			t.Errorf("harmless edit %s is held", name)
+		}
+		if seen == "warned" {
+			warned++
+		}
+	}
+	if warned > 4 || len(harmless) < 40 || len(dangerous) < 60 {
+		t.Errorf("%d of %d harmless edits are warned of, and there are %d dangerous ones: at most 4 of 40, and 60", warned, len(harmless), len(dangerous))
+	}
+}
+
+// editsOf says of each edit of a folder whether it is held, warned or neither.
+func editsOf(t *testing.T, folder string, rules differ.Rules) map[string]string {
+	t.Helper()
+	files, err := filepath.Glob("testdata/edits/" + folder + "/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no edits: %v", err)
+	}
+	out := map[string]string{}
+	for _, file := range files {
+		archive, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sides := map[string]map[differ.ID]map[string]any{"old.yaml": {}, "new.yaml": {}}
+		var ids []differ.ID
+		for _, f := range archive.Files {
+			for _, o := range objects(t, f.Data) {
+				id, _ := differ.Identify(o)
+				if sides["old.yaml"][id] == nil {
+					ids = append(ids, id)
+				}
+				sides[f.Name][id] = o
+			}
+		}
+		var states []differ.State
+		for _, id := range ids {
+			states = append(states, stateOf(t, sides["old.yaml"][id], sides["new.yaml"][id]))
+		}
+		plan, err := differ.Compare(t.Context(), schemas(t), states, differ.Policy{Component: component, Rules: rules})
+		if err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		out[strings.TrimSuffix(filepath.Base(file), ".txtar")] = seenIn(plan)
+	}
+	return out
+}
+
+func seenIn(plan differ.Plan) string {
+	seen := ""
+	for i := range plan.Changes {
+		switch c := &plan.Changes[i]; {
+		case c.State == differ.StateHeld || c.State == differ.StateDenied:
+			return "held"
+		case len(c.Warnings) > 0:
+			seen = "warned"
+		}
+	}
+	return seen
+}
