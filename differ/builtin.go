@@ -3,6 +3,7 @@ package differ
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
@@ -110,7 +111,24 @@ func builtIn(env environment, profile v1alpha1.DangerProfile) ([]rule, error) {
 		),
 	)
 	catalogue = append(catalogue, slices.Concat(ofNetwork(), ofVolumes(), ofConfiguration())...)
-	return compile(env, inProfile(catalogue, profile))
+	return compile(env, inProfile(inBarePods(catalogue), profile))
+}
+
+// inBarePods lets the rules on what pods may do to their node see pods without a workload,
+// PodTemplates, and the pod specs of custom resources that have them at .spec.
+func inBarePods(catalogue []catalogued) []catalogued {
+	for i := range catalogue {
+		c := &catalogue[i]
+		if len(c.kinds) > 0 || c.effect == v1alpha1.EffectKeep {
+			continue
+		}
+		for _, path := range c.paths {
+			if rest, ok := strings.CutPrefix(path, ".spec.template.spec."); ok {
+				c.paths = append(c.paths, ".spec."+rest, ".template.spec."+rest)
+			}
+		}
+	}
+	return catalogue
 }
 
 // inProfile makes the catalogue looser or stricter. Rules that keep are about who owns a

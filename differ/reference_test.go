@@ -1,13 +1,17 @@
 package differ_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/differ"
@@ -21,7 +25,7 @@ func TestReference(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := reference(rules)
+	got := reference(rules) + kindsTable(t, rules)
 	const file = "../docs/reference/danger-rules.md"
 	if *update {
 		if err := os.WriteFile(file, []byte(got), 0o644); err != nil { //nolint:gosec // documentation
@@ -86,6 +90,90 @@ A rule of the same name in `+"`fleet.yaml`, `project.yaml` or `component.yaml`"+
 		fmt.Fprintf(&b, "| <a id=%q></a>`%s` | %s | %s | %s | %s | %s |\n", r.Name, r.Name, r.Effect, strings.Join(r.kinds, ", "), eventsOf(r.On), because, r.Fix)
 	}
 	return b.String()
+}
+
+// withoutRules are the built-in kinds on which no rule is, with the reason.
+func withoutRules() map[string]string {
+	const answer = "the API server answers it, and stores nothing"
+	return map[string]string{
+		"Binding": answer, "TokenReview": answer, "SelfSubjectReview": answer, "SubjectAccessReview": answer, "TokenRequest": answer,
+		"Pod":             "the rules on pods, which are for all kinds, read it",
+		"PodTemplate":     "the rules on pods, which are for all kinds, read it",
+		"Event":           "it is a message, and no program acts on it alone",
+		"ComponentStatus": "the API server makes it up, and stores nothing",
+		"CSINode":         "the kubelet writes it", "ResourceSlice": "the driver of the devices writes it",
+		"CSIStorageCapacity": "the CSI driver writes it", "IPAddress": "the API server writes it",
+		"ControllerRevision": "the workload's controller writes it, and its data can't change",
+		"ServiceCIDR":        "its ranges can't change, and the API server keeps one in use",
+		"DeviceClass":        "a change is about devices that are allocated later",
+		"ResourceClaim":      "its spec can't change", "ResourceClaimTemplate": "its spec can't change",
+		"VolumeAttributesClass":   "its driver and parameters can't change",
+		"SelfSubjectAccessReview": answer, "SelfSubjectRulesReview": answer, "LocalSubjectAccessReview": answer, "Eviction": answer, "Scale": answer,
+	}
+}
+
+// kindsTable says of each kind of a stock Kubernetes how many rules are on it, or why none is.
+func kindsTable(t *testing.T, rules []v1alpha1.DangerRule) string {
+	t.Helper()
+	var b strings.Builder
+	b.WriteString("\n## Rules by kind\n\nEvery kind of Kubernetes v1.36, and the rules that name it. Rules on pod templates, owners and finalizers are for all kinds.\n\n| Kind | Hold | Warn | Keep | Why none |\n|---|---|---|---|---|\n")
+	reasons := withoutRules()
+	for _, gk := range builtInKinds(t) {
+		count := map[v1alpha1.Effect]map[string]bool{v1alpha1.EffectHold: {}, v1alpha1.EffectWarn: {}, v1alpha1.EffectKeep: {}}
+		n := 0
+		for _, r := range rules {
+			if len(r.Match.Kinds) > 0 && r.Match.Matches(gk.Group, gk.Kind, "", "") {
+				count[r.Effect][r.Name] = true
+				n++
+			}
+		}
+		why := reasons[gk.Kind]
+		if (n == 0) != (why != "") {
+			t.Errorf("kind %s has %d rules, and the reason for none is %q", gk, n, why)
+		}
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %s |\n", gk, len(count[v1alpha1.EffectHold]), len(count[v1alpha1.EffectWarn]), len(count[v1alpha1.EffectKeep]), why)
+	}
+	return b.String()
+}
+
+// builtInKinds are the kinds that a stock Kubernetes serves, without lists.
+func builtInKinds(t *testing.T) []schema.GroupKind {
+	t.Helper()
+	files, err := filepath.Glob("openapi/*.json.gz")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no documents: %v", err)
+	}
+	seen := map[schema.GroupKind]bool{}
+	for _, file := range files {
+		name := strings.TrimSuffix(filepath.Base(file), ".json.gz")
+		group, version, _ := strings.Cut(name, "_")
+		if group == "core" {
+			group = ""
+		}
+		data, err := differ.BuiltInDocument(schema.GroupVersion{Group: group, Version: version})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var document struct {
+			Components struct {
+				Schemas map[string]struct {
+					Kinds      []schema.GroupVersionKind `json:"x-kubernetes-group-version-kind"`
+					Properties map[string]any            `json:"properties"`
+				} `json:"schemas"`
+			} `json:"components"`
+		}
+		if err := json.Unmarshal(data, &document); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range document.Components.Schemas {
+			for _, gvk := range s.Kinds {
+				if s.Properties["metadata"] != nil && s.Properties["items"] == nil && gvk.Group == group && gvk.Kind != "Status" {
+					seen[gvk.GroupKind()] = true
+				}
+			}
+		}
+	}
+	return slices.SortedFunc(maps.Keys(seen), func(a, b schema.GroupKind) int { return strings.Compare(a.String(), b.String()) })
 }
 
 func kindsOf(m v1alpha1.ObjectMatch) []string {
