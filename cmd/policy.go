@@ -184,17 +184,7 @@ type listedRule struct {
 // listRules lists the rules of components, if some are named, of their projects, of the
 // fleet, and the built-in ones, in the order in which they are read.
 func listRules(f *registry.Fleet, components []string) ([]listedRule, error) {
-	scopes := differ.Scopes{FleetProfile: f.Spec.DangerProfile}
-	for _, component := range components {
-		for _, v := range versionsOf(f, component) {
-			scopes.ComponentProfile = cmp.Or(scopes.ComponentProfile, v.Spec.DangerProfile)
-		}
-	}
-	profile, err := scopes.Profile()
-	if err != nil {
-		return nil, err
-	}
-	builtIn, err := differ.BuiltInRules(profile)
+	builtIn, err := builtInRules(f, components)
 	if err != nil {
 		return nil, err
 	}
@@ -239,6 +229,21 @@ func listRules(f *registry.Fleet, components []string) ([]listedRule, error) {
 	add("fleet", f.Spec.Danger[locked:])
 	add("built-in", builtIn)
 	return out, own(true)
+}
+
+// builtInRules are those of the profile of the components, or of the fleet.
+func builtInRules(f *registry.Fleet, components []string) ([]v1alpha1.DangerRule, error) {
+	scopes := differ.Scopes{FleetProfile: f.Spec.DangerProfile}
+	for _, component := range components {
+		for _, v := range versionsOf(f, component) {
+			scopes.ComponentProfile = cmp.Or(scopes.ComponentProfile, v.Spec.DangerProfile)
+		}
+	}
+	profile, err := scopes.Profile()
+	if err != nil {
+		return nil, err
+	}
+	return differ.BuiltInRules(profile)
 }
 
 func remember(named map[string]string, rules []listedRule) {

@@ -24,12 +24,16 @@ func TestBuiltIn(t *testing.T) {
 	}
 	type meaning struct{ because, effect, on, when string }
 	named := map[string]meaning{}
+	ours := map[string]bool{"immutable": true, "owner-gained": true} // about how Keelson itself works
 	for _, r := range rules {
 		if r.Name == "" || r.Because == "" {
 			t.Errorf("rule %+v has no name or no reason", r.DangerRule)
 		}
 		if r.Effect != v1alpha1.EffectKeep && r.Effect != v1alpha1.EffectHold && r.Effect != v1alpha1.EffectWarn {
 			t.Errorf("rule %s has effect %q", r.Name, r.Effect)
+		}
+		if kept := r.Effect == v1alpha1.EffectKeep || ours[r.Name]; !kept && (r.Fix == "" || r.Source == "") {
+			t.Errorf("rule %s does not say what to do instead, or where the danger is described", r.Name)
 		}
 		if err := r.Compiles(); err != nil {
 			t.Errorf("rule %s: %v", r.Name, err)

@@ -97,7 +97,7 @@ func (r runner) report(ctx context.Context, out io.Writer, folder string) error 
 		})
 	}
 	if err := group.Wait(); err != nil {
-		return err
+		return fmt.Errorf("compare the upgrades: %w", err)
 	}
 	write(out, all)
 	return nil
@@ -147,29 +147,32 @@ func (u *upgrade) add(o object) {
 	}
 }
 
-func write(out io.Writer, all []upgrade) {
-	held, warned := 0, 0
-	byRule := map[string][2]int{} // upgrades that are held, and that are warned of
+// count returns how many upgrades have stops, and adds them to one column of byRule.
+func count(all []upgrade, byRule map[string][2]int, column int, stops func(upgrade) []stop) int {
+	n := 0
 	for _, u := range all {
-		if len(u.held) > 0 {
-			held++
-		}
-		if len(u.warned) > 0 {
-			warned++
-		}
-		for i, list := range [2][]stop{u.held, u.warned} {
-			seen := map[string]bool{}
-			for _, s := range list {
-				if !seen[s.rule] {
-					n := byRule[s.rule]
-					n[i]++
-					byRule[s.rule] = n
-				}
-				seen[s.rule] = true
+		seen := map[string]bool{}
+		for _, s := range stops(u) {
+			if seen[s.rule] {
+				continue
 			}
+			seen[s.rule] = true
+			row := byRule[s.rule]
+			row[column]++
+			byRule[s.rule] = row
 		}
+		n += min(len(seen), 1)
 	}
-	share := func(n int) string { return fmt.Sprintf("%d of %d (%.1f %%)", n, len(all), 100*float64(n)/float64(len(all))) }
+	return n
+}
+
+func write(out io.Writer, all []upgrade) {
+	byRule := map[string][2]int{} // upgrades that are held, and that are warned of
+	held := count(all, byRule, 0, func(u upgrade) []stop { return u.held })
+	warned := count(all, byRule, 1, func(u upgrade) []stop { return u.warned })
+	share := func(n int) string {
+		return fmt.Sprintf("%d of %d (%.1f %%)", n, len(all), 100*float64(n)/float64(len(all)))
+	}
 	fmt.Fprintf(out, "held: %s\nwarned of: %s\n\n", share(held), share(warned))
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "RULE\tHELD\tWARNED")
