@@ -19,14 +19,14 @@ func newPolicy(a *app) *cobra.Command {
 		Use:     "policy",
 		GroupID: groupGit,
 		Short:   "Show and try out the danger rules",
-		Long: `Policy shows the danger rules: what is kept, held or denied, and why. They stand
-under danger in component.yaml and fleet.yaml; behind them come the built-in
-ones.`,
+		Long: `Policy shows the danger rules: what is kept, held, denied or warned of, and why.
+They stand under danger in component.yaml and fleet.yaml; behind them come the
+built-in ones.`,
 		Example: `  keelson policy list coredns`,
 		Args:    args("list", 0, 0),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newPolicyList(a), newPolicyTest(a))
+	cmd.AddCommand(newPolicyList(a), newPolicyTest(a), newPolicyReplay(a))
 	return cmd
 }
 

@@ -97,6 +97,27 @@ func (a *app) preview(ctx context.Context, o previewOptions, base string) (*prev
 	if err != nil {
 		return nil, err
 	}
+	p, err := a.newPreviewer(o)
+	if err != nil {
+		return nil, err
+	}
+	progress := newProgress(a)
+	defer progress.clear()
+	return p.compare(ctx, before, after, func(done, all int) {
+		if progress.columns > 0 || done == all {
+			progress.say(fmt.Sprintf("compared %d of %s", done, plural(all, "cluster", "clusters")))
+		}
+	})
+}
+
+// previewer makes previews that share their renders.
+type previewer struct {
+	options preview.Options
+	cache   *renderer.Cache
+	caps    *renderer.Extensions
+}
+
+func (a *app) newPreviewer(o previewOptions) (*previewer, error) {
 	workers, err := a.veiled()
 	if err != nil {
 		return nil, err
@@ -105,21 +126,21 @@ func (a *app) preview(ctx context.Context, o previewOptions, base string) (*prev
 	if _, err := rand.Read(key); err != nil {
 		return nil, fmt.Errorf("make a key: %w", err)
 	}
-	cache, caps := renderer.NewCache(workers, renderCacheBytes), renderer.NewExtensions(o.caps.capabilities())
-	progress := newProgress(a)
-	defer progress.clear()
-	return preview.Make(ctx, preview.Options{
-		Base: before, Head: after, MaskKey: key, Bytes: differenceBytes, Now: a.env.Now(), ClusterTakes: o.clusterTakes,
-		Workers: cmp.Or(a.rendering.workers, runtime.GOMAXPROCS(0)),
-		Render: func(c *registry.Cluster) preview.Render {
-			return renderer.NewTargets(cache, c, caps).Render
+	return &previewer{
+		options: preview.Options{
+			MaskKey: key, Bytes: differenceBytes, Now: a.env.Now(), ClusterTakes: o.clusterTakes,
+			Workers: cmp.Or(a.rendering.workers, runtime.GOMAXPROCS(0)),
 		},
-		Looked: func(done, all int) {
-			if progress.columns > 0 || done == all {
-				progress.say(fmt.Sprintf("compared %d of %s", done, plural(all, "cluster", "clusters")))
-			}
-		},
-	})
+		cache: renderer.NewCache(workers, renderCacheBytes), caps: renderer.NewExtensions(o.caps.capabilities()),
+	}, nil
+}
+
+// compare previews the way from one fleet to another; looked is told of the clusters.
+func (p *previewer) compare(ctx context.Context, before, after *registry.Fleet, looked func(done, all int)) (*preview.Preview, error) {
+	options := p.options
+	options.Base, options.Head, options.Looked = before, after, looked
+	options.Render = func(c *registry.Cluster) preview.Render { return renderer.NewTargets(p.cache, c, p.caps).Render }
+	return preview.Make(ctx, options)
 }
 
 // loadBoth reads the fleet at two revisions, which share what is the same in both.

@@ -2,7 +2,9 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing"
@@ -48,6 +50,33 @@ func (r *Repo) Commit(hash string) (Made, error) {
 	for _, p := range c.ParentHashes {
 		out.Parents = append(out.Parents, p.String())
 	}
+	return out, nil
+}
+
+// ErrNotBehind is the error of a commit that another one does not descend from.
+var ErrNotBehind = errors.New("not among the commits that it was made from, each the first parent of the next")
+
+// FirstParents returns the commits, full hashes, that led from one to another, the oldest
+// first: each the first parent of the next, as a branch had them. The first commit is not
+// among them. The error wraps [ErrNotBehind] where the walk, of at most so many commits, does
+// not come to it.
+func (r *Repo) FirstParents(ctx context.Context, from, to string, most int) ([]string, error) {
+	var out []string
+	objects, end := r.current().objects, plumbing.NewHash(from)
+	for h := plumbing.NewHash(to); h != end; {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		c, err := objects.commit(h)
+		if err != nil {
+			return nil, err
+		}
+		if out = append(out, h.String()); len(out) > most || len(c.parents) == 0 {
+			return nil, fmt.Errorf("%.12s: %w; %d commits before %.12s were read", from, ErrNotBehind, len(out), to)
+		}
+		h = c.parents[0]
+	}
+	slices.Reverse(out)
 	return out, nil
 }
 

@@ -1,0 +1,217 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/keelson-io/keelson/controllers/preview"
+	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/registry"
+)
+
+// replayMost bounds how many commits are replayed unless --commits says otherwise.
+const replayMost = 200
+
+func newPolicyReplay(a *app) *cobra.Command {
+	var o previewOptions
+	commits := replayMost
+	cmd := &cobra.Command{
+		Use:   "replay BASE..HEAD",
+		Short: "Show which danger rules fire on the commits of a branch",
+		Long: `Replay previews each commit from BASE to HEAD against the one before it, as
+'keelson preview' does, and prints which danger rules hold, deny or warn. Commits
+are those of the branch: of a merge, the first parent. It asks no cluster. The
+built-in rules are those of this program; the others are as each commit has them.
+
+Exit codes: 0 printed, 2 a commit can't be read.`,
+		Example: `  keelson policy replay v2026.10..main
+  keelson policy replay HEAD~20..HEAD -o json`,
+		Args:              args("BASE..HEAD", 1, 1),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := oneOf("-o", a.output, outputText, outputJSON, outputYAML); err != nil {
+				return err
+			}
+			base, head, found := strings.Cut(args[0], "..")
+			if !found || base == "" || head == "" || strings.HasPrefix(head, ".") {
+				return usagef("%q is no BASE..HEAD", args[0])
+			}
+			if commits < 1 {
+				return usagef("--commits %d: it is at least 1", commits)
+			}
+			list, err := a.replay(cmd.Context(), o, base, head, commits)
+			if err != nil {
+				return err
+			}
+			return a.show(list, replayText(list))
+		},
+	}
+	cmd.Flags().IntVar(&commits, "commits", commits, "how many commits to read at the most")
+	o.caps.add(cmd)
+	a.renderFlags(cmd)
+	return cmd
+}
+
+// replayed is what the danger rules make of one commit.
+type replayed struct {
+	Commit  string `json:"commit"`
+	Subject string `json:"subject"`
+	// Fired are the rules, in the order of their names.
+	Fired []replayedRule `json:"fired,omitempty"`
+	// Problems are mistakes that the commit has, and the one before it has not.
+	Problems int `json:"problems,omitempty"`
+}
+
+// replayedRule is one rule that fires on a commit.
+type replayedRule struct {
+	Rule string `json:"rule"`
+	// Effect is hold, deny or warn.
+	Effect string `json:"effect"`
+	// Objects, each on how many clusters.
+	Objects map[string]int `json:"objects"`
+}
+
+func (a *app) replay(ctx context.Context, o previewOptions, base, head string, most int) ([]replayed, error) {
+	a.revision = head
+	repo, after, err := a.loadRepo(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	from, err := repo.Resolve(base)
+	if err != nil {
+		return nil, fmt.Errorf("BASE: %w", err)
+	}
+	commits, err := repo.FirstParents(ctx, from, after.Revision, most)
+	if err != nil {
+		return nil, fmt.Errorf("BASE: %w", err)
+	}
+	p, err := a.newPreviewer(o)
+	if err != nil {
+		return nil, err
+	}
+	before, err := repo.LoadCommit(ctx, from)
+	if err != nil {
+		return nil, err
+	}
+	progress := newProgress(a)
+	defer progress.clear()
+	out := make([]replayed, 0, len(commits))
+	for i, commit := range commits {
+		progress.say(fmt.Sprintf("replayed %d of %s", i, plural(len(commits), "commit", "commits")))
+		made, err := repo.Commit(commit)
+		if err != nil {
+			return nil, err
+		}
+		next, err := repo.LoadCommit(ctx, commit)
+		if err != nil {
+			return nil, fmt.Errorf("commit %.12s: %w", commit, err)
+		}
+		one, err := p.replayOne(ctx, before, next)
+		if err != nil {
+			return nil, fmt.Errorf("commit %.12s: %w", commit, err)
+		}
+		one.Commit, one.Subject = commit, firstLine(made.Message)
+		out, before = append(out, one), next
+	}
+	return out, nil
+}
+
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	return line
+}
+
+func (p *previewer) replayOne(ctx context.Context, before, after *registry.Fleet) (replayed, error) {
+	made, err := p.compare(ctx, before, after, func(int, int) {})
+	if err != nil {
+		return replayed{}, err
+	}
+	var out replayed
+	for _, problem := range made.Problems {
+		if !problem.Before {
+			out.Problems++
+		}
+	}
+	fired := map[string]*replayedRule{}
+	for i := range made.Groups {
+		addFired(fired, &made.Groups[i])
+	}
+	for _, key := range slices.Sorted(maps.Keys(fired)) {
+		out.Fired = append(out.Fired, *fired[key])
+	}
+	return out, nil
+}
+
+// addFired adds the rules that fire on a group of clusters.
+func addFired(fired map[string]*replayedRule, g *preview.Group) {
+	for i := range g.Plan.Changes {
+		c := &g.Plan.Changes[i]
+		seen := map[string]bool{}
+		add := func(rule, effect string) {
+			if rule == "" || seen[rule+" "+effect] {
+				return
+			}
+			seen[rule+" "+effect] = true
+			r := fired[rule+" "+effect]
+			if r == nil {
+				r = &replayedRule{Rule: rule, Effect: effect, Objects: map[string]int{}}
+				fired[rule+" "+effect] = r
+			}
+			r.Objects[g.Component+": "+c.ID.String()] += len(g.Clusters)
+		}
+		for _, w := range c.Warnings {
+			add(w.Rule, "warn")
+		}
+		switch c.State {
+		case differ.StateHeld:
+			add(c.Rule, "hold")
+		case differ.StateDenied:
+			add(c.Rule, "deny")
+		case differ.StateSynced, differ.StateChanged:
+		}
+		for _, f := range c.Fields {
+			switch f.Action {
+			case differ.ActionHold:
+				add(f.Rule, "hold")
+			case differ.ActionDeny:
+				add(f.Rule, "deny")
+			case differ.ActionSet, differ.ActionRestore, differ.ActionRemove, differ.ActionKeep, differ.ActionRelease, differ.ActionAdopt:
+			}
+		}
+	}
+}
+
+// replayText lists the commits on which a rule fires, and counts the rules.
+func replayText(list []replayed) string {
+	var b strings.Builder
+	quiet := 0
+	counts := map[string]int{} // commits by effect
+	for _, one := range list {
+		if len(one.Fired) == 0 && one.Problems == 0 {
+			quiet++
+			continue
+		}
+		fmt.Fprintf(&b, "%.12s %s\n", one.Commit, oneLine(one.Subject))
+		if one.Problems > 0 {
+			fmt.Fprintf(&b, "  %s\n", plural(one.Problems, "mistake", "mistakes"))
+		}
+		effects := map[string]bool{}
+		for _, r := range one.Fired {
+			effects[r.Effect] = true
+			for _, object := range slices.Sorted(maps.Keys(r.Objects)) {
+				fmt.Fprintf(&b, "  %-4s %s: %s\n", r.Effect, oneLine(r.Rule), oneLine(object+" on "+plural(r.Objects[object], "cluster", "clusters")))
+			}
+		}
+		for effect := range effects {
+			counts[effect]++
+		}
+	}
+	fmt.Fprintf(&b, "%s: %d held, %d denied, %d warned of, %d without a rule that fires\n", plural(len(list), "commit", "commits"),
+		counts["hold"], counts["deny"], counts["warn"], quiet)
+	return b.String()
+}
