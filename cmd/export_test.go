@@ -82,3 +82,6 @@ func PreviewApart(repo *registry.Repo, cacheDir string, memory int64) (func(ctx 
 	a := &app{rendering: rendering{timeout: 10 * time.Minute, memory: resource.QuantityValue{Quantity: resource.MustParse("512Mi")}}}
 	return a.previewApart(repo, cacheDir, memory)
 }
+
+// Unmirrored is unmirrored.
+func Unmirrored(image string, mirrors map[string]string) string { return unmirrored(image, mirrors) }

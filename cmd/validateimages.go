@@ -96,14 +96,16 @@ func renderedImages(t *renderer.Target) map[placed]string {
 	return out
 }
 
-// unmirrored is an image with the host that it has in git.
+// unmirrored is an image with the host that it has in git. A mirror may lie below another:
+// the longest one is meant.
 func unmirrored(image string, mirrors map[string]string) string {
+	longest, out := -1, image
 	for _, host := range slices.Sorted(maps.Keys(mirrors)) {
-		if rest, ok := strings.CutPrefix(image, mirrors[host]+"/"); ok {
-			return host + "/" + rest
+		if rest, ok := strings.CutPrefix(image, mirrors[host]+"/"); ok && len(mirrors[host]) > longest {
+			longest, out = len(mirrors[host]), host+"/"+rest
 		}
 	}
-	return image
+	return out
 }
 
 // saidAt is where meta-config has an image, or its tag, as its only such value.

@@ -35,13 +35,12 @@ func heldConfiguration() []catalogued {
 	return []catalogued{
 		{
 			name: "coredns-plugin-lost", effect: v1alpha1.EffectHold, group: coreGroup, kinds: []string{"ConfigMap"}, on: changesAndRemovals(),
-			because: "the Corefile loses the cluster domain or a plugin that DNS needs: names no longer resolve in the cluster",
+			because: "a zone of the Corefile loses the domain or a plugin that DNS needs: its names no longer resolve in the cluster",
 			fix:     "keep the cluster domain, and the plugins kubernetes, forward, health and ready",
 			source:  corefilePage,
 			// The default domain ends in .local; a condition that names the variable cluster reads labels.
 			when: `old != null && (new == null || old.contains('.local') && !new.contains('.local') ||
-['kubernetes', 'forward', 'health', 'ready'].exists(p,
-old.matches(r'(?m)^\s*' + p + r'\b') && !new.matches(r'(?m)^\s*' + p + r'\b')))`,
+['kubernetes', 'forward', 'health', 'ready'].exists(p, ` + fewerLines("p") + `))`,
 			paths: []string{".data.Corefile"},
 		},
 		{
@@ -64,6 +63,15 @@ old.matches(r'(?m)^\s*' + p + r'\b') && !new.matches(r'(?m)^\s*' + p + r'\b')))`
 	}
 }
 
+// fewerLines is, in CEL, whether fewer lines of a Corefile begin with a plugin's name than
+// before: a zone has lost it, or left.
+func fewerLines(plugin string) string {
+	count := func(side string) string {
+		return side + `.split('\n').filter(l, l.trim() == ` + plugin + ` || l.trim().startsWith(` + plugin + ` + ' ')).size()`
+	}
+	return count("new") + ` < ` + count("old")
+}
+
 func warnedConfiguration() []catalogued {
 	configMaps := []string{"ConfigMap"}
 	return []catalogued{
@@ -72,17 +80,18 @@ func warnedConfiguration() []catalogued {
 			because: "CoreDNS asks other servers for names outside of the cluster: if they don't answer, or ask CoreDNS itself, names fail everywhere",
 			fix:     "check that the servers answer from every node, and are not CoreDNS itself",
 			source:  "https://coredns.io/plugins/loop/#troubleshooting-loops-in-kubernetes-clusters",
-			when:    `old != null && new != null && old.split('\n').exists(l, l.trim().startsWith('forward ') && !new.split('\n').exists(n, n.trim() == l.trim()))`,
-			paths:   []string{".data.Corefile"},
+			// One that is gone is coredns-plugin-lost.
+			when: `old != null && new != null && !(` + fewerLines("'forward'") + `) &&
+old.split('\n').exists(l, l.trim().startsWith('forward ') && !new.split('\n').exists(n, n.trim() == l.trim()))`,
+			paths: []string{".data.Corefile"},
 		},
 		{
 			name: "coredns-guard-lost", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: configMaps, on: []v1alpha1.Event{v1alpha1.OnChange},
 			because: "CoreDNS loses cache, loop or reload: it asks upstream for every name, forwards to itself, or keeps an old Corefile",
 			fix:     "keep the plugins cache, loop and reload",
 			source:  corefilePage,
-			when: `old != null && new != null && ['cache', 'loop', 'reload'].exists(p,
-old.matches(r'(?m)^\s*' + p + r'\b') && !new.matches(r'(?m)^\s*' + p + r'\b'))`,
-			paths: []string{".data.Corefile"},
+			when:    `old != null && new != null && ['cache', 'loop', 'reload'].exists(p, ` + fewerLines("p") + `)`,
+			paths:   []string{".data.Corefile"},
 		},
 		{
 			name: "kube-proxy-mode", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: configMaps, on: []v1alpha1.Event{v1alpha1.OnChange},

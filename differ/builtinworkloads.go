@@ -543,7 +543,7 @@ func ofPlacement() []catalogued {
 			fix:     "check on every cluster that enough nodes have the labels", source: assign,
 			// Most nodes run Linux: to say so changes nothing for them.
 			when: bothPods(selector("is") + `.exists(k, ` + selector("was") + `[?k].orValue(null) != is.nodeSelector[k] &&
-!(k.endsWith('kubernetes.io/os') && is.nodeSelector[k] == 'linux')) || ` + terms("is") + ` != [] && (` + terms("was") + ` == [] ||
+!(k in ['kubernetes.io/os', 'beta.kubernetes.io/os'] && is.nodeSelector[k] == 'linux')) || ` + terms("is") + ` != [] && (` + terms("was") + ` == [] ||
 !` + terms("was") + `.all(t, t in ` + terms("is") + `))`),
 			paths: inPods(".nodeSelector", ".affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"),
 		},

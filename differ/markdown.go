@@ -153,7 +153,7 @@ func (m *markdown) warnings(order []*Change) {
 		m.printf("- **warning**")
 		m.reason(w.Rule, w.Because)
 		if w.Fix != "" {
-			m.printf(" %s", code(w.Fix))
+			m.printf("; instead: %s", code(w.Fix))
 		}
 		m.printf("\n")
 		for j, at := range places[w.Rule] {

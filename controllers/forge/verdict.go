@@ -86,20 +86,9 @@ func tooMuch(err error) bool {
 // way: nothing of it is applied before somebody approves it in git. What is denied
 // would make deliveries fail.
 func judge(p *preview.Preview) Verdict {
-	held, denied, unknown, warnings := 0, 0, 0, 0
+	held, denied, warnings, unknown := p.CountState(differ.StateHeld), p.CountState(differ.StateDenied), p.Warnings(), 0
 	for i := range p.Groups {
-		g := &p.Groups[i]
-		warnings += g.Plan.Warnings() * len(g.Clusters)
-		for j := range g.Plan.Changes {
-			switch g.Plan.Changes[j].State {
-			case differ.StateHeld:
-				held += len(g.Clusters)
-			case differ.StateDenied:
-				denied += len(g.Clusters)
-			case differ.StateSynced, differ.StateChanged:
-			}
-		}
-		if g.Unknown != "" {
+		if p.Groups[i].Unknown != "" {
 			unknown++
 		}
 	}

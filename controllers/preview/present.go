@@ -67,7 +67,7 @@ func (r Restarts) String() string {
 		parts = append(parts, plural(r.Pods, "pod", "pods"))
 	}
 	if r.DaemonSets > 0 {
-		parts = append(parts, "those of "+plural(r.DaemonSets, "DaemonSet", "DaemonSets"))
+		parts = append(parts, map[bool]string{true: "those of ", false: "the pods of "}[r.Pods > 0]+plural(r.DaemonSets, "DaemonSet", "DaemonSets"))
 	}
 	switch {
 	case len(parts) == 0:
@@ -106,6 +106,15 @@ func (p *Preview) Summary() string {
 	}
 	if restarts := p.Restarts().String(); restarts != "" {
 		parts = append(parts, restarts)
+	}
+	if n := p.CountState(differ.StateDenied); n > 0 {
+		parts = append(parts, plural(n, "object", "objects")+" denied")
+	}
+	if n := p.CountState(differ.StateHeld); n > 0 {
+		parts = append(parts, plural(n, "object", "objects")+" held")
+	}
+	if n := p.Warnings(); n > 0 {
+		parts = append(parts, plural(n, "warning", "warnings"))
 	}
 	if len(parts) > 0 {
 		text += ": " + strings.Join(parts, ", ")
@@ -241,21 +250,36 @@ func (m *markdown) warnings(p *Preview) {
 
 // ofEach shows a section with a part for each group that has one, in so many bytes.
 func (m *markdown) ofEach(p *Preview, title string, room int, part func(*Group) string) {
-	begin, more := m.b.Len(), 0
+	type entry struct {
+		title, text string
+		unknown     bool
+		clusters    []string
+	}
+	var entries []entry // of groups that say the same, one
 	for i := range p.Groups {
 		g := &p.Groups[i]
-		text := part(g)
-		switch {
-		case text == "":
+		one := entry{title: g.Title(), text: part(g), unknown: g.Unknown != ""}
+		if one.text == "" {
 			continue
-		case m.b.Len()-begin+len(text) > room && g.Unknown == "":
+		}
+		at := slices.IndexFunc(entries, func(e entry) bool { return e.title == one.title && e.text == one.text })
+		if at < 0 {
+			at = len(entries)
+			entries = append(entries, one)
+		}
+		entries[at].clusters = append(entries[at].clusters, g.Clusters...)
+	}
+	begin, more := m.b.Len(), 0
+	for _, e := range entries {
+		if m.b.Len()-begin+len(e.text) > room && !e.unknown {
 			more++
 			continue
 		}
 		if m.b.Len() == begin {
 			m.printf("\n### %s\n", title)
 		}
-		m.printf("\n%s on %s\n\n%s", differ.MarkdownCode(g.Title()), plural(len(g.Clusters), "cluster", "clusters"), text)
+		m.printf("\n%s on %s: %s\n\n%s", differ.MarkdownCode(e.title), plural(len(e.clusters), "cluster", "clusters"),
+			names(e.clusters, markdownGroup, differ.MarkdownCode), e.text)
 	}
 	if more > 0 {
 		m.printf("\nand more in %s\n", plural(more, "group", "groups"))

@@ -118,6 +118,28 @@ func (p *Preview) Count(op differ.Op) int {
 	return n
 }
 
+// CountState returns how many objects are in a state, on all clusters together.
+func (p *Preview) CountState(state differ.ObjectState) int {
+	n := 0
+	for i := range p.Groups {
+		for j := range p.Groups[i].Plan.Changes {
+			if p.Groups[i].Plan.Changes[j].State == state {
+				n += len(p.Groups[i].Clusters)
+			}
+		}
+	}
+	return n
+}
+
+// Warnings counts those of danger rules, on all clusters together.
+func (p *Preview) Warnings() int {
+	n := 0
+	for i := range p.Groups {
+		n += p.Groups[i].Plan.Warnings() * len(p.Groups[i].Clusters)
+	}
+	return n
+}
+
 // sort puts on top what a person has to look at.
 func (p *Preview) sort() {
 	slices.SortFunc(p.Groups, func(a, b Group) int {

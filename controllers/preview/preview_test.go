@@ -251,7 +251,7 @@ func TestGroups(t *testing.T) {
 		},
 		"AnObjectGoes": {
 			func(f *fleet) { f.component("web", deployment[:strings.Index(deployment, "---")]) },
-			[]string{"web HEAD on a b c: 1 to delete"},
+			[]string{"web HEAD on a b c: 1 to delete, 1 warning"},
 		},
 		"AnObjectComes": {
 			func(f *fleet) {
@@ -268,7 +268,7 @@ func TestGroups(t *testing.T) {
 		},
 		"Absent": {
 			func(f *fleet) { f.values("a", "version: HEAD\nabsent: true\n") },
-			[]string{"web HEAD → absent on a: 2 to delete"},
+			[]string{"web HEAD → absent on a: 2 to delete, 1 warning"},
 		},
 		"AbsentThoughGitDidNotHaveIt": { // the cluster may
 			func(f *fleet) {
