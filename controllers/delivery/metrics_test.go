@@ -107,7 +107,7 @@ spec:
 	f.write("clusters/CLUSTER/CLUSTER-web.yaml", config+"values: {text: bye, host: true}\n")
 	f.commit("the host's network")
 	f.sync(v1alpha1.SyncHeld, "")
-	is("a change is held", 1, "keelson_held_changes", "rule=immutable")
+	is("a change is held", 1, "keelson_held_changes", "rule=host-namespaces")
 	is("what is held has not arrived", 1, "keelson_convergence_seconds", "until=synced")
 	f.write("clusters/CLUSTER/CLUSTER-web.yaml", config+"values: {text: bye, host: false}\n")
 	f.commit("no")

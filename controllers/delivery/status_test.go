@@ -155,3 +155,45 @@ func TestTell(t *testing.T) {
 		})
 	}
 }
+
+// The warnings of a change are about what runs: they stay while nothing changes, and go with
+// the next change. A status lists 32 at most.
+func TestNextWarnings(t *testing.T) {
+	t.Parallel()
+	web := differ.ID{Kind: "Service", Namespace: "prod", Name: "web"}
+	warned := func(n int) differ.Plan {
+		c := differ.Change{ID: web, Op: differ.OpUpdate, State: differ.StateChanged}
+		for range n {
+			c.Warnings = append(c.Warnings, differ.Warning{Rule: "service-exposed", Because: "it opens", Fix: "close it", Paths: []string{".spec.type", ".spec.ports"}})
+		}
+		return differ.Plan{Changes: []differ.Change{c}}
+	}
+	attempt := func(target string, plan differ.Plan, updated int) delivery.Attempt {
+		return delivery.Attempt{Sync: v1alpha1.SyncSynced, Target: target, Revision: "r", Planned: true, Plan: plan, Created: updated}
+	}
+	now := time.Unix(1_000_000, 0)
+	status := delivery.Next(v1alpha1.DeliveryStatus{Cluster: "c", Component: "web"}, attempt("t1", warned(1), 1), now)
+	want := []v1alpha1.ChangeWarning{{Object: "Service prod/web", Path: ".spec.type", Rule: "service-exposed", Because: "it opens", Fix: "close it"}}
+	if diff := cmp.Diff(want, status.Warnings); diff != "" {
+		t.Errorf("after the change (-want +got):\n%s", diff)
+	}
+	settled := delivery.Next(status, attempt("t1", differ.Plan{}, 0), now)
+	if diff := cmp.Diff(want, settled.Warnings); diff != "" {
+		t.Errorf("once it is settled (-want +got):\n%s", diff)
+	}
+	unreachable := delivery.Next(settled, delivery.Attempt{Sync: v1alpha1.SyncUnreachable}, now)
+	if diff := cmp.Diff(want, unreachable.Warnings); diff != "" {
+		t.Errorf("while the cluster can't be reached (-want +got):\n%s", diff)
+	}
+	for why, next := range map[string]delivery.Attempt{
+		"another target":          attempt("t2", differ.Plan{}, 0),
+		"a write without warning": attempt("t1", differ.Plan{}, 1),
+	} {
+		if got := delivery.Next(settled, next, now).Warnings; len(got) != 0 {
+			t.Errorf("after %s: %v", why, got)
+		}
+	}
+	if got := delivery.Next(settled, attempt("t2", warned(100), 1), now).Warnings; len(got) != 32 {
+		t.Errorf("%d warnings of 100 are listed, want 32", len(got))
+	}
+}
