@@ -122,6 +122,73 @@ func BenchmarkCompareChanged(b *testing.B) {
 	}
 }
 
+// dangerous is the Deployment of the benchmarks with edits on which as many rules fire as
+// one object can have.
+const dangerous = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: coredns, namespace: kube-system, labels: {keelson.io/component: web}}
+spec:
+  replicas: 0
+  paused: true
+  minReadySeconds: 0
+  strategy: {type: Recreate}
+  selector: {matchLabels: {other: label}}
+  template:
+    metadata: {labels: {other: label}, annotations: {container.apparmor.security.beta.kubernetes.io/coredns: unconfined}}
+    spec:
+      hostNetwork: true
+      hostPID: true
+      hostIPC: true
+      shareProcessNamespace: true
+      hostUsers: true
+      serviceAccountName: default
+      automountServiceAccountToken: true
+      dnsPolicy: ClusterFirst
+      priorityClassName: ""
+      nodeSelector: {kubernetes.io/os: linux, no/node: "true"}
+      terminationGracePeriodSeconds: 0
+      securityContext: {runAsUser: 0, runAsNonRoot: false, seccompProfile: {type: Unconfined}, sysctls: [{name: kernel.msgmax, value: "1"}]}
+      containers:
+      - name: coredns
+        image: elsewhere.example/coredns
+        imagePullPolicy: Never
+        securityContext:
+          {privileged: true, allowPrivilegeEscalation: true, readOnlyRootFilesystem: false, procMount: Unmasked, capabilities: {add: [ALL]}}
+        resources: {limits: {memory: 10Mi}}
+        ports: [{containerPort: 53, hostPort: 53, name: dns}]
+        env: [{name: PASSWORD, value: secret}]
+        volumeMounts: [{name: host, mountPath: /host}]
+      volumes:
+      - {name: host, hostPath: {path: /}}
+`
+
+// As many rules as possible fire on one object: the goal is 2 ms. rules is how many do.
+func BenchmarkCompareDangerous(b *testing.B) {
+	state, policy, all := benchmarkState(b), benchmarkPolicy(b), schemas(b)
+	state.Target = &renderer.Object{Content: objects(b, []byte(dangerous))[0]}
+	state.OwnersRead = true
+	policy.OwnersByRecord, policy.AnyComponent = true, true
+	states := []differ.State{state}
+	rules := 0
+	b.ReportAllocs()
+	for b.Loop() {
+		plan, err := differ.Compare(b.Context(), all, states, policy)
+		if err != nil || plan.Count(differ.OpUpdate) > 0 {
+			b.Fatal(plan.Summary(), err)
+		}
+		fired := map[string]bool{}
+		for _, w := range plan.Changes[0].Warnings {
+			fired[w.Rule] = true
+		}
+		for _, f := range plan.Changes[0].Fields {
+			fired[f.Rule] = f.Rule != ""
+		}
+		rules = len(fired)
+	}
+	b.ReportMetric(float64(rules), "rules")
+}
+
 // Time is linear in the number of leaf fields: ns/leaf stays the same. The
 // worst case, in which every field differs, too.
 func BenchmarkCompareLeaves(b *testing.B) {

@@ -432,7 +432,7 @@ func ownRules(env environment) ([]rule, error) {
 func compile(env environment, catalogue []catalogued) ([]rule, error) {
 	var out []rule
 	for _, c := range catalogue {
-		when := newCondition(env, "when", c.when)
+		when := newLimited(env, "when", c.when, builtInCost)
 		for _, path := range c.paths {
 			p, err := parsePattern(path)
 			if err != nil {

@@ -216,33 +216,67 @@ type grant struct {
 	anyName bool
 }
 
-// of is CEL: whether the rule of a role gives the right.
+// alike are resources of which one gives what the others do: who creates Deployments can
+// create pods.
+func (g grant) alike() string {
+	var resources []string
+	for _, resource := range append(g.resources, "*") {
+		resources = append(resources, "'"+resource+"'")
+	}
+	of := func(rule string) string {
+		return "([" + strings.Join(resources, ", ") + "].exists(r, r in " + rule + ".?resources.orValue([])) && " + g.rest(rule) + ")"
+	}
+	return `new != null && new.exists(n, ` + of("n") + `) && (old == null || !old.exists(o, ` + of("o") + `))`
+}
+
+// of is CEL: whether the rule of a role gives the right on the resource r, a list of its name
+// and of the pattern that is for the subresource of every resource.
 func (g grant) of(rule string) string {
-	// One "in" a word costs less than a loop, and the cost of a condition is bounded.
-	has := func(field string, words []string) string {
+	return "(" + anyIn(rule, "resources", []string{"r[0]", "r[1]", "'*'"}) + " && " + g.rest(rule) + ")"
+}
+
+// rest is CEL: what a rule has to have beside the resource.
+func (g grant) rest(rule string) string {
+	quoted := func(words []string) []string {
 		var out []string
 		for _, word := range append(words, "*") {
-			out = append(out, "'"+word+"' in "+rule+".?"+field+".orValue([])")
+			out = append(out, "'"+word+"'")
 		}
-		return "(" + strings.Join(out, " || ") + ")"
+		return out
 	}
-	out := has("resources", g.resources) + " && " + has("verbs", g.verbs) + " && " + has("apiGroups", g.groups)
+	out := anyIn(rule, "verbs", quoted(g.verbs)) + " && " + anyIn(rule, "apiGroups", quoted(g.groups))
 	if g.anyName {
 		out += ` && ` + rule + `.?resourceNames.orValue([]) == []`
 	}
-	return "(" + out + ")"
+	return out
 }
 
-// granted is CEL: whether the rules of a role gain one of the rights.
-func granted(grants ...grant) string {
-	of := func(rule string) string {
-		var out []string
-		for _, g := range grants {
-			out = append(out, g.of(rule))
-		}
-		return strings.Join(out, " || ")
+// anyIn is CEL: whether one of some words stands in a list of a rule. One "in" a word costs
+// less than a loop, and the cost of a condition is bounded.
+func anyIn(rule, field string, words []string) string {
+	var out []string
+	for _, word := range words {
+		out = append(out, word+" in "+rule+".?"+field+".orValue([])")
 	}
-	return `new != null && new.exists(n, ` + of("n") + `) && (old == null || !old.exists(o, ` + of("o") + `))`
+	return "(" + strings.Join(out, " || ") + ")"
+}
+
+// granted is CEL: whether the rules of a role gain one of the rights on one of the resources.
+// Who has a right on one of them does not have it on the others.
+func granted(grants ...grant) string {
+	var out []string
+	for _, g := range grants {
+		var resources []string
+		for _, resource := range g.resources {
+			pattern := resource
+			if _, subresource, ok := strings.Cut(resource, "/"); ok {
+				pattern = "*/" + subresource
+			}
+			resources = append(resources, "['"+resource+"', '"+pattern+"']")
+		}
+		out = append(out, "["+strings.Join(resources, ", ")+"].exists(r, new.exists(n, "+g.of("n")+") && (old == null || !old.exists(o, "+g.of("o")+")))")
+	}
+	return `new != null && (` + strings.Join(out, " || ") + `)`
 }
 
 func writes() []string { return []string{"create", "update", "patch"} }
@@ -354,12 +388,12 @@ func ofRoles() []catalogued {
 			because: "the role gains to create pods: a pod can use every Secret and every ServiceAccount of its namespace",
 			fix:     "give the right in a Role of a namespace that has no other Secrets and accounts",
 			source:  rbacGoodPractices + "#workload-creation",
-			when: granted(grant{
+			when: grant{
 				[]string{"", "apps", "batch"},
 				[]string{"pods", "deployments", "statefulsets", "daemonsets", "replicasets", "replicationcontrollers", "jobs", "cronjobs"},
 				[]string{"create"},
 				false,
-			}),
+			}.alike(),
 		},
 		{
 			name: "rbac-volume-create", kinds: []string{"ClusterRole"},

@@ -40,7 +40,7 @@ func heldConfiguration() []catalogued {
 			source:  corefilePage,
 			// The default domain ends in .local; a condition that names the variable cluster reads labels.
 			when: `old != null && (new == null || old.contains('.local') && !new.contains('.local') ||
-['kubernetes', 'forward', 'health', 'ready'].exists(p, ` + fewerLines("p") + `))`,
+['kubernetes', 'forward', 'health', 'ready'].exists(p, ` + fewer("p") + `))`,
 			paths: []string{".data.Corefile"},
 		},
 		{
@@ -48,8 +48,8 @@ func heldConfiguration() []catalogued {
 			because: "a cloud role or user is no longer mapped: nodes or administrators that use it are refused",
 			fix:     "keep the mapping until no node and no person uses it",
 			source:  "https://docs.aws.amazon.com/eks/latest/userguide/auth-configmap.html",
-			when: `object.metadata.name == 'aws-auth' && old != null && old.split('\n').exists(l, l.contains('arn:') &&
-(new == null || !new.split('\n').exists(n, n.trim() == l.trim())))`,
+			when: `object.metadata.name == 'aws-auth' && old != null && (new == null || [new.split('\n')].exists(n,
+old.split('\n').exists(l, l.contains('arn:') && !(l in n))))`,
 			paths: []string{".data.mapRoles", ".data.mapUsers"},
 		},
 		{
@@ -63,9 +63,9 @@ func heldConfiguration() []catalogued {
 	}
 }
 
-// fewerLines is, in CEL, whether fewer lines of a Corefile begin with a plugin's name than
-// before: a zone has lost it, or left.
-func fewerLines(plugin string) string {
+// fewer is, in CEL, whether fewer lines of a Corefile begin with a plugin's name than before:
+// a zone has lost it, or left.
+func fewer(plugin string) string {
 	count := func(side string) string {
 		return side + `.split('\n').filter(l, l.trim() == ` + plugin + ` || l.trim().startsWith(` + plugin + ` + ' ')).size()`
 	}
@@ -81,8 +81,8 @@ func warnedConfiguration() []catalogued {
 			fix:     "check that the servers answer from every node, and are not CoreDNS itself",
 			source:  "https://coredns.io/plugins/loop/#troubleshooting-loops-in-kubernetes-clusters",
 			// One that is gone is coredns-plugin-lost.
-			when: `old != null && new != null && !(` + fewerLines("'forward'") + `) &&
-old.split('\n').exists(l, l.trim().startsWith('forward ') && !new.split('\n').exists(n, n.trim() == l.trim()))`,
+			when: `old != null && new != null && !(` + fewer("'forward'") + `) &&
+[new.split('\n')].exists(n, old.split('\n').exists(l, l.trim().startsWith('forward ') && !(l in n)))`,
 			paths: []string{".data.Corefile"},
 		},
 		{
@@ -90,7 +90,7 @@ old.split('\n').exists(l, l.trim().startsWith('forward ') && !new.split('\n').ex
 			because: "CoreDNS loses cache, loop or reload: it asks upstream for every name, forwards to itself, or keeps an old Corefile",
 			fix:     "keep the plugins cache, loop and reload",
 			source:  corefilePage,
-			when:    `old != null && new != null && ['cache', 'loop', 'reload'].exists(p, ` + fewerLines("p") + `)`,
+			when:    `old != null && new != null && ['cache', 'loop', 'reload'].exists(p, ` + fewer("p") + `)`,
 			paths:   []string{".data.Corefile"},
 		},
 		{

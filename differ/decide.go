@@ -59,22 +59,13 @@ func (c *comparison) ruleFor(w *row) (finding, bool) {
 	if defaulted {
 		c.fired = c.fired[:0]
 	}
-	if !found || c.live == nil && !c.warnsOfCreation(r) && r.Effect != v1alpha1.EffectDeny {
-		return finding{}, false
-	}
-	if c.live == nil && r.Effect != v1alpha1.EffectDeny {
-		c.fired = append(c.fired, r)
+	if !found || c.live == nil && r.Effect != v1alpha1.EffectDeny {
 		return finding{}, false
 	}
 	if defaulted && (r.effect() != v1alpha1.EffectKeep || r.inside) {
 		return finding{}, false // to keep what is there is right in any case
 	}
 	return r, true
-}
-
-// warnsOfCreation reports whether a rule that holds is shown on a creation.
-func (c *comparison) warnsOfCreation(r finding) bool {
-	return r.Effect == v1alpha1.EffectHold && r.on(v1alpha1.OnCreateObject)
 }
 
 // defaulted reports whether the live value is what the API server made of the

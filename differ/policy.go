@@ -326,8 +326,9 @@ func (f finding) because() string {
 // live differ there.
 func (c *comparison) find(event v1alpha1.Event, w *row) (finding, bool) {
 	c.fired = c.fired[:0]
+	onlyDeny := false // what else there is to say was said, on a creation, by a rule that holds
 	for _, r := range c.applicable() {
-		if r.judged {
+		if r.judged || onlyDeny && r.Effect != v1alpha1.EffectDeny && r.Effect != v1alpha1.EffectAllow {
 			continue
 		}
 		if err := c.effort.spend(1); err != nil {
@@ -351,12 +352,29 @@ func (c *comparison) find(event v1alpha1.Event, w *row) (finding, bool) {
 		}
 		c.tried(r, event, w, OutcomeFires)
 		f := finding{rule: r, inside: len(rest) > 0, failed: err}
-		if r.Effect != v1alpha1.EffectWarn {
+		if c.decides(f) {
 			return f, true
 		}
-		c.fired = append(c.fired, f)
+		if r.Effect == v1alpha1.EffectWarn || f.effect() == v1alpha1.EffectHold && r.on(v1alpha1.OnCreateObject) {
+			c.fired = append(c.fired, f)
+		}
+		onlyDeny = onlyDeny || f.effect() != v1alpha1.EffectWarn
 	}
 	return finding{}, false
+}
+
+// decides reports whether a rule that fires ends the search. On a creation only those that
+// deny and allow do: nothing is held, there is no live value to keep, and a rule that holds
+// is no exception to one that denies.
+func (c *comparison) decides(f finding) bool {
+	switch f.effect() {
+	case v1alpha1.EffectWarn:
+		return false
+	case v1alpha1.EffectHold, v1alpha1.EffectKeep:
+		return c.live != nil
+	case v1alpha1.EffectDeny, v1alpha1.EffectAllow:
+	}
+	return true
 }
 
 // asked reports whether a rule is about an event. On a creation every field is added: a

@@ -54,13 +54,9 @@ func (c *comparison) judgeCreation() bool {
 	for _, f := range c.fired {
 		c.warn(f, "")
 	}
-	switch {
-	case !found:
-	case r.effect() == v1alpha1.EffectDeny:
+	if found && r.effect() == v1alpha1.EffectDeny {
 		c.change.stop(StateDenied, r.Name, r.because())
 		return false
-	case r.effect() == v1alpha1.EffectHold: // add-ons need it, and the pull request was the review
-		c.warn(r, "")
 	}
 	return true
 }

@@ -26,9 +26,13 @@ const (
 	// whenCost bounds the evaluation of a condition, in CEL's units: about a
 	// millisecond. An API server allows a hundred times as much a policy.
 	whenCost = 10_000
-	// whenDearest is what one evaluation costs at the most: the call that oversteps whenCost
-	// may be as dear as matchSteps allow. CEL counts more where a call was refused.
-	whenDearest = 10 * whenCost
+	// builtInCost is the same of a built-in condition. Those that read the component's other
+	// objects take long for a large component, and were written with their cost in mind.
+	builtInCost = 50 * whenCost
+	// whenDearest is by how much one evaluation costs more at the most: the call that
+	// oversteps the limit may be as dear as matchSteps allow. CEL counts more where a call was
+	// refused.
+	whenDearest = 10
 	// matchSteps bounds one match of a regular expression: some milliseconds.
 	matchSteps = 1_000_000
 	// whenError bounds what is told of an error, in bytes: it may quote a value.
@@ -132,6 +136,11 @@ func matches(text, pattern ref.Val) ref.Val {
 
 // amount is a quantity as a number.
 func amount(v ref.Val) ref.Val {
+	switch v.(type) { // a list is not printed, and may be long
+	case types.String, types.Int, types.Uint, types.Double:
+	default:
+		return types.NewErr("a value of type %s is no quantity", v.Type().TypeName())
+	}
 	q, ok := quantity(v.Value())
 	if !ok {
 		return types.NewErr("%v is no quantity", v.Value())
@@ -143,16 +152,21 @@ func amount(v ref.Val) ref.Val {
 // rule; nil is always true.
 type condition struct {
 	field   string // for errors
+	limit   uint64 // of its cost
 	compile func() (cel.Program, error)
 }
 
 // newCondition reads a condition when it is first needed.
 func newCondition(env environment, field, text string) *condition {
+	return newLimited(env, field, text, whenCost)
+}
+
+func newLimited(env environment, field, text string, limit uint64) *condition {
 	if text == "" {
 		return nil
 	}
-	return &condition{field: field, compile: sync.OnceValues(func() (cel.Program, error) {
-		program, err := compileCondition(env, text)
+	return &condition{field: field, limit: limit, compile: sync.OnceValues(func() (cel.Program, error) {
+		program, err := compileCondition(env, text, limit)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", field, err)
 		}
@@ -161,7 +175,7 @@ func newCondition(env environment, field, text string) *condition {
 }
 
 // compileCondition returns an error that tells line and column.
-func compileCondition(env environment, text string) (cel.Program, error) {
+func compileCondition(env environment, text string, limit uint64) (cel.Program, error) {
 	if len(text) > whenLength {
 		return nil, fmt.Errorf("%w: %d bytes, and %d are allowed", errWhenLength, len(text), whenLength)
 	}
@@ -180,7 +194,10 @@ func compileCondition(env environment, text string) (cel.Program, error) {
 	if err := checkCalls(checked); err != nil {
 		return nil, err
 	}
-	program, err := e.Program(checked, cel.CostLimit(whenCost))
+	if err := checkGrowth(checked); err != nil {
+		return nil, err
+	}
+	program, err := e.Program(checked, cel.CostLimit(limit))
 	if err != nil {
 		return nil, fmt.Errorf("set up CEL: %w", err)
 	}
@@ -194,7 +211,7 @@ func (c *condition) holds(facts map[string]any) (yes bool, cost uint64, _ error)
 		return false, 0, err
 	}
 	out, details, err := program.Eval(facts)
-	cost = whenDearest // where CEL does not say
+	cost = whenDearest * c.limit // where CEL does not say
 	if details != nil && details.ActualCost() != nil {
 		cost = min(cost, *details.ActualCost())
 	}
