@@ -59,8 +59,8 @@ func heldServices() []catalogued {
 			because: "the load balancer accepts clients from every address",
 			fix:     "list the address ranges of the clients in loadBalancerSourceRanges",
 			source:  "https://repost.aws/knowledge-center/eks-cidr-ip-address-loadbalancer",
-			when: `old != null && old.size() > 0 && !old.exists(r, r in ['0.0.0.0/0', '::/0']) &&
-(new == null || new.size() == 0 || new.exists(r, r in ['0.0.0.0/0', '::/0']))`,
+			when: `old != null && old.size() > 0 && !old.exists(r, r.matches(r'/[01]\s*$')) &&
+(new == null || new.size() == 0 || new.exists(r, r.matches(r'/[01]\s*$')))`,
 			paths: []string{".spec.loadBalancerSourceRanges"},
 		},
 		{
@@ -135,7 +135,7 @@ object.spec.?egress.orValue([]).size() > 0 ? ['Ingress', 'Egress'] : ['Ingress']
 			source:  networkPolicyPage,
 			when: `new != null && new.exists(n, (old == null || !(n in old)) && (
 n.?from.orValue(n.?to.orValue([])).size() == 0 && n.?ports.orValue([]).size() == 0 ||
-n.?from.orValue([]).exists(p, p.?ipBlock.cidr.orValue('') in ['0.0.0.0/0', '::/0'])) &&
+n.?from.orValue([]).exists(p, p.?ipBlock.cidr.orValue('').matches(r'/[01]\s*$'))) &&
 (old == null || !old.exists(o, o.?from.orValue(o.?to.orValue([])).size() == 0 && o.?ports.orValue([]).size() == 0)))`,
 			paths: []string{".spec.ingress", ".spec.egress"},
 		},
@@ -185,9 +185,9 @@ x == h || x.startsWith('*.') && h.endsWith(x.substring(1)))))))`,
 			fix:     "keep the address ranges of the clients in the annotation",
 			source:  ingressNginxPage + "#whitelist-source-range",
 			// The controller has two names for one setting.
-			when: `old != null && !old.contains('0.0.0.0/0') && !old.contains('::/0') && (new == null ?
+			when: `old != null && !old.matches(r'/[01]\b') && (new == null ?
 !['nginx.ingress.kubernetes.io/whitelist-source-range', 'nginx.ingress.kubernetes.io/allowlist-source-range'].exists(k,
-object.metadata.?annotations[?k].orValue('') != '') : new == '' || new.contains('0.0.0.0/0') || new.contains('::/0'))`,
+object.metadata.?annotations[?k].orValue('') != '') : new == '' || new.matches(r'/[01]\b'))`,
 			paths: annotations(
 				"nginx.ingress.kubernetes.io/whitelist-source-range", "nginx.ingress.kubernetes.io/allowlist-source-range",
 				"alb.ingress.kubernetes.io/inbound-cidrs",
@@ -438,7 +438,7 @@ type(p.port) == int && p.port < 53 && p.?endPort.orValue(0) >= 53))`,
 			fix:     "name the peers by namespace and pod labels",
 			source:  networkPolicyPage,
 			when: `new != null && new.exists(n, (old == null || !(n in old)) && [n.?from.orValue(n.?to.orValue([]))].exists(peers, peers.size() == 0 ||
-peers.exists(p, p.?ipBlock.cidr.orValue('') in ['0.0.0.0/0', '::/0'] ||
+peers.exists(p, p.?ipBlock.cidr.orValue('').matches(r'/[01]\s*$') ||
 has(p.namespaceSelector) && p.namespaceSelector == {} && !has(p.podSelector))) &&
 (old == null || !old.exists(o, o.?from.orValue(o.?to.orValue([])).size() == 0 &&
 (o.?ports.orValue([]).size() == 0 || o.?ports.orValue([]) == n.?ports.orValue([])))))`,

@@ -144,10 +144,10 @@ func held(p differ.Plan) []v1alpha1.HeldChange {
 	var out []v1alpha1.HeldChange
 	add := func(c *differ.Change, path, rule, because string) {
 		if len(out) < heldShown {
-			one := v1alpha1.HeldChange{Object: c.ID.String(), Path: path, Rule: rule, Because: because}
+			one := v1alpha1.HeldChange{Object: c.ID.String(), Path: short(path), Rule: short(rule), Because: short(because)}
 			if c.Approvable() {
 				one.Hash = c.Hash
-				one.Because = strings.Join(append([]string{because}, c.Missed...), "; ")
+				one.Because = strings.Join(append([]string{one.Because}, c.Missed...), "; ")
 			}
 			out = append(out, one)
 		}
@@ -172,24 +172,37 @@ func held(p differ.Plan) []v1alpha1.HeldChange {
 // warnings are those of an attempt's plan. A settled plan has none: then those of the change
 // before it stay, which is still what runs.
 func warnings(before v1alpha1.DeliveryStatus, a attempt) []v1alpha1.ChangeWarning {
-	var out []v1alpha1.ChangeWarning
+	var first, more []v1alpha1.ChangeWarning // each rule once before any twice
+	seen := map[string]bool{}
 	for i := range a.plan.Changes {
 		c := &a.plan.Changes[i]
 		for _, w := range c.Warnings {
-			if len(out) == heldShown {
-				return out
-			}
-			one := v1alpha1.ChangeWarning{Object: c.ID.String(), Rule: w.Rule, Because: w.Because, Fix: w.Fix}
+			one := v1alpha1.ChangeWarning{Object: c.ID.String(), Rule: short(w.Rule), Because: short(w.Because), Fix: short(w.Fix)}
 			if len(w.Paths) > 0 {
-				one.Path = w.Paths[0]
+				one.Path = short(w.Paths[0])
 			}
-			out = append(out, one)
+			if seen[w.Rule] {
+				more = append(more, one)
+				continue
+			}
+			seen[w.Rule] = true
+			first = append(first, one)
 		}
 	}
+	out := append(first, more...)
 	if len(out) == 0 && !a.outcome.Wrote() && a.targetHash == before.TargetHash {
 		return before.Warnings
 	}
-	return out
+	return out[:min(len(out), heldShown)]
+}
+
+// short bounds a text that git wrote: a status that is too large could not be written at all.
+func short(text string) string {
+	const most = 500
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
 // setConditions follows kstatus: Ready always stands, Reconciling and Stalled

@@ -270,20 +270,51 @@ func (m *markdown) ofEach(p *Preview, title string, room int, part func(*Group) 
 		entries[at].clusters = append(entries[at].clusters, g.Clusters...)
 	}
 	begin, more := m.b.Len(), 0
-	for _, e := range entries {
-		if m.b.Len()-begin+len(e.text) > room && !e.unknown {
+	for i, e := range entries {
+		if i == 0 {
+			m.printf("\n### %s\n", title)
+		}
+		left := room - (m.b.Len() - begin)
+		if left <= 0 && !e.unknown {
 			more++
 			continue
 		}
-		if m.b.Len() == begin {
-			m.printf("\n### %s\n", title)
-		}
 		m.printf("\n%s on %s: %s\n\n%s", differ.MarkdownCode(e.title), plural(len(e.clusters), "cluster", "clusters"),
-			names(e.clusters, markdownGroup, differ.MarkdownCode), e.text)
+			names(e.clusters, markdownGroup, differ.MarkdownCode), cutLines(e.text, max(left, markdownGroup)))
 	}
 	if more > 0 {
 		m.printf("\nand more in %s\n", plural(more, "group", "groups"))
 	}
+}
+
+// cutLines keeps the lines of a list that fit into so many bytes, and says how many more there
+// are: first those that are no part of another, so that no rule is hidden by the objects of
+// the one before it. The first line stays in any case.
+func cutLines(text string, room int) string {
+	if len(text) <= room {
+		return text
+	}
+	lines := slices.Collect(strings.Lines(text))
+	keep, size := make([]bool, len(lines)), 0
+	for _, nested := range []bool{false, true} {
+		for i, line := range lines {
+			if strings.HasPrefix(line, " ") == nested && (size == 0 || size+len(line) <= room) {
+				keep[i] = true
+				size += len(line)
+			}
+		}
+	}
+	var b strings.Builder
+	left := 0
+	for i, line := range lines {
+		if keep[i] {
+			b.WriteString(line)
+		} else {
+			left++
+		}
+	}
+	fmt.Fprintf(&b, "- and %s more\n", plural(left, "line", "lines"))
+	return b.String()
 }
 
 // policy tells what decides about changes from now on.
