@@ -133,7 +133,7 @@ func (a *applying) judgeDeletion(ctx context.Context, id differ.ID, live *unstru
 		return nil, err
 	}
 	if planned == nil {
-		c, err := differ.JudgeDeletion(ctx, schemas, id, live.Object, a.policy)
+		c, err := differ.JudgeDeletion(ctx, schemas, id, live.Object, a.policy.Among(a.states))
 		if err != nil {
 			return nil, fmt.Errorf("judge its deletion: %w", err)
 		}
@@ -141,7 +141,7 @@ func (a *applying) judgeDeletion(ctx context.Context, id differ.ID, live *unstru
 	}
 	state := *planned
 	state.Live, state.OwnersRead = live.Object, true
-	plan, err := differ.Compare(ctx, schemas, []differ.State{state}, a.policy)
+	plan, err := differ.Compare(ctx, schemas, []differ.State{state}, a.policy.Among(a.states))
 	if err != nil {
 		return nil, fmt.Errorf("compare: %w", err)
 	}

@@ -257,7 +257,7 @@ func (a *applying) createHook(ctx context.Context, m *meta.RESTMapping, h hook, 
 // judgeHook asks the danger rules about the creation of a hook's object, and
 // returns what to create.
 func (a *applying) judgeHook(ctx context.Context, h hook) (map[string]any, error) {
-	c, err := a.cluster.judge(ctx, h.object, a.policy)
+	c, err := a.cluster.judge(ctx, h.object, a.policy.Among(a.states))
 	if err != nil {
 		return nil, fmt.Errorf("hook %s: %w", h.event, err)
 	}

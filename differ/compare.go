@@ -97,7 +97,9 @@ func compare(effort *effort, schemas Schemas, states []State, policy Policy) (Pl
 	states = slices.Clone(states)
 	slices.SortFunc(states, func(a, b State) int { return CompareIDs(a.ID, b.ID) })
 	plan := Plan{Changes: make([]Change, 0, len(states))}
-	policy.targets = targetsOf(states, policy.MaskKey)
+	if policy.targets == nil {
+		policy = policy.Among(states)
+	}
 	for i, s := range states {
 		if i > 0 && states[i-1].ID == s.ID {
 			return Plan{}, &DuplicateError{ID: s.ID}

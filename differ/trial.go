@@ -36,7 +36,7 @@ type Trial struct {
 func Try(ctx context.Context, schemas Schemas, states []State, policy Policy) ([]Trial, error) {
 	states = slices.Clone(states)
 	slices.SortFunc(states, func(a, b State) int { return CompareIDs(a.ID, b.ID) })
-	policy.targets = targetsOf(states, policy.MaskKey)
+	policy = policy.Among(states)
 	var out []Trial
 	effort := newEffort(ctx, compareEffort)
 	for _, s := range states {

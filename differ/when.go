@@ -262,6 +262,13 @@ func (c *comparison) facts(v values) map[string]any {
 	return facts
 }
 
+// Among returns the policy for a comparison of some objects beside others: the conditions of
+// its rules read the targets of all of these. Without it they read those that are compared.
+func (p Policy) Among(states []State) Policy {
+	p.targets = targetsOf(states, p.MaskKey)
+	return p
+}
+
 // targetsOf returns the component's target objects by kind, each kind a list in the order of
 // the IDs, with the data of Secrets masked. They are made when the first condition reads
 // them, once for all objects of a comparison.
@@ -310,15 +317,18 @@ func changes(w *row, inside pattern) []values {
 	return out
 }
 
-// notIn returns the values of a list that another one does not have.
+// notIn returns the values of a list that another one does not have, or has less often: a
+// second container that is privileged is one more.
 func notIn(other, list []any) []any {
-	has := make(map[string]bool, len(other))
+	has := make(map[string]int, len(other))
 	for _, v := range other {
-		has[string(appendKey(nil, v))] = true
+		has[string(appendKey(nil, v))]++
 	}
 	var out []any
 	for _, v := range list {
-		if !has[string(appendKey(nil, v))] {
+		if key := string(appendKey(nil, v)); has[key] > 0 {
+			has[key]--
+		} else {
 			out = append(out, v)
 		}
 	}
