@@ -334,33 +334,40 @@ func (c *comparison) find(event v1alpha1.Event, w *row) (finding, bool) {
 		if err := c.effort.spend(1); err != nil {
 			return finding{rule: r, failed: err}, true
 		}
-		rest, ok := pattern(nil), event != v1alpha1.OnCreateObject || r.Path == ""
-		if w != nil {
-			rest, ok = r.concerns(w)
-		}
-		if !ok {
+		f, fires := c.ask(r, event, w)
+		switch {
+		case !fires:
 			continue
-		}
-		if !c.asked(r, event) {
-			c.tried(r, event, w, OutcomeOtherEvent)
-			continue
-		}
-		yes, err := c.applies(r, w, rest)
-		if !yes && err == nil {
-			c.tried(r, event, w, OutcomeCondition)
-			continue
-		}
-		c.tried(r, event, w, OutcomeFires)
-		f := finding{rule: r, inside: len(rest) > 0, failed: err}
-		if c.decides(f) {
+		case c.decides(f):
 			return f, true
-		}
-		if r.Effect == v1alpha1.EffectWarn || f.effect() == v1alpha1.EffectHold && r.on(v1alpha1.OnCreateObject) {
+		case r.Effect == v1alpha1.EffectWarn || f.effect() == v1alpha1.EffectHold && r.on(v1alpha1.OnCreateObject):
 			c.fired = append(c.fired, f)
 		}
 		onlyDeny = onlyDeny || f.effect() != v1alpha1.EffectWarn
 	}
 	return finding{}, false
+}
+
+// ask reports whether a rule fires, and notes the trial where the rule is about the place.
+func (c *comparison) ask(r *rule, event v1alpha1.Event, w *row) (finding, bool) {
+	rest, ok := pattern(nil), event != v1alpha1.OnCreateObject || r.Path == ""
+	if w != nil {
+		rest, ok = r.concerns(w)
+	}
+	if !ok {
+		return finding{}, false
+	}
+	if !c.asked(r, event) {
+		c.tried(r, event, w, OutcomeOtherEvent)
+		return finding{}, false
+	}
+	yes, err := c.applies(r, w, rest)
+	if !yes && err == nil {
+		c.tried(r, event, w, OutcomeCondition)
+		return finding{}, false
+	}
+	c.tried(r, event, w, OutcomeFires)
+	return finding{rule: r, inside: len(rest) > 0, failed: err}, true
 }
 
 // decides reports whether a rule that fires ends the search. On a creation only those that

@@ -19,7 +19,8 @@ func TestWarningsAreNotHidden(t *testing.T) {
 			changes = append(changes, differ.Change{
 				ID: differ.ID{Kind: "Service", Name: fmt.Sprintf("%s%d", strings.Repeat("a", 240), i)}, Op: differ.OpCreate, State: differ.StateChanged,
 				Warnings: []differ.Warning{
-					{Rule: "service-exposed", Because: "it opens"}, {Rule: "service-without-pods", Because: "it has none"},
+					{Rule: "service-exposed", Because: "it opens"},
+					{Rule: "service-without-pods", Because: "it has none"},
 					{Rule: "service-target-port", Because: "it is another", Paths: []string{strings.Repeat("p", 80)}},
 				},
 			})
