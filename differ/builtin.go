@@ -312,7 +312,7 @@ o.?objectSelector.orValue({}) == old && !has(n.objectSelector)))))`,
 		},
 		{
 			name: "rbac-escalation", effect: v1alpha1.EffectHold, on: fieldsAndCreation(), group: rbacGroup, kinds: []string{"Role", "ClusterRole"},
-			because: "the role gains a wildcard, or to escalate, bind or impersonate: whoever has it may take any right",
+			because: "the role gains a wildcard, or to escalate, bind or impersonate: its subjects may take any right",
 			fix:     "list the verbs and resources that the program needs",
 			source:  rbacGoodPractices,
 			when: `new != null && new.exists(n, (

@@ -82,7 +82,7 @@ object.metadata.?annotations[?k].orValue('').lowerAscii() in ['true', 'internal'
 		},
 		{
 			name: "external-ips", effect: v1alpha1.EffectHold, group: coreGroup, kinds: services, on: fieldsAndCreation(),
-			because: "nodes send all traffic for the new external IP to this Service, whoever owns the address",
+			because: "nodes send all traffic for the new external IP to this Service, also for an address that another host owns",
 			fix:     "use a Service of type LoadBalancer, or a Gateway, instead of externalIPs",
 			source:  "https://github.com/kubernetes/kubernetes/issues/97076", // CVE-2020-8554
 			when:    `new != null && new.exists(a, old == null || !(a in old))`,

@@ -88,7 +88,7 @@ func warnedStorage() []catalogued {
 	return []catalogued{
 		{
 			name: "volume-host-path", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: []string{"PersistentVolume"}, on: objectCreation(),
-			because: "whoever claims the volume reads and writes a folder of the node that its pod is on",
+			because: "a pod that claims the volume reads and writes a folder of its node",
 			fix:     "use a local volume with node affinity, or a CSI driver",
 			source:  "https://kubernetes.io/docs/concepts/storage/volumes/#hostpath",
 			when:    `has(object.spec.hostPath)`,

@@ -10,7 +10,7 @@ import (
 )
 
 // Objects with long names, of which a harmless rule warns, must not push the name of a rule
-// about another object out of the comment: whoever writes the one may write the other.
+// about another object out of the comment: one author may write both.
 func TestWarningsAreNotHidden(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{0, 20, 200} {
