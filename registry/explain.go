@@ -151,11 +151,14 @@ func (e *explainer) walk(path string, l levels) {
 	if len(l.views) == 0 {
 		return
 	}
-	keys := l.keys()
-	for _, key := range keys {
-		e.walk(path+formatKey(key), l.down(key))
-	}
-	if len(keys) > 0 {
+	if keys := l.keys(); len(keys) > 0 {
+		from := len(e.out)
+		for _, key := range keys {
+			e.walk(path+formatKey(key), l.down(key))
+		}
+		if !slices.ContainsFunc(e.out[from:], func(below Explained) bool { return !below.Deleted }) {
+			e.emptied(path, l.views[0], from)
+		}
 		return
 	}
 	list, _ := l.views[0].value.([]any)
@@ -166,6 +169,16 @@ func (e *explainer) walk(path string, l levels) {
 		item, _ := l.views[0].child(strconv.Itoa(i))
 		e.walk(path+"["+strconv.Itoa(i)+"]", levels{views: []view{item}})
 	}
+}
+
+// emptied adds the map of which meta-config took away every key, before those
+// keys: templates still see it, empty.
+func (e *explainer) emptied(path string, top view, at int) {
+	out := Explained{Path: path, Value: map[string]any{}, At: top.where()}
+	if path == "" {
+		out.Path = "."
+	}
+	e.out = slices.Insert(e.out, at, out)
 }
 
 func (e *explainer) leaf(path string, l levels) {
