@@ -373,6 +373,9 @@ func (a *applying) makeRoom(ctx context.Context, m *meta.RESTMapping, c *differ.
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.outcome.Deleted++
+	// What was recorded is gone, and the change is approved: if the creation is refused, the
+	// next one must not wait for what was.
+	delete(a.before, c.ID)
 	return nil
 }
 

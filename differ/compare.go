@@ -283,13 +283,7 @@ func (c *comparison) bring() error {
 			return err
 		}
 	}
-	worst := c.decideAll(rows)
-	if c.change.State == StateHeld && c.approved() {
-		hash := c.change.Hash
-		c.change.Approved = true
-		worst = c.decideAll(rows)
-		c.change.Hash = hash
-	}
+	worst := c.decideApproved(rows)
 	if worst == StateChanged && !c.kept.Empty() && !c.who.read {
 		c.change.OwnersUnread = true // a kept field may have to be handed over
 	}
@@ -299,6 +293,9 @@ func (c *comparison) bring() error {
 	case worst == StateHeld || worst == StateDenied:
 		c.change.Op, c.change.RecordStale = OpNone, false
 	default:
+		if restored, err := c.recreate(); err != nil || restored {
+			return err
+		}
 		c.change.Record = c.record()
 		c.change.RecordStale = c.change.RecordStale || !equal(c.change.Record, any(c.state.Recorded))
 		c.send(worst)
@@ -314,6 +311,19 @@ func (c *comparison) bring() error {
 // approved reports whether git approves the difference.
 func (c *comparison) approved() bool {
 	return slices.Contains(c.policy.Approved[c.state.ID.String()], c.change.Hash)
+}
+
+// decideApproved decides about every row, and again if git approves what is held. It
+// returns what [comparison.decideAll] does.
+func (c *comparison) decideApproved(rows []row) ObjectState {
+	worst := c.decideAll(rows)
+	if c.change.State == StateHeld && c.approved() {
+		hash := c.change.Hash
+		c.change.Approved = true
+		worst = c.decideAll(rows)
+		c.change.Hash = hash
+	}
+	return worst
 }
 
 // decideAll decides about every row. It returns what they make of the object,

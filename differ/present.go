@@ -158,6 +158,8 @@ func (c *Change) verb() string {
 	switch {
 	case c.State == StateHeld && c.Op == OpUpdate:
 		return "HELD in part"
+	case c.State == StateHeld && c.Op == OpCreate:
+		return "RECREATED, HELD"
 	case c.State == StateHeld:
 		return "HELD"
 	case c.State == StateDenied:
@@ -224,6 +226,10 @@ func pathsOf(paths []string) string {
 func (t *text) body(c *Change) {
 	switch c.Op {
 	case OpCreate:
+		if c.State != StateChanged {
+			t.waits(c)
+			return
+		}
 		t.line("", "--- absent")
 		t.line("", "+++ "+c.Source.String())
 		t.value(ansiGreen, "+", c.Record)
@@ -242,6 +248,19 @@ func (t *text) body(c *Change) {
 			t.field(f)
 		}
 		t.additions(c.Admission)
+	}
+}
+
+// waits shows what git changes of an object that is created as it was recorded.
+func (t *text) waits(c *Change) {
+	t.line("", "--- recorded")
+	t.line("", "+++ "+c.Source.String())
+	fields := slices.Clone(c.Fields)
+	for i := range fields {
+		fields[i].Live = fields[i].Recorded
+	}
+	for _, f := range inItems(byUrgency(fields)) {
+		t.field(f)
 	}
 }
 

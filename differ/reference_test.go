@@ -74,6 +74,7 @@ func reference(rules []v1alpha1.DangerRule) string {
 This page is made from the catalogue (`+"`go test ./differ -run TestReference -update`"+`). It has %d rules: %d hold, %d warn, %d keep.
 
 - **hold**: the change waits until it is approved in git. On a creation it is a warning, where the rule names `+"`create-object`"+`.
+  A deletion in the cluster approves nothing: an object that was deleted there is created as it was recorded, and its change still waits.
 - **warn**: the change is applied, and shown on top of diff, preview, pull request and status.
 - **keep**: the live value stays.
 

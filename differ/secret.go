@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 )
 
@@ -158,6 +159,27 @@ func (m mask) value(v any, path ...string) any {
 	mac.Write([]byte{0})
 	mac.Write(plain)
 	return maskPrefix + hex.EncodeToString(mac.Sum(nil)[:maskBytes])
+}
+
+// hides reports whether an object has masked values, so that it can't be written.
+func (m mask) hides(object map[string]any) bool {
+	masked := func(v any) bool {
+		s, ok := v.(string)
+		return ok && isMasked(s)
+	}
+	if masked(nested(object, "metadata", "annotations", lastApplied)) {
+		return true
+	}
+	if !m.secret {
+		return false
+	}
+	for _, name := range []string{"data", "stringData"} {
+		values, _ := object[name].(map[string]any)
+		if masked(object[name]) || slices.ContainsFunc(slices.Collect(maps.Values(values)), masked) {
+			return true
+		}
+	}
+	return false
 }
 
 // isMasked knows a mask by its whole form: a value that only begins like one
