@@ -22,15 +22,11 @@ func AsApplied(schemas Schemas, target map[string]any) (map[string]any, error) {
 	apiVersion, _ := live["apiVersion"].(string)
 	kind, _ := live["kind"].(string)
 	t, _ := schemas.typeOf(schema.FromAPIVersionAndKind(apiVersion, kind))
-	value, err := t.FromUnstructured(live, typed.AllowDuplicates)
+	set, err := appliedFields(t, live)
 	if err != nil {
-		return nil, fmt.Errorf("read: %w", err)
+		return nil, err
 	}
-	set, err := value.ToFieldSet()
-	if err != nil {
-		return nil, fmt.Errorf("list its fields: %w", err)
-	}
-	data, err := set.Difference(unowned()).ToJSON()
+	data, err := set.ToJSON()
 	if err != nil {
 		return nil, fmt.Errorf("encode its fields: %w", err)
 	}
@@ -48,9 +44,31 @@ func AsApplied(schemas Schemas, target map[string]any) (map[string]any, error) {
 	return live, nil
 }
 
-// ownersByRecord says that Keelson owns what was recorded. A schema that lacks some of its
-// fields, as one in a file may, does not stop the comparison, and so it does not stop this.
+// appliedFields are the fields that an API server notes for who applies an object.
+func appliedFields(t typed.ParseableType, object map[string]any) (*fieldpath.Set, error) {
+	value, err := t.FromUnstructured(object, typed.AllowDuplicates)
+	if err != nil {
+		return nil, fmt.Errorf("read: %w", err)
+	}
+	set, err := value.ToFieldSet()
+	if err != nil {
+		return nil, fmt.Errorf("list its fields: %w", err)
+	}
+	return set.Difference(unowned()), nil
+}
+
+// ownersByRecord says that Keelson owns what was recorded.
 func (c *comparison) ownersByRecord() {
+	set, err := appliedFields(c.typ, c.recorded)
+	if err != nil {
+		set = c.leavesOfRecord()
+	}
+	c.who = owners{read: true, entries: []ownerEntry{{manager: v1alpha1.FieldManager, who: ownerOurs, applied: true, fields: set}}}
+}
+
+// leavesOfRecord are the same fields, about, where the schema lacks some, as one in a file
+// may: that does not stop the comparison.
+func (c *comparison) leavesOfRecord() *fieldpath.Set {
 	set := &fieldpath.Set{}
 	w := walker{schema: c.typ.Schema, hollow: func(fieldpath.Path) {}, emit: func(w row) {
 		for n := 1; n <= len(w.path); n++ { // a list item is owned with its fields
@@ -60,8 +78,7 @@ func (c *comparison) ownersByRecord() {
 		}
 	}}
 	w.walk(make(fieldpath.Path, 0, pathCapacity), c.typ.TypeRef, cellOf(c.recorded, true), cell{}, cell{})
-	set = set.Difference(unowned())
-	c.who = owners{read: true, entries: []ownerEntry{{manager: v1alpha1.FieldManager, who: ownerOurs, applied: true, fields: set}}}
+	return set.Difference(unowned())
 }
 
 // unowned are the fields that an API server lets nobody own.

@@ -514,6 +514,47 @@ func TestAsApplied(t *testing.T) {
 	})
 }
 
+// TestDeletionApprovesNothing: of an object that was deleted in the cluster the same changes
+// wait, under the same hash, as of one that is as it was applied. Nothing of them is sent.
+func TestDeletionApprovesNothing(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		shape := rapid.SampledFrom(shapes).Draw(t, "shape")
+		first, second := shape.drawObject(t), shape.drawObject(t)
+		second["metadata"] = runtime.DeepCopyJSONValue(first["metadata"])
+		s, k := newServer(t, shape), &keelson{policy: drawPolicy(t, shape)}
+		created := k.compare(t, differ.State{ID: objectName(shape), Target: &renderer.Object{Content: first}})
+		if created.Op != differ.OpCreate {
+			t.Skip("a rule forbids it")
+		}
+		k.carryOut(t, s, created)
+		live, err := differ.AsApplied(schemas(t), first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state := differ.State{ID: objectName(shape), Recorded: k.recorded, Target: &renderer.Object{Content: second}}
+		state.Live = live
+		there := k.compare(t, state)
+		state.Live = nil
+		gone := k.compare(t, state)
+		if there.State != differ.StateHeld && there.State != differ.StateDenied {
+			if gone.Op != differ.OpCreate && gone.State != differ.StateDenied {
+				t.Fatalf("nothing is held, and it comes to %s, %s:\n%s", gone.Op, gone.State, show(gone))
+			}
+			return
+		}
+		if gone.State == differ.StateDenied && gone.Op == differ.OpNone {
+			return // a rule forbids to create what git wants
+		}
+		if gone.State != there.State || gone.Hash != there.Hash {
+			t.Fatalf("it is %s (%s) under hash %s, and was %s (%s) under hash %s:\n%s\nbefore\n%s", gone.State, gone.Because, gone.Hash, there.State, there.Because, there.Hash, show(gone), show(there))
+		}
+		if diff := cmp.Diff(fingerprint(t, k.recorded), fingerprint(t, gone.Patch)); gone.Op == differ.OpCreate && diff != "" {
+			t.Fatalf("it is created otherwise than it was recorded (-recorded +sent):\n%s", diff)
+		}
+	})
+}
+
 // decisions are what a change decides, without the values.
 func decisions(c differ.Change) []string {
 	out := []string{c.Op.String(), c.State.String(), c.Rule}

@@ -38,7 +38,7 @@ func (c *comparison) recreate() (bool, error) {
 func (c *comparison) asIfLive(object map[string]any) *comparison {
 	policy := c.policy
 	policy.OwnersByRecord = true
-	was := newComparison(Schemas{}, State{ID: c.state.ID, Recorded: object, Target: c.state.Target, Live: object, Instances: &Instances{}}, policy, c.effort)
+	was := newComparison(Schemas{}, State{ID: c.state.ID, Recorded: object, Target: c.state.Target, Live: object, OwnersRead: true, Instances: &Instances{}}, policy, c.effort)
 	was.typ, was.schema, was.tracing = c.typ, c.schema, c.tracing
 	return was
 }
