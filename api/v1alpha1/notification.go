@@ -85,6 +85,7 @@ const (
 	RolloutFinished       NotificationEvent = "rollout-complete"    // all clusters have the change
 	DeliveryFailing       NotificationEvent = "delivery-failing"    // Failed, Unreachable or Degraded
 	DeliveryHeld          NotificationEvent = "delivery-held"       // a dangerous change waits for an approval
+	DeliveryWarned        NotificationEvent = "delivery-warned"     // a danger rule warns of the change
 	DeliveryBlocked       NotificationEvent = "delivery-blocked"    // Blocked or Denied: git has to change
 	DeliveryRecovered     NotificationEvent = "delivery-recovered"  // Synced and Healthy after any of these
 )
@@ -96,7 +97,8 @@ func NotificationEvents() map[NotificationEvent]Severity {
 		RolloutStageOpened: SeverityInfo, RolloutStagePassed: SeverityInfo, RolloutStagePromoted: SeverityWarning,
 		RolloutWasPaused: SeverityWarning, RolloutFailed: SeverityError, RolloutWasRolledBack: SeverityError,
 		RolloutResumed: SeverityInfo, RolloutFinished: SeverityInfo,
-		DeliveryFailing: SeverityError, DeliveryHeld: SeverityWarning, DeliveryBlocked: SeverityError, DeliveryRecovered: SeverityInfo,
+		DeliveryFailing: SeverityError, DeliveryHeld: SeverityWarning, DeliveryWarned: SeverityWarning, DeliveryBlocked: SeverityError,
+		DeliveryRecovered: SeverityInfo,
 	}
 }
 

@@ -31,7 +31,7 @@ func grouped(events []v1alpha1.MessageEvent) (out []v1alpha1.MessageEvent, more 
 		}
 		kinds[e.Event] = append(kinds[e.Event], e)
 	}
-	for _, event := range []v1alpha1.NotificationEvent{v1alpha1.DeliveryBlocked, v1alpha1.DeliveryFailing, v1alpha1.DeliveryHeld, v1alpha1.DeliveryRecovered} {
+	for _, event := range []v1alpha1.NotificationEvent{v1alpha1.DeliveryBlocked, v1alpha1.DeliveryFailing, v1alpha1.DeliveryHeld, v1alpha1.DeliveryWarned, v1alpha1.DeliveryRecovered} {
 		byComponent := groupsBy(kinds[event], func(e v1alpha1.MessageEvent) string { return e.Component })
 		byCluster := groupsBy(kinds[event], func(e v1alpha1.MessageEvent) string { return e.Clusters[0] })
 		if len(byCluster) < len(byComponent) {
@@ -53,7 +53,7 @@ func grouped(events []v1alpha1.MessageEvent) (out []v1alpha1.MessageEvent, more 
 
 func ofDelivery(event v1alpha1.NotificationEvent) bool {
 	return slices.Contains([]v1alpha1.NotificationEvent{
-		v1alpha1.DeliveryBlocked, v1alpha1.DeliveryFailing, v1alpha1.DeliveryHeld, v1alpha1.DeliveryRecovered,
+		v1alpha1.DeliveryBlocked, v1alpha1.DeliveryFailing, v1alpha1.DeliveryHeld, v1alpha1.DeliveryWarned, v1alpha1.DeliveryRecovered,
 	}, event)
 }
 
@@ -143,6 +143,8 @@ func sentence(e v1alpha1.MessageEvent) string {
 		return fmt.Sprintf("%s %s on %s%s", subject(e), verb(e, "fails", "fail"), where(e), because)
 	case v1alpha1.DeliveryHeld:
 		return fmt.Sprintf("%s %s for an approval on %s%s", subject(e), verb(e, "waits", "wait"), where(e), because)
+	case v1alpha1.DeliveryWarned:
+		return fmt.Sprintf("danger rules warn of %s on %s%s", subject(e), where(e), because)
 	case v1alpha1.DeliveryBlocked:
 		return fmt.Sprintf("%s %s blocked on %s%s", subject(e), verb(e, "is", "are"), where(e), because)
 	case v1alpha1.DeliveryRecovered:

@@ -57,6 +57,7 @@ type Loop struct {
 	// deliveries and troubles are those of the hub, whosever they are.
 	deliveries map[place]state
 	troubles   map[place]trouble
+	warned     map[place]warned
 	tellers    map[string]*teller // by notification, while it runs
 	soon       chan struct{}      // another fleet
 }
@@ -100,7 +101,7 @@ func (l *Loop) Run(ctx context.Context) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	l.mu.Lock()
-	l.deliveries, l.troubles, l.listed, l.tellers = nil, nil, false, map[string]*teller{}
+	l.deliveries, l.troubles, l.warned, l.listed, l.tellers = nil, nil, nil, false, map[string]*teller{}
 	l.mu.Unlock()
 	working.Go(func() { l.Board.Deliveries(ctx, l.replace, l.take) })
 	for {
@@ -168,7 +169,7 @@ func (l *Loop) forget(ctx context.Context, t *teller) {
 func (l *Loop) replace(list []*v1alpha1.Delivery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.deliveries, l.troubles, l.listed = make(map[place]state, len(list)), map[place]trouble{}, true
+	l.deliveries, l.troubles, l.warned, l.listed = make(map[place]state, len(list)), map[place]trouble{}, map[place]warned{}, true
 	for _, d := range list {
 		l.setLocked(d)
 	}
@@ -180,14 +181,15 @@ func (l *Loop) take(d *v1alpha1.Delivery, gone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at := placeOf(d)
-	before := l.deliveries[at]
+	before, warning := l.deliveries[at], l.warned[at]
 	if gone {
 		delete(l.deliveries, at)
 		delete(l.troubles, at)
+		delete(l.warned, at)
 	} else {
 		l.setLocked(d)
 	}
-	if l.deliveries[at] != before {
+	if l.deliveries[at] != before || l.warned[at] != warning {
 		l.lookLocked()
 	}
 }
@@ -195,6 +197,7 @@ func (l *Loop) take(d *v1alpha1.Delivery, gone bool) {
 func (l *Loop) setLocked(d *v1alpha1.Delivery) {
 	at, is := placeOf(d), troubleOf(&d.Status)
 	delete(l.troubles, at)
+	delete(l.warned, at)
 	if l.fleet != nil && d.Annotations[v1alpha1.AnnotationFleet] != l.fleet.Spec.Name {
 		delete(l.deliveries, at) // another fleet's
 		return
@@ -202,6 +205,9 @@ func (l *Loop) setLocked(d *v1alpha1.Delivery) {
 	l.deliveries[at] = is.state
 	if is.state != fine && is.state != between {
 		l.troubles[at] = is
+	}
+	if of := warnedOf(&d.Status); of.key != "" {
+		l.warned[at] = of
 	}
 }
 
@@ -221,7 +227,7 @@ func (l *Loop) compare(was told, name string) (n *registry.Notification, events 
 	if !l.listed || l.fleet == nil {
 		return nil, nil, told{}, errUnknown
 	}
-	w := world{fleet: l.fleet, deliveries: l.deliveries, troubles: l.troubles}
+	w := world{fleet: l.fleet, deliveries: l.deliveries, troubles: l.troubles, warned: l.warned}
 	if w.rollouts, err = l.Board.Rollouts(l.fleet); err != nil && len(l.fleet.Pipelines) > 0 {
 		return nil, nil, told{}, err
 	}

@@ -93,13 +93,15 @@ type world struct {
 	// deliveries are all that there are, and troubles those that are not fine or between.
 	deliveries map[place]state
 	troubles   map[place]trouble
+	// warned are the deliveries of whose change a danger rule warns.
+	warned map[place]warned
 }
 
 // compare is what a notification has to tell of the world after what it has told, and
 // what it has told when that was taken. Arguments are not modified.
 func compare(was told, w world, n *registry.Notification, now time.Time) (events []v1alpha1.MessageEvent, next told) {
-	next = told{At: metav1.NewTime(now.Truncate(time.Second)), Serial: was.Serial, Rollouts: map[string]mark{}, Deliveries: map[place]state{}}
-	events = append(rolloutEvents(was, w, n, next), deliveryEvents(was, w, n, next)...)
+	next = told{At: metav1.NewTime(now.Truncate(time.Second)), Serial: was.Serial, Rollouts: map[string]mark{}, Deliveries: map[place]state{}, Warned: map[place]string{}}
+	events = slices.Concat(rolloutEvents(was, w, n, next), deliveryEvents(was, w, n, next), warningEvents(was, w, n, next))
 	return slices.DeleteFunc(events, func(e v1alpha1.MessageEvent) bool { return !wanted(n, e) }), next
 }
 

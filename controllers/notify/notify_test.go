@@ -74,12 +74,15 @@ func file(more string) map[string]string {
 
 // sees is a world with these deliveries.
 func sees(f *registry.Fleet, deliveries map[place]v1alpha1.DeliveryStatus) world {
-	w := world{fleet: f, deliveries: map[place]state{}, troubles: map[place]trouble{}, rollouts: map[string]*v1alpha1.Rollout{}}
+	w := world{fleet: f, deliveries: map[place]state{}, troubles: map[place]trouble{}, warned: map[place]warned{}, rollouts: map[string]*v1alpha1.Rollout{}}
 	for at, s := range deliveries {
 		is := troubleOf(&s)
 		w.deliveries[at] = is.state
 		if is.state != fine && is.state != between {
 			w.troubles[at] = is
+		}
+		if of := warnedOf(&s); of.key != "" {
+			w.warned[at] = of
 		}
 	}
 	return w
@@ -87,6 +90,16 @@ func sees(f *registry.Fleet, deliveries map[place]v1alpha1.DeliveryStatus) world
 
 func status(sync v1alpha1.Sync, health v1alpha1.Health, message string) v1alpha1.DeliveryStatus {
 	return v1alpha1.DeliveryStatus{Sync: sync, Health: health, Version: "v1.0.0", Message: message}
+}
+
+// warning is the status of a delivery after a change of which rules warn.
+func warning(target string, rules ...string) v1alpha1.DeliveryStatus {
+	s := status(v1alpha1.SyncSynced, v1alpha1.HealthHealthy, "")
+	s.TargetHash = target
+	for _, rule := range rules {
+		s.Warnings = append(s.Warnings, v1alpha1.ChangeWarning{Object: "Service prod/web", Rule: rule, Because: "it opens"})
+	}
+	return s
 }
 
 // says is what events are, in short.
@@ -116,7 +129,12 @@ func TestCompareDeliveries(t *testing.T) {
 		waits    = status(v1alpha1.SyncWaiting, v1alpha1.HealthHealthy, "")
 		absent   = status(v1alpha1.SyncAbsent, v1alpha1.HealthUnknown, "")
 		nothing  = v1alpha1.DeliveryStatus{}
+		warns    = warning("t1", "service-exposed")
+		again    = warning("t1", "service-exposed")
+		other    = warning("t1", "service-exposed", "pod-probe-removed")
+		later    = warning("t2", "service-exposed")
 	)
+	again.Revision = "later"
 	cases := map[string]struct {
 		why    string
 		file   string
@@ -132,6 +150,9 @@ func TestCompareDeliveries(t *testing.T) {
 		"Paused":    {"Nobody works on it, so nothing has recovered.", "", []v1alpha1.DeliveryStatus{ok, failed, paused, failed, ok}, []string{"delivery-failing web prod-1", "delivery-recovered web prod-1"}},
 		"Removed":   {"It is gone as git wanted.", "", []v1alpha1.DeliveryStatus{failed, absent}, []string{"delivery-recovered web prod-1"}},
 		"New":       {"Nothing is known of it yet.", "", []v1alpha1.DeliveryStatus{nothing, nothing, ok}, nil},
+		"Warned":    {"Once, until another rule warns, or the rule warns of another change.", "", []v1alpha1.DeliveryStatus{ok, warns, again, other, later}, []string{"delivery-warned web prod-1", "delivery-warned web prod-1", "delivery-warned web prod-1"}},
+		"WarnedAgo": {"What was warned of when the notification began is not told.", "", []v1alpha1.DeliveryStatus{warns, again, ok}, nil},
+		"Unwarned":  {"A change without a warning says nothing, and the same warning after it is new.", "", []v1alpha1.DeliveryStatus{ok, warns, ok, warns}, []string{"delivery-warned web prod-1", "delivery-warned web prod-1"}},
 		"Severity":  {"Less is not told.", "severity: error\n", []v1alpha1.DeliveryStatus{ok, needs, failed, ok}, []string{"delivery-failing web prod-1"}},
 		"Events":    {"Others are not told, and yet known: it failed before.", "events: [delivery-recovered]\n", []v1alpha1.DeliveryStatus{ok, failed, ok}, []string{"delivery-recovered web prod-1"}},
 		"Selected":  {"By label, component and pipeline.", "clusterSelector: {matchLabels: {stage: production}}\ncomponents: [web]\n", []v1alpha1.DeliveryStatus{ok, failed}, []string{"delivery-failing web prod-1"}},
@@ -325,8 +346,8 @@ func TestCompareWidened(t *testing.T) {
 }
 
 // TestReceiverKnows: whatever happens, however seldom it is looked at, who heard all that
-// was told knows which deliveries are in trouble, and of what kind. What was told survives
-// being written and read.
+// was told knows which deliveries are in trouble, of what kind, and which rules warn. What
+// was told survives being written and read.
 func TestReceiverKnows(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, file(""))
@@ -335,13 +356,15 @@ func TestReceiverKnows(t *testing.T) {
 	statuses := []v1alpha1.DeliveryStatus{
 		status(v1alpha1.SyncSynced, v1alpha1.HealthHealthy, ""), status(v1alpha1.SyncFailed, v1alpha1.HealthHealthy, "no"), status(v1alpha1.SyncHeld, v1alpha1.HealthHealthy, ""),
 		status(v1alpha1.SyncBlocked, v1alpha1.HealthHealthy, ""), status(v1alpha1.SyncProgressing, v1alpha1.HealthUnknown, ""),
+		warning("t1", "one"), warning("t2", "one", "two"),
 	}
 	rapid.Check(t, func(t *rapid.T) {
 		now := map[place]v1alpha1.DeliveryStatus{}
 		last := map[place]state{} // that was not between
 		heard := map[place]v1alpha1.NotificationEvent{}
+		warnings := map[place]string{} // that were there at first, or were told
 		var was told
-		for range rapid.IntRange(1, 20).Draw(t, "looks") {
+		for i := range rapid.IntRange(1, 20).Draw(t, "looks") {
 			for range rapid.IntRange(0, 8).Draw(t, "changes") {
 				at := rapid.SampledFrom(places).Draw(t, "place")
 				now[at] = rapid.SampledFrom(statuses).Draw(t, "status")
@@ -353,7 +376,21 @@ func TestReceiverKnows(t *testing.T) {
 			}
 			events, next := compare(was, sees(f, now), n, time.Unix(0, 0))
 			for _, e := range events {
-				heard[place{e.Clusters[0], e.Component}] = e.Event
+				at := place{e.Clusters[0], e.Component}
+				if e.Event == v1alpha1.DeliveryWarned {
+					warnings[at] = e.Reason
+					continue
+				}
+				heard[at] = e.Event
+			}
+			for at, s := range now {
+				is := warnedOf(&s)
+				if i == 0 {
+					warnings[at] = is.reason
+				}
+				if is.key != "" && warnings[at] != is.reason {
+					t.Fatalf("%v: rules warn %q, and the last that was heard is %q", at, is.reason, warnings[at])
+				}
 			}
 			data, err := encodeTold(next)
 			if err != nil {
@@ -370,6 +407,26 @@ func TestReceiverKnows(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestWarningsOfAnOlderVersion: a memory that was written before there were warnings takes
+// in those that there are, and nothing is sent.
+func TestWarningsOfAnOlderVersion(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, file(""))
+	n := f.Notification("a")
+	now := map[place]v1alpha1.DeliveryStatus{{"prod-1", "web"}: warning("t1", "one")}
+	events, next := compare(told{At: metav1.Unix(1, 0), Serial: 3}, sees(f, now), n, time.Unix(2, 0))
+	if len(events) > 0 || len(next.Warned) != 1 {
+		t.Errorf("%v was sent, and %v is remembered", says(events), next.Warned)
+	}
+	if next.same(told{At: metav1.Unix(1, 0), Serial: 3}) {
+		t.Error("the warnings are not written")
+	}
+	now[place{"prod-1", "web"}] = warning("t2", "one")
+	if events, _ = compare(next, sees(f, now), n, time.Unix(3, 0)); len(events) != 1 {
+		t.Errorf("a new warning: %v was sent", says(events))
+	}
 }
 
 // many are so many events of deliveries: of components on clusters.
@@ -397,6 +454,7 @@ func TestGrouped(t *testing.T) {
 	}{
 		"One":      {"By name.", many(v1alpha1.DeliveryFailing, 1, 1), []string{"c000 v1.0.0 fails on k000: its pods crash"}, 0},
 		"Few":      {"All of them.", many(v1alpha1.DeliveryHeld, 5, 1), []string{"c000 v1.0.0 waits for an approval on k000, k001, k002, k003, k004: its pods crash"}, 0},
+		"Warned":   {"What rules say.", many(v1alpha1.DeliveryWarned, 2, 1), []string{"danger rules warn of c000 v1.0.0 on k000, k001: its pods crash"}, 0},
 		"Clusters": {"A component that fails everywhere.", many(v1alpha1.DeliveryFailing, 300, 1), []string{"c000 v1.0.0 fails on k000, k001, k002, k003, k004 and 295 more: its pods crash"}, 0},
 		"Cluster":  {"A cluster that does not answer.", many(v1alpha1.DeliveryFailing, 1, 200), []string{"c000, c001, c002, c003, c004 and 195 more fail on k000: its pods crash"}, 0},
 		"Worst":    {"What is worst comes first.", append(rollouts, many(v1alpha1.DeliveryRecovered, 1, 1)...), []string{"dns v1.1.0: the rollout failed: stage canary: no", "dns: nothing → v1.1.0 begins, by pipeline p", "c000 v1.0.0 is in order again on k000"}, 0},

@@ -31,11 +31,13 @@ type told struct {
 	Rollouts map[string]mark // by component
 	// Deliveries that are failing, held or blocked.
 	Deliveries map[place]state
+	// Warned are the keys of the warnings; nil in the memory of a version that knew none.
+	Warned map[place]string
 }
 
 // same says whether nothing is told by one that is not by the other.
 func (t told) same(o told) bool {
-	return t.Serial == o.Serial && maps.Equal(t.Deliveries, o.Deliveries) && equality.Semantic.DeepEqual(t.Rollouts, o.Rollouts)
+	return t.Serial == o.Serial && maps.Equal(t.Deliveries, o.Deliveries) && (t.Warned == nil) == (o.Warned == nil) && maps.Equal(t.Warned, o.Warned) && equality.Semantic.DeepEqual(t.Rollouts, o.Rollouts)
 }
 
 // ToldName is the name of the ConfigMap, in the hub, that remembers what a notification
@@ -59,21 +61,20 @@ type written struct {
 	Rollouts map[string]mark `json:"rollouts,omitempty"`
 	// Deliveries are the clusters by event and component.
 	Deliveries map[v1alpha1.NotificationEvent]map[string][]string `json:"deliveries,omitempty"`
+	// Warned are the clusters by component and key. It is written though it is empty.
+	Warned map[string]map[string][]string `json:"warned"`
 }
 
 func encodeTold(t told) ([]byte, error) {
 	w := written{At: t.At, Serial: t.Serial, Rollouts: t.Rollouts, Deliveries: map[v1alpha1.NotificationEvent]map[string][]string{}}
 	for at, is := range t.Deliveries {
-		event := is.event()
-		if w.Deliveries[event] == nil {
-			w.Deliveries[event] = map[string][]string{}
-		}
-		w.Deliveries[event][at.component] = append(w.Deliveries[event][at.component], at.cluster)
+		add(w.Deliveries, is.event(), at.component, at.cluster)
 	}
-	for _, components := range w.Deliveries {
-		for _, clusters := range components {
-			slices.Sort(clusters)
-		}
+	if t.Warned != nil {
+		w.Warned = map[string]map[string][]string{}
+	}
+	for at, key := range t.Warned {
+		add(w.Warned, at.component, key, at.cluster)
 	}
 	var b bytes.Buffer
 	packed := gzip.NewWriter(&b)
@@ -84,6 +85,15 @@ func encodeTold(t told) ([]byte, error) {
 		return nil, fmt.Errorf("encode what was told: %w", err)
 	}
 	return b.Bytes(), nil
+}
+
+// add puts a cluster into its list, which stays sorted.
+func add[K comparable](lists map[K]map[string][]string, key K, name, cluster string) {
+	if lists[key] == nil {
+		lists[key] = map[string][]string{}
+	}
+	i, _ := slices.BinarySearch(lists[key][name], cluster)
+	lists[key][name] = slices.Insert(lists[key][name], i, cluster)
 }
 
 func decodeTold(data []byte) (told, error) {
@@ -100,6 +110,16 @@ func decodeTold(data []byte) (told, error) {
 		for component, clusters := range w.Deliveries[is.event()] {
 			for _, cluster := range clusters {
 				t.Deliveries[place{cluster, component}] = is
+			}
+		}
+	}
+	if w.Warned != nil {
+		t.Warned = map[place]string{}
+	}
+	for component, keys := range w.Warned {
+		for key, clusters := range keys {
+			for _, cluster := range clusters {
+				t.Warned[place{cluster, component}] = key
 			}
 		}
 	}
@@ -182,6 +202,9 @@ func (t told) summary() string {
 		if n > 0 {
 			parts = append(parts, fmt.Sprintf("%s: %d", is.event(), n))
 		}
+	}
+	if len(t.Warned) > 0 {
+		parts = append(parts, fmt.Sprintf("%s: %d", v1alpha1.DeliveryWarned, len(t.Warned)))
 	}
 	return strings.Join(append(parts, fmt.Sprintf("rollouts: %d", len(t.Rollouts))), ", ")
 }
