@@ -80,8 +80,9 @@ func TestFamiliarRefused(t *testing.T) {
 			}
 		}
 	}
-	if real, dryRuns := counter.take(); dryRuns > 6 || real > 20 {
-		t.Errorf("%d writes, %d dry runs", real, dryRuns)
+	sent := counter.to("/services/") // how often the session says that it lives is a matter of time
+	if _, dryRuns := counter.take(); dryRuns > 6 || sent > 4 {
+		t.Errorf("%d writes of services, %d dry runs", sent, dryRuns)
 	}
 }
 

@@ -274,6 +274,7 @@ func (c *Cluster) judge(ctx context.Context, o *renderer.Object, policy differ.P
 	if err != nil {
 		return nil, err
 	}
+	policy.NodesReadable = false
 	plan, err := differ.Compare(ctx, schemas, []differ.State{{ID: id, Target: o}}, policy)
 	if err != nil {
 		return nil, fmt.Errorf("compare: %w", err)

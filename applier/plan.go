@@ -193,10 +193,13 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 }
 
 // ask finds out what the first comparison could not know, each only where it is
-// needed, and compares again: owners of fields, what other components want, the
+// needed, and compares again: owners of fields, the nodes of the cluster, what other components want, the
 // custom resources of a CRD, and what the API server would make of it.
 func (c *Cluster) ask(ctx context.Context, p *Prepared) error {
 	if err := c.readOwners(ctx, p); err != nil {
+		return err
+	}
+	if err := c.readNodes(ctx, p); err != nil {
 		return err
 	}
 	if err := c.askOthers(ctx, p); err != nil {
@@ -357,7 +360,7 @@ func (c *Cluster) policy(ctx context.Context, w Want) (differ.Policy, error) {
 	}
 	return differ.Policy{
 		Component: w.Component, Rules: w.Rules, Adopt: w.Adopt, Fence: w.Fence, Drift: w.Drift,
-		Scaled: scaled, Approved: w.Approved, Cluster: w.Labels, MaskKey: key,
+		Scaled: scaled, Approved: w.Approved, Cluster: w.Labels, MaskKey: key, NodesReadable: true,
 	}, nil
 }
 

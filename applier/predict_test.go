@@ -26,6 +26,19 @@ type writes struct {
 	real, dryRuns []string
 }
 
+// to counts the writes whose path has a part, dry runs apart.
+func (c *writes) to(part string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for _, path := range c.real {
+		if strings.Contains(path, part) {
+			n++
+		}
+	}
+	return n
+}
+
 func (c *writes) take() (real, dryRuns int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,7 +1,7 @@
 package applier_test
 
 import (
-	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -30,6 +30,16 @@ func (w *world) selects() string {
 		w.t.Fatal(err)
 	}
 	return app
+}
+
+// refuse is the answer of an API server that refuses a request.
+func refuse(r *http.Request, status int) *http.Response {
+	reason := map[int]metav1.StatusReason{http.StatusForbidden: metav1.StatusReasonForbidden, http.StatusInternalServerError: metav1.StatusReasonInternalError}[status]
+	body := fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"message":"refused","code":%d}`, reason, status)
+	return &http.Response{
+		StatusCode: status, Status: fmt.Sprint(status), Request: r, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(strings.NewReader(body)),
+	}
 }
 
 func (w *world) drop(objects dynamic.ResourceInterface, name string) {
@@ -102,11 +112,7 @@ func TestReplacementGoesOn(t *testing.T) {
 				return through.RoundTrip(r)
 			}
 			refused.Add(1)
-			body := `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","message":"quota","code":403}`
-			return &http.Response{
-				StatusCode: http.StatusForbidden, Status: "403 Forbidden", Request: r, Header: http.Header{"Content-Type": {"application/json"}},
-				Body: io.NopCloser(bytes.NewBufferString(body)),
-			}, nil
+			return refuse(r, http.StatusForbidden), nil
 		})
 	})
 	w.connect(config)

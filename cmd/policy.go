@@ -171,6 +171,7 @@ type listedRule struct {
 	Paths        []string             `json:"paths,omitempty"`
 	On           []v1alpha1.Event     `json:"on,omitempty"`
 	When         string               `json:"when,omitempty"`
+	Message      string               `json:"messageExpression,omitempty"`
 	Effect       v1alpha1.Effect      `json:"effect"`
 	Scope        v1alpha1.Scope       `json:"scope,omitempty"`
 	Because      string               `json:"because"`
@@ -261,7 +262,7 @@ func scope(from string, rules []v1alpha1.DangerRule, named map[string]string) []
 	for _, r := range rules {
 		one := listedRule{
 			Name: r.Name, From: from, Match: r.Match, On: r.On, When: strings.Join(strings.Fields(r.When), " "),
-			Effect: r.Effect, Scope: r.Scope, Because: r.Because, Fix: r.Fix, Source: r.Source, OverriddenBy: named[r.Name],
+			Message: strings.Join(strings.Fields(r.MessageExpression), " "), Effect: r.Effect, Scope: r.Scope, Because: r.Because, Fix: r.Fix, Source: r.Source, OverriddenBy: named[r.Name],
 		}
 		if r.Path != "" {
 			one.Paths = []string{r.Path}
@@ -323,6 +324,9 @@ func (a *app) rulesTable(list []listedRule, explain bool) *table {
 		}
 		if r.When != "" {
 			notes = append(notes, cell{text: oneLine("when " + r.When)})
+		}
+		if explain && r.Message != "" {
+			notes = append(notes, cell{text: oneLine("message " + r.Message)})
 		}
 		t.rows = append(t.rows, row{notes: notes, cells: []cell{
 			{text: oneLine(r.Name), style: bold},

@@ -396,6 +396,7 @@ type catalogued struct {
 	fix     string // what to do instead, in one sentence
 	source  string // a URL that describes the danger
 	when    string
+	says    string // a CEL expression of text that stands behind because
 	applies func(ID, Policy) bool
 }
 
@@ -432,18 +433,18 @@ func ownRules(env environment) ([]rule, error) {
 func compile(env environment, catalogue []catalogued) ([]rule, error) {
 	var out []rule
 	for _, c := range catalogue {
-		when := newLimited(env, "when", c.when, builtInCost)
+		when, says := newLimited(env, "when", c.when, builtInCost), newMessage(env, c.says, builtInCost)
 		for _, path := range c.paths {
 			p, err := parsePattern(path)
 			if err != nil {
 				return nil, fmt.Errorf("built-in rule %q: %w", c.name, err)
 			}
 			r := v1alpha1.DangerRule{
-				Name: c.name, Path: path, On: c.on, Effect: c.effect, Because: c.because, Fix: c.fix, Source: c.source, When: c.when,
+				Name: c.name, Path: path, On: c.on, Effect: c.effect, Because: c.because, Fix: c.fix, Source: c.source, When: c.when, MessageExpression: c.says,
 				Match: v1alpha1.ObjectMatch{Group: c.group, Kinds: c.kinds},
 			}
 			out = append(out, rule{
-				DangerRule: r, pattern: p, condition: when, applies: c.applies, judged: c.name == ruleCRDSchema, sum: sumOf(r),
+				DangerRule: r, pattern: p, condition: when, message: says, applies: c.applies, judged: c.name == ruleCRDSchema, sum: sumOf(r),
 			})
 		}
 	}

@@ -27,7 +27,7 @@ const (
 func ofConfiguration() []catalogued {
 	return slices.Concat(
 		heldConfiguration(),
-		warnedConfiguration(), warnedAutoscalers(), warnedBudgets(), warnedQuotas(), warnedMonitoring(),
+		heldAutoscalers(), warnedConfiguration(), warnedAutoscalers(), warnedBudgets(), warnedQuotas(), warnedMonitoring(),
 	)
 }
 
@@ -151,6 +151,19 @@ object.?data.orValue({}).size() + object.?binaryData.orValue({}).size() == 0`,
 	}
 }
 
+func heldAutoscalers() []catalogued {
+	return []catalogued{{
+		name: "autoscaler-below-running", effect: v1alpha1.EffectHold, group: autoscalingGroup, kinds: []string{"HorizontalPodAutoscaler"},
+		on:      []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange},
+		because: "more pods run than the new maximum: those above it are deleted at once, under the load that needs them",
+		fix:     "lower maxReplicas when fewer pods run, or in steps",
+		source:  autoscalerPage,
+		when:    `new != null && status != null && new < status.?currentReplicas.orValue(0)`,
+		says:    `string(status.currentReplicas) + ' run now'`,
+		paths:   []string{".spec.maxReplicas"},
+	}}
+}
+
 func warnedAutoscalers() []catalogued {
 	autoscalers := []string{"HorizontalPodAutoscaler"}
 	return []catalogued{
@@ -243,6 +256,17 @@ w.?spec.template.metadata.labels[?k].orValue('') == object.spec.selector.matchLa
 			paths: amounts,
 		},
 		{
+			name: "budget-exceeds-running", effect: v1alpha1.EffectWarn, group: policyGroup, kinds: budgets,
+			on:      []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange},
+			because: "minAvailable is at least the number of pods that are expected: a node with such a pod can't be drained or upgraded",
+			fix:     "run one replica more than minAvailable, or set maxUnavailable",
+			source:  drainPage,
+			when: `type(new) != string && new != null && status != null && status.?expectedPods.orValue(0) > 0 && new >= status.expectedPods &&
+!(type(old) != string && old != null && old >= status.expectedPods)`,
+			says:  `string(status.expectedPods) + ' pods are expected'`,
+			paths: []string{".spec.minAvailable"},
+		},
+		{
 			name: "budget-exceeds-replicas", effect: v1alpha1.EffectWarn, group: policyGroup, kinds: budgets, on: fieldsAndCreation(),
 			because: "minAvailable is all the replicas of a workload: a node with such a pod can't be drained or upgraded",
 			fix:     "run one replica more than minAvailable, or set maxUnavailable",
@@ -302,6 +326,15 @@ func warnedQuotas() []catalogued {
 			source:  quotaPage,
 			when:    `old != null && new != null && quantity(new) < quantity(old)`,
 			paths:   []string{".spec.hard.*"},
+		},
+		{
+			name: "quota-below-used", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: quotas, on: []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange},
+			because: "the namespace uses more than the new quota: a pod that is deleted can't be created again, and updates stop half-way",
+			fix:     "set the quota above status.used, with room for a rolling update",
+			source:  quotaPage,
+			when: `status != null && [status.?used.orValue({})].exists(used, object.spec.?hard.orValue({}).exists(k, k in used &&
+quantity(used[k]) > quantity(object.spec.hard[k]) && live.?spec.?hard[?k].orValue(null) != object.spec.hard[k]))`,
+			paths: []string{".spec.hard"},
 		},
 		{
 			name: "quota-gained", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: quotas,

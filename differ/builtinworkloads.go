@@ -536,15 +536,28 @@ func ofPlacement() []catalogued {
 	spread := func(pod string) string {
 		return `(` + listAt(pod+".?topologySpreadConstraints") + ` != [] || ` + mapAt(pod+".?affinity.?podAntiAffinity") + ` != {})`
 	}
+	matches := func(object string) string { return `nodes.matching(` + podSpecOf(object) + `)` }
 	return []catalogued{
+		{
+			name: "no-node-left", effect: v1alpha1.EffectHold, kinds: []string{"DaemonSet"},
+			because: "no node of the cluster matches the DaemonSet: all its pods are deleted at once",
+			fix:     "label the nodes first, or keep a selector that matches them", source: assign,
+			when: `live != null && nodes != null && ` + matches("object") + ` == 0 && ` + matches("live") + ` > 0`,
+			says: `string(` + matches("live") + `) + ' nodes match the pods that run'`,
+			paths: []string{
+				".spec.template.spec.nodeSelector", ".spec.template.spec.nodeName", ".spec.template.spec.tolerations",
+				".spec.template.spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution",
+			},
+		},
 		{
 			name: "fewer-nodes", effect: v1alpha1.EffectWarn, kinds: templated(),
 			because: "fewer nodes match the pods: a DaemonSet leaves the others at once, and other pods may find no node",
 			fix:     "check on every cluster that enough nodes have the labels", source: assign,
 			// Most nodes run Linux: to say so changes nothing for them.
-			when: bothPods(selector("is") + `.exists(k, ` + selector("was") + `[?k].orValue(null) != is.nodeSelector[k] &&
+			when: bothPods(`nodes != null ? nodes.matching(is) < nodes.matching(was) : (` + selector("is") + `.exists(k, ` + selector("was") + `[?k].orValue(null) != is.nodeSelector[k] &&
 !(k in ['kubernetes.io/os', 'beta.kubernetes.io/os'] && is.nodeSelector[k] == 'linux')) || ` + terms("is") + ` != [] && (` + terms("was") + ` == [] ||
-!` + terms("was") + `.all(t, t in ` + terms("is") + `))`),
+!` + terms("was") + `.all(t, t in ` + terms("is") + `)))`),
+			says:  `nodes == null ? '' : string(` + matches("live") + `) + ' nodes matched, and ' + string(` + matches("object") + `) + ' do now'`,
 			paths: inPods(".nodeSelector", ".affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"),
 		},
 		{

@@ -26,6 +26,10 @@ type catalogueCase struct {
 	After  map[string]any `json:"after"`
 	// Objects are other objects of the component, which don't change.
 	Objects []map[string]any `json:"objects"`
+	// Status is that of the live object.
+	Status map[string]any `json:"status"`
+	// Nodes of the cluster; none: they are not known.
+	Nodes []map[string]any `json:"nodes"`
 	// Fires is what the rule does: hold, warn, keep or none.
 	Fires string `json:"fires"`
 }
@@ -76,7 +80,7 @@ func runCatalogueCases(t *testing.T, file, rule string, rules differ.Rules) {
 		if c.Fires != "none" {
 			fired++
 		}
-		plan, err := differ.Compare(t.Context(), schemas(t), c.states(t), differ.Policy{Component: component, Rules: rules})
+		plan, err := differ.Compare(t.Context(), schemas(t), c.states(t), differ.Policy{Component: component, Rules: rules, Nodes: c.nodes(t)})
 		if err != nil {
 			t.Fatalf("%s: %v", c.Why, err)
 		}
@@ -95,10 +99,25 @@ func runCatalogueCases(t *testing.T, file, rule string, rules differ.Rules) {
 func (c catalogueCase) states(t *testing.T) []differ.State {
 	t.Helper()
 	states := []differ.State{stateOf(t, c.Before, c.After)}
+	if c.Status != nil {
+		states[0].Live["status"] = c.Status
+	}
 	for _, o := range c.Objects {
 		states = append(states, stateOf(t, o, o))
 	}
 	return states
+}
+
+func (c catalogueCase) nodes(t *testing.T) *differ.Nodes {
+	t.Helper()
+	if c.Nodes == nil {
+		return nil
+	}
+	nodes, err := differ.NewNodes(c.Nodes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nodes
 }
 
 // stateOf is an object of the component that is recorded and live as before.

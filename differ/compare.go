@@ -186,6 +186,9 @@ func (c *comparison) run() error {
 			return err
 		}
 	}
+	if c.change.NodesUnread {
+		c.change.Op, c.change.RecordStale = OpNone, false
+	}
 	return c.effort.err // what was decided without a rule that could not be asked is void
 }
 
@@ -330,7 +333,7 @@ func (c *comparison) decideApproved(rows []row) ObjectState {
 // but for the fields that wait alone.
 func (c *comparison) decideAll(rows []row) ObjectState {
 	c.decisions, c.trials = newDecisions(), nil
-	c.change.Fields, c.change.Warnings, c.change.RecordStale = nil, nil, false
+	c.change.Fields, c.change.Warnings, c.change.RecordStale, c.change.NodesUnread = nil, nil, false, false
 	if !c.judgeCreation() {
 		return StateDenied
 	}

@@ -45,7 +45,7 @@ func settled(s *State) Change {
 // Quiet reports whether there is nothing to do for the object, nothing to wait
 // for and nothing to show. Its [Inputs] may then stand in [State.Settled].
 func (c *Change) Quiet() bool {
-	return c.Op == OpNone && c.State == StateSynced && !c.RecordStale && !c.OwnersUnread && len(c.Fields) == 0 && c.Because == ""
+	return c.Op == OpNone && c.State == StateSynced && !c.RecordStale && !c.OwnersUnread && !c.NodesUnread && len(c.Fields) == 0 && c.Because == ""
 }
 
 // Hash tells a policy from every other, but for what it knows of one object
@@ -68,10 +68,13 @@ func (p Policy) Hash() string {
 // ReadsCluster reports whether a CEL expression may depend on the cluster's labels:
 // one that does not name the variable can't. A longer word, such as cluster-admin in a text,
 // is not the variable.
-func ReadsCluster(expression string) bool {
+func ReadsCluster(expression string) bool { return readsVariable(expression, "cluster") }
+
+// readsVariable is the same of any variable.
+func readsVariable(expression, name string) bool {
 	inWord := func(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) }
 	for rest := expression; ; {
-		before, after, found := strings.Cut(rest, "cluster")
+		before, after, found := strings.Cut(rest, name)
 		if !found {
 			return false
 		}
@@ -87,7 +90,7 @@ func ReadsCluster(expression string) bool {
 // sumOf tells a rule from every other.
 func sumOf(r v1alpha1.DangerRule) [sha256.Size]byte {
 	sum := sha256.New()
-	write(sum, r.Name, r.Path, r.When, string(r.Effect), string(r.Scope), r.Because, fmt.Sprint(r.On), // Locked decides about the order alone
+	write(sum, r.Name, r.Path, r.When, r.MessageExpression, string(r.Effect), string(r.Scope), r.Because, fmt.Sprint(r.On), // Locked decides about the order alone
 		r.Match.Group, r.Match.Namespace, r.Match.Name, fmt.Sprint(r.Match.Kinds))
 	return [sha256.Size]byte(sum.Sum(nil))
 }

@@ -120,7 +120,7 @@ func (c *comparison) findJudged(w *row) *rule {
 		if !r.judged || !r.on(event(w)) {
 			continue
 		}
-		if yes, err := c.applies(r, w, nil); yes || err != nil {
+		if yes, _, err := c.applies(r, w, nil); yes || err != nil {
 			return r
 		}
 		c.tried(r, event(w), nil, OutcomeCondition)

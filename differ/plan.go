@@ -199,6 +199,9 @@ type Change struct {
 	// resources of a CRD: read them, let a [CRDJudge] look at them, and compare
 	// again. The Op is OpNone.
 	InstancesUnread bool
+	// NodesUnread says that the plan could not be decided without the nodes of the cluster:
+	// read them into [Policy.Nodes], and compare again. The Op is OpNone.
+	NodesUnread bool
 }
 
 // HandOverManager is the field manager that [Change.HandOver] is applied with.
@@ -225,7 +228,7 @@ func (p Plan) Count(op Op) int {
 func (p Plan) Settled() bool {
 	for i := range p.Changes {
 		c := &p.Changes[i]
-		if c.Op != OpNone || c.State != StateSynced || c.RecordStale || c.OwnersUnread || c.InstancesUnread {
+		if c.Op != OpNone || c.State != StateSynced || c.RecordStale || c.OwnersUnread || c.InstancesUnread || c.NodesUnread {
 			return false
 		}
 	}

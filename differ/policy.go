@@ -41,6 +41,11 @@ type Policy struct {
 	Cluster map[string]string
 	// MaskKey keys the hashes that stand for the data of Secrets.
 	MaskKey []byte
+	// Nodes of the cluster, for the conditions of rules; nil: they are not known, and
+	// conditions read null. With NodesReadable a plan asks for them instead, where a
+	// condition needs them: see [Change.NodesUnread].
+	Nodes         *Nodes
+	NodesReadable bool
 	// targets are the component's objects for the conditions of rules, by kind; see targetsOf.
 	targets func() map[string]any
 }
@@ -109,6 +114,7 @@ type rule struct {
 	v1alpha1.DangerRule
 	pattern   pattern
 	condition *condition
+	message   *condition // its value stands behind Because; nil: there is none
 	// applies narrows a built-in rule by what Keelson knows of the cluster.
 	applies func(ID, Policy) bool
 	// judged rules are about custom resources, and not about a field; see crd.go.
@@ -257,8 +263,12 @@ func newRule(env environment, r v1alpha1.DangerRule) (rule, error) {
 		return rule{}, err
 	}
 	out := rule{DangerRule: r, pattern: p, condition: newCondition(env, "when", r.When), judged: r.Name == ruleCRDSchema, sum: sumOf(r)}
-	if out.condition != nil {
-		if _, err := out.condition.compile(); err != nil {
+	out.message = newMessage(env, r.MessageExpression, builtInCost)
+	for _, expression := range []*condition{out.condition, out.message} {
+		if expression == nil {
+			continue
+		}
+		if _, err := expression.compile(); err != nil {
 			return rule{}, err
 		}
 	}
@@ -299,6 +309,8 @@ type finding struct {
 	inside bool
 	// failed is why the rule's condition has no answer. It counts as true.
 	failed error
+	// said is the value of the rule's message; empty without one.
+	said string
 }
 
 // effect is what the rule does. A rule whose condition has no answer lets
@@ -313,6 +325,9 @@ func (f finding) effect() v1alpha1.Effect {
 func (f finding) because() string {
 	if f.failed != nil {
 		return fmt.Sprintf("%s (whether it applies is not known: %v)", f.Because, f.failed)
+	}
+	if f.said != "" {
+		return fmt.Sprintf("%s (%s)", f.Because, f.said)
 	}
 	return f.Because
 }
@@ -361,13 +376,13 @@ func (c *comparison) ask(r *rule, event v1alpha1.Event, w *row) (finding, bool) 
 		c.tried(r, event, w, OutcomeOtherEvent)
 		return finding{}, false
 	}
-	yes, err := c.applies(r, w, rest)
+	yes, said, err := c.applies(r, w, rest)
 	if !yes && err == nil {
 		c.tried(r, event, w, OutcomeCondition)
 		return finding{}, false
 	}
 	c.tried(r, event, w, OutcomeFires)
-	return finding{rule: r, inside: len(rest) > 0, failed: err}, true
+	return finding{rule: r, inside: len(rest) > 0, failed: err, said: said}, true
 }
 
 // decides reports whether a rule that fires ends the search. On a creation only those that
@@ -424,25 +439,57 @@ func (r *rule) concerns(w *row) (inside pattern, ok bool) {
 	return rest, !equal(rest.collect(w.t.value), rest.collect(w.l.value))
 }
 
-// applies asks the rule's condition.
-func (c *comparison) applies(r *rule, w *row, inside pattern) (bool, error) {
-	if r.condition == nil {
-		return true, nil
+// applies asks the rule's condition. Where it is true, said is the rule's message.
+func (c *comparison) applies(r *rule, w *row, inside pattern) (yes bool, said string, _ error) {
+	if c.lacksNodes(r) {
+		return false, "", nil
 	}
 	list := []values{{old: orNull(c.mask.of(c.live))}}
 	if w != nil {
 		list = changes(w, inside)
 	}
 	for _, v := range list {
-		yes, cost, err := r.condition.holds(c.facts(v))
-		if spent := c.effort.spend(conditionEffort + cost); spent != nil {
-			return false, spent
+		if r.condition != nil {
+			yes, cost, err := r.condition.holds(c.facts(v))
+			if spent := c.effort.spend(conditionEffort + cost); spent != nil {
+				return false, "", spent
+			}
+			if err != nil {
+				return yes, "", err
+			}
+			if !yes {
+				continue
+			}
 		}
-		if yes || err != nil {
-			return yes, err
-		}
+		said, err := c.say(r, v)
+		return true, said, err
 	}
-	return false, nil
+	return r.condition == nil, "", nil
+}
+
+// say returns the rule's message about one change.
+func (c *comparison) say(r *rule, v values) (string, error) {
+	if r.message == nil {
+		return "", nil
+	}
+	text, cost := r.message.text(c.facts(v))
+	if err := c.effort.spend(conditionEffort + cost); err != nil {
+		return "", err
+	}
+	return text, nil
+}
+
+// lacksNodes reports whether a rule reads nodes that are still to be read, and notes that.
+func (c *comparison) lacksNodes(r *rule) bool {
+	reads := r.condition != nil && r.condition.readsNodes || r.message != nil && r.message.readsNodes
+	if !reads || c.policy.Nodes != nil || !c.policy.NodesReadable {
+		return false
+	}
+	if c.live == nil && !r.on(v1alpha1.OnCreateObject) && (r.Effect == v1alpha1.EffectHold || r.Effect == v1alpha1.EffectKeep) {
+		return false // it decides nothing about a creation
+	}
+	c.change.NodesUnread = true
+	return true
 }
 
 func (r *rule) on(event v1alpha1.Event) bool {

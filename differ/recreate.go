@@ -20,6 +20,7 @@ func (c *comparison) recreate() (bool, error) {
 		return false, err
 	}
 	worst := was.decideApproved(was.rows(was.recorded))
+	c.change.NodesUnread = c.change.NodesUnread || was.change.NodesUnread
 	c.change.Hash, c.change.Approved = was.change.Hash, was.change.Approved
 	if was.change.State != StateHeld && was.change.State != StateDenied {
 		return false, nil

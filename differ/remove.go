@@ -131,6 +131,7 @@ func (c *comparison) delete() {
 // and what its annotations say, is for the caller. The error names the object that is no
 // JSON, nested too deeply, or larger than any API server takes; or it is as that of [Compare].
 func JudgeDeletion(ctx context.Context, schemas Schemas, id ID, live map[string]any, policy Policy) (Change, error) {
+	policy.NodesReadable = false
 	c := newComparison(schemas, State{ID: id, Live: live, OwnersRead: true}, policy, newEffort(ctx, compareEffort))
 	if err := checkObject("live object", c.live); err != nil {
 		return Change{}, fmt.Errorf("%s: %w", id, err)
@@ -177,7 +178,7 @@ func (p *Plan) deletionsLast(states []State) {
 			because = fmt.Sprintf("waits until %s is as git wants it, which is held", c.ID)
 		case c.State == StateDenied:
 			because = fmt.Sprintf("waits until %s is as git wants it, which is denied", c.ID)
-		case c.Op == OpNone && c.State == StateChanged && !c.OwnersUnread && !c.InstancesUnread:
+		case c.Op == OpNone && c.State == StateChanged && !c.OwnersUnread && !c.InstancesUnread && !c.NodesUnread:
 			because = fmt.Sprintf("waits until %s is as git wants it: %s", c.ID, c.Because)
 		}
 		if because != "" {

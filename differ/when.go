@@ -42,7 +42,15 @@ const (
 var (
 	errWhenLength = errors.New("the condition is too long")
 	errWhenType   = errors.New("the condition is no true or false")
+	errTextType   = errors.New("the message is no string")
 )
+
+func typeError(wanted *cel.Type) error {
+	if wanted.IsExactType(cel.StringType) {
+		return errTextType
+	}
+	return errWhenType
+}
 
 // environment is what conditions may speak of. It is made when the first
 // condition is compiled: most comparisons need none.
@@ -50,7 +58,7 @@ type environment func() (*cel.Env, error)
 
 // newEnvironment is that of danger rules.
 func newEnvironment() environment {
-	return environmentOf("old", "new", "recorded", "object", "live", "objects")
+	return environmentOf("old", "new", "recorded", "object", "live", "status", "objects", "nodes")
 }
 
 // environmentOf is one whose conditions read the given variables, and cluster.
@@ -70,6 +78,7 @@ func makeEnvironment(variables []string) (*cel.Env, error) {
 			cel.MemberOverload(overloads.MatchesString, []*cel.Type{cel.StringType, cel.StringType}, cel.BoolType),
 			cel.SingletonBinaryBinding(matches),
 		),
+		nodesFunction(),
 		cel.CrossTypeNumericComparisons(true),
 		cel.OptionalTypes(),
 		ext.Strings(),
@@ -151,22 +160,28 @@ func amount(v ref.Val) ref.Val {
 // condition is a field of a rule that is true or false, the when of a danger
 // rule; nil is always true.
 type condition struct {
-	field   string // for errors
-	limit   uint64 // of its cost
-	compile func() (cel.Program, error)
+	field string // for errors
+	limit uint64 // of its cost
+	// readsNodes: the condition may depend on the nodes of the cluster.
+	readsNodes bool
+	compile    func() (cel.Program, error)
 }
 
 // newCondition reads a condition when it is first needed.
 func newCondition(env environment, field, text string) *condition {
-	return newLimited(env, field, text, whenCost)
+	limit := uint64(whenCost)
+	if readsVariable(text, "nodes") { // there may be thousands
+		limit = builtInCost
+	}
+	return newLimited(env, field, text, limit)
 }
 
 func newLimited(env environment, field, text string, limit uint64) *condition {
 	if text == "" {
 		return nil
 	}
-	return &condition{field: field, limit: limit, compile: sync.OnceValues(func() (cel.Program, error) {
-		program, err := compileCondition(env, text, limit)
+	return &condition{field: field, limit: limit, readsNodes: readsVariable(text, "nodes"), compile: sync.OnceValues(func() (cel.Program, error) {
+		program, err := compileCondition(env, text, limit, cel.BoolType)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", field, err)
 		}
@@ -174,8 +189,9 @@ func newLimited(env environment, field, text string, limit uint64) *condition {
 	})}
 }
 
-// compileCondition returns an error that tells line and column.
-func compileCondition(env environment, text string, limit uint64) (cel.Program, error) {
+// compileCondition reads a condition, or another expression whose value is of a type. The
+// error tells line and column.
+func compileCondition(env environment, text string, limit uint64, is *cel.Type) (cel.Program, error) {
 	if len(text) > whenLength {
 		return nil, fmt.Errorf("%w: %d bytes, and %d are allowed", errWhenLength, len(text), whenLength)
 	}
@@ -188,8 +204,8 @@ func compileCondition(env environment, text string, limit uint64) (cel.Program, 
 		first := issues.Errors()[0]
 		return nil, fmt.Errorf("line %d, column %d: %s", first.Location.Line(), first.Location.Column()+1, first.Message)
 	}
-	if t := checked.OutputType(); !t.IsExactType(cel.BoolType) && !t.IsExactType(cel.DynType) {
-		return nil, fmt.Errorf("%w: it is of type %s", errWhenType, t)
+	if t := checked.OutputType(); !t.IsExactType(is) && !t.IsExactType(cel.DynType) {
+		return nil, fmt.Errorf("%w: it is of type %s", typeError(is), t)
 	}
 	if err := checkCalls(checked); err != nil {
 		return nil, err
@@ -197,7 +213,7 @@ func compileCondition(env environment, text string, limit uint64) (cel.Program, 
 	if err := checkGrowth(checked); err != nil {
 		return nil, err
 	}
-	program, err := e.Program(checked, cel.CostLimit(limit))
+	program, err := e.Program(checked, cel.CostLimit(limit), cel.CostTracking(nodesCost{}))
 	if err != nil {
 		return nil, fmt.Errorf("set up CEL: %w", err)
 	}
@@ -206,17 +222,9 @@ func compileCondition(env environment, text string, limit uint64) (cel.Program, 
 
 // holds evaluates the condition, and says what that cost. What it reads is not modified.
 func (c *condition) holds(facts map[string]any) (yes bool, cost uint64, _ error) {
-	program, err := c.compile()
+	out, cost, err := c.evaluate(facts)
 	if err != nil {
-		return false, 0, err
-	}
-	out, details, err := program.Eval(facts)
-	cost = whenDearest * c.limit // where CEL does not say
-	if details != nil && details.ActualCost() != nil {
-		cost = min(cost, *details.ActualCost())
-	}
-	if err != nil {
-		return false, cost, fmt.Errorf("%s: %s", c.field, inShort(err))
+		return false, cost, err
 	}
 	yes, ok := out.Value().(bool)
 	if !ok {
@@ -225,11 +233,57 @@ func (c *condition) holds(facts map[string]any) (yes bool, cost uint64, _ error)
 	return yes, cost, nil
 }
 
-// inShort is an error in one line.
+// evaluate computes the value of an expression, and says what that cost.
+func (c *condition) evaluate(facts map[string]any) (out ref.Val, cost uint64, _ error) {
+	program, err := c.compile()
+	if err != nil {
+		return nil, 0, err
+	}
+	out, details, err := program.Eval(facts)
+	cost = whenDearest * c.limit // where CEL does not say
+	if details != nil && details.ActualCost() != nil {
+		cost = min(cost, *details.ActualCost())
+	}
+	if err != nil {
+		return nil, cost, fmt.Errorf("%s: %s", c.field, inShort(err))
+	}
+	return out, cost, nil
+}
+
+// message is the expression of a rule's message; nil without one.
+func newMessage(env environment, text string, limit uint64) *condition {
+	if text == "" {
+		return nil
+	}
+	return &condition{field: "messageExpression", limit: limit, readsNodes: readsVariable(text, "nodes"), compile: sync.OnceValues(func() (cel.Program, error) {
+		program, err := compileCondition(env, text, limit, cel.StringType)
+		if err != nil {
+			return nil, fmt.Errorf("messageExpression: %w", err)
+		}
+		return program, nil
+	})}
+}
+
+// text evaluates a message. One that has no value, or is too long, is empty: Because stands
+// without it. No message is cut: a part of what must not be seen would not be recognised.
+func (c *condition) text(facts map[string]any) (string, uint64) {
+	out, cost, err := c.evaluate(facts)
+	if err != nil {
+		return "", cost
+	}
+	text, ok := out.Value().(string)
+	if text = strings.Join(strings.Fields(text), " "); !ok || len(text) > whenError {
+		return "", cost
+	}
+	return text, cost
+}
+
+// inShort is an error in one line. It may quote a value, and a part of one that must not be
+// seen would not be recognised: so an error that is too long is left out, and not cut.
 func inShort(err error) string {
 	text := strings.Join(strings.Fields(err.Error()), " ")
 	if len(text) > whenError {
-		text = strings.ToValidUTF8(text[:whenError], "") + "…"
+		return fmt.Sprintf("the error is longer than %d bytes, and left out", whenError)
 	}
 	return text
 }
@@ -252,8 +306,14 @@ func (c *comparison) facts(v values) map[string]any {
 		if c.policy.targets != nil {
 			objects = c.policy.targets()
 		}
+		status, _ := c.state.Live["status"].(map[string]any)
+		var nodes any
+		if c.policy.Nodes != nil {
+			nodes = nodesValue{c.policy.Nodes}
+		}
 		c.known = map[string]any{
-			"object": orNull(object), "live": orNull(live), "objects": objects, "cluster": map[string]any{"labels": labels},
+			"object": orNull(object), "live": orNull(live), "status": orNull(status), "objects": objects,
+			"cluster": map[string]any{"labels": labels}, "nodes": nodes,
 		}
 	}
 	facts := make(map[string]any, len(c.known)+3)

@@ -458,10 +458,16 @@ type DangerRule struct {
 	// When is a CEL condition; empty is true. It reads the field's values old
 	// (in the cluster), new (in git) and recorded (last applied), each null
 	// where absent, object (as in git; as in the cluster when git has none),
-	// live (null on a create), cluster.labels, and objects: what git wants of the component,
-	// by kind (objects.?Service.orValue([])). The data of Secrets is masked. quantity("1Gi") is a number. A condition that fails counts as
-	// true, and then nothing passes: keep and allow hold.
+	// live (null on a create), status (of the live object), cluster.labels, and objects: what
+	// git wants of the component, by kind (objects.?Service.orValue([])). nodes.matching(POD
+	// SPEC) counts the nodes of the cluster that the pod may run on. status and nodes are
+	// null where they are not known, as in a preview. The data of Secrets is masked.
+	// quantity("1Gi") is a number. A condition that fails counts as true, and then nothing
+	// passes: keep and allow hold.
 	When string `json:"when,omitempty"`
+	// MessageExpression is a CEL expression of a string over the same variables. Its value
+	// stands behind Because. A message that fails, or takes more than 200 bytes, is left out.
+	MessageExpression string `json:"messageExpression,omitempty"`
 	// Effect of the first rule that matches is what happens. Rules that warn decide
 	// nothing: each that matches before that rule is shown.
 	Effect Effect `json:"effect"`

@@ -156,6 +156,7 @@ func (p *planner) own() {
 	p.add(v1alpha1.Namespace, "", "secrets", nil, "get", "list", "watch", "create", "update", "delete")
 	p.namespace(v1alpha1.Namespace)
 	p.add("", "", "namespaces", []string{metav1.NamespaceSystem}, "get") // its UID tells clusters apart
+	p.add("", "", "nodes", nil, "list")                                  // danger rules count those that match
 }
 
 // namespace is looked at before anything is created in it. It is part of what

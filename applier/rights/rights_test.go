@@ -93,6 +93,7 @@ func TestForCluster(t *testing.T) {
 	t.Parallel()
 	const (
 		names    = "cluster: get namespaces app,keelson-system,kube-system"
+		nodes    = "cluster: list nodes"
 		scalers  = "cluster: list,watch horizontalpodautoscalers"
 		settings = `{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: app}}`
 		role     = `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: app}, rules: [RULE]}`
@@ -111,76 +112,76 @@ func TestForCluster(t *testing.T) {
 	}{
 		"Namespaced": {
 			why: "One watch sees all namespaces; what is written is written where it is.", with: component(t, "", settings),
-			want: []string{"cluster: list,watch configmaps", names, scalers, "app: create,delete,get,patch configmaps", "app: list events"},
+			want: []string{"cluster: list,watch configmaps", names, nodes, scalers, "app: create,delete,get,patch configmaps", "app: list events"},
 		},
 		"Account": {
 			why: "Keelson writes nothing of it, and may be this account alone.", with: component(t, "deployer", settings),
-			want: []string{"cluster: list,watch configmaps", names, scalers, "app: get configmaps", "app: impersonate serviceaccounts deployer", "app: list events"},
+			want: []string{"cluster: list,watch configmaps", names, nodes, scalers, "app: get configmaps", "app: impersonate serviceaccounts deployer", "app: list events"},
 		},
 		"Jobs": {
 			why: "Checks of its rollouts run Jobs beside its objects.", with: running(component(t, "", settings)),
 			want: []string{
-				"cluster: list,watch jobs", "cluster: list,watch configmaps", names, scalers,
+				"cluster: list,watch jobs", "cluster: list,watch configmaps", names, nodes, scalers,
 				"app: create,delete,get,patch jobs", "app: create,delete,get,patch configmaps", "app: list events,pods",
 			},
 		},
 		"JobsOfAccount": {
 			why: "An account creates them by itself.", with: running(component(t, "deployer", settings)),
 			want: []string{
-				"cluster: list,watch jobs", "cluster: list,watch configmaps", names, scalers,
+				"cluster: list,watch jobs", "cluster: list,watch configmaps", names, nodes, scalers,
 				"app: get jobs", "app: get configmaps", "app: impersonate serviceaccounts deployer", "app: list events,pods",
 			},
 		},
 		"AccountOfRoles": {
 			why:  "What an account grants is checked against the account.",
 			with: component(t, "deployer", rule(`{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}`)),
-			want: []string{names, scalers, "cluster: get,list,watch clusterroles", "app: impersonate serviceaccounts deployer"},
+			want: []string{names, nodes, scalers, "cluster: get,list,watch clusterroles", "app: impersonate serviceaccounts deployer"},
 		},
 		"Roles": {
 			why:  "The API server lets nobody grant what they lack.",
 			with: component(t, "", rule(`{apiGroups: [""], resources: [pods], resourceNames: [x], verbs: [get, update]}, {nonResourceURLs: [/metrics], verbs: [get]}`)),
-			want: append([]string{names, "cluster: get,update pods x", "cluster: get /metrics", scalers}, roles...),
+			want: append([]string{names, "cluster: get,update pods x", "cluster: get /metrics", nodes, scalers}, roles...),
 		},
 		"BoundFromElsewhere": {
 			why: "The role is the cluster's own.", with: component(t, "", binding("view")),
-			want: append([]string{names, "cluster: get pods", scalers}, bindings...),
+			want: append([]string{names, "cluster: get pods", nodes, scalers}, bindings...),
 		},
 		"BoundToEverything": {
 			why: "It would be everything.", with: component(t, "", settings, binding("cluster-admin")),
-			want:    append([]string{"cluster: list,watch configmaps", names, scalers, bindings[0]}, "app: create,delete,get,patch configmaps", "app: list events"),
+			want:    append([]string{"cluster: list,watch configmaps", names, nodes, scalers, bindings[0]}, "app: create,delete,get,patch configmaps", "app: list events"),
 			leftOut: []string{"app.yaml:2: ClusterRoleBinding app of component app is left out: it binds ClusterRole cluster-admin: a rule of it has a wildcard (* *.*)"},
 		},
 		"BoundUnknown": {
 			why: "Not knowing is never nothing.", with: component(t, "", binding("gone")),
-			want: append([]string{names, scalers}, bindings...), leftOut: []string{"whose rules are not known: not found"},
+			want: append([]string{names, nodes, scalers}, bindings...), leftOut: []string{"whose rules are not known: not found"},
 		},
 		"Wildcard": {
 			why: "It is named with its line, and nothing of it is handed out.", with: component(t, "", rule(`{apiGroups: [""], resources: [pods], verbs: [get]}, {apiGroups: [apps], resources: ["*"], verbs: [get]}`)),
-			want: append([]string{names, scalers}, roles...), leftOut: []string{"app.yaml:1: ClusterRole app of component app is left out: a rule of it has a wildcard (get *.apps); name a serviceAccount in its component.yaml"},
+			want: append([]string{names, nodes, scalers}, roles...), leftOut: []string{"app.yaml:1: ClusterRole app of component app is left out: a rule of it has a wildcard (get *.apps); name a serviceAccount in its component.yaml"},
 		},
 		"Escalate": {
 			why: "It is the way around to everything.", with: component(t, "", rule(`{apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles], verbs: [escalate]}`)),
-			want: append([]string{names, scalers}, roles...), leftOut: []string{"grants escalate or bind"},
+			want: append([]string{names, nodes, scalers}, roles...), leftOut: []string{"grants escalate or bind"},
 		},
 		"Impersonate": {
 			why: "So is this, without names.", with: component(t, "", rule(`{apiGroups: [""], resources: [users], verbs: [impersonate]}`)),
-			want: append([]string{names, scalers}, roles...), leftOut: []string{"grants impersonate without names"},
+			want: append([]string{names, nodes, scalers}, roles...), leftOut: []string{"grants impersonate without names"},
 		},
 		"Aggregation": {
 			why:  "The API server wants everything from who writes one.",
 			with: component(t, "", `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: app}, aggregationRule: {}}`),
-			want: append([]string{names, scalers}, roles...), leftOut: []string{"aggregationRule"},
+			want: append([]string{names, nodes, scalers}, roles...), leftOut: []string{"aggregationRule"},
 		},
 		"OwnNamespace": {
 			why:  "No role can stand in a namespace that is yet to come.",
 			with: component(t, "", settings, `{apiVersion: v1, kind: Namespace, metadata: {name: app}}`),
-			want: []string{"cluster: create,delete,get,list,patch,watch configmaps,namespaces", "cluster: list events", scalers},
+			want: []string{"cluster: create,delete,get,list,patch,watch configmaps,namespaces", "cluster: list events,nodes", scalers},
 		},
 		"CustomResources": {
 			why: "A CRD brings its kind, and what exists of it is looked at before the CRD changes.",
 			with: component(t, "", `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: gadgets.x}, spec: {group: x, scope: Namespaced, names: {kind: Gadget, plural: gadgets}}}`,
 				`{apiVersion: x/v1, kind: Gadget, metadata: {name: g, namespace: app}}`),
-			want: []string{names, "cluster: create,delete,get,list,patch,watch customresourcedefinitions", scalers, "cluster: get,list,watch gadgets", "app: create,delete,patch gadgets", "app: list events"},
+			want: []string{names, "cluster: create,delete,get,list,patch,watch customresourcedefinitions", nodes, scalers, "cluster: get,list,watch gadgets", "app: create,delete,patch gadgets", "app: list events"},
 		},
 	}
 	for name, c := range cases {
@@ -230,7 +231,7 @@ func TestProbe(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		"cluster: get namespaces keelson-system,kube-system", "cluster: list,watch horizontalpodautoscalers",
+		"cluster: get namespaces keelson-system,kube-system", "cluster: list nodes", "cluster: list,watch horizontalpodautoscalers",
 		"probes: create,delete,get,patch,watch configmaps", "probes: list events",
 	}
 	got := shown(r)

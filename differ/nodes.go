@@ -1,0 +1,197 @@
+package differ
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"cel.dev/cel-go/cel"
+	"cel.dev/cel-go/common/types"
+	"cel.dev/cel-go/common/types/ref"
+	"cel.dev/cel-go/interpreter"
+	"google.golang.org/protobuf/types/known/structpb"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+)
+
+// Nodes are the nodes of a cluster, as far as they decide where pods may run: names, labels
+// and taints. Conditions count those that fit a pod: nodes.matching(object.spec.template.spec).
+// They are read only, and safe for concurrent use.
+type Nodes struct{ list []*corev1.Node }
+
+// conditionTaints begins the taints that Kubernetes sets while a node is not well or is
+// drained. They pass, so they say nothing about where pods belong.
+const conditionTaints = "node.kubernetes.io/"
+
+// NewNodes takes from Node objects what is needed of them. The error names the node that
+// is none.
+func NewNodes(objects []map[string]any) (*Nodes, error) {
+	out := &Nodes{list: make([]*corev1.Node, 0, len(objects))}
+	for _, o := range objects {
+		var n struct {
+			Metadata struct {
+				Name   string            `json:"name"`
+				Labels map[string]string `json:"labels"`
+			} `json:"metadata"`
+			Spec struct {
+				Taints []corev1.Taint `json:"taints"`
+			} `json:"spec"`
+		}
+		if err := into(o, &n); err != nil {
+			return nil, fmt.Errorf("node %v: %w", nested(o, "metadata", "name"), err)
+		}
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Metadata.Name, Labels: n.Metadata.Labels}}
+		for _, t := range n.Spec.Taints {
+			if !strings.HasPrefix(t.Key, conditionTaints) {
+				node.Spec.Taints = append(node.Spec.Taints, t)
+			}
+		}
+		out.list = append(out.list, node)
+	}
+	return out, nil
+}
+
+// into reads a value into a struct by its JSON.
+func into(v, out any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode: %w", err)
+	}
+	if err := json.Unmarshal(data, out); err != nil {
+		return fmt.Errorf("decode: %w", err)
+	}
+	return nil
+}
+
+// matching counts the nodes that a pod may run on by its node name, node selector, required
+// node affinity and tolerations: the scheduler's rules that don't depend on other pods.
+func (n *Nodes) matching(spec any) (int, error) {
+	var pod corev1.Pod
+	if err := into(placementOf(spec), &pod.Spec); err != nil {
+		return 0, err
+	}
+	affinity, count := nodeaffinity.GetRequiredNodeAffinity(&pod), 0
+	for _, node := range n.list {
+		if pod.Spec.NodeName != "" && pod.Spec.NodeName != node.Name {
+			continue
+		}
+		if fits, err := affinity.Match(node); err != nil || !fits {
+			continue // a term that can't be parsed matches no node, as for the scheduler
+		}
+		if !slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return repels(t, pod.Spec.Tolerations) }) {
+			count++
+		}
+	}
+	return count, nil
+}
+
+// repels reports whether a taint keeps a pod with these tolerations from a node. The
+// scheduler's own function wants a logger, which nothing here may have. An operator that is
+// not known tolerates nothing.
+// https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
+func repels(taint corev1.Taint, tolerations []corev1.Toleration) bool {
+	if taint.Effect == corev1.TaintEffectPreferNoSchedule {
+		return false
+	}
+	return !slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool {
+		if t.Effect != "" && t.Effect != taint.Effect || t.Key != "" && t.Key != taint.Key {
+			return false
+		}
+		switch t.Operator {
+		case corev1.TolerationOpExists:
+			return true
+		case "", corev1.TolerationOpEqual:
+			return t.Key != "" && t.Value == taint.Value
+		}
+		return false
+	})
+}
+
+// placementOf are the fields of a pod spec that decide on which nodes it may run.
+func placementOf(spec any) map[string]any {
+	from, _ := spec.(map[string]any)
+	out := map[string]any{}
+	for _, name := range []string{"nodeName", "nodeSelector", "tolerations"} {
+		out[name] = from[name]
+	}
+	if affinity, ok := from["affinity"].(map[string]any); ok {
+		out["affinity"] = map[string]any{"nodeAffinity": affinity["nodeAffinity"]}
+	}
+	return out
+}
+
+// nodesValue is a value of CEL that has one method, matching.
+type nodesValue struct{ *Nodes }
+
+// ConvertToNative returns an error: nodes are for conditions alone.
+func (nodesValue) ConvertToNative(t reflect.Type) (any, error) {
+	return nil, fmt.Errorf("nodes are no %s", t)
+}
+
+// ConvertToType returns an error: nodes are for conditions alone.
+func (nodesValue) ConvertToType(t ref.Type) ref.Val {
+	return types.NewErr("nodes are no %s", t.TypeName())
+}
+
+// Equal reports whether a value is not null, nor anything else: nodes equal only themselves.
+func (v nodesValue) Equal(other ref.Val) ref.Val {
+	o, ok := other.(nodesValue)
+	return types.Bool(ok && o.Nodes == v.Nodes)
+}
+
+// Type is keelson.Nodes.
+func (nodesValue) Type() ref.Type { return cel.ObjectType("keelson.Nodes") }
+
+// Value is the [Nodes].
+func (v nodesValue) Value() any { return v.Nodes }
+
+const matchingFunction = "matching"
+
+// nodesFunction is nodes.matching(POD SPEC).
+func nodesFunction() cel.EnvOption {
+	return cel.Function(matchingFunction, cel.MemberOverload("nodes_matching_dyn", []*cel.Type{cel.DynType, cel.DynType}, cel.IntType,
+		cel.BinaryBinding(func(nodes, spec ref.Val) ref.Val {
+			n, ok := nodes.(nodesValue)
+			if !ok {
+				return types.MaybeNoSuchOverloadErr(nodes)
+			}
+			native, ok := spec.Value().(map[string]any)
+			if !ok { // a map that the condition wrote
+				v, err := spec.ConvertToNative(reflect.TypeFor[*structpb.Value]())
+				if err != nil {
+					return types.WrapErr(err)
+				}
+				value, _ := v.(*structpb.Value)
+				native, _ = value.AsInterface().(map[string]any)
+			}
+			count, err := n.matching(native)
+			if err != nil {
+				return types.WrapErr(err)
+			}
+			return types.Int(count)
+		})))
+}
+
+// nodeCost is what one node costs in CEL's units: about a microsecond.
+const nodeCost = 10
+
+// nodesCost counts what matching costs.
+type nodesCost struct{}
+
+// CallCost returns nil for other functions, whose cost CEL knows.
+func (nodesCost) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint64 {
+	if function != matchingFunction || len(args) == 0 {
+		return nil
+	}
+	n, ok := args[0].(nodesValue)
+	if !ok {
+		return nil
+	}
+	cost := uint64(1 + nodeCost*len(n.list))
+	return &cost
+}
+
+var _ interpreter.ActualCostEstimator = nodesCost{}
