@@ -96,8 +96,8 @@ type Cluster struct {
 	familiar map[sum]bool
 	// lookedAt is what was found of the custom resources of CRDs.
 	lookedAt map[differ.ID]looked
-	// nodesRead are the nodes as they were read last, if ever.
-	nodesRead nodesRead
+	// nodesRead are the nodes of the cluster; nil: they have to be read.
+	nodesRead *differ.Nodes
 	// settled are the inputs of the objects that were found settled, by component.
 	settled map[string]map[differ.ID]differ.Inputs
 }

@@ -17,16 +17,10 @@ const (
 	// nodePage is how many nodes one request reads, and nodeLimit how many are read at all:
 	// twice what one Kubernetes cluster may have (kubernetes.io, large clusters: 5,000).
 	nodePage, nodeLimit = 500, 10_000
-	// nodesAge is how long nodes that were read serve: a component that is held is planned
-	// again with every event.
+	// nodesAge is how long nodes that were read are kept, and serve: a component that is held
+	// is planned again with every event.
 	nodesAge = time.Minute
 )
-
-// nodesRead are the nodes of the cluster as they were at a time.
-type nodesRead struct {
-	nodes *differ.Nodes
-	at    time.Time
-}
 
 // readNodes reads the nodes of the cluster where a danger rule counts them, and compares
 // again. Where Keelson may not list nodes, or there are too many, they are not known: the
@@ -51,8 +45,8 @@ func (c *Cluster) nodes(ctx context.Context) (*differ.Nodes, error) {
 	c.mu.Lock()
 	last := c.nodesRead
 	c.mu.Unlock()
-	if last.nodes != nil && time.Since(last.at) < nodesAge {
-		return last.nodes, nil
+	if last != nil {
+		return last, nil
 	}
 	var objects []map[string]any
 	for next := ""; ; {
@@ -78,8 +72,13 @@ func (c *Cluster) nodes(ctx context.Context) (*differ.Nodes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
-	c.mu.Lock()
-	c.nodesRead = nodesRead{nodes: nodes, at: time.Now()}
-	c.mu.Unlock()
+	c.keepNodes(nodes)
+	time.AfterFunc(nodesAge, func() { c.keepNodes(nil) })
 	return nodes, nil
+}
+
+func (c *Cluster) keepNodes(nodes *differ.Nodes) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.nodesRead = nodes
 }

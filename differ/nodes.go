@@ -10,7 +10,6 @@ import (
 	"cel.dev/cel-go/cel"
 	"cel.dev/cel-go/common/types"
 	"cel.dev/cel-go/common/types/ref"
-	"cel.dev/cel-go/interpreter"
 	"google.golang.org/protobuf/types/known/structpb"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -105,6 +104,7 @@ func repels(taint corev1.Taint, tolerations []corev1.Toleration) bool {
 			return true
 		case "", corev1.TolerationOpEqual:
 			return t.Key != "" && t.Value == taint.Value
+		case corev1.TolerationOpLt, corev1.TolerationOpGt: // alpha
 		}
 		return false
 	})
@@ -193,5 +193,3 @@ func (nodesCost) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint64
 	cost := uint64(1 + nodeCost*len(n.list))
 	return &cost
 }
-
-var _ interpreter.ActualCostEstimator = nodesCost{}
