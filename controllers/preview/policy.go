@@ -134,8 +134,15 @@ func (c changes) delivery(was, is *registry.Delivery) {
 			c.add(is.Cluster, "%s: approval of %s (hash %s) is added", is.Component, a.Object, a.Hash)
 		}
 	}
-	if was.Version != nil && is.Version != nil && was.Version != is.Version {
+	switch {
+	case is.Version == nil || was.Version == is.Version:
+	case was.Version != nil:
 		c.version(is.Cluster, is.Component, &was.Version.Spec, &is.Version.Spec)
+	default: // a new component's other settings loosen nothing
+		c.setting(is.Cluster, is.Component+": dangerProfile", "", string(is.Version.Spec.DangerProfile))
+		if is.Version.Spec.Adopt {
+			c.add(is.Cluster, "%s: it may adopt objects", is.Component)
+		}
 	}
 }
 

@@ -108,6 +108,14 @@ func TestPolicyChanges(t *testing.T) {
 				"web: danger rule mine (allow) is added on a, b", "web: it may adopt objects on a, b", "web: serviceAccount: writer → (Keelson's own rights) on a, b",
 			},
 		},
+		"NewComponent": {
+			why: "A new component brings its own profile, and may take over what is there.", before: func(f *fleet) {
+				f.component("db", "")
+				f.write("components/db/component.yaml", header+"Component\nnamespace: db\nadopt: true\ndangerProfile: \"off\"\n")
+			},
+			change: func(f *fleet) { f.write("clusters/b/db.yaml", header+"MetaConfig\nversion: HEAD\n") },
+			want:   []string{"db: dangerProfile: (none) → off on b", "db: it may adopt objects on b"},
+		},
 		"Project": {
 			why: "A project that is made wider.", before: func(f *fleet) {
 				f.write("projects/web.yaml", header+"Project\ncomponents: [web]\nobjects: [{namespace: web}]\n")
