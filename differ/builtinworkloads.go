@@ -66,6 +66,11 @@ func bothPods(condition string) string {
 	return `live != null && [` + podSpecOf("live") + `].exists(was, ` + newPod(condition) + `)`
 }
 
+// majorTag is an expression: the major version in an image's tag, the last of a list.
+func majorTag(image string) string {
+	return strings.ReplaceAll(`[I.split('@')[0].split(':')].map(p, p[p.size() - 1].split('.')[0].split('-')[0].split('v'))[0]`, "I", image)
+}
+
 // sameContainer is a condition on a container before and after a change, called o and n. A
 // container that leaves its pod loses nothing.
 func sameContainer(condition string) string {
@@ -94,33 +99,35 @@ func ofPodPowers() []catalogued {
 	everywhere := func(field string) []string { return append(inPods(security+field), inContainers(security+field)...) }
 	list := []catalogued{
 		{
-			name: "host-process", because: "a HostProcess container has full access to its Windows node",
-			fix:  "run the task in a normal container, or on the node itself",
+			name: "host-process", because: "a HostProcess container runs as a process of its Windows node, and can use its network, files and devices",
+			fix:  "run the task in a normal container, or as a service of the node itself",
 			when: gainedField, paths: everywhere(".windowsOptions.hostProcess"),
 		},
 		{
-			name: "profile-unconfined", because: "no seccomp or AppArmor profile restricts the containers any more",
-			fix:  "use the profile of the container runtime, or write one that allows what is needed",
+			name: "profile-unconfined", because: "Unconfined lets the containers run without a seccomp profile, or without an AppArmor profile",
+			fix:  "use RuntimeDefault, or write a Localhost profile that allows what the program needs",
 			when: `new in ['Unconfined', 'unconfined'] && old != new`,
 			paths: slices.Concat(
 				everywhere(".seccompProfile.type"), everywhere(".appArmorProfile.type"), []string{".spec.template.metadata.annotations[*]"},
 			),
 		},
 		{
-			name: "proc-unmasked", because: "the container reads and writes parts of /proc that are masked otherwise",
-			fix:  "leave procMount at Default, or run the pod in a user namespace of its own",
-			when: `new == 'Unmasked' && old != 'Unmasked'`, paths: inContainers(security + ".procMount"),
+			name:    "proc-unmasked",
+			because: "the container can use the parts of /proc that are masked otherwise; without hostUsers: false the API server refuses the pod",
+			fix:     "leave procMount at Default, or set hostUsers: false, which gives the pod its own user namespace",
+			when:    `new == 'Unmasked' && old != 'Unmasked'`, paths: inContainers(security + ".procMount"),
 		},
 		{
-			name: "selinux-type", because: "the containers run under an SELinux type that does not confine them as containers",
-			fix: "use container_t, or another type that the Pod Security Standards allow",
+			name:    "selinux-type",
+			because: "the SELinux type of the containers is not one that the Pod Security Standards allow: it may not confine them",
+			fix:     "use container_t, or another type that the Pod Security Standards allow",
 			when: `new != null && new != old &&
 !(new in ['', 'container_t', 'container_init_t', 'container_kvm_t', 'container_engine_t'])`,
 			paths: everywhere(".seLinuxOptions.type"),
 		},
 		{
 			name: "unsafe-sysctl", because: "a node refuses pods with an unsafe sysctl, unless its kubelet allows the sysctl",
-			fix:    "allow the sysctl on the nodes first, or set it there",
+			fix:    "allow the sysctl first, by allowedUnsafeSysctls in the kubelet configuration, or leave it out",
 			source: kubernetesDocs + "tasks/administer-cluster/sysctl-cluster/",
 			when: `new != null && new.exists(n, !(n.?name.orValue('') in ['kernel.shm_rmid_forced', 'net.ipv4.ip_local_port_range',
 'net.ipv4.ip_unprivileged_port_start', 'net.ipv4.tcp_syncookies', 'net.ipv4.ping_group_range', 'net.ipv4.ip_local_reserved_ports',
@@ -129,7 +136,7 @@ func ofPodPowers() []catalogued {
 			paths: inPods(security + ".sysctls"),
 		},
 		{
-			name: "host-port", because: "the container opens a port on every node it runs on, and excludes other pods with that port",
+			name: "host-port", because: "the container opens a port on every node it runs on, and no other pod with that port can run there",
 			fix: "publish the port by a Service",
 			// In the network of the node each port is one of the node.
 			when: `new != null && new != 0 && (live == null || !` + containersOf("["+podSpecOf("live")+"][?0]") +
@@ -176,14 +183,14 @@ m.all(k, was[?k].orValue(null) == m[k]) && !m.all(k, is[?k].orValue(null) == m[k
 	list := []catalogued{
 		{
 			name: "labels-leave-service", kinds: serving(), on: changeRemove(),
-			because: "a Service of the component selects the pods by a label that they lose, and sends them no more traffic",
+			because: "a Service of the component selects the pods by a label that goes or changes, and sends the new pods no traffic",
 			fix:     "add the new label first, then change the Service's selector, and remove the old label last",
 			source:  kubernetesDocs + "concepts/services-networking/service/",
 			when:    leaves("Service", ".?spec.?selector"), paths: []string{".spec.template.metadata.labels"},
 		},
 		{
 			name: "labels-leave-policy", kinds: serving(), on: changeRemove(),
-			because: "a NetworkPolicy of the component selects the pods by a label that they lose, and no longer isolates them",
+			because: "a NetworkPolicy of the component selects the pods by a label that goes or changes, and does not apply to the new pods",
 			fix:     "add the new label first, then change the policy's selector, and remove the old label last",
 			source:  kubernetesDocs + "concepts/services-networking/network-policies/",
 			when:    leaves("NetworkPolicy", ".?spec.?podSelector.?matchLabels"), paths: []string{".spec.template.metadata.labels"},
@@ -203,9 +210,9 @@ m.all(k, was[?k].orValue(null) == m[k]) && !m.all(k, is[?k].orValue(null) == m[k
 			name: "config-in-use", group: coreGroup, kinds: config, on: deleted,
 			because: "a workload of the component still needs the object, and its next pods can't start without it",
 			fix:     "remove the reference from the pod template first",
-			source:  kubernetesDocs + "concepts/configuration/configmap/",
+			source:  kubernetesDocs + "tasks/configure-pod-container/configure-pod-configmap/#restrictions",
 			when: someWorkload("live", listAt("is.?volumes")+`.exists(v, `+reads("v.?configMap", ".?name", "v.?secret", ".?secretName")+
-				`) || `+containersOf("is")+`.exists(c, `+listAt("c.?envFrom")+`.exists(e, `+reads("e.?configMapRef", ".?name", "e.?secretRef", ".?name")+
+				` || `+listAt("v.?projected.?sources")+`.exists(s, `+reads("s.?configMap", ".?name", "s.?secret", ".?name")+`)) || `+containersOf("is")+`.exists(c, `+listAt("c.?envFrom")+`.exists(e, `+reads("e.?configMapRef", ".?name", "e.?secretRef", ".?name")+
 				`) || `+listAt("c.?env")+`.exists(e, e.?valueFrom.hasValue() && `+
 				reads("e.valueFrom.?configMapKeyRef", ".?name", "e.valueFrom.?secretKeyRef", ".?name")+`))`),
 			paths: []string{""},
@@ -214,10 +221,11 @@ m.all(k, was[?k].orValue(null) == m[k]) && !m.all(k, is[?k].orValue(null) == m[k
 			name: "config-key-in-use", group: coreGroup, kinds: config, on: []v1alpha1.Event{v1alpha1.OnRemove},
 			because: "a workload of the component still reads the key, and its next pods can't start without it",
 			fix:     "remove the reference from the pod template first",
-			source:  kubernetesDocs + "concepts/configuration/configmap/",
+			source:  kubernetesDocs + "tasks/configure-pod-container/configure-pod-configmap/#restrictions",
 			// A workload has many references: most fail the first comparison.
 			when: someWorkload("object", containersOf("is")+`.exists(c, `+listAt("c.?env")+`.exists(e, e.?valueFrom.hasValue() &&
 `+reference+`.?name.orValue('') == object.metadata.name && [`+reference+`].exists(r, r.?optional.orValue(false) != true &&
+(live.?data[?r.?key.orValue('')].hasValue() || live.?binaryData[?r.?key.orValue('')].hasValue()) &&
 !object.?data[?r.?key.orValue('')].hasValue() && !object.?binaryData[?r.?key.orValue('')].hasValue())))`),
 			paths: []string{".data", ".binaryData"},
 		},
@@ -252,7 +260,7 @@ func ofPodData() []catalogued {
 		},
 		{
 			name: "stateful-no-grace", effect: v1alpha1.EffectHold, kinds: []string{"StatefulSet"}, on: fieldsAndCreation(),
-			because: "without a grace period a pod is killed at once: two pods of one name may write the same data",
+			because: "with a grace period of 0 a pod may be replaced before its containers end: two pods of one name may write the same data",
 			fix:     "set terminationGracePeriodSeconds to what a clean stop takes",
 			source:  kubernetesDocs + "concepts/workloads/controllers/statefulset/#deployment-and-scaling-guarantees",
 			when:    `new == 0 && old != 0`, paths: []string{".spec.template.spec.terminationGracePeriodSeconds"},
@@ -268,7 +276,7 @@ x.?subPath.orValue('') == m.?subPath.orValue('')) && ` + claimed("m") + `)`),
 		},
 		{
 			name: "data-owner-changed", effect: v1alpha1.EffectWarn, kinds: templated(), on: changeRemove(),
-			because: "the containers run as another user or group than the one that owns the data of their claims",
+			because: "the containers get another user or group, and may no longer read or write the data of their claims",
 			fix:     "check that the new user can read the data, or set fsGroup to the group that owns it",
 			source:  kubernetesDocs + "tasks/configure-pod-container/security-context/",
 			when: sameContainer(`((was.?securityContext.?fsGroup.orValue(null) != null &&
@@ -295,9 +303,9 @@ func ofPodHardening() []catalogued {
 	}
 	list := []catalogued{
 		{
-			name: "may-run-as-root", because: "the container may run as root, which it could not do before",
+			name: "may-run-as-root", because: "the container may run as root: runAsNonRoot and runAsUser no longer prevent that, or runAsUser is 0",
 			fix:  "keep runAsNonRoot: true, or a runAsUser other than 0",
-			when: sameContainer(safe("o", "was") + ` && !` + safe("n", "is") + ` || ` + user("n", "is") + ` == 0 && ` + user("o", "was") + ` != 0`),
+			when: sameContainer(safe("o", "was") + ` && !` + safe("n", "is") + ` || ` + user("n", "is") + ` == 0 && ` + user("o", "was") + ` != 0 && ` + nonRoot("n", "is") + ` != true`),
 			paths: slices.Concat(
 				inPods(".securityContext.runAsNonRoot", ".securityContext.runAsUser"),
 				inContainers(".securityContext.runAsNonRoot"), inContainers(".securityContext.runAsUser"),
@@ -311,7 +319,7 @@ n.?securityContext.?allowPrivilegeEscalation.orValue(true) != false`),
 			paths: inContainers(".securityContext.allowPrivilegeEscalation"),
 		},
 		{
-			name: "writable-root", because: "an intruder may change the files of the container's image",
+			name: "writable-root", because: "the root file system of the container becomes writable: an intruder can change its programs",
 			fix:    "keep readOnlyRootFilesystem: true, and mount an emptyDir where the container writes",
 			source: kubernetesDocs + "tasks/configure-pod-container/security-context/",
 			when: sameContainer(`o.?securityContext.?readOnlyRootFilesystem.orValue(false) == true &&
@@ -319,31 +327,31 @@ n.?securityContext.?readOnlyRootFilesystem.orValue(false) != true`),
 			paths: inContainers(".securityContext.readOnlyRootFilesystem"),
 		},
 		{
-			name: "drop-all-lost", because: "the container no longer drops all capabilities",
+			name: "drop-all-lost", because: "the container no longer drops all capabilities, and may use those that the container runtime grants by default",
 			fix:  "drop ALL, and add the capabilities that the container needs",
 			when: sameContainer(drops("o") + ` && !(` + drops("n") + `)`), paths: inContainers(".securityContext.capabilities.drop"),
 		},
 		{
-			name: "seccomp-lost", because: "the container has no seccomp profile any more, and may make any system call",
-			fix:   "keep the profile RuntimeDefault",
+			name: "seccomp-lost", because: "the container has no seccomp profile, and may make any system call unless the kubelet sets a default profile",
+			fix:   "keep a seccompProfile of type RuntimeDefault or Localhost",
 			when:  sameContainer(seccomp("o", "was") + ` in ['RuntimeDefault', 'Localhost'] && ` + seccomp("n", "is") + ` == ''`),
 			paths: append(inPods(".securityContext.seccompProfile"), inContainers(".securityContext.seccompProfile")...),
 		},
 		{
-			name: "host-users", because: "root in the containers is root of the node, without a user namespace between them",
+			name: "host-users", because: "root in the containers is also root on the node: no user namespace separates the two any more",
 			fix:    "keep hostUsers: false",
 			source: kubernetesDocs + "concepts/workloads/pods/user-namespaces/",
 			when:   `old == false && new != false`, paths: inPods(".hostUsers"),
 		},
 		{
-			name: "shared-process-namespace", because: "the containers of a pod see each other's processes, environment and files",
+			name: "shared-process-namespace", because: "the containers of a pod can see each other's processes, environment and files",
 			fix:    "leave shareProcessNamespace unset",
 			source: kubernetesDocs + "tasks/configure-pod-container/share-process-namespace/",
 			when:   gainedField, paths: inPods(".shareProcessNamespace"),
 		},
 		{
-			name: "runtime-class", because: "the pods leave the runtime that ran them, which may be a sandbox",
-			fix:    "keep runtimeClassName, or check that the other runtime isolates the pods as well",
+			name: "runtime-class", because: "the RuntimeClass of the pods changes or goes: they may leave the sandbox that isolated them",
+			fix:    "keep runtimeClassName, or check that the other runtime isolates the pods as strongly",
 			source: kubernetesDocs + "concepts/containers/runtime-class/",
 			when:   `old != null && new != old`, paths: inPods(".runtimeClassName"),
 		},
@@ -363,28 +371,28 @@ func ofPodIdentity() []catalogued {
 	return []catalogued{
 		{
 			name: "token-mounted", effect: v1alpha1.EffectWarn, kinds: templated(), on: changeRemove(),
-			because: "the containers gain a token of their service account, and can use the API with it",
+			because: "the containers get an API token of their service account, unless the field is unset and the account turns that off",
 			fix:     "keep automountServiceAccountToken: false where the pods don't use the API", source: accounts,
 			when: `old == false && new != false`, paths: inPods(".automountServiceAccountToken"),
 		},
 		{
 			name: "default-account", effect: v1alpha1.EffectWarn, kinds: templated(), on: changeRemove(),
-			because: "the pods run as the default account of their namespace, and lose the rights of their own",
-			fix:     "keep a service account for this workload alone", source: accounts,
+			because: "the pods run as the default account, without the rights of their own; if the field is only removed, the old account may stay",
+			fix:     "keep a service account for this workload alone, or write default where that account is meant", source: accounts,
 			when:  `!(old in ['', 'default']) && (new == null || new in ['', 'default'])`,
 			paths: inPods(".serviceAccountName"),
 		},
 		{
 			name: "account-missing", effect: v1alpha1.EffectWarn, kinds: templated(), on: addChangeCreate(),
-			because: "the component has service accounts, and none of the name that the pods run as: without it no pod starts",
+			because: "the component has service accounts, but none with this name: if the account does not exist, no new pod is created",
 			fix:     "add the account to the component, or correct its name", source: accounts,
-			when: `new != null && new != old && !(new in ['', 'default']) && ` + listAt("objects.?ServiceAccount") + ` != [] &&
-!objects.ServiceAccount.exists(a, a.metadata.name == new)`,
+			when: `new != null && new != old && !(new in ['', 'default']) && [` + listAt("objects.?ServiceAccount") + `].exists(all,
+[all.filter(a, a.metadata.?namespace == object.metadata.?namespace)].exists(here, here != [] && !here.exists(a, a.metadata.name == new)))`,
 			paths: inPods(".serviceAccountName"),
 		},
 		{
 			name: "mesh-injection-lost", effect: v1alpha1.EffectWarn, kinds: templated(),
-			because: "the pods leave their service mesh: what it encrypts, allows and retries no longer holds for them",
+			because: "the pods may leave their service mesh: then its encryption, policies and retries no longer apply to them",
 			fix:     "keep the pods in the mesh, or check who calls them and with which policy",
 			source:  "https://istio.io/latest/docs/setup/additional-setup/sidecar-injection/",
 			when:    `!(old in ['false', 'disabled']) && (new == null || new in ['false', 'disabled'])`,
@@ -408,7 +416,7 @@ func ofImages() []catalogued {
 	return []catalogued{
 		{
 			name: "image-unversioned", effect: v1alpha1.EffectWarn, kinds: templated(), on: addChange(),
-			because: "the image has no version: each node may run another one, and git no longer says which",
+			because: "the image names no fixed version: nodes may run different versions, and git no longer says which",
 			fix:     "name a version, or better a digest", source: images + "#image-names",
 			when:  `new != null && ` + of("new", unversioned) + ` && (old == null || !` + of("old", unversioned) + `)`,
 			paths: inContainers(".image"),
@@ -422,7 +430,7 @@ func ofImages() []catalogued {
 		},
 		{
 			name: "image-registry", effect: v1alpha1.EffectWarn, kinds: templated(), on: []v1alpha1.Event{v1alpha1.OnChange},
-			because: "the image comes from another registry: another party publishes it, and nodes may lack access",
+			because: "the image comes from another registry: another party may publish it, and nodes may lack access",
 			fix:     "check who publishes the image there, and that every cluster can pull it", source: images,
 			// The registry of Kubernetes moved.
 			when: `old != null && new != null && ` + of("new", registry) + ` != ` + of("old", registry) +
@@ -431,11 +439,10 @@ func ofImages() []catalogued {
 		},
 		{
 			name: "image-major", effect: v1alpha1.EffectWarn, kinds: []string{"StatefulSet"}, on: []v1alpha1.Event{v1alpha1.OnChange},
-			because: "another major version of a program that keeps data may change its files, so that the old version no longer reads them",
-			fix:     "back up the data, and read the program's upgrade notes", source: kubernetesDocs + "concepts/workloads/controllers/statefulset/",
-			when: `old != null && new != null && old.matches(':v?[0-9]+[.]') && new.matches(':v?[0-9]+[.]') &&
-old.split('@')[0].split(':')[old.split('@')[0].split(':').size() - 1].split('.')[0] !=
-new.split('@')[0].split(':')[new.split('@')[0].split(':').size() - 1].split('.')[0]`,
+			because: "the major version changes: the program may not read the data, or may convert it so that the old version can't read it",
+			fix:     "back up the data, and read the program's upgrade notes", source: "https://www.postgresql.org/docs/current/upgrading.html",
+			when: `old != null && new != null && old.matches(':v?[0-9]+([.@-]|$)') && new.matches(':v?[0-9]+([.@-]|$)') &&
+[` + majorTag("old") + `].exists(o, [` + majorTag("new") + `].exists(n, o[o.size() - 1] != n[n.size() - 1]))`,
 			paths: inContainers(".image"),
 		},
 		{
@@ -446,7 +453,7 @@ new.split('@')[0].split(':')[new.split('@')[0].split(':').size() - 1].split('.')
 		},
 		{
 			name: "pull-secrets-lost", effect: v1alpha1.EffectWarn, kinds: templated(), on: changeRemove(),
-			because: "the pods have no credentials for a private registry any more, and new nodes can't pull the images",
+			because: "the pods name no registry credentials any more: unless the service account or the node has some, private images can't be pulled",
 			fix:     "keep imagePullSecrets, or check that the service account or the nodes have the credentials",
 			source:  kubernetesDocs + "tasks/configure-pod-container/pull-image-private-registry/",
 			when:    `old != null && ` + newPod(listAt("is.?imagePullSecrets")+` == []`), paths: inPods(".imagePullSecrets[*].name"),
@@ -464,7 +471,7 @@ func ofProbes() []catalogued {
 	}
 	list := []catalogued{
 		{
-			name: "readiness-probe-lost", because: "pods get traffic before they can serve it, and a broken version rolls out to the end",
+			name: "readiness-probe-lost", because: "pods may get traffic before they can serve it, and a rollout may no longer stop at a broken version",
 			fix:  "keep a readiness probe that asks the container whether it can serve",
 			when: lostOf(".?readinessProbe"), paths: []string{of + ".readinessProbe"},
 		},
@@ -474,13 +481,13 @@ func ofProbes() []catalogued {
 			when: lostOf(".?livenessProbe"), paths: []string{of + ".livenessProbe"},
 		},
 		{
-			name: "startup-probe-lost", because: "the liveness probe now runs from the start, and kills a container that starts slowly",
+			name: "startup-probe-lost", because: "the liveness probe no longer waits for the startup probe, and may kill a container that starts slowly",
 			fix: "keep the startup probe, or give the liveness probe time enough for the slowest start",
 			when: sameContainer(`o.?startupProbe.orValue(null) != null && n.?startupProbe.orValue(null) == null &&
 n.?livenessProbe.orValue(null) != null`), paths: []string{of + ".startupProbe"},
 		},
 		{
-			name: "liveness-probe-tightened", because: "the liveness probe gives up in half the time or less, and restarts containers that are only slow",
+			name: "liveness-probe-tightened", because: "the liveness probe allows half the time or less, and may restart containers that are only slow",
 			fix: "keep the time, or measure the slowest start and the longest pause under load first",
 			when: sameContainer(`o.?livenessProbe.orValue(null) != null && n.?livenessProbe.orValue(null) != null && (` + half(window) + ` ||
 n.?startupProbe.orValue(null) == null && ` + strings.ReplaceAll(delay, "X", "o") + ` >= 10 && ` + half(delay) + `)`),
@@ -511,13 +518,14 @@ quantity(n.resources.limits.memory) * 2.0 <= quantity(o.resources.limits.memory)
 		},
 		{
 			name: "memory-limit-lost", effect: v1alpha1.EffectWarn, kinds: templated(), on: changeRemove(),
-			because: "a container that leaks memory can take all of its node's, and other pods are killed for it",
+			because: "a container that leaks memory can take all memory of its node, and other pods may be evicted or killed",
 			fix:     "keep a memory limit", source: resources,
-			when: lostOf(".?resources.?limits.?memory"), paths: inContainers(".resources.limits.memory"),
+			when: sameContainer(`o.?resources.?limits.?memory.orValue(null) != null && n.?resources.?limits.?memory.orValue(null) == null &&
+is.?resources.?limits.?memory.orValue(null) == null`), paths: inContainers(".resources.limits.memory"),
 		},
 		{
 			name: "requests-lost", effect: v1alpha1.EffectWarn, kinds: templated(), on: changeRemove(),
-			because: "without requests the pods land on full nodes, are evicted first, and autoscalers can't measure them",
+			because: "without requests pods may land on full nodes and be evicted first, and autoscalers can't compute their utilization",
 			fix:     "keep the requests for CPU and memory",
 			source:  kubernetesDocs + "concepts/workloads/pods/pod-qos/",
 			when:    sameContainer(`['cpu', 'memory'].exists(r, ` + requests("o") + ` != null && ` + requests("n") + ` == null)`),
@@ -540,8 +548,8 @@ func ofPlacement() []catalogued {
 	return []catalogued{
 		{
 			name: "no-node-left", effect: v1alpha1.EffectHold, kinds: []string{"DaemonSet"},
-			because: "no node of the cluster matches the DaemonSet: all its pods are deleted at once",
-			fix:     "label the nodes first, or keep a selector that matches them", source: assign,
+			because: "no node of the cluster matches the DaemonSet any more: all its pods are deleted, and none replaces them",
+			fix:     "label the nodes first, or keep a selector and tolerations that match them", source: assign,
 			when: `live != null && nodes != null && ` + matches("object") + ` == 0 && ` + matches("live") + ` > 0`,
 			says: `string(` + matches("live") + `) + ' nodes match the pods that run'`,
 			paths: []string{
@@ -551,7 +559,7 @@ func ofPlacement() []catalogued {
 		},
 		{
 			name: "fewer-nodes", effect: v1alpha1.EffectWarn, kinds: templated(),
-			because: "fewer nodes match the pods: a DaemonSet leaves the others at once, and other pods may find no node",
+			because: "fewer nodes may match the pods: a DaemonSet leaves the other nodes, and pods of other workloads may find no node",
 			fix:     "check on every cluster that enough nodes have the labels", source: assign,
 			// Most nodes run Linux: to say so changes nothing for them.
 			when: bothPods(`nodes != null ? nodes.matching(is) < nodes.matching(was) : (` + selector("is") + `.exists(k, ` + selector("was") + `[?k].orValue(null) != is.nodeSelector[k] &&
@@ -567,13 +575,14 @@ func ofPlacement() []catalogued {
 			source:  kubernetesDocs + "concepts/scheduling-eviction/taint-and-toleration/",
 			// Kubernetes itself no longer sets this taint.
 			when: bothPods(listAt("was.?tolerations") + `.exists(o, o.?key.orValue('') != 'node-role.kubernetes.io/master' && !` +
-				listAt("is.?tolerations") + `.exists(n, n == o || n.?operator.orValue('Equal') == 'Exists' &&
+				listAt("is.?tolerations") + `.exists(n, n.?key == o.?key && n.?operator.orValue('Equal') == o.?operator.orValue('Equal') && n.?value.orValue('') == o.?value.orValue('') &&
+n.?effect.orValue('') in ['', o.?effect.orValue('')] || n.?operator.orValue('Equal') == 'Exists' &&
 n.?key.orValue('') in ['', o.?key.orValue('')] && n.?effect.orValue('') in ['', o.?effect.orValue('')]))`),
 			paths: []string{".spec.template.spec.tolerations"},
 		},
 		{
 			name: "spread-lost", effect: v1alpha1.EffectWarn, kinds: []string{"Deployment", "StatefulSet", "CloneSet", "Rollout"}, on: changeRemove(),
-			because: "nothing spreads the pods any more: all of them may run on one node, and fail with it",
+			because: "at most the soft defaults of the scheduler spread the pods: all of them may run on one node, and fail with it",
 			fix:     "keep topologySpreadConstraints or podAntiAffinity",
 			source:  kubernetesDocs + "concepts/scheduling-eviction/topology-spread-constraints/",
 			when:    bothPods(spread("was") + ` && !` + spread("is")),
@@ -581,7 +590,7 @@ n.?key.orValue('') in ['', o.?key.orValue('')] && n.?effect.orValue('') in ['', 
 		},
 		{
 			name: "system-priority-lost", effect: v1alpha1.EffectWarn, kinds: templated(), on: changeRemove(),
-			because: "the pods lose the priority of the system: others may preempt them, and a full node evicts them earlier",
+			because: "the pods lose the priority of the system: other pods may preempt them, and a full node evicts them earlier",
 			fix:     "keep system-node-critical or system-cluster-critical",
 			source:  kubernetesDocs + "tasks/administer-cluster/guaranteed-scheduling-critical-addon-pods/",
 			when:    `old != null && old.startsWith('system-') && (new == null || !new.startsWith('system-'))`,
@@ -589,7 +598,7 @@ n.?key.orValue('') in ['', o.?key.orValue('')] && n.?effect.orValue('') in ['', 
 		},
 		{
 			name: "system-priority-gained", effect: v1alpha1.EffectWarn, kinds: templated(), on: addChange(),
-			because: "the pods gain the priority of the system, and preempt all other pods on a full cluster",
+			because: "the pods gain the priority of the system, and on a full cluster preempt pods of lower priority",
 			fix:     "use a PriorityClass of your own, below those of the system",
 			source:  kubernetesDocs + "concepts/scheduling-eviction/pod-priority-preemption/",
 			when:    `new != null && new.startsWith('system-') && (old == null || !old.startsWith('system-'))`,
@@ -617,7 +626,7 @@ func ofUpdates() []catalogued {
 		},
 		{
 			name: "update-claim-shared", effect: v1alpha1.EffectWarn, kinds: []string{"Deployment"}, on: changeRemove(),
-			because: "new pods start while old ones still use the claim: a volume for one node keeps them waiting, and data may be written twice",
+			because: "new pods start while old pods use the claim: a volume for one node keeps them waiting, or both write the same data",
 			fix:     "use Recreate, or a StatefulSet", source: deployment + "#recreate-deployment",
 			when:  `old == 'Recreate' && new != 'Recreate' && ` + newPod(listAt("is.?volumes")+`.exists(v, has(v.persistentVolumeClaim))`),
 			paths: []string{".spec.strategy.type"},
@@ -635,26 +644,28 @@ object.spec.?replicas.orValue(1) > 1 && int(new) >= object.spec.?replicas.orValu
 		},
 		{
 			name: "update-on-delete", effect: v1alpha1.EffectWarn, kinds: []string{"StatefulSet", "DaemonSet"}, on: addChange(),
-			because: "a new version reaches a pod only after a person deletes the pod", fix: "use RollingUpdate",
+			because: "a new version reaches a pod only when something deletes the pod: a person, a drain or an eviction", fix: "use RollingUpdate",
 			source: stateful + "#update-strategies",
 			when:   `new == 'OnDelete' && old != 'OnDelete'`, paths: []string{".spec.updateStrategy.type"},
 		},
 		{
-			name: "update-partition", effect: v1alpha1.EffectWarn, kinds: []string{"StatefulSet", "CloneSet"}, on: addChange(),
-			because: "pods below the partition keep the old version", fix: "set the partition back to 0 when the update is to be completed",
-			source: stateful + "#partitions",
-			when:   `!` + none("new") + ` && ` + none("old"),
-			paths:  []string{".spec.updateStrategy.rollingUpdate.partition", ".spec.updateStrategy.partition"},
+			name: "update-partition", effect: v1alpha1.EffectWarn, kinds: []string{"StatefulSet", "CloneSet", "DaemonSet"}, on: addChange(),
+			because: "pods keep the old version: in a StatefulSet those with an ordinal below the partition, in other workloads as many as it says",
+			fix:     "set the partition back to 0 when the update is to be completed",
+			source:  stateful + "#partitions",
+			when:    `!` + none("new") + ` && ` + none("old"),
+			paths:   []string{".spec.updateStrategy.rollingUpdate.partition", ".spec.updateStrategy.partition"},
 		},
 		{
-			name: "update-paused", effect: v1alpha1.EffectWarn, kinds: []string{"Deployment", "CloneSet", "Rollout"}, on: addChangeCreate(),
-			because: "changes of the pod template no longer reach the pods, security fixes included", fix: "remove paused",
-			source: deployment + "#pausing-and-resuming-a-deployment",
-			when:   gainedField, paths: []string{".spec.paused", ".spec.updateStrategy.paused"},
+			name: "update-paused", effect: v1alpha1.EffectWarn, kinds: []string{"Deployment", "CloneSet", "Rollout", "DaemonSet"}, on: addChangeCreate(),
+			because: "changes of the pod template, security fixes included, do not reach the pods; a new paused Deployment starts no pods",
+			fix:     "remove paused",
+			source:  deployment + "#pausing-and-resuming-a-deployment",
+			when:    gainedField, paths: []string{".spec.paused", ".spec.updateStrategy.paused", ".spec.updateStrategy.rollingUpdate.paused"},
 		},
 		{
 			name: "no-min-ready-time", effect: v1alpha1.EffectWarn, kinds: serving(), on: changeRemove(),
-			because: "an update goes on as soon as a pod is ready once, also where the pod fails a moment later",
+			because: "an update goes on as soon as a new pod is ready, even if the pod fails a moment later",
 			fix:     "keep minReadySeconds above the time in which a broken version fails",
 			source:  deployment + "#min-ready-seconds",
 			when:    `old != null && old > 0 && (new == null || new == 0)`, paths: []string{".spec.minReadySeconds"},
@@ -669,13 +680,13 @@ func ofTermination() []catalogued {
 	return []catalogued{
 		{
 			name: "grace-shortened", effect: v1alpha1.EffectWarn, kinds: templated(), on: changeRemove(),
-			because: "the pods have half the time or less to stop: open requests and unsaved data are lost",
+			because: "the pods have half the time or less to stop: open requests and unsaved data may be lost",
 			fix:     "keep the time that a clean stop takes", source: lifecycle,
 			when: bothPods(`is` + grace + ` * 2 <= was` + grace), paths: inPods(".terminationGracePeriodSeconds"),
 		},
 		{
 			name: "pre-stop-lost", effect: v1alpha1.EffectWarn, kinds: serving(), on: changeRemove(),
-			because: "the container stops while Services still send it requests, and without its cleanup",
+			because: "the container may stop while Services still send it requests, and its cleanup no longer runs",
 			fix:     "keep the preStop hook, or check that the process drains by itself",
 			source:  kubernetesDocs + "concepts/containers/container-lifecycle-hooks/",
 			when:    lostOf(".?lifecycle.?preStop"), paths: []string{".spec.template.spec.containers[*].lifecycle.preStop"},
@@ -690,13 +701,13 @@ func ofSchedules() []catalogued {
 	return []catalogued{
 		{
 			name: "schedule-suspended", effect: v1alpha1.EffectWarn, kinds: []string{"CronJob", "Job"}, on: addChangeCreate(),
-			because: "the Job or CronJob no longer runs, and a backup, cleanup or renewal stops without an error",
+			because: "a suspended CronJob starts no Jobs, and a suspended Job ends its pods: their work stops without an error",
 			fix:     "remove suspend, or delete the object where it is no longer needed", source: cron + "#schedule-suspension",
 			when: gainedField, paths: []string{".spec.suspend"},
 		},
 		{
 			name: "cron-overlaps", effect: v1alpha1.EffectWarn, kinds: []string{"CronJob"}, on: changeRemove(),
-			because: "a run starts while the one before it still works, and both change the same data",
+			because: "a run starts even if the one before it still works, and both may change the same data",
 			fix:     "keep concurrencyPolicy Forbid or Replace", source: cron + "#concurrency-policy",
 			when: `old in ['Forbid', 'Replace'] && (new == null || !(new in ['Forbid', 'Replace']))`, paths: []string{".spec.concurrencyPolicy"},
 		},
@@ -708,14 +719,14 @@ func ofSchedules() []catalogued {
 		},
 		{
 			name: "deadline-cut", effect: v1alpha1.EffectWarn, kinds: []string{"Job", "CronJob"}, on: []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange},
-			because: "the Job is ended after less than half of the time that it had, finished or not",
+			because: "a Job that runs longer than the new deadline, less than half of the old one, is stopped and fails",
 			fix:     "measure how long the Job runs, and leave room", source: kubernetesDocs + "concepts/workloads/controllers/job/#job-termination-and-cleanup",
 			when:  `new != null && old != null && double(new) * 2.0 < double(old)`,
 			paths: []string{".spec.activeDeadlineSeconds", ".spec.jobTemplate.spec.activeDeadlineSeconds"},
 		},
 		{
 			name: "job-runs-again", effect: v1alpha1.EffectWarn, kinds: []string{"Job"}, on: addChangeCreate(),
-			because: "the cluster deletes the Job after it finished, git still wants it, and it is created and run again",
+			because: "the cluster deletes the Job some time after it finished; git still has it, so it is created and runs again",
 			fix:     "remove ttlSecondsAfterFinished from Jobs that git holds", source: kubernetesDocs + "concepts/workloads/controllers/ttlafterfinished/",
 			when: `new != null && old == null`, paths: []string{".spec.ttlSecondsAfterFinished"},
 		},
@@ -739,7 +750,7 @@ m.metadata.name == e.valueFrom.REF.?name.orValue('') && m.metadata.?namespace ==
 	return []catalogued{
 		{
 			name: "secret-in-env", effect: v1alpha1.EffectWarn, kinds: templated(), on: addChangeCreate(),
-			because: "a secret stands in plain text in git, and in the object for all who may read it",
+			because: "a variable that is named like a secret has a plain value, and everyone who may read the object sees it",
 			fix:     "put the value into an encrypted Secret, and refer to it by secretKeyRef",
 			source:  kubernetesDocs + "concepts/configuration/secret/",
 			when: `new != null && !(new in ['', 'true', 'false']) && !new.startsWith('/') && !new.contains('$(') && ` +
@@ -749,7 +760,7 @@ e.?name.orValue('').matches('(?i)(password|passwd|token|secret|api_?key|private_
 		},
 		{
 			name: "config-key-missing", effect: v1alpha1.EffectWarn, kinds: templated(), on: addChangeCreate(),
-			because: "a container reads a key that its ConfigMap or Secret in the component does not have, and does not start",
+			because: "a container reads a key that its ConfigMap or Secret in the component does not have, and so does not start",
 			fix:     "add the key, correct its name, or set optional",
 			source:  kubernetesDocs + "tasks/configure-pod-container/configure-pod-configmap/",
 			when: newPod(containersOf("is") + `.exists(c, ` + listAt("c.?env") + `.exists(e, ` +
@@ -761,14 +772,14 @@ e.?name.orValue('').matches('(?i)(password|passwd|token|secret|api_?key|private_
 		},
 		{
 			name: "cluster-dns-lost", effect: v1alpha1.EffectWarn, kinds: templated(),
-			because: "the pods no longer ask the DNS of the cluster, and find no Service by its name",
+			because: "the pods no longer ask the DNS of the cluster, unless dnsConfig names it, and find no Service by its name",
 			fix:     "keep dnsPolicy ClusterFirst, or ClusterFirstWithHostNet for pods in the node's network",
 			source:  kubernetesDocs + "concepts/services-networking/dns-pod-service/#pod-s-dns-policy",
 			when:    bothPods(resolves("was") + ` && !` + resolves("is")), paths: inPods(".dnsPolicy", ".hostNetwork"),
 		},
 		{
 			name: "command-lost", effect: v1alpha1.EffectWarn, kinds: templated(), on: changeRemove(),
-			because: "the container starts what its image says, instead of the command that git named",
+			because: "the container starts the entrypoint of its image, instead of the command that git named",
 			fix:     "check that the image starts the same program",
 			source:  kubernetesDocs + "tasks/inject-data-application/define-command-argument-container/",
 			when:    sameContainer(listAt("o.?command") + ` != [] && ` + listAt("n.?command") + ` == []`), paths: inContainers(".command"),
