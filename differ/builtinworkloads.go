@@ -174,8 +174,8 @@ func ofPodRelations() []catalogued {
 m.all(k, was[?k].orValue(null) == m[k]) && !m.all(k, is[?k].orValue(null) == m[k])))))`
 	}
 	// A reference names the deleted ConfigMap or Secret, and is not optional.
-	reads := func(configMap, configName, secret, secretName string) string {
-		return `(live.kind == 'Secret' ? ` + secret + secretName + ` : ` + configMap + configName + `).orValue('') == live.metadata.name &&
+	reads := func(configMap, secret, secretName string) string {
+		return `(live.kind == 'Secret' ? ` + secret + secretName + ` : ` + configMap + `.?name).orValue('') == live.metadata.name &&
 (live.kind == 'Secret' ? ` + secret + ` : ` + configMap + `).?optional.orValue(false) != true`
 	}
 	const reference = `(object.kind == 'Secret' ? e.valueFrom.?secretKeyRef : e.valueFrom.?configMapKeyRef)`
@@ -211,10 +211,10 @@ m.all(k, was[?k].orValue(null) == m[k]) && !m.all(k, is[?k].orValue(null) == m[k
 			because: "a workload of the component still needs the object, and its next pods can't start without it",
 			fix:     "remove the reference from the pod template first",
 			source:  kubernetesDocs + "tasks/configure-pod-container/configure-pod-configmap/#restrictions",
-			when: someWorkload("live", listAt("is.?volumes")+`.exists(v, `+reads("v.?configMap", ".?name", "v.?secret", ".?secretName")+
-				` || `+listAt("v.?projected.?sources")+`.exists(s, `+reads("s.?configMap", ".?name", "s.?secret", ".?name")+`)) || `+containersOf("is")+`.exists(c, `+listAt("c.?envFrom")+`.exists(e, `+reads("e.?configMapRef", ".?name", "e.?secretRef", ".?name")+
+			when: someWorkload("live", listAt("is.?volumes")+`.exists(v, `+reads("v.?configMap", "v.?secret", ".?secretName")+
+				` || `+listAt("v.?projected.?sources")+`.exists(s, `+reads("s.?configMap", "s.?secret", ".?name")+`)) || `+containersOf("is")+`.exists(c, `+listAt("c.?envFrom")+`.exists(e, `+reads("e.?configMapRef", "e.?secretRef", ".?name")+
 				`) || `+listAt("c.?env")+`.exists(e, e.?valueFrom.hasValue() && `+
-				reads("e.valueFrom.?configMapKeyRef", ".?name", "e.valueFrom.?secretKeyRef", ".?name")+`))`),
+				reads("e.valueFrom.?configMapKeyRef", "e.valueFrom.?secretKeyRef", ".?name")+`))`),
 			paths: []string{""},
 		},
 		{
