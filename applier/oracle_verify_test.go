@@ -86,7 +86,7 @@ func (b *batch) verifyField(s *subject, f *differ.Field, before, after object, r
 		if replaced {
 			return // it is created as git wants it
 		}
-		if was, _, _ := lookup(before, f.Path); !reflect.DeepEqual(was, got) && (was != nil || !filledIn(f.Path, before, after)) {
+		if was, _, _ := lookup(before, f.Path); !reflect.DeepEqual(was, got) && (was != nil || !filledIn(f.Path, after)) {
 			b.fail(s, "%s is kept, and went from %s to %s", f.Path, text(was), text(got))
 		}
 	case differ.ActionHold, differ.ActionDeny:
@@ -95,17 +95,23 @@ func (b *batch) verifyField(s *subject, f *differ.Field, before, after object, r
 	}
 }
 
-// filledIn reports whether the API server set a field by default, because the type of its strategy
-// was restored and its parameters had been removed.
-func filledIn(path string, before, after object) bool {
-	for _, strategy := range []string{".spec.strategy", ".spec.updateStrategy"} {
-		was, _, _ := lookup(before, strategy+".type")
-		is, _, _ := lookup(after, strategy+".type")
-		if strings.HasPrefix(path, strategy+".rollingUpdate.") && was != is {
-			return true
+// filledIn reports whether the API server set a field by default: the field is there, and no
+// client owns it. A default comes with what stands beside it, as when the type of a strategy is
+// restored whose parameters had been removed.
+func filledIn(path string, after object) bool {
+	if strings.ContainsAny(path, "[\"") {
+		return false // it is in a list, or has an unusual name
+	}
+	for _, e := range (&unstructured.Unstructured{Object: after}).GetManagedFields() {
+		owned := fieldsOf(e)
+		for _, name := range strings.Split(path, ".")[1:] {
+			owned, _ = owned["f:"+name].(object)
+		}
+		if owned != nil {
+			return false
 		}
 	}
-	return false
+	return true
 }
 
 func isZero(v any) bool {
