@@ -317,6 +317,12 @@ func (e *endings) fate(o *ending, neighbour *endingComponent) bool {
 		o.hook = pick(e.rand, "pre-upgrade", "post-upgrade", "pre-install,pre-upgrade")
 		o.policy = pick(e.rand, "", "before-hook-creation", "hook-succeeded", "before-hook-creation,hook-succeeded", "hook-failed")
 		e.end(o, "it is a hook")
+		if o.mortal.name == "kept" && o.uid == "" {
+			// The hook makes it: an annotation keeps no hook's own object from its delete
+			// policy, as with Helm.
+			e.mayGo[o] = true
+			e.ledger.MayDelete(time.Now(), "a hook makes it", o.logged()...)
+		}
 	case draw < 6: // it would have to be replaced
 		o.variant++
 		o.ended = true
@@ -504,7 +510,9 @@ func (e *endings) look(ctx context.Context) error {
 			e.result.violate("%s was deleted, and it may not be", o.id())
 			o.uid = "" // told once
 		case going:
-			e.count(o).deleted++
+			if !o.never { // but for a hook's own
+				e.count(o).deleted++
+			}
 			o.uid = ""
 			if !o.free { // an approval is for one object, and not for the next of its name
 				delete(e.mayGo, o)

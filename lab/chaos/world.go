@@ -280,7 +280,7 @@ func (w *world) keepCopy(name string, content []byte) error {
 
 // hungAfter ends a wait for what no promise bounds: on the busiest machine it would have
 // happened long ago.
-const hungAfter = 5 * time.Minute
+const hungAfter = 15 * time.Minute
 
 // until waits for a condition; on time-out the error is the condition's last.
 func until(ctx context.Context, patience time.Duration, condition func(context.Context) error) error {
