@@ -19,43 +19,43 @@ import (
 	"github.com/keelson-io/keelson/differ/jsonsize"
 )
 
-// A target cluster may be run by an attacker. So the answers of its API server are bounded
-// before anything decodes them: in bytes, after decompression, and in JSON values, because
-// three bytes of JSON may become hundreds of bytes of Go values.
+// A target cluster may be run by an attacker. So the answers of its API server are bounded before
+// they are decoded: in bytes, after decompression, and in JSON values. Three bytes of JSON may
+// become hundreds of bytes of Go values.
 //
-// Values are counted, so they must be seen: a target cluster is asked for JSON alone.
+// Counting values requires JSON, so a target cluster is asked for JSON only.
 const (
 	maxHeaderBytes = 256 << 10
-	// An answer that has passed one of these is a large one: of those a cluster's clients
-	// read one at a time.
+	// An answer beyond one of these is large. The clients of a cluster read one large answer at a
+	// time.
 	largeBytes, largeValues = 1 << 20, 50_000
 )
 
-// bound is the most that an answer may hold. The real figures are in decision 049.
+// bound limits an answer. The figures of real clusters are in decision 049.
 type bound struct{ bytes, values int64 }
 
-// boundDiscovery is of /version and of the lists of what is served.
+// boundDiscovery is for /version and for the lists of served resources.
 func boundDiscovery() bound { return bound{bytes: 4 << 20, values: 200_000} }
 
-// boundOpenAPI is of an OpenAPI document of one group and version, and of their index.
+// boundOpenAPI is for an OpenAPI document of one group and version, and for their index.
 func boundOpenAPI() bound { return bound{bytes: 32 << 20, values: 250_000} }
 
-// boundObject is of one object, and of one event of a watch.
+// boundObject is for one object, one event of a watch, and one item of a streamed list.
 func boundObject() bound { return bound{bytes: 8 << 20, values: 200_000} }
 
-// boundList is of a list, or one page of it. API servers that don't stream what a watch
-// begins with are listed whole, and a Deployment with its managedFields has hundreds of values.
+// boundList is for a list, or one page of it. A server that does not stream initial events sends
+// whole lists, and a Deployment with its managedFields has hundreds of values.
 func boundList() bound { return bound{bytes: 64 << 20, values: 2_000_000} }
 
-// boundOf tells the kind of an answer by its path below the server's own.
+// boundOf selects the bound of an answer by its path below the server's base path.
 func boundOf(method, path string) bound {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
-	below := 0 // how many parts come before those of a resource
+	below := 0 // number of path parts before the resource
 	switch parts[0] {
 	case "api":
-		below = 2 // and the version
+		below = 2 // api and version
 	case "apis":
-		below = 3 // and the group and the version
+		below = 3 // apis, group and version
 	case "openapi":
 		return boundOpenAPI()
 	}
@@ -71,17 +71,17 @@ func boundOf(method, path string) bound {
 
 type streamedKey struct{}
 
-// Streamed marks the request of a list whose answer is decoded item by item. Each item is
-// bounded then, and the caller bounds the list.
+// Streamed marks the request for a list that is decoded item by item. Then each item is bounded,
+// and the caller must bound the list.
 func Streamed(ctx context.Context) context.Context {
 	return context.WithValue(ctx, streamedKey{}, true)
 }
 
-// boundAnswers bounds the answers of the API server that settings lead to.
+// boundAnswers bounds the answers that clients with these settings accept.
 func boundAnswers(c *rest.Config) {
 	if c.Dial == nil {
-		// With a dialer of its own the transport is shared with no other settings, and its
-		// headers can be bounded.
+		// With its own dialer the transport is not shared with other settings, so its headers can
+		// be bounded.
 		c.Dial = (&net.Dialer{Timeout: RequestTimeout, KeepAlive: 30 * time.Second}).DialContext
 	}
 	base := ""
@@ -96,7 +96,7 @@ func boundAnswers(c *rest.Config) {
 	})
 }
 
-// transportOf finds the transport that others wrap; nil: there is none.
+// transportOf returns the innermost transport; nil: it is of another type.
 func transportOf(rt http.RoundTripper) *http.Transport {
 	for {
 		switch t := rt.(type) {
@@ -112,8 +112,8 @@ func transportOf(rt http.RoundTripper) *http.Transport {
 
 type bounded struct {
 	next  http.RoundTripper
-	base  string        // of all paths of the server
-	large chan struct{} // holds one while a large answer is read
+	base  string        // prefix of all paths of the server
+	large chan struct{} // holds one element while a large answer is read
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -132,7 +132,7 @@ func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	case r.URL.Query().Get("watch") != "":
 		most, each = boundObject(), 0 // one event
 	case r.Context().Value(streamedKey{}) != nil:
-		most, each = boundObject(), 2 // one of the items
+		most, each = boundObject(), 2 // one item
 	}
 	answer.Body = &meteredBody{
 		ReadCloser: answer.Body, ctx: r.Context(), what: what, large: b.large,
@@ -141,10 +141,10 @@ func (b *bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// WrappedRoundTripper lets client-go look inside.
+// WrappedRoundTripper gives client-go the wrapped transport.
 func (b *bounded) WrappedRoundTripper() http.RoundTripper { return b.next }
 
-// askJSON leaves JSON alone of the encodings that a request accepts.
+// askJSON limits the encodings that a request accepts to JSON.
 func askJSON(r *http.Request) *http.Request {
 	var accepted []string
 	for one := range strings.SplitSeq(r.Header.Get("Accept"), ",") {
@@ -161,11 +161,11 @@ func askJSON(r *http.Request) *http.Request {
 	return r
 }
 
-// isJSON refuses answers that clients might decode from another encoding. Text is none of
-// those: it is what proxies say.
+// isJSON refuses answers that a client might decode from another encoding. Text is accepted,
+// because proxies answer with text.
 func isJSON(answer *http.Response) error {
 	is := answer.Header.Get("Content-Type")
-	if is == "" { // a client would take what it sends itself
+	if is == "" { // a client would assume the encoding that it sends
 		answer.Header = answer.Header.Clone()
 		if answer.Header == nil {
 			answer.Header = http.Header{}
@@ -185,9 +185,9 @@ type meteredBody struct {
 	io.ReadCloser
 	meter jsonsize.Meter
 	ctx   context.Context //nolint:containedctx // of the request whose answer it is
-	what  string          // is read, for errors
+	what  string          // names the answer in errors
 	large chan struct{}
-	holds bool // a place in large
+	holds bool // a slot of large
 	err   error
 }
 

@@ -1,12 +1,10 @@
-// Package connect turns what a fleet repository says about reaching a cluster
-// into client settings.
+// Package connect turns the connection of a cluster in the fleet repository into client settings.
 //
-// Contexts come from the kubeconfig of whoever started Keelson. Of what kubectl
-// lets them do, running programs alone has to be allowed, program by program:
-// kubeconfigs are downloaded and passed around. A kubeconfig from a Secret is outside input:
-// it may hold a server, certificates and a token, and nothing that would run a
-// program or read a file on this machine. Neither errors nor settings made here
-// repeat what stands in such a Secret.
+// Contexts come from the kubeconfig of the user who started Keelson. All that kubectl allows is
+// allowed, except programs: each program needs permission, because kubeconfigs are downloaded and
+// passed around. A kubeconfig from a Secret is outside input. It may hold a server, certificates
+// and a token, and nothing that would run a program or read a file on this machine. Errors do not
+// repeat the content of such a Secret.
 package connect
 
 import (
@@ -32,41 +30,41 @@ import (
 // SecretReader returns the data of one Secret of the hub.
 type SecretReader func(ctx context.Context, namespace, name string) (map[string][]byte, error)
 
-// Source is where credentials come from. The zero Source follows the rules of
-// kubectl: KUBECONFIG, else ~/.kube/config.
+// Source says where credentials come from. The zero Source follows the rules of kubectl:
+// KUBECONFIG, else ~/.kube/config.
 type Source struct {
 	// Kubeconfig is a file; empty: KUBECONFIG, else ~/.kube/config, else, for
 	// the hub alone, the service account of the pod that Keelson runs in.
 	Kubeconfig string
 	// Context of the hub; empty: the kubeconfig's current one.
 	Context string
-	// AllowExec names the programs that a context may get its credentials from,
-	// as the kubeconfig names them or by absolute path.
+	// AllowExec names the programs that may provide a context's credentials, as the kubeconfig
+	// names them or by absolute path.
 	AllowExec []string
-	// Hide is told of the credentials of each connection; may be nil.
+	// Hide is called with the secrets of each connection; may be nil.
 	Hide func(owner string, secrets ...string)
 	// Version of Keelson, for the User-Agent header.
 	Version string
 	// Secrets reads the hub's Secrets; nil: from its API server, each time.
 	Secrets SecretReader
-	// Watch tells when one of them changes; nil: nobody tells.
+	// Watch reports changes of a Secret of the hub; nil: no reports.
 	Watch SecretWatcher
 
 	filesEvery time.Duration // 0: [filesEvery]
-	parsed     *parsed       // nil: nothing is remembered
-	beat       *beat         // of all who follow files
+	parsed     *parsed       // nil: no cache
+	beat       *beat         // shared by all callers that follow files
 }
 
-// parsed is a kubeconfig as it was read last. One of hundreds of contexts takes a
-// while, and each cluster asks for it.
+// parsed caches a kubeconfig. Parsing one with hundreds of contexts is slow, and each cluster needs
+// it.
 type parsed struct {
 	mu     sync.Mutex
 	stamps []string // of its files
 	raw    *clientcmdapi.Config
 }
 
-// Remembering returns a source that reads a kubeconfig again when it has changed, and
-// looks whether it has at the same moments for all clusters.
+// Remembering returns a source that parses a kubeconfig again only after a change. It checks for
+// changes at the same moments for all clusters.
 func (s Source) Remembering() Source {
 	s.parsed, s.beat = &parsed{}, &beat{}
 	return s
@@ -92,7 +90,7 @@ func (s Source) load() (*clientcmdapi.Config, error) {
 	return raw, nil
 }
 
-// Namespace is the one that the context of the hub names, as for kubectl; "default": it
+// Namespace returns the namespace of the hub's context, as kubectl does; "default" if the context
 // names none.
 func (s Source) Namespace() (string, error) {
 	namespace, _, err := s.deferred().Namespace()
@@ -106,11 +104,11 @@ func (s Source) deferred() clientcmd.ClientConfig {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(s.rules(), &clientcmd.ConfigOverrides{CurrentContext: s.Context})
 }
 
-// Hub returns the settings for the hub. Its answers are not bounded: who runs the API server
-// that holds a controller's own state has the controller.
+// Hub returns the settings for the hub. The hub's answers are not bounded: an attacker who runs the
+// hub's API server already controls the controller's state.
 func (s Source) Hub() (*rest.Config, error) {
 	deferred := s.deferred()
-	if raw, err := deferred.RawConfig(); err == nil { // the next call says what is wrong with it
+	if raw, err := deferred.RawConfig(); err == nil { // ClientConfig reports the error
 		name := cmp.Or(s.Context, raw.CurrentContext)
 		if err := s.checkPrograms(&raw, name); err != nil {
 			return nil, fmt.Errorf("connect to the hub: %w", err)
@@ -126,14 +124,12 @@ func (s Source) Hub() (*rest.Config, error) {
 	return s.finish(c), nil
 }
 
-// Config returns the settings for the cluster that a cluster.yaml describes.
-// It reads the hub only for a connection by Secret, and talks to no other
-// cluster.
+// Config returns the settings for the cluster that a cluster.yaml describes. It makes a request
+// only for a connection by Secret, to the hub.
 //
-// Every request made with the settings ends after [RequestTimeout], but
-// watches don't; nothing limits the rate, which is for the API server's
-// priority and fairness to do. What a cluster answers is bounded, unless it is the hub:
-// see [Source.Hub].
+// Every request with the settings ends after [RequestTimeout], except watches. The rate is not
+// limited, because API servers have priority and fairness. Answers of a cluster are bounded, but
+// not those of the hub: see [Source.Hub].
 func (s Source) Config(ctx context.Context, spec v1alpha1.Connection) (*rest.Config, error) {
 	switch {
 	case spec.Context != "" && spec.Secret != nil, spec.Hub && (spec.Context != "" || spec.Secret != nil):
@@ -173,7 +169,7 @@ func (s Source) fromContext(name string) (*rest.Config, error) {
 	return s.target(c), nil
 }
 
-// only is a copy of a kubeconfig with one of its contexts: client-go writes into it.
+// only returns a copy of a kubeconfig with a single context, because client-go writes into it.
 func only(raw *clientcmdapi.Config, name string) *clientcmdapi.Config {
 	out := clientcmdapi.NewConfig()
 	at := raw.Contexts[name]
@@ -187,7 +183,7 @@ func only(raw *clientcmdapi.Config, name string) *clientcmdapi.Config {
 	return out
 }
 
-// known names a few of the contexts that there are.
+// known lists a few contexts for an error.
 func known(raw *clientcmdapi.Config) string {
 	const few = 8
 	names := slices.Sorted(maps.Keys(raw.Contexts))
@@ -229,14 +225,14 @@ func (s Source) fromSecret(ctx context.Context, ref v1alpha1.SecretKey) (*rest.C
 	return s.target(c), nil
 }
 
-// located is a reference with what it leaves out.
+// located returns a reference with the default namespace and key.
 func located(ref v1alpha1.SecretKey) v1alpha1.SecretKey {
 	ref.Namespace = cmp.Or(ref.Namespace, v1alpha1.Namespace)
 	ref.Key = cmp.Or(ref.Key, "kubeconfig")
 	return ref
 }
 
-// SecretsOf reads Secrets from the API server of a hub.
+// SecretsOf returns a reader of Secrets from the API server of a hub.
 func SecretsOf(hub *rest.Config) (SecretReader, error) {
 	c, err := corev1client.NewForConfig(hub)
 	if err != nil {
@@ -251,13 +247,13 @@ func SecretsOf(hub *rest.Config) (SecretReader, error) {
 	}, nil
 }
 
-// target sets what connections to target clusters have in common.
+// target sets the settings that all target clusters have in common.
 func (s Source) target(c *rest.Config) *rest.Config {
 	boundAnswers(c)
 	return s.finish(c)
 }
 
-// finish sets what all connections have in common.
+// finish sets the settings that all connections have in common.
 func (s Source) finish(c *rest.Config) *rest.Config {
 	version := s.Version
 	if version == "" {
@@ -270,7 +266,7 @@ func (s Source) finish(c *rest.Config) *rest.Config {
 	if c.ExecProvider != nil {
 		c.ExecProvider.PluginPolicy = s.policy()
 	}
-	c.QPS = -1 // the API server's priority and fairness knows better
+	c.QPS = -1 // no limit: API servers have priority and fairness
 	c.Wrap(limitRequests)
 	return c
 }

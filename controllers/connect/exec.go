@@ -9,13 +9,13 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// checkPrograms refuses a context whose user would run a program that was not
-// allowed. client-go holds to the same list when it runs one (see policy), and
-// tells it in the middle of a request, without the context and what to do.
+// checkPrograms refuses a context whose user has an auth-provider, or a program that is not
+// allowed. client-go enforces the same list (see policy). But its error comes in the middle of a
+// request, without the context and without a remedy.
 func (s Source) checkPrograms(raw *clientcmdapi.Config, context string) error {
 	c := raw.Contexts[context]
 	if c == nil {
-		return nil // said elsewhere
+		return nil // the caller reports a missing context
 	}
 	user := raw.AuthInfos[c.AuthInfo]
 	switch {
@@ -32,8 +32,7 @@ func (s Source) checkPrograms(raw *clientcmdapi.Config, context string) error {
 	}
 }
 
-// allows says whether a program is one of those that were named: by the same
-// words, or found at the same place.
+// allows reports whether a program was allowed: under the same name, or at the same path.
 func (s Source) allows(command string) bool {
 	path := lookPath(command)
 	return slices.ContainsFunc(s.AllowExec, func(allowed string) bool {
@@ -41,16 +40,16 @@ func (s Source) allows(command string) bool {
 	})
 }
 
-// lookPath is where a program is; "" when it is nowhere.
+// lookPath returns the path of a program; "" if it is not found.
 func lookPath(command string) string {
 	path, err := exec.LookPath(command)
 	if err != nil {
-		return "" // in the current folder alone, for example: not to be run by its name
+		return "" // for example only in the current folder, and not to be run by its name
 	}
 	return path
 }
 
-// policy is what client-go is to hold to.
+// policy returns the list of programs for client-go.
 func (s Source) policy() clientcmdapi.PluginPolicy {
 	if len(s.AllowExec) == 0 {
 		return clientcmdapi.PluginPolicy{PolicyType: clientcmdapi.PluginPolicyDenyAll}

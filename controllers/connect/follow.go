@@ -26,22 +26,22 @@ import (
 )
 
 const (
-	// filesEvery is how often files are looked at. A look costs no API server anything,
-	// and mounted Secrets change by links, of which notifications miss some.
+	// filesEvery is how often files are checked. A check makes no request. Notifications would miss
+	// some changes, because mounted Secrets change by links.
 	filesEvery = 10 * time.Second
-	// forbiddenFor is how long a watch that was forbidden is not asked for again.
+	// forbiddenFor is the wait after a list or watch was forbidden.
 	forbiddenFor = 5 * time.Minute
-	// watchFor is the least time after which a watch is begun anew.
+	// watchFor is the minimum duration of a watch.
 	watchFor = 30 * time.Minute
 )
 
-// SecretWatcher calls changed whenever one Secret of the hub may be another than
-// before, until the context ends.
+// SecretWatcher calls changed whenever a Secret of the hub may have changed, until the context
+// ends.
 type SecretWatcher func(ctx context.Context, namespace, name string, changed func())
 
-// Follow calls changed whenever [Source.Config] may return something else for a
-// connection, until ctx ends: when its Secret, or a file that the kubeconfig is made of,
-// changes. What it calls must not block. At rest it makes no request but one watch.
+// Follow calls changed whenever [Source.Config] may return another result for a connection: after a
+// change of its Secret or of a file of the kubeconfig. It ends with ctx. changed must not block. At
+// rest Follow makes no request except one watch.
 func (s Source) Follow(ctx context.Context, spec v1alpha1.Connection, changed func()) {
 	switch {
 	case spec.Secret == nil:
@@ -52,7 +52,7 @@ func (s Source) Follow(ctx context.Context, spec v1alpha1.Connection, changed fu
 	}
 }
 
-// followFiles looks at files again and again.
+// followFiles checks the files periodically.
 func (s Source) followFiles(ctx context.Context, spec v1alpha1.Connection, changed func()) {
 	paths := s.files(spec)
 	before := stamps(paths)
@@ -70,14 +70,14 @@ func (s Source) followFiles(ctx context.Context, spec v1alpha1.Connection, chang
 	}
 }
 
-// beat wakes all who wait at the same moments: a process that nothing else happens in
-// is woken once for hundreds of clusters. The nil beat wakes each alone.
+// beat wakes all its waiters at the same moments, so that an idle process wakes once for hundreds
+// of clusters. The nil beat wakes each waiter on its own.
 type beat struct {
 	mu   sync.Mutex
-	next chan struct{} // nil: nobody waits
+	next chan struct{} // nil: no waiter
 }
 
-// in is closed after a time, or sooner where somebody else waits already.
+// in returns a channel that is closed after a time; sooner if there already are waiters.
 func (b *beat) in(after time.Duration) <-chan struct{} {
 	if b == nil {
 		b = &beat{}
@@ -96,12 +96,12 @@ func (b *beat) in(after time.Duration) <-chan struct{} {
 	return b.next
 }
 
-// files are those that settings are made of.
+// files returns the paths of the files that the settings depend on.
 func (s Source) files(spec v1alpha1.Connection) []string {
 	paths := s.rules().GetLoadingPrecedence()
 	raw, err := s.load()
 	if err != nil {
-		return paths // whoever reads it is told what is wrong with it
+		return paths // a reader of the settings gets the error
 	}
 	at := raw.Contexts[cmp.Or(spec.Context, s.Context, raw.CurrentContext)]
 	if at == nil {
@@ -116,7 +116,7 @@ func (s Source) files(spec v1alpha1.Connection) []string {
 	return slices.DeleteFunc(paths, func(path string) bool { return path == "" })
 }
 
-// stamps say of each file which one it is now.
+// stamps returns size and modification time of each file.
 func stamps(paths []string) []string {
 	out := make([]string, len(paths))
 	for i, path := range paths {
@@ -127,8 +127,8 @@ func stamps(paths []string) []string {
 	return out
 }
 
-// WatchSecretsOf watches Secrets of a hub, each by its name alone: more than that
-// nobody needs to be allowed. It sees their metadata.
+// WatchSecretsOf returns a watcher of single Secrets of a hub, by name, so that no wider right is
+// needed. It sees only metadata.
 func WatchSecretsOf(hub *rest.Config, log *slog.Logger) (SecretWatcher, error) {
 	client, err := metadata.NewForConfig(hub)
 	if err != nil {
@@ -137,8 +137,8 @@ func WatchSecretsOf(hub *rest.Config, log *slog.Logger) (SecretWatcher, error) {
 	return func(ctx context.Context, namespace, name string, changed func()) {
 		secrets := client.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).Namespace(namespace)
 		var told atomic.Bool
-		// A role of an earlier version may allow to read a Secret, and not to watch it.
-		// Nothing would tell that it may be watched now.
+		// A role of an earlier version may allow reading a Secret, but not watching it. No event
+		// reports a right that was added, so the request is repeated.
 		allowed := func(err error) {
 			if !apierrors.IsForbidden(err) {
 				return
@@ -174,11 +174,11 @@ func WatchSecretsOf(hub *rest.Config, log *slog.Logger) (SecretWatcher, error) {
 	}, nil
 }
 
-// oneSecret hears of one Secret. It implements [cache.ReflectorStore], whose methods
+// oneSecret handles the events of one Secret. It implements [cache.ReflectorStore], whose methods
 // are called one after the other.
 type oneSecret struct {
 	changed func()
-	version string // of the Secret, as it was told of last; empty: there is none
+	version string // the last known version of the Secret; empty: there is none
 }
 
 // Add implements [cache.ReflectorStore].

@@ -18,41 +18,40 @@ import (
 )
 
 const (
-	// renewFirst and renewLast bound the wait until what could not be renewed is
-	// tried again, and until what was refused is read again.
+	// renewFirst and renewLast bound the wait until a failed renewal is repeated, and until a
+	// refusal makes the line read the credentials again.
 	renewFirst = 500 * time.Millisecond
 	renewLast  = 30 * time.Second
-	// renewTime bounds one renewal, and how long a refused request waits for it.
+	// renewTime bounds one renewal, and how long a refused request waits for a renewal.
 	renewTime = 10 * time.Second
 )
 
-// errMoved says that new settings are those of another API server.
+// errMoved means that the new settings lead to another API server.
 var errMoved = errors.New("the connection leads to another server")
 
-// Heard are told what becomes of a [Line]; all may be nil. They must not block, and
-// are called one after the other.
+// Heard are the callbacks of a [Line]; all may be nil. They must not block, and are called one
+// after the other.
 type Heard struct {
-	// Renewed: from now on requests have new credentials.
+	// Renewed: requests have new credentials from now on.
 	Renewed func()
-	// Trouble: the credentials can't be renewed, and those from before stay in use. It
-	// is called again when why that is changes, and with nil when it is over.
+	// Trouble: the credentials can't be renewed, and the previous ones stay in use. It is called
+	// again when the reason changes, and with nil when the credentials are usable again.
 	Trouble func(error)
-	// Moved: the credentials are those of another server by now. The line stays with
-	// the one that it was dialled to.
+	// Moved: the new credentials are for another server. The line stays with its server.
 	Moved func(server string)
 }
 
-// Line is the way to one API server, whose credentials may be replaced while it is
-// in use. All clients made of its [Line.Config] go on with the new ones:
+// Line is a connection to one API server, whose credentials may be replaced while it is in use. All
+// clients made from its [Line.Config] go on with the new credentials:
 //
-//   - a request that is on its way ends as it began;
-//   - a watch ends, as if the server had ended it, so that it is begun anew from where
-//     it was: what was revoked is out of use at once;
-//   - a request that is refused for its credentials (401: nothing of it was carried
-//     out) has them read again, and is sent again if they are new.
+//   - a request in flight ends with the old credentials;
+//   - a watch ends as if the server had ended it, and resumes where it was. So revoked credentials
+//     are out of use at once;
+//   - after a request is refused for its credentials (401: nothing of it was carried out), they are
+//     read again. If they are new, the request is sent again.
 //
-// New credentials are tried with a small request first. Those that can't be read,
-// that make no sense, or that the server refuses replace nothing.
+// New credentials are first tried with a small request. If they can't be read, are invalid, or are
+// refused by the server, they replace nothing.
 type Line struct {
 	read  func(context.Context) (*rest.Config, error)
 	heard Heard
@@ -65,11 +64,11 @@ type Line struct {
 	mu      sync.Mutex
 	way     *way
 	running bool
-	// renewal is closed when the renewal that is asked for, or on its way, has ended.
+	// renewal is closed when the requested or running renewal has ended.
 	renewal chan struct{}
-	trouble string // that was told last
-	// refusals were in vain since the last renewal, and notBefore is when the next one
-	// may have the credentials read again.
+	trouble string // the last reported trouble
+	// refusals counts reads that a refusal caused since the last renewal. notBefore is when a
+	// refusal may cause the next read.
 	refusals  int
 	notBefore time.Time
 }
@@ -79,16 +78,16 @@ type way struct {
 	through http.RoundTripper
 	at      *url.URL
 	content [sha256.Size]byte
-	// itself: client-go looks for new credentials when they are refused.
+	// itself: client-go reads new credentials itself after a refusal.
 	itself bool
 
 	mu      sync.Mutex
 	retired bool
-	watches map[*watchBody]bool // that are open
+	watches map[*watchBody]bool // open watches
 }
 
-// Dial reads settings and prepares a line to their server; it makes no call to
-// that. Without [Line.Run] the line stays as it is.
+// Dial reads settings and prepares a line to their server, without a call to that server. The
+// credentials are only renewed while [Line.Run] runs.
 func Dial(ctx context.Context, now func() time.Time, read func(context.Context) (*rest.Config, error), heard Heard) (*Line, error) {
 	c, err := read(ctx)
 	if err != nil {
@@ -109,17 +108,17 @@ func Dial(ctx context.Context, now func() time.Time, read func(context.Context) 
 	return l, nil
 }
 
-// Config returns settings for clients. They hold no credentials: the line adds them.
+// Config returns settings for clients. They hold no credentials, because the line adds them.
 func (l *Line) Config() *rest.Config { return rest.CopyConfig(l.config) }
 
-// Close closes connections that nothing is on its way on.
+// Close closes idle connections.
 func (l *Line) Close() { utilnet.CloseIdleConnectionsFor(l.current().through) }
 
 func newWay(c *rest.Config) (*way, error) {
 	c = rest.CopyConfig(c)
-	// Certificates are held by what is in their files, so that a line knows when that is
-	// new, and not when client-go looks, minutes later. Tokens in files are client-go's:
-	// it reads them again every minute, and when they are refused.
+	// Certificates are loaded here, so that the line detects a change itself. client-go would check
+	// the files minutes later. Token files are left to client-go, which reads them again every
+	// minute, and after a refusal.
 	if err := rest.LoadTLSFiles(c); err != nil {
 		return nil, fmt.Errorf("read a certificate: %w", err)
 	}
@@ -138,7 +137,7 @@ func newWay(c *rest.Config) (*way, error) {
 	return w, nil
 }
 
-// contentOf is a digest of all that may be new in settings for one server.
+// contentOf returns a digest of all settings for one server that may change.
 func contentOf(c *rest.Config, at *url.URL) (sum [sha256.Size]byte, err error) {
 	var proxy string
 	if c.Proxy != nil {
@@ -155,7 +154,7 @@ func contentOf(c *rest.Config, at *url.URL) (sum [sha256.Size]byte, err error) {
 		c.TLSClientConfig, c.ExecProvider, c.DisableCompression,
 	})
 	if err != nil {
-		return sum, errors.New("the settings of the connection can't be compared") // what it stumbled over may be secret
+		return sum, errors.New("the settings of the connection can't be compared") // the error may quote a secret
 	}
 	return sha256.Sum256(text), nil
 }
@@ -187,7 +186,7 @@ func (l *Line) current() *way {
 	return l.way
 }
 
-// rewound is a request as it was before it was sent.
+// rewound returns a request with its body as before it was sent.
 func rewound(r *http.Request) (*http.Request, error) {
 	again := r.Clone(r.Context())
 	if r.Body == nil || r.Body == http.NoBody {
@@ -201,8 +200,8 @@ func rewound(r *http.Request) (*http.Request, error) {
 	return again, err //nolint:wrapcheck // it only matters that there is one
 }
 
-// after returns what a request that was refused is to be sent with again; nil:
-// nothing is better than what it had.
+// after returns the transport with which to repeat a refused request; nil: there are no better
+// credentials.
 func (l *Line) after(ctx context.Context, refused *way) *way {
 	renewal := l.refused(refused)
 	if renewal == nil {
@@ -226,8 +225,8 @@ func (l *Line) after(ctx context.Context, refused *way) *way {
 	return nil
 }
 
-// refused has the credentials read again after a refusal, and returns what ends
-// with that; nil: they were replaced, or read a moment ago.
+// refused requests a read of the credentials after a refusal, and returns a channel that is closed
+// when it has ended. nil: they were already replaced or recently read, or [Line.Run] does not run.
 func (l *Line) refused(w *way) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -256,15 +255,15 @@ func (l *Line) askLocked() <-chan struct{} {
 	return l.renewal
 }
 
-// Again has the credentials read again: they may have changed.
+// Again requests a read of the credentials, because they may have changed.
 func (l *Line) Again() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.askLocked()
 }
 
-// Run renews the credentials whenever that is asked for, until ctx ends. What can't
-// be renewed is tried again until it can, or nothing is new any more.
+// Run renews the credentials on request until ctx ends. After a failure it retries until a renewal
+// succeeds, or until the settings are again those in use.
 func (l *Line) Run(ctx context.Context) {
 	l.mu.Lock()
 	l.running = true
@@ -299,7 +298,7 @@ func (l *Line) Run(ctx context.Context) {
 	}
 }
 
-// endLocked lets go those who wait for a renewal.
+// endLocked wakes the callers that wait for a renewal.
 func (l *Line) endLocked() {
 	if l.renewal != nil {
 		close(l.renewal)
@@ -307,7 +306,7 @@ func (l *Line) endLocked() {
 	}
 }
 
-// renew reads the settings and goes over to them when they are new, and good.
+// renew reads the settings, and switches to them if they are new and work.
 func (l *Line) renew(ctx context.Context) error {
 	before := l.current()
 	defer func() {
@@ -346,7 +345,7 @@ func (l *Line) renew(ctx context.Context) error {
 	return nil
 }
 
-// tell says what became of a renewal, once.
+// tell reports trouble, or its end, if the text changed.
 func (l *Line) tell(err error) {
 	text := ""
 	if err != nil && !errors.Is(err, errMoved) {
@@ -365,7 +364,7 @@ func (l *Line) tell(err error) {
 	}
 }
 
-// try sends a small request, and says why the server is not to be asked so.
+// try sends a small request, and returns why the credentials can't be used.
 func (w *way) try(ctx context.Context) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, w.at.JoinPath("/version").String(), nil)
 	if err != nil {
@@ -405,7 +404,7 @@ func (w *way) send(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// retire ends the watches, and closes connections when what is on its way is over.
+// retire ends the watches, and closes idle connections after [RequestTimeout].
 func (w *way) retire() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -416,16 +415,15 @@ func (w *way) retire() {
 	time.AfterFunc(RequestTimeout, func() { utilnet.CloseIdleConnectionsFor(w.through) })
 }
 
-// watchBody is what a watch brings, until the credentials that it was begun with
-// are replaced.
+// watchBody is the body of a watch. It ends when the credentials of the watch are replaced.
 type watchBody struct {
 	io.ReadCloser
 	way    *way
 	cancel context.CancelFunc
 }
 
-// Read implements [io.Reader]. The end is an ordinary one for client-go, which then
-// begins another watch where this one was; after an error it might list everything.
+// Read implements [io.Reader]. It returns an ordinary end, after which client-go resumes the watch.
+// After an error client-go might list everything.
 func (b *watchBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil {

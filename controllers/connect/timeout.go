@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// RequestTimeout bounds every request, the reading of its answer included; of a
-// watch its beginning alone.
+// RequestTimeout bounds every request, including the reading of its answer. For a watch it bounds
+// only the time until the answer begins.
 const RequestTimeout = 30 * time.Second
 
-// limitRequests is a transport that bounds requests. The Timeout of a
-// rest.Config would end watches, too.
+// limitRequests wraps a transport to bound requests. The Timeout of a rest.Config would end
+// watches, too.
 func limitRequests(next http.RoundTripper) http.RoundTripper {
 	return &limited{next: next, timeout: RequestTimeout}
 }
@@ -38,9 +38,9 @@ func (l *limited) RoundTrip(r *http.Request) (*http.Response, error) {
 	return stayAt(r, answer)
 }
 
-// stayAt refuses the redirect of an API server to another server: a cluster must not
-// choose what the hub asks. A redirect on the same server is followed by the client, as of
-// an OpenAPI document whose hash has changed.
+// stayAt refuses the redirect of an API server to another server: a cluster must not choose the
+// targets of the hub's requests. Clients follow a redirect on the same server, such as that of an
+// OpenAPI document whose hash has changed.
 func stayAt(r *http.Request, answer *http.Response) (*http.Response, error) {
 	location := answer.Header.Get("Location")
 	if answer.StatusCode < http.StatusMultipleChoices || answer.StatusCode >= http.StatusBadRequest || location == "" {
@@ -54,8 +54,8 @@ func stayAt(r *http.Request, answer *http.Response) (*http.Response, error) {
 	return nil, fmt.Errorf("the API server at %s answers %s %s with a redirect to another server, which is not followed", r.URL.Host, r.Method, r.URL.Path)
 }
 
-// begin sends a watch. An API server answers before anything happens; one that is
-// hung would hold it for ever.
+// begin sends a watch. An API server answers before the first event. Without the timeout a hanging
+// server would block the caller for ever.
 func (l *limited) begin(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(r.Context())
 	late := time.AfterFunc(l.timeout, cancel)
@@ -72,10 +72,10 @@ func (l *limited) begin(r *http.Request) (*http.Response, error) {
 	return nil, err
 }
 
-// WrappedRoundTripper lets client-go look inside.
+// WrappedRoundTripper gives client-go the wrapped transport.
 func (l *limited) WrappedRoundTripper() http.RoundTripper { return l.next }
 
-// cancelingBody ends the request's context once the answer was read.
+// cancelingBody ends the request's context when the answer is closed.
 type cancelingBody struct {
 	io.ReadCloser
 	cancel context.CancelFunc

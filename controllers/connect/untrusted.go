@@ -12,11 +12,10 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// fromUntrusted makes settings from a kubeconfig that somebody else wrote. What
-// is taken over is listed, so that what client-go learns one day is refused
-// until somebody has thought about it.
+// fromUntrusted makes settings from a kubeconfig of another party. It copies only the fields listed
+// here. So new fields of client-go are refused until they are reviewed.
 //
-// Errors name fields and never values: a parser's message may quote a token.
+// Errors name fields, never values, because a parser's message may quote a token.
 func fromUntrusted(kubeconfig []byte) (*rest.Config, error) {
 	raw, err := clientcmd.Load(kubeconfig)
 	if err != nil {
@@ -93,7 +92,7 @@ func checkUser(u clientcmdapi.AuthInfo) error {
 	return checkRest(u, "user")
 }
 
-// checkRest refuses what no case above has looked at.
+// checkRest refuses fields that the checks above have not cleared.
 func checkRest(rest any, of string) error {
 	if !reflect.ValueOf(rest).IsZero() {
 		return fmt.Errorf("the kubeconfig's %s has a field that is not accepted from a Secret", of)

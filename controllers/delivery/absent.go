@@ -10,8 +10,8 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// absent removes what git wants absent: after all that depends on it, by the same
-// plan and guards as any other deletion.
+// absent removes a component that git marks absent. The removal starts after all its dependents are
+// gone, and uses the same plan and guards as any other deletion.
 func (a *agent) absent(ctx context.Context, s snapshot, t attempt) (attempt, error) {
 	d := s.delivery
 	var err error
@@ -52,8 +52,8 @@ func (a *agent) absent(ctx context.Context, s snapshot, t attempt) (attempt, err
 	return t, err
 }
 
-// goes renders a component that is to go, for its hooks; nil when nothing is left
-// of it. The attempt has a result when it ends here.
+// goes renders a component that is to be removed, because its hooks are needed. The target is nil
+// if the component has no record. A non-empty t.sync ends the attempt here.
 func (a *agent) goes(ctx context.Context, s snapshot, t attempt) (*renderer.Target, attempt, error) {
 	record, err := s.link.cluster.Record(ctx, s.delivery.Component)
 	if err != nil {
@@ -65,7 +65,7 @@ func (a *agent) goes(ctx context.Context, s snapshot, t attempt) (*renderer.Targ
 	return a.render(ctx, s, t)
 }
 
-// neededBy names a component that depends on one that is to go, and is not gone.
+// neededBy returns a component that depends on d and is not yet Absent; "" if there is none.
 func (a *agent) neededBy(d *registry.Delivery) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -77,9 +77,8 @@ func (a *agent) neededBy(d *registry.Delivery) string {
 	return ""
 }
 
-// orphan looks at a component that git does not have for the cluster. Its objects
-// stay, but for those that another component has taken over; when there are none
-// left, nothing is left to tell of it.
+// orphan handles a component that git does not list for the cluster. The objects of the component
+// stay, except those that another component has taken over. If no object is left, gone is set.
 func (a *agent) orphan(ctx context.Context, s snapshot, component string) (attempt, error) {
 	var t attempt
 	t = t.stop(v1alpha1.SyncOrphaned, "it is no longer in git; its objects were left in place")

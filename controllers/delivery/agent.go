@@ -23,90 +23,91 @@ import (
 )
 
 const (
-	// settle collects the events of one change before it is looked at.
+	// settle delays a reconcile, so that the events of one change are handled together.
 	settle = 50 * time.Millisecond
-	// retryFirst and retryLast bound the wait after a failure that may pass.
+	// retryFirst and retryLast bound the backoff after a transient failure.
 	retryFirst = 200 * time.Millisecond
 	retryLast  = 30 * time.Second
-	// refusedFirst and refusedLast bound the wait after a refusal: a webhook or
-	// rights may change, and nothing tells.
+	// refusedFirst and refusedLast bound the backoff after the API server refused a request. A
+	// webhook or access rights may change without any event.
 	refusedFirst = 5 * time.Second
 	refusedLast  = 45 * time.Second
-	// unheld is the wait for this process's Lease to be renewed.
+	// unheld is the wait for the renewal of this process's Lease.
 	unheld = time.Second
-	// publishLag is longer than an API server takes to publish the schema of a
-	// CRD that changed; until then it hands out the old one.
+	// publishLag is longer than an API server takes to publish the schema of a changed CRD. Until
+	// then the API server returns the old schema.
 	publishLag = 5 * time.Second
-	// drainTimeout is how long a stopping process finishes what it has begun.
+	// drainTimeout bounds how long a stopping process may finish the work in progress.
 	drainTimeout = 15 * time.Second
 )
 
-// agent works on one cluster. Nothing in it is shared with another cluster but
-// renders and parsed schemas, so that a slow or dead cluster delays no other.
+// agent reconciles one cluster. Agents share only caches, the board and limiters with a longest
+// hold, so that a slow or dead cluster delays no other cluster.
 type agent struct {
 	name    string
 	log     *slog.Logger
 	now     func() time.Time
 	connect func(context.Context) (*rest.Config, error)
-	// follow tells when what connect returns may have changed; nil: nobody tells.
+	// follow calls changed when the result of connect may have changed; nil: no notification.
 	follow func(ctx context.Context, changed func())
-	// moved hears that the connection leads to another server, and announce what is
-	// wrong with its credentials.
+	// moved is called when the connection leads to another server. announce is called with a
+	// problem of the connection's credentials; an empty text means that the problem is over.
 	moved    func(cluster string)
 	announce func(cluster, text string)
 	schemas  *applier.SchemaCache
 	session  applier.Writer
 	renderer renderer.Renderer
-	tracer   trace.TracerProvider // nil: nobody wants to know
+	tracer   trace.TracerProvider // nil: no tracing
 	past     *past
 	wants    *applier.Wants
 	turns    turns
 	rush     *rush
-	metrics  *counted // since it runs: the one before may still have to be forgotten
+	metrics  *counted // set when the agent runs: before, the metrics of the previous agent may not be deleted yet
 	redactor *redact.Redactor
-	// board shows who is let go; nil: this process knows of one cluster alone.
+	// board shows which clusters are released; nil: this process works on a single cluster
+	// (--cluster).
 	board *rollout.Board
-	// publish hears of every status that changed, and returns the one to hold; retract
-	// hears of what has none any more.
+	// publish takes every changed status, and returns the status to hold. retract takes components
+	// that have no status any more.
 	publish func(*v1alpha1.DeliveryStatus, urgency) *v1alpha1.DeliveryStatus
-	// release has the statuses of the cluster written that wait for others.
+	// release writes the delayed statuses of the cluster.
 	release func(cluster string)
 	retract func(cluster, component string)
-	// shown is what the hub shows of the cluster's components.
+	// shown returns the statuses of the cluster's components that are in the hub.
 	shown func(cluster string) []v1alpha1.DeliveryStatus
 
 	probes *probe.Prober
 
 	queue   workqueue.TypedRateLimitingInterface[string] // of component names
-	line    *waiting                                     // in it
-	refused workqueue.TypedRateLimiter[string]           // of those that the API server refused
+	line    *waiting                                     // the items in queue
+	refused workqueue.TypedRateLimiter[string]           // backoff for requests that the API server refused
 
-	doubts   chan struct{} // a request was not answered
-	dialSoon chan struct{} // what the connection is made of changed before there was one
+	doubts   chan struct{} // signals a request without an answer
+	dialSoon chan struct{} // signals changed credentials while there is no connection yet
 
-	checking sync.WaitGroup // those who bring the Jobs of checks to their end
+	checking sync.WaitGroup // goroutines that run the Jobs of checks
 
 	mu          sync.Mutex
 	fleet       *registry.Fleet
 	desired     *registry.Cluster
 	link        *link
 	unreachable error
-	aside       string // what every status tells besides
+	aside       string // a note on the connection, shown in every status
 	statuses    statuses
 	clocks      clocks
-	// diagnoses of components that are not healthy.
+	// diagnoses holds the diagnosis of each component that is not healthy.
 	diagnoses map[string]diagnosis
-	// podLooks are those at components that are on their way.
+	// podLooks holds the last check of the pods of each component that is progressing.
 	podLooks map[string]podLook
-	// unseen are the components that the first look is still to come to, and leave
-	// ends the turn that was taken for it.
+	// unseen are the components whose first reconcile is outstanding. leave releases the slot that
+	// was taken for the first reconcile of the cluster.
 	unseen map[string]bool
 	leave  func()
-	// failedBefore: the cluster answered, and could not be learnt.
+	// failedBefore: the cluster answered a probe, but reading its state failed.
 	failedBefore bool
 	checks       checks
-	// pruning are the components that have all that is wanted, and only deletions
-	// left to do. Nobody waits for those: they may wait for others.
+	// pruning are the components that have all desired objects, and only deletions left to do. A
+	// dependent does not wait for these deletions: they may wait for the dependent.
 	pruning map[string]bool
 }
 
@@ -139,8 +140,7 @@ func newAgent(name string, c *Controller) *agent {
 	return a
 }
 
-// update takes in a new revision, and looks again at the components that it may
-// concern.
+// update stores a new revision, and queues the components that the revision may concern.
 func (a *agent) update(f *registry.Fleet, desired *registry.Cluster) {
 	a.mu.Lock()
 	was, same := a.desired, a.fleet != nil && reflect.DeepEqual(a.fleet.Spec, f.Spec)
@@ -165,7 +165,7 @@ func (a *agent) update(f *registry.Fleet, desired *registry.Cluster) {
 	a.probes.Update(f, desired)
 }
 
-// all queues every component that is wanted, was wanted, or has a record.
+// all queues every component that is desired, has a status, or has a record.
 func (a *agent) all() {
 	for _, name := range a.components() {
 		a.queue.Add(name)
@@ -186,7 +186,7 @@ func (a *agent) components() []string {
 	return slices.Compact(names)
 }
 
-// changed queues the component of an object that changed.
+// changed queues the component of a changed object; "" queues every component.
 func (a *agent) changed(component string) {
 	if component == "" {
 		a.all()
@@ -195,7 +195,7 @@ func (a *agent) changed(component string) {
 	a.queue.AddAfter(component, settle)
 }
 
-// run works until the context ends, then finishes what it has begun.
+// run works until the context ends, then finishes the work in progress.
 func (a *agent) run(ctx context.Context) {
 	a.recall()
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))

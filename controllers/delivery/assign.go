@@ -12,8 +12,8 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// assign gives each cluster its part of the fleet, and starts and stops agents.
-// The error is that of the hub, which is opened when the first agent is started.
+// assign gives each agent its cluster of the current fleet, and starts and stops agents. The error
+// comes from the hub, which is opened when the first agent is started.
 func (c *Controller) assign(ctx context.Context) error {
 	fleet, ours, granted := c.ours()
 	if err := c.attendAll(ctx, fleet, granted); err != nil {
@@ -24,7 +24,7 @@ func (c *Controller) assign(ctx context.Context) error {
 	var fresh []*running
 	for _, cluster := range ours {
 		r := c.agents[cluster.Name]
-		// A file that can't be read says nothing about the connection.
+		// An unreadable file says nothing about the connection.
 		if r != nil && (moved[cluster.Name] || len(cluster.Problems) == 0 && !reflect.DeepEqual(r.connection, cluster.Spec.Connection)) {
 			c.log.Info("the connection changed", "cluster", cluster.Name)
 			r.stop()
@@ -56,8 +56,8 @@ func (c *Controller) assign(ctx context.Context) error {
 	return nil
 }
 
-// ours are the clusters that this process may work on now, the revision that they are
-// of, and the duties that are its own.
+// ours returns the clusters that this process may work on now, their revision, and for each
+// singleton task whether this process runs the task.
 func (c *Controller) ours() (_ *registry.Fleet, _ []*registry.Cluster, duties map[string]bool) {
 	fleet := c.current()
 	switch {
@@ -72,10 +72,10 @@ func (c *Controller) ours() (_ *registry.Fleet, _ []*registry.Cluster, duties ma
 		duties[duty] = granted[duty]
 		delete(granted, duty)
 	}
-	fleet = c.current() // what was granted is in this one, or has left it
+	fleet = c.current() // every granted cluster is in this revision, or has left git
 	var out []*registry.Cluster
 	for _, cluster := range c.clusters(fleet) {
-		// What is being put down has to be granted anew.
+		// A cluster that is being released must be granted again.
 		if granted[cluster.Name] && !c.isLeaving(cluster.Name) {
 			out = append(out, cluster)
 		}
@@ -83,7 +83,7 @@ func (c *Controller) ours() (_ *registry.Fleet, _ []*registry.Cluster, duties ma
 	}
 	for name := range granted {
 		if c.agents[name] == nil && !c.isLeaving(name) {
-			c.shard.Done(name) // git does not have it any more
+			c.shard.Done(name) // the cluster is not in git any more
 		}
 	}
 	return fleet, out, duties
@@ -103,7 +103,7 @@ func (c *Controller) isLeaving(cluster string) bool {
 	}
 }
 
-// dismiss puts a cluster down: it left git (orphaned), or is another replica's to be.
+// dismiss stops the agent of a cluster that left git (orphaned), or that another replica will have.
 func (c *Controller) dismiss(ctx context.Context, fleet *registry.Fleet, name string) {
 	r, orphaned := c.agents[name], fleet.Cluster(name) == nil
 	if orphaned {
@@ -119,10 +119,10 @@ func (c *Controller) dismiss(ctx context.Context, fleet *registry.Fleet, name st
 	c.leaving[name] = left
 	c.wg.Go(func() {
 		defer close(left)
-		<-r.done // or what it has begun would have the last word
+		<-r.done // a write in progress must not come after the cleanup
 		if orphaned {
 			for _, s := range r.agent.known() {
-				c.writer.retract(s.Cluster, s.Component) // nobody would keep it up
+				c.writer.retract(s.Cluster, s.Component) // no process would keep the Delivery current
 			}
 			if err := c.probes.store.Retract(ctx, fleet, name); err != nil && ctx.Err() == nil {
 				c.log.Warn("the results of its probes can't be removed", "cluster", name, "error", err)
@@ -138,7 +138,7 @@ func (c *Controller) dismiss(ctx context.Context, fleet *registry.Fleet, name st
 	})
 }
 
-// enlist prepares an agent, which [Controller.start] starts.
+// enlist creates an agent; [Controller.start] starts the agent.
 func (c *Controller) enlist(fleet *registry.Fleet, cluster *registry.Cluster) *running {
 	c.sessions++
 	r := &running{agent: newAgent(cluster.Name, c), connection: cluster.Spec.Connection, stop: func() {}, done: make(chan struct{})}
@@ -147,8 +147,8 @@ func (c *Controller) enlist(fleet *registry.Fleet, cluster *registry.Cluster) *r
 	return r
 }
 
-// session is this process as the writer of one cluster's records, once: one that
-// comes again does not know what of the one before is still on its way.
+// session returns a new identity of this process as the writer of one cluster's records. A new
+// agent does not know which writes of the previous agent are still in progress.
 func (c *Controller) session(cluster string) applier.Writer {
 	w := applier.Writer{Identity: fmt.Sprintf("%s/%d", c.identity, c.sessions)}
 	if c.shard != nil {
@@ -157,8 +157,8 @@ func (c *Controller) session(cluster string) applier.Writer {
 	return w
 }
 
-// start has agents work, when those before them have ended and the hub has said what
-// it shows of their clusters.
+// start runs agents after the previous agents of their clusters have ended, and after the statuses
+// of their clusters were read from the hub.
 func (c *Controller) start(ctx context.Context, fresh []*running) {
 	known := make(chan struct{})
 	if c.shard == nil {
@@ -184,11 +184,11 @@ func (c *Controller) start(ctx context.Context, fresh []*running) {
 		c.wg.Go(func() {
 			defer close(r.done)
 			if before != nil {
-				<-before // two agents would be one writer
+				<-before // two agents of one cluster would be two writers
 			}
 			<-known
 			if working.Err() == nil {
-				// A profile tells which cluster a goroutine is for.
+				// The label shows in a profile to which cluster a goroutine belongs.
 				pprof.SetGoroutineLabels(pprof.WithLabels(working, pprof.Labels("cluster", r.agent.name)))
 				r.agent.metrics = c.metrics.cluster(r.agent.name)
 				r.agent.run(working)

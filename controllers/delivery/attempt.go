@@ -16,7 +16,7 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// snapshot is what an attempt works with.
+// snapshot is the input of an attempt.
 type snapshot struct {
 	fleet       *registry.Fleet
 	cluster     *registry.Cluster
@@ -34,8 +34,8 @@ func (a *agent) snapshot(component string) snapshot {
 	}
 }
 
-// attempt takes one component through its stages and stops at the first that
-// can't go on. The error asks for another try; the attempt holds either way.
+// attempt takes one component through its stages, and stops at the first stage that can't go on. An
+// error asks for a retry. The returned attempt is valid with an error, too.
 func (a *agent) attempt(ctx context.Context, component string) (attempt, error) {
 	s := a.snapshot(component)
 	var t attempt
@@ -71,8 +71,8 @@ func (a *agent) attempt(ctx context.Context, component string) (attempt, error) 
 	prepared, t, err := a.prepare(ctx, s, t)
 	switch {
 	case prepared == nil && on != "" && err != nil:
-		// It may fail for want of what it waits for, a CRD; it is looked at
-		// again when that is there.
+		// The failure may come from a missing dependency, such as a CRD. The component is queued
+		// again when the dependency changes.
 		return t.stop(v1alpha1.SyncWaiting, waiting), nil //nolint:nilerr // no retry: see above
 	case prepared == nil:
 		return t, err
@@ -87,17 +87,17 @@ func (a *agent) attempt(ctx context.Context, component string) (attempt, error) 
 		return t, nil
 	case d.Paused || s.cluster.Spec.Paused:
 		return t.stop(v1alpha1.SyncPaused, "paused in git: "+t.plan.Summary()), nil
-	case on != "" && t.waits == "" && (!prepared.Delivered() || !a.takesTurns(on)): // what it has is not held up
+	case on != "" && t.waits == "" && (!prepared.Delivered() || !a.takesTurns(on)): // the delivered version is not held up
 		return t.stop(v1alpha1.SyncWaiting, waiting), nil
 	}
 	return a.apply(ctx, s, prepared, t)
 }
 
-// diagnosis is why a component is not healthy, and of what that was said.
+// diagnosis explains why a component is not healthy. about is the target and the problem.
 type diagnosis struct{ about, text string }
 
-// diagnose says why a component is not healthy, once that has lasted too long or
-// waiting does not help. It asks the cluster once for each way of being unhealthy.
+// diagnose explains why a component is not healthy, if the component is degraded or its timeout has
+// passed. It asks the cluster once for each target and problem; before that it checks the pods.
 func (a *agent) diagnose(ctx context.Context, s snapshot, p *applier.Prepared, t attempt) string {
 	component := s.delivery.Component
 	health, worst := applier.Worst(t.health)
@@ -125,26 +125,24 @@ func (a *agent) diagnose(ctx context.Context, s snapshot, p *applier.Prepared, t
 	return text
 }
 
-// podLook is when the pods of a component that is on its way were looked at last, and what
-// that said.
+// podLook is the result of the last check of the pods of a progressing component.
 type podLook struct {
-	about, text string    // the target
-	since, at   time.Time // it is on its way to the target, and was looked at
+	about, text string    // about: the target hash
+	since, at   time.Time // since when the component progresses to the target, and when its pods were checked
 }
 
 const (
-	// firstPodLook is how long a component has time before its pods are looked at: most are
+	// firstPodLook is the time before the pods of a component are first checked. Most pods are
 	// ready by then.
 	firstPodLook = 5 * time.Second
-	// busyPodLook is the same while other components of the cluster wait for their turn:
-	// changes go first.
+	// busyPodLook replaces firstPodLook while other components of the cluster are queued: changes
+	// go first.
 	busyPodLook = 30 * time.Second
 	lastPodLook = time.Minute
 )
 
-// podLookEvery is how long a look at pods is worth something, of a component that has been on
-// its way to its target for some time: a pod that does not start is told at once, and one that
-// takes its time costs few requests.
+// podLookEvery returns how long a check of the pods is valid, for a component that has been
+// progressing for way. A failing pod is reported early, and a slow start costs few requests.
 func podLookEvery(way time.Duration, othersWait bool) time.Duration {
 	first := firstPodLook
 	if othersWait {
@@ -153,7 +151,7 @@ func podLookEvery(way time.Duration, othersWait bool) time.Duration {
 	return min(max(way, first), lastPodLook)
 }
 
-// nextPodLook is after what time the pods of a component are to be looked at.
+// nextPodLook returns after what time the pods of a component are to be checked.
 func (a *agent) nextPodLook(component string) time.Duration {
 	a.mu.Lock()
 	look, now := a.podLooks[component], a.now()
@@ -165,7 +163,7 @@ func (a *agent) nextPodLook(component string) time.Duration {
 	return podLookEvery(way, a.queue.Len() > 0)
 }
 
-// podTrouble says which pod does not start, while the component may still become healthy.
+// podTrouble names a pod that does not start, while the component may still become healthy.
 func (a *agent) podTrouble(ctx context.Context, s snapshot, p *applier.Prepared, t attempt) string {
 	component, now := s.delivery.Component, a.now()
 	a.mu.Lock()
@@ -187,11 +185,11 @@ func (a *agent) podTrouble(ctx context.Context, s snapshot, p *applier.Prepared,
 	return look.text
 }
 
-// prepare renders and plans; the plan is nil when the attempt ends here.
+// prepare renders and plans. The plan is nil when the attempt ends here.
 func (a *agent) prepare(ctx context.Context, s snapshot, t attempt) (*applier.Prepared, attempt, error) {
 	d := s.delivery
-	// A pin, and what the component keeps until it is let go, are of a record that may
-	// have been written again by when the plan is made.
+	// Read the version first: the pin and the kept delivery come from the record, which may be
+	// rewritten before the plan is made.
 	from, err := s.link.cluster.RecordVersion(ctx, d.Component)
 	if err != nil {
 		return nil, t.stop(a.failed(), err.Error()), err
@@ -219,10 +217,10 @@ func (a *agent) prepare(ctx context.Context, s snapshot, t attempt) (*applier.Pr
 	return prepared, t, nil
 }
 
-// aim is what a component is to have now: what git wants, mostly. The attempt has a
-// result when it ends here.
+// aim returns the state that a component should have now: usually the state in git. A non-empty
+// t.sync ends the attempt here.
 func (a *agent) aim(ctx context.Context, s snapshot, t attempt) (want applier.Want, _ attempt, err error) {
-	var target *renderer.Target // nil: it is to be removed, and keeps what it has until it is let go
+	var target *renderer.Target // nil: to be removed; the component keeps its objects until the removal is released
 	if !s.delivery.Absent {
 		if target, t, err = a.render(ctx, s, t); target == nil {
 			return want, t, err
@@ -241,7 +239,7 @@ func (a *agent) aim(ctx context.Context, s snapshot, t attempt) (want applier.Wa
 	return want, t, err
 }
 
-// render renders a delivery; the target is nil when the attempt ends here.
+// render renders a delivery. The target is nil when the attempt ends here.
 func (a *agent) render(ctx context.Context, s snapshot, t attempt) (*renderer.Target, attempt, error) {
 	d := s.delivery
 	capabilities, err := s.link.cluster.Capabilities(ctx)
@@ -254,7 +252,7 @@ func (a *agent) render(ctx context.Context, s snapshot, t attempt) (*renderer.Ta
 	if err == nil {
 		return target, t, nil
 	}
-	// The chart or its values are wrong: only git can mend that.
+	// The chart or its values are wrong: only a commit can fix that.
 	var wrong *renderer.Error
 	if errors.As(err, &wrong) && !wrong.Transient {
 		return nil, t.stop(v1alpha1.SyncBlocked, err.Error()), nil
@@ -262,7 +260,7 @@ func (a *agent) render(ctx context.Context, s snapshot, t attempt) (*renderer.Ta
 	return nil, t.stop(v1alpha1.SyncFailed, err.Error()), err
 }
 
-// warn logs what a new render has to say.
+// warn logs the warnings of a new render.
 func (a *agent) warn(d *registry.Delivery, target *renderer.Target) {
 	a.mu.Lock()
 	known := a.statuses.of(d.Component).TargetHash == target.Hash
@@ -293,8 +291,8 @@ func (a *agent) apply(ctx context.Context, s snapshot, p *applier.Prepared, t at
 	return t.synced(), nil
 }
 
-// synced is how the attempt ends once its plan was carried out. A component that has
-// all that it may have, and not what git wants, waits.
+// synced sets the result after the plan was carried out. A component waits if it has everything
+// that is released, but not the state in git.
 func (t attempt) synced() attempt {
 	t.sync, t.message = syncOf(t.plan)
 	if t.sync == v1alpha1.SyncSynced && t.waits != "" {
@@ -315,7 +313,7 @@ func (t attempt) stop(sync v1alpha1.Sync, message string) attempt {
 	return t
 }
 
-// failed tells a refusal from a server that does not answer.
+// failed distinguishes a refusal (SyncFailed) from a server that does not answer (SyncUnreachable).
 func (a *agent) failed() v1alpha1.Sync {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -325,7 +323,7 @@ func (a *agent) failed() v1alpha1.Sync {
 	return v1alpha1.SyncFailed
 }
 
-// silent tells a server that answered with a refusal from one that did not.
+// silent distinguishes an answer that is a refusal (SyncFailed) from no answer (SyncUnreachable).
 func silent(err error) v1alpha1.Sync {
 	if apierrors.ReasonForError(err) != metav1.StatusReasonUnknown {
 		return v1alpha1.SyncFailed
@@ -333,8 +331,7 @@ func silent(err error) v1alpha1.Sync {
 	return v1alpha1.SyncUnreachable
 }
 
-// waitsFor returns the first dependency that is not healthy at what git wants
-// of it now.
+// waitsFor returns the first dependency that is not healthy at the version in git, and its state.
 func (a *agent) waitsFor(d *registry.Delivery) (string, string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -353,8 +350,8 @@ func (a *agent) waitsFor(d *registry.Delivery) (string, string) {
 	return "", ""
 }
 
-// takesTurns reports whether a component does nothing but wait for its turn in a
-// rollout, which may last for days: what was right beside it is, still.
+// takesTurns reports whether a healthy component only waits for its release in a rollout. That may
+// take days, and dependents that fitted the delivered version still fit.
 func (a *agent) takesTurns(component string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -23,38 +23,38 @@ import (
 const (
 	// syncTimeout bounds the first list of a kind.
 	syncTimeout = 30 * time.Second
-	// writtenFor is how long the answer to a write may stand in for a watch
-	// event that did not come: a relist can swallow a short life.
+	// writtenFor is how long the answer to a write may replace a watch event that did not come. A
+	// relist can miss an object that existed only briefly.
 	writtenFor = 30 * time.Second
-	// warmFor is how long the objects of a component are kept in memory that was
-	// disturbed within as long after it had come to rest.
+	// warmFor: a component that is disturbed within warmFor after it came to rest keeps its objects
+	// in memory until nothing has changed for warmFor.
 	warmFor = time.Minute
-	// keptBytes is how much memory the bodies of the objects of one cluster may take: those of
-	// 4,000 objects of ordinary size. Bodies beyond it are read when they are needed.
+	// keptBytes bounds the memory in bytes for object bodies of one cluster: enough for 4,000
+	// objects of ordinary size. Other bodies are read when they are needed.
 	keptBytes = 32 << 20
-	// maxKinds is how many kinds of one cluster are watched. The 200 components of a large
-	// one have objects of some 150.
+	// maxKinds bounds how many kinds of one cluster are watched. The 200 components of a large
+	// cluster have objects of about 150 kinds.
 	maxKinds = 1_000
 )
 
-// liveCache is an [applier.Keeper] on watches. It watches those kinds that are
-// managed, and of them those objects that carry Keelson's label.
+// liveCache is an [applier.Keeper] on watches. It watches the kinds that are managed, and of these
+// only objects that carry Keelson's label. Autoscalers are watched without a label, too.
 //
-// Of an object of a component at rest it keeps a name, a resourceVersion and a
-// digest: some 100 bytes. The objects of other components it has in memory, and
-// those of a component that was disturbed it reads when they are asked for.
+// Of an object of a component at rest it keeps a name, a resourceVersion and a digest: about 100
+// bytes. It keeps the objects of other components in memory. The objects of a component that was
+// disturbed are read when they are needed.
 type liveCache struct {
 	dynamic  dynamic.Interface
 	streamer streamer
 	now      func() time.Time
-	// changed is called with the component of an object that changed; "" when
-	// every component may be concerned.
+	// changed is called with the component of a changed object; "" if every component may be
+	// concerned.
 	changed func(component string)
-	// later asks for a look at a component that may come to rest by then.
+	// later queues a component that may come to rest after a time.
 	later func(component string, after time.Duration)
 	// schemaChanged is called with the group of a managed CRD that changed.
 	schemaChanged func(group string)
-	// doubt is called when a list is not answered.
+	// doubt is called when a list gets no answer.
 	doubt func()
 	// gate holds back lists and watches while the API server does not answer.
 	gate    *gate
@@ -64,26 +64,26 @@ type liveCache struct {
 	ctx     context.Context //nolint:containedctx // the life of the watches, not of one call
 	kinds   map[schema.GroupVersionResource]*watched
 	groups  map[unique.Handle[string]]*group // by component
-	moved   uint64                           // the last [liveCache.move]
-	sweepAt int                              // how many groups there are before unused ones are looked for
+	moved   uint64                           // the last result of [liveCache.move]
+	sweepAt int                              // the number of groups from which on unused groups are removed
 	written map[differ.ID]written
 	full    map[differ.ID]body // with managedFields, valid at their resourceVersion
-	held    int                // memory of all bodies, and of objects that are arriving
-	// scaled is the answer of Scaled for the kinds in scaledFor; nil: not made yet.
+	held    int                // bytes of all bodies, and of objects that are arriving
+	// scaled is the answer of Scaled for the kinds in scaledFor; nil: not computed yet.
 	scaled    map[differ.ID]differ.Scaling
 	scaledFor string
 }
 
-// group is what is known of the objects of one component. Of one that nobody looks
-// at, it is neither awake nor at rest.
+// group is what is known of the objects of one component. A component that is not reconciled is
+// neither awake nor at rest.
 type group struct {
-	awake  bool // its objects are kept
+	awake  bool // its objects are kept in memory
 	rest   bool
-	moves  uint64 // changes with each change, and is never again what it was
+	moves  uint64 // a new number after each change, never used before
 	bodies map[place]body
 	health applier.HealthRules // of a component at rest
-	// restedAt is when it last came to rest, and movedAt when something last
-	// changed. It is warm when it was disturbed soon after it had come to rest.
+	// restedAt is when the component last came to rest, and movedAt when its objects last changed.
+	// warm: it was disturbed within warmFor after it came to rest.
 	restedAt, movedAt time.Time
 	warm              bool
 }
@@ -94,8 +94,8 @@ type body struct {
 	size   int // in bytes
 }
 
-// keep remembers the body of an object of a component that is looked at, if it fits.
-// size 0 says that it is not whole.
+// keep stores the body of an object of an awake component, if the memory suffices. A size of 0
+// means that the object is incomplete.
 func (l *liveCache) keep(g *group, at place, object map[string]any, size int) {
 	l.drop(g, at)
 	if !g.awake || size == 0 || l.held+size > keptBytes {
@@ -127,7 +127,7 @@ func (l *liveCache) dropFull(id differ.ID) {
 	delete(l.full, id)
 }
 
-// written is the answer to a write. Its object is nil where that did not fit.
+// written is the answer to a write. Its object is nil if the memory did not suffice.
 type written struct {
 	body
 	version uint64
@@ -143,7 +143,7 @@ func newLiveCache(ctx context.Context, d dynamic.Interface, s streamer, now func
 	}
 }
 
-// kind returns the watch of a kind, and starts it the first time.
+// kind returns the watch of a kind after its first list, and starts the watch if there is none.
 func (l *liveCache) kind(ctx context.Context, gvr schema.GroupVersionResource, whole bool) (*watched, error) {
 	l.mu.Lock()
 	w, ok := l.kinds[gvr]
@@ -164,7 +164,7 @@ func (l *liveCache) kind(ctx context.Context, gvr schema.GroupVersionResource, w
 	return w, f.await(ctx)
 }
 
-// group is that of a component.
+// group returns the group of a component, and creates it if there is none.
 func (l *liveCache) group(component unique.Handle[string]) *group {
 	g := l.groups[component]
 	if g == nil {
@@ -177,14 +177,14 @@ func (l *liveCache) group(component unique.Handle[string]) *group {
 	return g
 }
 
-// move returns a number that was never before.
+// move returns a number that was never returned before.
 func (l *liveCache) move() uint64 {
 	l.moved++
 	return l.moved
 }
 
-// sweep forgets the groups that are not looked at and that no object is of: objects may come
-// with ever new components.
+// sweep removes the groups that are neither awake nor at rest and have no object. Objects may name
+// an unlimited number of components.
 func (l *liveCache) sweep() {
 	used := map[unique.Handle[string]]bool{}
 	for _, w := range l.kinds {
@@ -198,7 +198,7 @@ func (l *liveCache) sweep() {
 	l.sweepAt = 2*len(l.groups) + maxObjects
 }
 
-// touch notes that something of a component changed, which ends its rest.
+// touch notes a change of a component, which ends its rest.
 func (l *liveCache) touch(g *group) {
 	now := l.now()
 	if g.rest {
@@ -208,7 +208,7 @@ func (l *liveCache) touch(g *group) {
 	g.movedAt = now
 }
 
-// tell has components looked at.
+// tell passes the news to the callbacks.
 func (l *liveCache) tell(n news) {
 	for _, group := range n.groups {
 		l.schemaChanged(group)
@@ -222,8 +222,7 @@ func (l *liveCache) tell(n news) {
 	}
 }
 
-// unwatch ends the watches of the kind that a deleted CRD had defined: they
-// would ask for it for ever.
+// unwatch ends the watches of the kind that a deleted CRD defined. They would retry for ever.
 func (l *liveCache) unwatch(n *news, crd objectKey) {
 	plural, group, _ := strings.Cut(crd.name.Value(), ".")
 	for gvr, w := range l.kinds {
@@ -235,7 +234,7 @@ func (l *liveCache) unwatch(n *news, crd objectKey) {
 	}
 }
 
-// disturb wakes the components that have objects of a kind.
+// disturb ends the rest of the components that have objects of a kind.
 func (l *liveCache) disturb(n *news, w *watched) {
 	for key, o := range w.objects {
 		g := l.group(o.component)
@@ -245,15 +244,15 @@ func (l *liveCache) disturb(n *news, w *watched) {
 	}
 }
 
-// caughtUp drops an answer that the watch has overtaken.
+// caughtUp drops the answer to a write when the watch has reached its version.
 func (l *liveCache) caughtUp(id differ.ID, version uint64) {
 	if w, ok := l.written[id]; ok && w.version <= version {
 		l.dropWritten(id)
 	}
 }
 
-// Get implements [applier.Reader]. An object without Keelson's label is in no
-// watch.
+// Get implements [applier.Reader]. An object without Keelson's label is in no watch, and its result
+// is nil.
 func (l *liveCache) Get(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error) {
 	_, whole := applier.Autoscalers()[m.GroupVersionKind]
 	w, err := l.kind(ctx, m.Resource, whole)
@@ -287,8 +286,8 @@ func (l *liveCache) Get(ctx context.Context, m *meta.RESTMapping, id differ.ID) 
 	return live, nil
 }
 
-// known returns an object that is in memory, and whether there is one: what is
-// not in memory has to be read.
+// known returns an object from memory, and whether the object is known to exist. If it exists, but
+// the returned object is nil, it has to be read.
 func (l *liveCache) known(at place, id differ.ID) (object map[string]any, there bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -318,8 +317,8 @@ func componentOf(o map[string]any) string {
 	return (&unstructured.Unstructured{Object: o}).GetLabels()[v1alpha1.LabelComponent]
 }
 
-// lastWritten is the answer to the last write of an object that no watch has told
-// of yet.
+// lastWritten returns the answer to the last write of an object, if no watch has reached it; else
+// nil.
 func (l *liveCache) lastWritten(id differ.ID) *written {
 	w, ok := l.written[id]
 	if !ok {
@@ -337,9 +336,8 @@ func (l *liveCache) dropWritten(id differ.ID) {
 	delete(l.written, id)
 }
 
-// Fresh implements [applier.Reader]. The answer is kept with its managedFields
-// until the object changes, so that a field which a controller owns is looked
-// up once.
+// Fresh implements [applier.Reader]. The answer is kept with its managedFields until the object
+// changes. So a field that a controller owns is looked up once.
 func (l *liveCache) Fresh(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error) {
 	live, err := applier.Get(ctx, l.dynamic, m, id)
 	if err != nil {
@@ -378,13 +376,13 @@ func (l *liveCache) Scaled(ctx context.Context, served []schema.GroupVersionReso
 	return l.scaled, nil
 }
 
-// Wrote implements [applier.Reader]. A watch may be ahead of an answer.
+// Wrote implements [applier.Reader]. The watch may already have a newer version than the answer.
 func (l *liveCache) Wrote(id differ.ID, object map[string]any) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.dropWritten(id)
 	if object == nil {
-		return // the watch will tell
+		return // the watch reports the deletion
 	}
 	w := written{version: versionOf(object), at: l.now()}
 	if size := jsonsize.Memory(object); l.held+size <= keptBytes {
@@ -409,14 +407,14 @@ func (l *liveCache) Wake(component string) (mark uint64) {
 	return g.moves
 }
 
-// expect has the objects of components kept: they will be looked at.
+// expect keeps the objects of components in memory, because the components will be reconciled.
 func (l *liveCache) expect(components []string) {
 	for _, component := range components {
 		l.Wake(component)
 	}
 }
 
-// forget lets go of a component that nobody will look at.
+// forget drops the objects of a component that will not be reconciled.
 func (l *liveCache) forget(component string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -436,7 +434,7 @@ func (l *liveCache) Rest(component string, mark uint64, ids []differ.ID, health 
 	}
 	for _, id := range ids {
 		if l.lastWritten(id) != nil {
-			l.later(component, writtenFor) // at the latest
+			l.later(component, writtenFor) // the latest time
 			return false
 		}
 	}
@@ -461,8 +459,8 @@ func (l *liveCache) AtRest(component string) bool {
 	return g != nil && g.rest
 }
 
-// restart lists everything anew, for when the API server was not there for a
-// while. What is as it was stays at rest.
+// restart lists everything again, after the API server was unreachable for a while. A component
+// without changes stays at rest.
 func (l *liveCache) restart(ctx context.Context) {
 	l.mu.Lock()
 	for id := range l.written {
@@ -486,6 +484,6 @@ func (l *liveCache) restart(ctx context.Context) {
 		case <-f.failed:
 		case <-ctx.Done():
 		}
-		f.locked(func(n *news) { l.disturb(n, w) }) // who looks hears why it can't be listed
+		f.locked(func(n *news) { l.disturb(n, w) }) // a reader gets the reason why the kind can't be listed
 	}
 }

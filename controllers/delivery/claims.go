@@ -10,8 +10,8 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// others tells what all other components of the cluster want. Renders are cached,
-// and nobody asks before something is to be deleted or taken over.
+// others returns a function that computes what all other components of the cluster claim. The
+// function is called only before a deletion or takeover, and renders are cached.
 func (a *agent) others(s snapshot, d *registry.Delivery) func(context.Context) (*applier.Claims, error) {
 	return func(ctx context.Context) (*applier.Claims, error) {
 		capabilities, err := s.link.cluster.Capabilities(ctx)
@@ -23,8 +23,8 @@ func (a *agent) others(s snapshot, d *registry.Delivery) func(context.Context) (
 		if err != nil {
 			return nil, err
 		}
-		// What a component wants may depend on kinds that another one brings. As
-		// long as they are not there, it is taken to want both.
+		// The target of a component may depend on kinds that another component defines. Until these
+		// kinds are served, the component claims both targets.
 		later := capabilities.Including(defined...)
 		if slices.Equal(later.APIVersions, capabilities.APIVersions) {
 			return claims, nil
@@ -34,9 +34,8 @@ func (a *agent) others(s snapshot, d *registry.Delivery) func(context.Context) (
 	}
 }
 
-// claim adds what all but one delivery want of a cluster with the given
-// capabilities, and returns the targets that define kinds. The error is that of
-// ctx: what can't be rendered is unknown.
+// claim adds the claims of all deliveries except but, for a cluster with the given capabilities. It
+// returns the targets that define kinds. The error is ctx's; failed renders are added as unknown.
 func (a *agent) claim(ctx context.Context, s snapshot, but *registry.Delivery, c renderer.Capabilities, claims *applier.Claims) ([]*renderer.Target, error) {
 	var defined []*renderer.Target
 	for _, d := range s.cluster.Deliveries {
@@ -74,8 +73,8 @@ func (a *agent) claim(ctx context.Context, s snapshot, but *registry.Delivery, c
 	return defined, nil
 }
 
-// claimOne adds what a delivery wants: what git says and, instead or soon, what it is
-// pinned to. The error is that of ctx.
+// claimOne adds the claims of a delivery: its target in git, and the target that it is pinned to.
+// The error is ctx's.
 func (a *agent) claimOne(ctx context.Context, s snapshot, target *renderer.Target, claims *applier.Claims) error {
 	component := s.delivery.Component
 	pin, err := s.link.cluster.Pin(ctx, component)
@@ -98,8 +97,8 @@ func (a *agent) claimOne(ctx context.Context, s snapshot, target *renderer.Targe
 	return nil
 }
 
-// claimDue adds what a delivery wants that is not pinned: what git says (nil: that it
-// is absent), and what it has as long as it is not let go. The error is that of ctx.
+// claimDue adds the claims of a delivery that is not pinned: its target in git (nil: absent). Until
+// that target is released, it adds the delivered version, too. The error is ctx's.
 func (a *agent) claimDue(ctx context.Context, s snapshot, target *renderer.Target, claims *applier.Claims) error {
 	hash := v1alpha1.HashAbsent
 	if target != nil {

@@ -9,10 +9,10 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// concerned are the components that another revision of a cluster may concern; all
-// of them where more changed than deliveries. The same pointer says the same
-// (docs/decisions/010), so a component at rest whose delivery has it stays at rest:
-// of 60,000 deliveries a commit changes a few.
+// concerned returns the components that a new revision of a cluster may concern; all is true if
+// more changed than deliveries. The same pointer means the same content (docs/decisions/010). A
+// component at rest with an unchanged pointer stays at rest: of 60,000 deliveries a commit changes
+// a few.
 func concerned(was, now *registry.Cluster, known statuses) (components []string, all bool) {
 	if was == nil || len(was.Problems)+len(now.Problems) > 0 || !reflect.DeepEqual(was.Spec, now.Spec) {
 		return nil, true
@@ -32,7 +32,7 @@ func concerned(was, now *registry.Cluster, known statuses) (components []string,
 		out[d.Component] = changed[d.Component] || s.Sync != v1alpha1.SyncSynced || s.Health != v1alpha1.HealthHealthy ||
 			d.Version != nil && slices.ContainsFunc(d.Version.Spec.DependsOn, func(on string) bool { return changed[on] })
 	}
-	for component := range known { // those that left git, now or earlier
+	for component := range known { // components that left git, now or earlier
 		if _, listed := out[component]; !listed {
 			out[component] = true
 		}

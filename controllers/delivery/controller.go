@@ -1,9 +1,8 @@
-// Package delivery runs the loops that keep clusters as git wants them: one
-// reads git, one a cluster applies and watches, one writes status to the hub.
+// Package delivery runs the loops that keep clusters as git wants them. One loop reads git, one
+// loop per cluster applies and watches, and one loop writes status to the hub.
 //
-// A revision that can't be read leaves every cluster as it is, a broken file
-// only what it names, and a dead cluster only itself. A converged fleet makes
-// no API call but its watches.
+// An unreadable revision leaves every cluster as it is. A broken file affects only what the file
+// defines, and a dead cluster only itself. A converged fleet makes no API calls except its watches.
 package delivery
 
 import (
@@ -31,49 +30,47 @@ import (
 	"github.com/keelson-io/keelson/renderer/redact"
 )
 
-// Options are the settings of a [Controller]; all are required but Revision, Follow,
+// Options are the settings of a [Controller]. All are required except Revision, Follow, Schemas,
 // Shard, Only, Tracer, Previews, Promotions, Egress and Sender.
 type Options struct {
 	Repo *registry.Repo
 	// Revision to follow: a branch, tag or commit; empty: the default branch.
 	Revision string
-	// Interval between two looks at the repository, give or take a tenth.
+	// Interval between two reads of the repository, varied by up to a tenth.
 	Interval time.Duration
 	// Hub is the cluster that holds the Deliveries.
 	Hub *rest.Config
-	// Connect finds the way to a cluster.
+	// Connect returns the configuration of a connection to a cluster.
 	Connect func(context.Context, v1alpha1.Connection) (*rest.Config, error)
-	// Follow calls changed, which does not block, when Connect may return something
-	// else for a connection, until the context ends; nil: nobody tells, and credentials
-	// are read again when they are refused.
+	// Follow calls changed when Connect may return another result for a connection, until the
+	// context ends. changed does not block. nil: credentials are read again only after a refusal.
 	Follow func(ctx context.Context, of v1alpha1.Connection, changed func())
 	// Renderer is shared by all clusters.
 	Renderer *renderer.Cache
-	// Schemas are those of all clusters; nil: a cache of the controller's own.
+	// Schemas are shared by all clusters; nil: the controller makes its own cache.
 	Schemas *applier.SchemaCache
-	// Identity is what this process is called in records.
+	// Identity names this process in records.
 	Identity string
-	// Shard says which clusters this process works on; nil: all. Connections have to
-	// go through its gate.
+	// Shard assigns clusters to this process; nil: all clusters. Connections must use its gate.
 	Shard *shard.Member
-	// Only is the one cluster to work on; empty: all.
+	// Only is the single cluster to work on; empty: all clusters.
 	Only string
-	// Redactor is told of secrets, and takes them out of statuses and events. Log
-	// has to write through it.
+	// Redactor learns secrets, and removes them from statuses and events. Log must write through
+	// it.
 	Redactor *redact.Redactor
 	Log      *slog.Logger
 	Now      func() time.Time
 	Registry prometheus.Registerer
-	// Tracer takes spans; nil: nobody wants to know.
+	// Tracer takes spans; nil: no tracing.
 	Tracer trace.TracerProvider
-	// Previews is what one process of the fleet does on its pull requests; nil: nothing.
+	// Previews works on pull requests, in one process of the fleet; nil: no previews.
 	Previews Previews
-	// Promotions is what the process that decides about rollouts does to git; nil: nothing.
+	// Promotions changes versions in git, in the process that decides about rollouts; nil: none.
 	Promotions Promotions
-	// Egress sends what checks of pipelines ask servers; nil: to every address that is not
-	// reserved, see [egress.Policy].
+	// Egress sends the requests of pipeline checks; nil: to every address that is not reserved, see
+	// [egress.Policy].
 	Egress http.RoundTripper
-	// Sender sends notifications; nil: nobody is notified.
+	// Sender sends notifications; nil: no notifications.
 	Sender *notify.Sender
 }
 
@@ -96,35 +93,35 @@ type Controller struct {
 	metrics  *metrics
 	tracer   trace.TracerProvider
 	identity string
-	sessions int // that were begun
+	sessions int // number of agents that were created
 	shard    *shard.Member
 	only     string
 	writer   *writer
 	rollouts rollouts
 	probes   probes
-	// notify tells others what becomes of rollouts and deliveries; nil: nobody is told.
+	// notify sends notifications about rollouts and deliveries; nil: none are sent.
 	notify    *notify.Loop
 	notifying duty
-	// previews is what one process of the fleet does on its pull requests; nil: nothing.
+	// previews works on pull requests, in one process of the fleet; nil: no previews.
 	previews   Previews
 	previewing duty
-	promotions Promotions // nil: nothing is promoted
-	// closing ends the writer; nil before it was begun.
+	promotions Promotions // nil: no promotions
+	// closing stops the writer; nil before the writer was started.
 	closing func(cause error)
 
-	// leaving are clusters that agents are putting down.
+	// leaving has a channel for each cluster that is being released, closed when that is done.
 	leaving map[string]chan struct{}
-	moves   chan struct{} // some connection leads to another server
+	moves   chan struct{} // signals that a connection leads to another server
 
 	mu     sync.Mutex
 	moved  map[string]bool // clusters with such connections
-	seen   bool            // some revision could be read
-	fleet  *registry.Fleet // the last that is being delivered
+	seen   bool            // a revision was read
+	fleet  *registry.Fleet // the last revision, which is being delivered
 	agents map[string]*running
 	wg     sync.WaitGroup
 }
 
-// running is an agent with the connection it was started for.
+// running is an agent and the connection that the agent was started with.
 type running struct {
 	agent      *agent
 	connection v1alpha1.Connection
@@ -132,7 +129,7 @@ type running struct {
 	done       chan struct{}
 }
 
-// New prepares a controller; it makes no call.
+// New creates a controller without making a call.
 func New(o Options) (*Controller, error) {
 	c := &Controller{
 		repo: o.Repo, revision: o.Revision, pace: pace.New(o.Interval), log: o.Log, now: o.Now, connect: o.Connect, follows: o.Follow,
@@ -162,8 +159,8 @@ func New(o Options) (*Controller, error) {
 	return c, nil
 }
 
-// Ready reports whether a revision of the fleet was read, and has what is asked of
-// it.
+// Ready returns an error until a revision of the fleet was read, and if [Options.Only] names a
+// cluster that the revision does not have.
 func (c *Controller) Ready() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,8 +173,8 @@ func (c *Controller) Ready() error {
 	return nil
 }
 
-// FetchSoon has the repository read at once, or a second after it was read last, by
-// the other replicas, too. It returns at once, and asking often is asking once.
+// FetchSoon requests a read of the repository, by all replicas: at once, or a second after the last
+// read. FetchSoon does not block. Several requests before a read are one.
 func (c *Controller) FetchSoon() {
 	c.readSoon()
 	if c.shard != nil {
@@ -192,8 +189,8 @@ func (c *Controller) readSoon() {
 	}
 }
 
-// Learn reads git until that works once, or the context ends, and writes nothing
-// anywhere. A process that shares clusters has to know of them first.
+// Learn reads git until a read succeeds or the context ends, and writes nothing. A process that
+// shares clusters must first know the clusters.
 func (c *Controller) Learn(ctx context.Context) {
 	for {
 		fleet, err := c.load(ctx)
@@ -210,9 +207,8 @@ func (c *Controller) Learn(ctx context.Context) {
 	}
 }
 
-// Run works until the context ends, then finishes what it has begun, unless the
-// context ended with [lease.ErrLost]. The error says that the hub can't hold
-// Deliveries.
+// Run works until the context ends, then finishes the work in progress, unless the context ended
+// with [lease.ErrLost]. The error says why the hub can't hold Deliveries.
 func (c *Controller) Run(ctx context.Context) error {
 	err := c.follow(ctx)
 	c.wg.Wait()
@@ -222,8 +218,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	return err
 }
 
-// open prepares the hub and begins to write to it. A process that shares clusters
-// and has none does not.
+// open prepares the hub and starts the writer. A process that shares clusters and has none does not
+// call open.
 func (c *Controller) open(ctx context.Context) error {
 	if c.closing != nil {
 		return nil
@@ -234,7 +230,7 @@ func (c *Controller) open(ctx context.Context) error {
 		}
 		return fmt.Errorf("hub: %w", err)
 	}
-	// Statuses of the last moments are written, too: the writer stops last.
+	// The writer stops last, so that the last statuses are written, too.
 	writing, stop := context.WithCancelCause(context.WithoutCancel(ctx))
 	written := make(chan struct{})
 	go func() {
@@ -248,20 +244,20 @@ func (c *Controller) open(ctx context.Context) error {
 	return nil
 }
 
-// follow reads git again and again.
+// follow reads git and calls assign whenever something changed.
 func (c *Controller) follow(ctx context.Context) error {
 	var granted, called <-chan struct{} // nil: never
 	if c.shard != nil {
 		granted, called = c.shard.Changed(), c.shard.Called()
 	}
-	// A repository that answers slowly keeps no cluster from being handed over.
+	// A separate goroutine reads, so that a slow repository does not delay a handover.
 	reading, stop := context.WithCancel(ctx)
 	news := make(chan struct{}, 1)
 	var reader sync.WaitGroup
 	reader.Go(func() { c.reads(reading, news) })
 	defer reader.Wait()
 	defer stop()
-	if c.shard == nil { // while git is read
+	if c.shard == nil { // in parallel with the first read
 		if err := c.open(ctx); err != nil || ctx.Err() != nil {
 			return err
 		}
@@ -271,7 +267,7 @@ func (c *Controller) follow(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-called:
-			c.readSoon() // and no call of our own
+			c.readSoon() // without calling the other replicas
 			continue
 		case <-granted:
 		case <-c.moves:
@@ -283,7 +279,7 @@ func (c *Controller) follow(ctx context.Context) error {
 	}
 }
 
-// reads tells of each new revision until the context ends.
+// reads signals each new revision until the context ends.
 func (c *Controller) reads(ctx context.Context, news chan<- struct{}) {
 	for failing := false; ; {
 		is, err := c.learn(ctx)
@@ -309,7 +305,7 @@ func (c *Controller) reads(ctx context.Context, news chan<- struct{}) {
 	}
 }
 
-// learn takes in what git says now, and says whether it is new.
+// learn reads git, stores the revision, and reports whether the revision is new.
 func (c *Controller) learn(ctx context.Context) (bool, error) {
 	fleet, err := c.load(ctx)
 	if err != nil || fleet == c.current() {
@@ -337,14 +333,14 @@ func (c *Controller) learn(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// current is the last revision that could be read; nil: none yet.
+// current returns the last revision that was read; nil: none yet.
 func (c *Controller) current() *registry.Fleet {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.fleet
 }
 
-// share tells the other replicas, through the shard, which clusters there are.
+// share passes the names of the clusters and singleton tasks to the shard.
 func (c *Controller) share(fleet *registry.Fleet) {
 	if c.shard == nil {
 		return
@@ -365,7 +361,7 @@ func (c *Controller) share(fleet *registry.Fleet) {
 	c.shard.Share(names)
 }
 
-// clusters are those of a fleet that this process is for.
+// clusters returns the clusters of a fleet that this process may work on.
 func (c *Controller) clusters(fleet *registry.Fleet) []*registry.Cluster {
 	if fleet == nil {
 		return nil
@@ -379,8 +375,8 @@ func (c *Controller) clusters(fleet *registry.Fleet) []*registry.Cluster {
 	return nil
 }
 
-// load learns what git says now. Tags come and move without a commit; the Fleet is
-// the same as before only when nothing at all is new.
+// load reads the current state of git. Tags appear and move without a commit, so the same commit
+// may give another Fleet. The pointer stays the same only when nothing is new.
 func (c *Controller) load(ctx context.Context) (fleet *registry.Fleet, err error) {
 	ctx, read := c.reading(ctx)
 	defer func() { read(fleet, err) }()
@@ -396,8 +392,8 @@ func (c *Controller) load(ctx context.Context) (fleet *registry.Fleet, err error
 	return fleet, nil
 }
 
-// drain calls stop when what was begun has had time to finish: none at all where
-// another process may have begun, too.
+// drain calls stop after drainTimeout; at once if the lease is lost, because another process may
+// already have started.
 func drain(ctx context.Context, stop context.CancelFunc) (cancel func() bool) {
 	after := drainTimeout
 	if errors.Is(context.Cause(ctx), lease.ErrLost) {

@@ -8,23 +8,21 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// clocks measure how long it takes until a cluster has what git wants of it, by
-// component. Only those run that something is left to wait for.
+// clocks measure, by component, how long it takes until a cluster has what git wants. A component
+// without anything to wait for has no clock.
 type clocks map[string]clock
 
-// clock runs from the moment at which this process saw what git wants.
+// clock starts when this process saw what git wants.
 type clock struct {
 	since time.Time
-	// moved says that it wants something else than before: most commits change
-	// nothing for most components.
+	// moved: the target changed. Most commits change nothing for most components.
 	moved bool
-	// synced says that the cluster has it, and that health is waited for.
+	// synced: the cluster has the target, and only health is awaited.
 	synced bool
 }
 
-// start has the clocks run of those components that a revision may mean something
-// new for. A clock that runs goes on, unless a person was waited for: that time is
-// not Keelson's.
+// start starts the clocks of the components that a revision may change. A running clock goes on,
+// unless the component waited for a person: that time is not Keelson's.
 func (c clocks) start(was, is *registry.Cluster, known statuses, now time.Time) clocks {
 	if was == is {
 		return c
@@ -42,24 +40,23 @@ func (c clocks) start(was, is *registry.Cluster, known statuses, now time.Time) 
 		if c == nil {
 			c = clocks{}
 		}
-		c[d.Component] = clock{since: now, moved: on.moved && !on.synced} // what was held may be let go now
+		c[d.Component] = clock{since: now, moved: on.moved && !on.synced} // a held change may be released now
 	}
 	return c
 }
 
-// look takes in what a look at a component that began at started has found. It
-// returns how long it took until the component was in sync, and until it was healthy
-// as well; 0: it was not now that it became so, or nothing had been asked.
+// look updates the clock after a reconcile that began at started. It returns how long the component
+// took until it was in sync, and until it was healthy as well. 0: it did not become so now.
 func (c clocks) look(before, after v1alpha1.DeliveryStatus, started, now time.Time) (_ clocks, synced, healthy time.Duration) {
 	name := after.Component
 	clock, runs := c[name]
 	switch absent := after.Sync == v1alpha1.SyncAbsent; {
 	case before.TargetHash != after.TargetHash, absent && before.Sync != "" && before.Sync != after.Sync:
 		if !runs {
-			clock.since = started // what git wants changed by other ways: a pin, what the cluster serves
+			clock.since = started // not a commit but a pin or the served API changed the target
 		}
 		clock.moved, runs = true, true
-	case after.Sync == v1alpha1.SyncOrphaned: // git wants nothing of it
+	case after.Sync == v1alpha1.SyncOrphaned: // git wants nothing of the component
 		runs = false
 	}
 	took := max(now.Sub(clock.since), 1)
@@ -80,7 +77,7 @@ func (c clocks) look(before, after v1alpha1.DeliveryStatus, started, now time.Ti
 	return c, synced, healthy
 }
 
-// without is what is left when one has ended: nothing at all, nearly always.
+// without removes a clock. The map becomes nil when it is empty, which is the usual case.
 func (c clocks) without(component string) clocks {
 	delete(c, component)
 	if len(c) == 0 {

@@ -8,17 +8,17 @@ import (
 	"sync"
 )
 
-// digest stands for the content of an object: two objects with the same one are
-// the same, but for their status and what the API server counts in them.
+// digest stands for the content of an object. Objects with the same digest differ at most in their
+// status and in fields that every write changes.
 type digest [16]byte
 
-// digester encodes objects; its buffers are used again.
+// digester encodes objects, and reuses its buffers.
 type digester struct {
 	text []byte
 	keys []string
 }
 
-// digesters hands out digesters.
+// digesters is a pool of digesters.
 type digesters struct{ pool sync.Pool }
 
 // of returns the digest of an object.
@@ -34,8 +34,8 @@ func (d *digesters) of(object map[string]any) digest {
 	return digest(sum[:16])
 }
 
-// object leaves out what no plan is made from: the status, and in the metadata
-// what changes with every write.
+// object leaves out the fields that no plan depends on: the status, and the metadata that change
+// with every write.
 func (e *digester) object(object map[string]any) {
 	e.fields(object, func(key string) bool { return key == "status" || key == "metadata" })
 	metadata, _ := object["metadata"].(map[string]any)
@@ -44,7 +44,7 @@ func (e *digester) object(object map[string]any) {
 	})
 }
 
-// fields encodes a map so that no two maps are encoded alike.
+// fields encodes a map unambiguously.
 func (e *digester) fields(m map[string]any, without func(key string) bool) {
 	first := len(e.keys)
 	for key := range m {
@@ -56,7 +56,7 @@ func (e *digester) fields(m map[string]any, without func(key string) bool) {
 	last := len(e.keys)
 	e.head('m', uint64(last-first)) //nolint:gosec // it is not negative
 	for i := first; i < last; i++ {
-		key := e.keys[i] // deeper maps use what lies behind
+		key := e.keys[i] // nested maps append behind last
 		e.string(key)
 		e.value(m[key])
 	}
@@ -72,8 +72,8 @@ func (e *digester) string(s string) {
 	e.text = append(e.text, s...)
 }
 
-// value encodes what client-go decodes JSON to; anything else would be taken for
-// changed each time it is another.
+// value encodes the types to which client-go decodes JSON. All other types are encoded alike, as
+// nil.
 func (e *digester) value(v any) {
 	switch v := v.(type) {
 	case map[string]any:

@@ -2,16 +2,15 @@ package delivery
 
 import "context"
 
-// duty is what one process of a fleet does for all of it. It is shared as if it were a
-// cluster.
+// duty is a task that one process runs for the whole fleet. It is assigned like a cluster.
 type duty struct {
-	name        string             // among the clusters that are shared
-	taken, left string             // what the log says
-	stop        context.CancelFunc // nil: it is not done here
-	done        chan struct{}      // closed when it has ended
+	name        string             // among the names that are shared
+	taken, left string             // log messages
+	stop        context.CancelFunc // nil: not running here
+	done        chan struct{}      // closed when the task has ended
 }
 
-// attend begins a duty, or leaves it to another process, as is due.
+// attend starts a task if it is due here, and stops it if it is not.
 func (c *Controller) attend(ctx context.Context, d *duty, due bool, run func(context.Context)) {
 	switch {
 	case due && d.stop == nil && !c.isLeaving(d.name):
@@ -30,7 +29,7 @@ func (c *Controller) attend(ctx context.Context, d *duty, due bool, run func(con
 		c.leaving[d.name], d.stop = left, nil
 		c.wg.Go(func() {
 			defer close(left)
-			<-done // or two would write
+			<-done // else two processes would write
 			c.shard.Done(d.name)
 		})
 	}

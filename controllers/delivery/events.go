@@ -6,14 +6,14 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// announce writes an event where a delivery's state changed, or drift was undone.
+// announce writes an event when the state of a delivery changed, or when drift was undone.
 func (w *writer) announce(d *v1alpha1.Delivery, before v1alpha1.DeliveryStatus) {
 	s := d.Status
 	if diff := s.LastDiff; diff != nil && diff.Restored > 0 && (before.LastDiff == nil || !before.LastDiff.Time.Equal(&diff.Time)) {
 		w.events.Eventf(d, corev1.EventTypeNormal, "DriftRestored", "objects that had drifted and are as git says again: %d", diff.Restored)
 	}
 	if before.Sync == s.Sync || before.Sync == "" && s.Sync == v1alpha1.SyncSynced {
-		return // a Delivery that begins as Synced says it all
+		return // a Delivery that starts as Synced needs no event
 	}
 	kind := corev1.EventTypeNormal
 	switch s.Sync {
@@ -29,7 +29,7 @@ func (w *writer) announce(d *v1alpha1.Delivery, before v1alpha1.DeliveryStatus) 
 	w.events.Event(d, kind, string(s.Sync), text)
 }
 
-// repository writes an event when the repository stops or begins to answer.
+// repository writes an event when the fleet repository becomes unreadable or readable.
 func (w *writer) repository(err error) {
 	if err != nil {
 		w.tell(corev1.EventTypeWarning, "RepositoryUnreadable", "every cluster stays as it is: "+err.Error())
@@ -38,7 +38,8 @@ func (w *writer) repository(err error) {
 	w.tell(corev1.EventTypeNormal, "RepositoryReadable", "the fleet repository can be read again")
 }
 
-// Forge writes an event when the forge of the pull requests stops or begins to answer.
+// Forge writes an event when the forge of the pull requests becomes unreachable (err) or reachable
+// again (nil).
 func (c *Controller) Forge(err error) {
 	if err != nil {
 		c.writer.tell(corev1.EventTypeWarning, "ForgeUnreachable", "pull requests keep the previews that they have: "+err.Error())
@@ -47,7 +48,7 @@ func (c *Controller) Forge(err error) {
 	c.writer.tell(corev1.EventTypeNormal, "ForgeReachable", "pull requests get previews again")
 }
 
-// tell writes an event about Keelson's own namespace, if the hub is there by now.
+// tell writes an event about Keelson's own namespace, if the writer to the hub runs.
 func (w *writer) tell(kind, reason, text string) {
 	w.mu.Lock()
 	events := w.events

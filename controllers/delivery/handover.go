@@ -16,12 +16,11 @@ import (
 	"github.com/keelson-io/keelson/controllers/lease"
 )
 
-// selectable bounds how many clusters are selected by name: a selector is part of
-// the URL.
+// selectable bounds how many clusters are selected by name, because a selector is part of the URL.
 const selectable = 100
 
-// takeOver reads the Deliveries of clusters that another process wrote until now,
-// trying until it works or the context ends.
+// takeOver reads the Deliveries of clusters that another process wrote until now. It retries until
+// the read succeeds or the context ends.
 func (w *writer) takeOver(ctx context.Context, clusters []string) {
 	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)
 	for {
@@ -68,8 +67,8 @@ func (w *writer) read(ctx context.Context, clusters []string) error {
 	return nil
 }
 
-// letGo writes what waits of a cluster, for a while, and forgets it: what the hub
-// has of it is another process's to say. When it returns, no write is on its way.
+// letGo writes the pending statuses of a cluster, for at most drainTimeout, and forgets the
+// cluster: another process will write its Deliveries. When letGo returns, no write is in flight.
 func (w *writer) letGo(ctx context.Context, cluster string) {
 	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainTimeout)
 	defer cancel()
@@ -99,7 +98,7 @@ func (w *writer) letGo(ctx context.Context, cluster string) {
 	}
 }
 
-// waitsLocked says whether something of a cluster is not in the hub yet.
+// waitsLocked reports whether a status or deletion of a cluster is not in the hub yet.
 func (w *writer) waitsLocked(cluster string) bool {
 	for _, of := range w.retracted {
 		if of == cluster {

@@ -25,12 +25,12 @@ import (
 const (
 	// crdTimeout bounds the wait for the hub to serve Deliveries.
 	crdTimeout = time.Minute
-	// hubPage is how many Deliveries are read at once: half a megabyte.
+	// hubPage is how many Deliveries are read per request: about half a megabyte.
 	hubPage = 500
 )
 
-// hubKinds are the resources of what is read and written in the hub. To ask it for
-// them would tell of Deliveries too late: discovery lags behind a CRD.
+// hubKinds maps the kinds that are read and written in the hub. Discovery would find Deliveries too
+// late, because it lags behind a new CRD.
 func hubKinds() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
 	m.Add(v1alpha1.GroupVersion.WithKind("Delivery"), meta.RESTScopeNamespace)
@@ -39,8 +39,8 @@ func hubKinds() meta.RESTMapper {
 	return m
 }
 
-// prepare makes the hub serve Deliveries, and reads those that it has, if they are
-// all this process's to write.
+// prepare makes the hub serve Deliveries, and lists the existing ones. Their statuses are kept only
+// if all is set: this process writes all of them.
 func (w *writer) prepare(ctx context.Context, all bool) error {
 	manifest, err := components.CRD("deliveries")
 	if err != nil {
@@ -52,14 +52,14 @@ func (w *writer) prepare(ctx context.Context, all bool) error {
 	}
 	own := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.Namespace}}
 	err = w.client.Get(ctx, client.ObjectKeyFromObject(own), own)
-	if apierrors.IsNotFound(err) { // who may create namespaces may create any
+	if apierrors.IsNotFound(err) { // read first: the right to create a namespace can't be limited by name
 		err = w.client.Create(ctx, own)
 	}
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("create Namespace %s: %w", v1alpha1.Namespace, err)
 	}
 	if created {
-		return nil // it has none
+		return nil // a new CRD has no Deliveries
 	}
 	var first []*v1alpha1.Delivery
 	has := map[string]*known{}
@@ -79,8 +79,8 @@ func (w *writer) prepare(ctx context.Context, all bool) error {
 	return nil
 }
 
-// list calls each with the Deliveries that the hub has, page by page: all of them
-// would be some 100 MB, of which little is kept. It returns the version that was read.
+// list calls each with every Delivery of the hub, page by page. All at once would take some 100 MB,
+// of which little is kept. It returns the resourceVersion of the list.
 func (w *writer) list(ctx context.Context, each func(*v1alpha1.Delivery, *known), more ...client.ListOption) (version string, err error) {
 	options := client.ListOptions{Namespace: v1alpha1.Namespace, Limit: w.page}
 	options.ApplyOptions(more)
@@ -99,12 +99,12 @@ func (w *writer) list(ctx context.Context, each func(*v1alpha1.Delivery, *known)
 	}
 }
 
-// serve has the hub serve a CRD: it is applied where it differs, and established.
+// serve applies a CRD where it differs, waits until it is established, and says whether it is new.
 func (w *writer) serve(ctx context.Context, manifest []byte) (created bool, err error) {
 	var u unstructured.Unstructured
 	text, err := yaml.YAMLToJSON(manifest)
 	if err == nil {
-		err = u.UnmarshalJSON(text) // numbers as an API server's
+		err = u.UnmarshalJSON(text) // decodes numbers as an API server's client does
 	}
 	if err != nil {
 		return false, fmt.Errorf("decode a shipped CRD: %w", err)
@@ -133,8 +133,8 @@ func (w *writer) serve(ctx context.Context, manifest []byte) (created bool, err 
 	return created, nil
 }
 
-// defines reports whether a CRD has the spec of another. One that comes from an API
-// server has a strategy of conversion, too, by default.
+// defines reports whether a live CRD has the spec of a shipped one. An API server adds a default
+// conversion strategy, which is ignored.
 func defines(live, crd map[string]any) bool {
 	has, _ := live["spec"].(map[string]any)
 	has = maps.Clone(has)

@@ -19,17 +19,16 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// doubtFor is how long the hub may take to answer a write after its watch has told
-// of it: only then is what the watch tells somebody else's.
+// doubtFor is how long a write may remain unanswered after its watch event. Only then does the
+// event count as a write of another client.
 const doubtFor = 2 * time.Second
 
-// keepUp has the hub show what it should when somebody else changed it: when a
-// Delivery was written or deleted, or when the hub's store was set back to an earlier
-// state, in which statuses are old and nothing would ever tell. It begins with the
-// version of the hub that was read already, and works until the context ends.
+// keepUp repairs Deliveries that another client wrote or deleted, or that are old because the hub's
+// store was restored from a backup. It begins at the resourceVersion that was already read, and
+// works until the context ends. It gives up if the hub may not be watched.
 //
-// At rest it costs a watch of metadata. Everything is read once after the hub did not
-// answer: versions that are known may name something else by then.
+// At rest it costs a watch of metadata. After the hub was unreachable all Deliveries are read
+// again, because a known resourceVersion may then name another state.
 func (w *writer) keepUp(ctx context.Context, version string) {
 	deliveries, err := metadata.NewForConfig(w.hub)
 	if err != nil {
@@ -65,8 +64,8 @@ func (w *writer) keepUp(ctx context.Context, version string) {
 	}
 }
 
-// hear takes in what happens to the Deliveries from a version on, and returns when
-// they have to be read again. The error, if any, is why.
+// hear handles the events of Deliveries from a resourceVersion on. It returns, with the reason,
+// when the Deliveries must be read again.
 func (w *writer) hear(ctx context.Context, from metadata.Interface, version string) error {
 	ctx, stop := context.WithCancelCause(klog.NewContext(ctx, klog.Logger{}))
 	defer stop(nil)
@@ -75,7 +74,7 @@ func (w *writer) hear(ctx context.Context, from metadata.Interface, version stri
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			is, err := deliveries.Watch(ctx, o)
 			if err != nil {
-				stop(err) // another hub may answer next, or one whose store was set back
+				stop(err) // the next answer may come from another hub, or one with a restored store
 			}
 			return is, err //nolint:wrapcheck // the watcher looks at it
 		},
@@ -93,8 +92,7 @@ func (w *writer) hear(ctx context.Context, from metadata.Interface, version stri
 	return fmt.Errorf("watch Deliveries: %w", context.Cause(ctx))
 }
 
-// sees takes in that a Delivery has another version, or is gone. Mostly the write was
-// our own.
+// sees handles a new version or the deletion of a Delivery. Mostly the write was our own.
 func (w *writer) sees(ctx context.Context, m *metav1.PartialObjectMetadata, gone bool) {
 	name, version := m.Name, m.ResourceVersion
 	w.mu.Lock()
@@ -119,21 +117,20 @@ func (w *writer) sees(ctx context.Context, m *metav1.PartialObjectMetadata, gone
 	})
 }
 
-// overtook reports whether what the watch told of a Delivery is newer than what we
-// know of it.
+// overtook reports whether the version in a watch event is newer than the known version.
 func (w *writer) overtook(name, version string, gone bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	d := w.written[name]
 	if _, going := w.retracted[name]; d == nil || going {
-		return false // it is being written, or deleted
+		return false // it is being created or deleted
 	}
 	told, known := versionOf(map[string]any{"metadata": map[string]any{"resourceVersion": version}}),
 		versionOf(map[string]any{"metadata": map[string]any{"resourceVersion": d.version}})
 	return told > known || gone && told == known
 }
 
-// rereadOne reads a Delivery, and has it written if it is not as it should be.
+// rereadOne reads a Delivery, and queues it if it differs from the wanted status.
 func (w *writer) rereadOne(ctx context.Context, name string) error {
 	var d v1alpha1.Delivery
 	err := w.client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.Namespace, Name: name}, &d)
@@ -151,15 +148,15 @@ func (w *writer) rereadOne(ctx context.Context, name string) error {
 	return nil
 }
 
-// mendLocked queues a Delivery that is not in the hub as it should be.
+// mendLocked queues a Delivery that differs from the wanted status.
 func (w *writer) mendLocked(name string) {
 	if w.wanted[name] != nil && !w.currentLocked(name) {
 		w.queue.Add(name)
 	}
 }
 
-// reread takes in what the hub has by now, and has written what is not as it should
-// be. It returns the version that it has read.
+// reread lists the Deliveries, and queues those that differ from the wanted statuses. It returns
+// the resourceVersion of the list.
 func (w *writer) reread(ctx context.Context) (string, error) {
 	found := map[string]seen{}
 	version, err := w.list(ctx, func(d *v1alpha1.Delivery, k *known) { found[d.Name] = seen{k, marks(d)} })
@@ -179,8 +176,8 @@ type seen struct {
 	marks *v1alpha1.Delivery
 }
 
-// takeIn replaces what is known of the hub, and returns Deliveries that nobody
-// wanted or wrote.
+// takeIn replaces what is known of the hub. It returns the Deliveries that this process neither
+// wants, nor wrote, nor deletes.
 func (w *writer) takeIn(found map[string]seen) (strangers []*v1alpha1.Delivery) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -203,19 +200,19 @@ func (w *writer) takeIn(found map[string]seen) (strangers []*v1alpha1.Delivery) 
 	return strangers
 }
 
-// isFor says whose Deliveries are written.
+// isFor sets the name of the fleet whose Deliveries are written.
 func (w *writer) isFor(fleet string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fleet = fleet
 }
 
-// marks are what tells whose a Delivery is.
+// marks returns the name, labels and annotations of a Delivery, which say whose it is.
 func marks(d *v1alpha1.Delivery) *v1alpha1.Delivery {
 	return &v1alpha1.Delivery{ObjectMeta: metav1.ObjectMeta{Name: d.Name, Labels: d.Labels, Annotations: d.Annotations}}
 }
 
-// discard deletes a Delivery of a cluster that is nobody's any more.
+// discard deletes a Delivery of a cluster that no process works on any more.
 func (w *writer) discard(d *v1alpha1.Delivery) {
 	w.mu.Lock()
 	delete(w.wanted, d.Name)
@@ -224,8 +221,8 @@ func (w *writer) discard(d *v1alpha1.Delivery) {
 	w.queue.Add(d.Name)
 }
 
-// createIn creates a Delivery in a hub whose namespace is not there: somebody deleted
-// it. The cause is why it could not be created before.
+// createIn creates a Delivery after its namespace was deleted from the hub. cause is the error of
+// the first attempt.
 func (w *writer) createIn(ctx context.Context, d *v1alpha1.Delivery, cause error) error {
 	own := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.Namespace}}
 	if err := w.client.Create(ctx, own); err != nil {
@@ -238,16 +235,16 @@ func (w *writer) createIn(ctx context.Context, d *v1alpha1.Delivery, cause error
 	return w.client.Create(ctx, d) //nolint:wrapcheck // the caller says what for
 }
 
-// adopt takes in a Delivery that the hub has and nobody knew of, as after its store
-// was set back: of a cluster that is this process's, the component is looked at, and of
-// one that git does not have, nothing is to be told.
+// adopt handles an unknown Delivery of the hub, such as after its store was restored. If this
+// process has the cluster, the component is queued. If git does not have the cluster, the Delivery
+// is deleted.
 func (c *Controller) adopt(d *v1alpha1.Delivery) {
 	cluster, component := d.Labels[v1alpha1.LabelCluster], d.Labels[v1alpha1.LabelComponent]
 	c.mu.Lock()
 	r, fleet := c.agents[cluster], c.fleet
 	c.mu.Unlock()
 	if fleet == nil || cluster == "" || component == "" || d.Annotations[v1alpha1.AnnotationFleet] != fleet.Spec.Name {
-		return // another fleet's
+		return // it belongs to another fleet
 	}
 	if r == nil {
 		if c.only == "" && fleet.Cluster(cluster) == nil {
@@ -264,8 +261,7 @@ func (c *Controller) adopt(d *v1alpha1.Delivery) {
 	r.agent.queue.Add(component)
 }
 
-// sweep deletes the Deliveries of clusters that left git while nobody was there to see
-// it.
+// sweep deletes the Deliveries of clusters that left git while no process was running.
 func (c *Controller) sweep() {
 	fleet := c.current()
 	if fleet == nil {
@@ -278,7 +274,7 @@ func (c *Controller) sweep() {
 	}
 }
 
-// takeFirst returns what the hub had when it was read first, once.
+// takeFirst returns the Deliveries of the first list, once.
 func (w *writer) takeFirst() []*v1alpha1.Delivery {
 	w.mu.Lock()
 	defer w.mu.Unlock()

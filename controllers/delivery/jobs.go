@@ -17,19 +17,19 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// checkRun is the Job of a check on the cluster: it is to run, runs, or ran. It is
-// forgotten when it was deleted.
+// checkRun is the Job of a check on the cluster: requested, running, or finished. It is forgotten
+// after the Job was deleted.
 type checkRun struct {
 	applier.FoundCheck
 
-	state   v1alpha1.CheckState // empty: it was found, and nobody knows
+	state   v1alpha1.CheckState // empty: the Job was found, and its outcome is unknown
 	message string
-	// stop ends who brings it to its end, who then closes done; nil: nobody does.
+	// stop ends the goroutine that runs the Job, which then closes done; nil: there is none.
 	stop context.CancelFunc
 	done chan struct{}
 }
 
-// checks are those of a cluster, by component and run. The mutex of its agent guards them.
+// checks are the runs of a cluster, by component and run. The mutex of the agent guards them.
 type checks map[string]map[string]*checkRun
 
 func (c checks) put(r *checkRun) {
@@ -46,7 +46,7 @@ func (c checks) drop(r *checkRun) {
 	}
 }
 
-// recall takes in what the hub shows of a component.
+// recall restores the runs that the hub shows for a component.
 func (c checks) recall(s *v1alpha1.DeliveryStatus) {
 	for _, is := range s.Checks {
 		namespace, name, _ := strings.Cut(is.Job, "/")
@@ -57,7 +57,7 @@ func (c checks) recall(s *v1alpha1.DeliveryStatus) {
 	}
 }
 
-// of is what a component's status tells.
+// of returns the runs of a component with a known state, as its status shows them.
 func (c checks) of(component string) []v1alpha1.DeliveryCheck {
 	var out []v1alpha1.DeliveryCheck
 	for _, r := range c[component] {
@@ -69,10 +69,9 @@ func (c checks) of(component string) []v1alpha1.DeliveryCheck {
 	return out
 }
 
-// attendChecks has the Jobs run that the component's rollout asks for here, as it is
-// written, and deletes those that nobody asks for any more. The outcome of one that is
-// asked for is known, and told, until then. Whoever looks again finds them by their
-// names, and whoever begins, by their label.
+// attendChecks runs the Jobs that the component's rollout requests on this cluster, and deletes the
+// Jobs that are no longer requested. Until then the outcome stays known and shown. A retry finds
+// Jobs by their names, and a new process finds them by their label.
 func (a *agent) attendChecks(ctx context.Context, component string, t attempt) error {
 	s := a.snapshot(component)
 	if a.board == nil || s.link == nil || s.unreachable != nil {
@@ -105,8 +104,8 @@ func (a *agent) attendChecks(ctx context.Context, component string, t attempt) e
 	return nil
 }
 
-// askedJobs are the Jobs that are to be run here; false: that is not known. A cluster that
-// takes no part in the rollout runs none, and one that is to have nothing of the component.
+// askedJobs returns the Jobs to run here; false: not known. There are none if the cluster takes no
+// part in the rollout, or if the component is absent, paused, pinned or without a pipeline.
 func (a *agent) askedJobs(s snapshot, component string, pinned bool) (asked []rollout.AskedJob, known bool) {
 	d := s.delivery
 	switch {
@@ -114,14 +113,14 @@ func (a *agent) askedJobs(s snapshot, component string, pinned bool) (asked []ro
 		return nil, false
 	case d == nil:
 		return nil, true
-	case len(d.Problems) > 0: // those of its pipeline are among them
+	case len(d.Problems) > 0: // the problems of its pipeline are among them
 		return nil, false
 	case s.fleet.PipelineOf(component) == nil, d.Absent, d.Paused, s.cluster.Spec.Paused, pinned:
 		return nil, true
 	}
 	r, err := a.board.Of(s.fleet, component)
 	if err != nil {
-		return nil, false // the hub will tell
+		return nil, false // queued again when the hub has answered
 	}
 	entry := entryOf(r, a.name)
 	if entry == nil {
@@ -130,9 +129,8 @@ func (a *agent) askedJobs(s snapshot, component string, pinned bool) (asked []ro
 	return slices.DeleteFunc(rollout.JobsAsked(&r.Status), func(one rollout.AskedJob) bool { return one.Stage != entry.Stage }), true
 }
 
-// findChecks finds what a process before this one has left in the cluster, by the label,
-// until that works once. Where no check has a Job there is nothing to be found, and no
-// call.
+// findChecks finds by their label the Jobs that an earlier process left in the cluster, and retries
+// until that succeeds. If no check has a Job, it makes no call.
 func (a *agent) findChecks(ctx context.Context, link *link) {
 	s := a.snapshot("")
 	a.mu.Lock()
@@ -161,7 +159,7 @@ func (a *agent) findChecks(ctx context.Context, link *link) {
 	}
 }
 
-// foundChecks takes in those of a fleet, to be looked at with their components.
+// foundChecks adds the found Jobs of this fleet, and queues their components.
 func (a *agent) foundChecks(fleet string, found []applier.FoundCheck) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -179,7 +177,7 @@ func runsJobs(f *registry.Fleet, c *registry.Cluster) bool {
 	return slices.ContainsFunc(f.Pipelines, func(p *registry.Pipeline) bool { return p.RunsJobs(c.Spec.Labels) })
 }
 
-// beginCheckLocked has a Job run, unless that is being done, or is over.
+// beginCheckLocked runs a Job, unless it is running or has finished.
 func (a *agent) beginCheckLocked(ctx context.Context, s snapshot, one rollout.AskedJob) {
 	component := s.delivery.Component
 	is := a.checks[component][one.Run]
@@ -202,14 +200,14 @@ func (a *agent) beginCheckLocked(ctx context.Context, s snapshot, one rollout.As
 	})
 }
 
-// endCheck deletes a Job, and forgets it.
+// endCheck stops and deletes a Job, and forgets it.
 func (a *agent) endCheck(ctx context.Context, s snapshot, is *checkRun) error {
 	a.mu.Lock()
 	stop, done := is.stop, is.done
 	a.mu.Unlock()
 	if stop != nil {
 		stop()
-		<-done // or it might be created after it was deleted
+		<-done // else the Job might be created after its deletion
 	}
 	want := applier.Want{Component: is.Component}
 	if d := s.delivery; d != nil && d.Version != nil {
@@ -224,17 +222,17 @@ func (a *agent) endCheck(ctx context.Context, s snapshot, is *checkRun) error {
 	return nil
 }
 
-// doneCheck is a Job that is being brought to its end.
+// doneCheck runs one Job until its outcome is known.
 type doneCheck struct {
 	agent *agent
 	is    *checkRun
 	asked rollout.AskedJob
 	link  *link
-	begun bool // it was created
+	begun bool // the Job was created
 }
 
-// run tries until the outcome is known, or waiting ends, which is before ctx does: what
-// is being created is created, or nobody would know whether it was.
+// run retries until the outcome is known, or waiting ends. waiting ends before ctx, so that a
+// creation in flight is completed: otherwise it would be unknown whether the Job exists.
 func (c *doneCheck) run(ctx, waiting context.Context) {
 	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)
 	refused := workqueue.NewTypedItemExponentialFailureRateLimiter[string](refusedFirst, refusedLast)
@@ -252,7 +250,7 @@ func (c *doneCheck) run(ctx, waiting context.Context) {
 			c.note(v1alpha1.CheckFailed, failed.Message)
 			return
 		case waiting.Err() != nil:
-			return // nothing is known
+			return // the outcome is unknown
 		case !c.begun:
 			c.note(v1alpha1.CheckWaiting, err.Error())
 		}
@@ -268,13 +266,13 @@ func (c *doneCheck) run(ctx, waiting context.Context) {
 	}
 }
 
-// try creates the Job, or finds it, and waits for its end.
+// try creates or finds the Job, and waits for its end.
 func (c *doneCheck) try(ctx, waiting context.Context) error {
 	job, err := c.agent.checkJob(c.is.Component, c.asked)
 	if err != nil {
 		return err
 	}
-	job.Want.Namespace = c.is.Namespace // where it was begun
+	job.Want.Namespace = c.is.Namespace // the namespace in which the run began
 	job.Confirm = c.confirm
 	live, err := c.link.cluster.BeginCheck(ctx, job, c.begun)
 	if err != nil {
@@ -285,8 +283,8 @@ func (c *doneCheck) try(ctx, waiting context.Context) error {
 	return c.link.cluster.AwaitCheck(waiting, job, live)
 }
 
-// confirm asks the hub whether it is still asked for: the board may be behind, and show
-// what another process has done and deleted.
+// confirm asks the hub whether the run is still requested. The board may lag, and show a run that
+// another process has finished and deleted.
 func (c *doneCheck) confirm(ctx context.Context) error {
 	s, err := c.agent.board.Now(ctx, c.is.Component)
 	if err != nil {
@@ -298,10 +296,10 @@ func (c *doneCheck) confirm(ctx context.Context) error {
 	return nil
 }
 
-// checkText bounds a message in bytes: the Rollout tells it of each cluster that waits.
+// checkText bounds a message in bytes: the Rollout shows the message of each waiting cluster.
 const checkText = 500
 
-// note tells how far it is.
+// note records the state of the Job, and queues the component if the state changed.
 func (c *doneCheck) note(state v1alpha1.CheckState, message string) {
 	if message = strings.Join(strings.Fields(message), " "); len(message) > checkText {
 		message = strings.ToValidUTF8(message[:checkText], "") + "…"
@@ -319,8 +317,8 @@ func (c *doneCheck) note(state v1alpha1.CheckState, message string) {
 	a.queue.Add(c.is.Component)
 }
 
-// checkJob is a Job as it is asked for, by what git says now. With a [*applier.CheckError]
-// it can't be one.
+// checkJob builds a Job from its template in git. A [*applier.CheckError] means that the template
+// is not a valid Job.
 func (a *agent) checkJob(component string, one rollout.AskedJob) (applier.CheckJob, error) {
 	s := a.snapshot(component)
 	pipeline := s.fleet.PipelineOf(component)

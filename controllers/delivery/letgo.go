@@ -14,19 +14,19 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// verdict says whether a component may have what git wants of it on a cluster.
+// verdict says whether a cluster may have the desired version of a component.
 type verdict struct {
-	// waits is why it may not; empty: it may.
+	// waits is why the component may not change; empty: it may.
 	waits string
-	// keeps is what it has meanwhile; the zero value: it was never delivered.
+	// keeps is the delivery that stays meanwhile; the zero value: never delivered.
 	keeps applier.Delivered
-	// until is when that may change by itself; zero: somebody will tell.
+	// until is when the verdict may change by itself; zero: another event will queue the component.
 	until time.Time
 }
 
-// verdict asks for a component with the given target, by its hash. It goes by what is
-// written: in the Rollout, and in the component's record. With an error nothing may be
-// done; that of [rollout.ErrUnknown] passes by itself.
+// verdict decides about a component, given the hash of its target. It depends only on what is
+// written: the Rollout and the component's record. After an error nothing may be changed. The error
+// [rollout.ErrUnknown] passes without a retry.
 func (a *agent) verdict(ctx context.Context, s snapshot, wants string) (verdict, error) {
 	component := s.delivery.Component
 	pipeline := s.fleet.PipelineOf(component)
@@ -41,7 +41,7 @@ func (a *agent) verdict(ctx context.Context, s snapshot, wants string) (verdict,
 		}
 		entry = entryOf(r, a.name)
 	}
-	ours := entry != nil && entry.Want == wants // else it is about something that git wanted before
+	ours := entry != nil && entry.Want == wants // else the entry is about an earlier target
 	if ours && entry.Back {
 		return a.goesBack(ctx, s, entry)
 	}
@@ -60,7 +60,7 @@ func (a *agent) verdict(ctx context.Context, s snapshot, wants string) (verdict,
 	return v, nil
 }
 
-// isAt reports whether what was delivered is what is wanted.
+// isAt reports whether the delivered target is the given one.
 func isAt(had applier.Delivered, wants string) bool {
 	return had.TargetHash == wants || had.TargetHash == "" && wants == v1alpha1.HashAbsent
 }
@@ -72,8 +72,7 @@ func keeping(had applier.Delivered) string {
 	return ", and keeps " + had.Version
 }
 
-// frozen is the verdict on a component that goes through no pipeline: no change gets
-// to it while it is frozen.
+// frozen is the verdict on a component without a pipeline: no change while the component is frozen.
 func (a *agent) frozen(ctx context.Context, s snapshot, wants string) (verdict, error) {
 	reason, until := s.fleet.Frozen(s.cluster, s.delivery.Component, a.now())
 	if reason == "" {
@@ -113,9 +112,8 @@ func entryOf(r *v1alpha1.Rollout, cluster string) *v1alpha1.RolloutCluster {
 	return &r.Status.Clusters[i]
 }
 
-// due is what a component is to have now, given what git wants (nil: that it is
-// absent): that, or what it has as long as it is not let go. The attempt has a result
-// when it ends here.
+// due returns what a component should have now: the desired target (nil: git wants it absent), or
+// the delivered version until the target is released. A non-empty t.sync ends the attempt here.
 func (a *agent) due(ctx context.Context, s snapshot, target *renderer.Target, t attempt) (applier.Want, attempt, error) {
 	hash := v1alpha1.HashAbsent
 	if target != nil {
@@ -145,14 +143,14 @@ func (a *agent) due(ctx context.Context, s snapshot, target *renderer.Target, t 
 	return want, t, nil
 }
 
-// judged is an attempt that knows of a verdict. It has a result where that alone is
-// one.
+// judged returns the attempt with the verdict in it. It sets a result if the verdict or its error
+// already ends the attempt.
 func (a *agent) judged(v verdict, err error, s snapshot, t attempt) attempt {
 	t.waits, t.keeps = v.waits, v.keeps
 	var gone *applier.PastError
 	switch {
 	case errors.Is(err, rollout.ErrUnknown):
-		t.connecting = true // the hub will tell
+		t.connecting = true // queued again when the hub has answered
 		return t.stop(v1alpha1.SyncWaiting, err.Error())
 	case errors.As(err, &gone):
 		return t.stop(v1alpha1.SyncBlocked, err.Error())
@@ -168,7 +166,7 @@ func (a *agent) judged(v verdict, err error, s snapshot, t attempt) attempt {
 	return t
 }
 
-// retried is an error of a verdict that a retry may help against.
+// retried returns an error of a verdict if a retry may help; else nil.
 func retried(err error) error {
 	if errors.Is(err, rollout.ErrUnknown) || errors.As(err, new(*applier.PastError)) {
 		return nil
@@ -176,7 +174,7 @@ func retried(err error) error {
 	return err
 }
 
-// kept renders what a component has, as it was delivered.
+// kept renders the version that a component has, from the revision of its delivery.
 func (a *agent) kept(ctx context.Context, s snapshot, has applier.Delivered) (applier.Want, error) {
 	then, err := a.past.at(ctx, has.Revision)
 	if err != nil {
@@ -188,7 +186,7 @@ func (a *agent) kept(ctx context.Context, s snapshot, has applier.Delivered) (ap
 	return applier.PastWant{Past: has, Now: s.fleet, Delivery: s.delivery, Then: then}.Make(ctx, a.renderThen(s))
 }
 
-// renderThen renders what git said at another revision, for the cluster as it is now.
+// renderThen renders the manifests of another revision for the cluster as it is now.
 func (a *agent) renderThen(s snapshot) applier.Render {
 	return func(ctx context.Context, c *registry.Cluster, d *registry.Delivery) (*renderer.Target, error) {
 		capabilities, err := s.link.cluster.Capabilities(ctx)
@@ -201,7 +199,7 @@ func (a *agent) renderThen(s snapshot) applier.Render {
 	}
 }
 
-// wanted is what git wants of a component with a pipeline; nil: it has none.
+// wanted returns what git wants of a component with a pipeline; nil: there is no pipeline.
 func (a *agent) wanted(s snapshot, target *renderer.Target) (*v1alpha1.WantedDelivery, error) {
 	if s.fleet.PipelineOf(s.delivery.Component) == nil {
 		return nil, nil //nolint:nilnil // as said

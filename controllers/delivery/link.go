@@ -19,14 +19,13 @@ type link struct {
 	line    *connect.Line
 	cluster *applier.Cluster
 	cache   *liveCache
-	// probe asks something small; any answer, a refusal too, shows that the API
-	// server is there.
+	// probe sends a small request. Any answer, a refusal too, shows that the API server is
+	// reachable.
 	probe func(context.Context) error
 }
 
-// recall begins with what the hub shows, by whoever wrote it: when things changed,
-// and not what they are. Of some components git and the cluster may know nothing any
-// more.
+// recall takes from the hub when things changed, but not the state itself, whichever process wrote
+// it. A status can outlive its component in git and on the cluster.
 func (a *agent) recall() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -37,7 +36,7 @@ func (a *agent) recall() {
 	}
 }
 
-// connectUntil links to the cluster, trying until it works or the context ends.
+// connectUntil connects to the cluster, and retries until it succeeds or the context ends.
 func (a *agent) connectUntil(ctx context.Context) {
 	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, retryLast)
 	for {
@@ -82,7 +81,7 @@ func (a *agent) dial(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := probe(ctx); err != nil { // or it would hold up others
+	if err := probe(ctx); err != nil { // an unreachable cluster must not take a slot
 		return fmt.Errorf("connection: %w", err)
 	}
 	cluster, err := applier.New(applier.Options{Name: a.name, Config: config, Schemas: a.schemas, Reader: live, Writer: a.session, Redactor: a.redactor, SkipDryRuns: true})
@@ -136,7 +135,7 @@ func (a *agent) dial(ctx context.Context) error {
 	return nil
 }
 
-// learn returns the components that have a record there, and watches these.
+// learn returns the components that have a record in the cluster, and watches the records.
 func (a *agent) learn(ctx context.Context, config *rest.Config, live *liveCache, cluster *applier.Cluster) ([]string, error) {
 	recorded, err := cluster.Recorded(ctx)
 	if err != nil {

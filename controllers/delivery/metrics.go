@@ -13,9 +13,8 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// metrics of a controller, which docs/metrics.md lists. Hundreds of clusters times
-// the buckets of a histogram would be thousands of series that nobody looks at one
-// by one: by cluster are counts alone, and histograms are of the fleet.
+// metrics of a controller, listed in docs/metrics.md. Histogram buckets for hundreds of clusters
+// would be thousands of series. So only counters have a cluster label; histograms cover the fleet.
 type metrics struct {
 	requests *prometheus.CounterVec
 	writes   *prometheus.CounterVec
@@ -62,7 +61,7 @@ func newMetrics() *metrics {
 	}
 }
 
-// register has a registry ask for everything.
+// register adds all collectors to a registry.
 func (m *metrics) register(r prometheus.Registerer, c *Controller, renders *renderer.Cache) error {
 	renderCount := prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "keelson_renders_total", Help: "Charts that were rendered, not answered from the cache.",
@@ -90,10 +89,10 @@ func (m *metrics) read(took time.Duration, err error) {
 // statusWritten counts a write of a Delivery.
 func (m *metrics) statusWritten(err error) { m.statuses.WithLabelValues(result(err)).Inc() }
 
-// left hears how long a component stood in a queue.
+// left observes how long a component was queued.
 func (m *metrics) left(waited time.Duration) { m.waited.Observe(waited.Seconds()) }
 
-// arrived observes what [clocks.look] found.
+// arrived observes the durations that [clocks.look] returned.
 func (m *metrics) arrived(synced, healthy time.Duration) {
 	if synced > 0 {
 		m.converged.WithLabelValues("synced").Observe(synced.Seconds())
@@ -110,8 +109,7 @@ func result(err error) string {
 	return "ok"
 }
 
-// cluster is what is counted of a cluster: the same for two agents that follow one
-// upon the other.
+// cluster returns the counters of a cluster: the same ones for successive agents of a cluster.
 func (m *metrics) cluster(name string) *counted {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -123,7 +121,7 @@ func (m *metrics) cluster(name string) *counted {
 	return c
 }
 
-// gone ends the series of a cluster that this process no longer works on.
+// gone deletes the series of a cluster that this process no longer works on.
 func (m *metrics) gone(cluster string) {
 	m.mu.Lock()
 	c := m.clusters[cluster]
@@ -140,8 +138,8 @@ func (m *metrics) gone(cluster string) {
 	}
 }
 
-// counted counts for one cluster, until it is gone: answers may come back after
-// that, and must not bring its series back.
+// counted counts for one cluster until gone is called. Later answers must not create its series
+// again.
 type counted struct {
 	*metrics
 	cluster string
@@ -157,7 +155,7 @@ func (c *counted) add(v *prometheus.CounterVec, n int, labels ...string) {
 	}
 }
 
-// request counts one; status 0: no answer came.
+// request counts a request; status 0: no answer came.
 func (c *counted) request(verb string, status int) {
 	code := "none"
 	switch {

@@ -11,8 +11,8 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// newNotify prepares what tells others; nil: nobody is told, since this process knows of
-// one cluster alone, say.
+// newNotify creates the notification loop. It does nothing without a Sender, or if this process
+// works on a single cluster.
 func (c *Controller) newNotify(o Options) error {
 	if o.Sender == nil || c.rollouts.board == nil {
 		return nil
@@ -34,7 +34,7 @@ func (c *Controller) newNotify(o Options) error {
 	return nil
 }
 
-// tellNotify has notifications go by a revision.
+// tellNotify passes a revision to the notification loop.
 func (c *Controller) tellNotify(fleet *registry.Fleet) {
 	switch {
 	case c.notify != nil:
@@ -44,9 +44,9 @@ func (c *Controller) tellNotify(fleet *registry.Fleet) {
 	}
 }
 
-// attendNotify begins to tell others, or leaves that to another process. What was begun
-// goes on when the last notification leaves git, and forgets it. The error is that of the
-// hub, which is opened for it.
+// attendNotify starts notifications here, or leaves them to another process. After the last
+// notification left git, a running loop goes on, and forgets it. The error comes from the hub,
+// which is opened for the loop.
 func (c *Controller) attendNotify(ctx context.Context, fleet *registry.Fleet, granted bool) error {
 	if c.notify == nil {
 		return nil

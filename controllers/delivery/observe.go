@@ -13,8 +13,8 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// reading is called when a read of the fleet repository begins, and what it returns
-// when that has ended.
+// reading starts the span and the timer of a read of the fleet repository. Call the returned
+// function when the read has ended.
 func (c *Controller) reading(ctx context.Context) (context.Context, func(*registry.Fleet, error)) {
 	began := c.now()
 	ctx, s := span.Root(ctx, c.tracer, "fetch")
@@ -27,15 +27,14 @@ func (c *Controller) reading(ctx context.Context) (context.Context, func(*regist
 	}
 }
 
-// observed takes in how long what git wants has taken to get there. The agent's
-// lock is held.
+// observed updates the convergence clock of a component. The agent's lock is held.
 func (a *agent) observed(before, after v1alpha1.DeliveryStatus, began time.Time) {
 	var synced, healthy time.Duration
 	a.clocks, synced, healthy = a.clocks.look(before, after, began, a.now())
 	a.metrics.arrived(synced, healthy)
 }
 
-// traced is [agent.attempt] as a trace of its own.
+// traced runs [agent.attempt] in a trace of its own.
 func (a *agent) traced(ctx context.Context, component string) (attempt, error) {
 	ctx, s := span.Root(ctx, a.tracer, "delivery")
 	s.Set(span.Cluster, a.name)
@@ -66,7 +65,7 @@ func applied(ctx context.Context, c *applier.Cluster, p *applier.Prepared, o app
 	return c.Apply(ctx, p, o)
 }
 
-// send writes the status of a Delivery, if that is still as it was.
+// send writes the status of a Delivery, if its resourceVersion is still that of was.
 func (w *writer) send(ctx context.Context, next, was *v1alpha1.Delivery) (err error) {
 	ctx, s := span.Root(ctx, w.tracer, "status")
 	s.Set(span.Cluster, next.Status.Cluster)
@@ -80,7 +79,7 @@ func (w *writer) send(ctx context.Context, next, was *v1alpha1.Delivery) (err er
 	return w.client.Status().Patch(ctx, next, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{})) //nolint:wrapcheck // the caller says what for
 }
 
-// patients are the statuses that wait for others of their cluster.
+// patients returns how many statuses are delayed while their cluster is busy.
 func (w *writer) patients() (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -12,15 +12,15 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// pastKept bounds how many revisions of the past are kept for pins.
+// pastKept bounds how many old revisions are kept in memory.
 const pastKept = 8
 
-// past is what git said at earlier revisions. It is safe for concurrent use.
+// past caches fleets of earlier revisions. It is safe for concurrent use.
 type past struct {
 	repo *registry.Repo
 
 	mu     sync.Mutex
-	fleets []*registry.Fleet // the last used one last
+	fleets []*registry.Fleet // in order of use, the latest last
 }
 
 func (p *past) at(ctx context.Context, revision string) (*registry.Fleet, error) {
@@ -43,9 +43,10 @@ func (p *past) at(ctx context.Context, revision string) (*registry.Fleet, error)
 	return f, nil
 }
 
-// want is what git wants of a component, given its target, or what is pinned
-// until git wants something else, or what it has until it is let go. The attempt has a
-// result where it ends; with Blocked only git or a person can help.
+// want returns the state that a component should have, given its target in git. A pin has
+// precedence until the target in git changes; then a delivered version stays until the target is
+// released. A non-empty t.sync ends the attempt here; with Blocked only a commit or a person can
+// help.
 func (a *agent) want(ctx context.Context, s snapshot, target *renderer.Target, t attempt) (applier.Want, attempt, error) {
 	pin, err := s.link.cluster.Pin(ctx, s.delivery.Component)
 	if err != nil {
@@ -81,7 +82,7 @@ func (a *agent) pinned(ctx context.Context, s snapshot, pin *applier.Pin) (appli
 	return applier.PinnedWant{Pin: pin, Now: s.fleet, Delivery: s.delivery, Then: then}.Make(ctx, a.renderThen(s))
 }
 
-// pinnedStatus is a pin as status shows it.
+// pinnedStatus returns a pin as a status shows it.
 func pinnedStatus(p *applier.Pin) *v1alpha1.PinnedDelivery {
 	if p == nil {
 		return nil

@@ -2,10 +2,10 @@ package delivery
 
 import "context"
 
-// Previews writes to pull requests. One process of a fleet does.
+// Previews writes to pull requests, in one process of a fleet.
 type Previews interface {
 	// Run works until the context ends.
 	Run(ctx context.Context)
-	// Soon has the pull requests looked at. It returns at once.
+	// Soon requests a check of the pull requests. It does not block.
 	Soon()
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// probes are what a controller has to do with black-box tests of its clusters.
+// probes holds what a controller needs for black-box tests of its clusters.
 type probes struct {
 	store   *probe.Store
 	metrics *probe.Metrics
@@ -41,7 +41,7 @@ func (c *Controller) newProbes(o Options) error {
 	return err
 }
 
-// prober runs the probes of an agent's cluster.
+// prober creates the prober of an agent's cluster.
 func (c *Controller) prober(a *agent) *probe.Prober {
 	return probe.New(probe.Options{
 		Cluster: a.name, Store: c.probes.store, Metrics: c.probes.metrics, Log: a.log, Now: a.now, Asked: a.askedRuns,
@@ -49,14 +49,14 @@ func (c *Controller) prober(a *agent) *probe.Prober {
 	})
 }
 
-// probe runs the probes until the context ends, beside all else: one request at a time,
-// on the connection of the cluster.
+// probe runs the probes until the context ends, in parallel to everything else. It sends one
+// request at a time, on the connection of the cluster.
 func (a *agent) probe(ctx context.Context) {
 	a.mu.Lock()
 	link := a.link
 	a.mu.Unlock()
 	if link == nil {
-		return // it ended before there was a connection
+		return // the context ended before there was a connection
 	}
 	config := link.line.Config()
 	config.Wrap(a.observe)
@@ -68,8 +68,8 @@ func (a *agent) probe(ctx context.Context) {
 	a.probes.Run(ctx, probe.Cluster{Dynamic: dyn, Mapping: link.cluster.Mapping, Examine: link.cluster.Examine})
 }
 
-// askedRuns is since when a check waits for runs of a probe on the cluster; zero: none
-// does. Where several do, it is the last that was asked, for which runs count for all.
+// askedRuns returns since when a check waits for runs of a probe on the cluster; zero: none does.
+// Of several checks the latest counts: runs after that time count for all.
 func (a *agent) askedRuns(f *registry.Fleet, c *registry.Cluster, name string) (asked time.Time) {
 	if a.board == nil {
 		return asked
@@ -85,7 +85,7 @@ func (a *agent) askedRuns(f *registry.Fleet, c *registry.Cluster, name string) (
 		}
 		r, err := a.board.Of(f, d.Component)
 		if err != nil || r == nil {
-			continue // who asks is known as soon as the hub has told
+			continue // known as soon as the hub has answered
 		}
 		for _, check := range checksOf(r, stage.Spec.Name) {
 			if check.Passed == nil && check.Failed == nil && check.Asked.After(asked) && asksProbe(stage, check, name) {
@@ -96,7 +96,7 @@ func (a *agent) askedRuns(f *registry.Fleet, c *registry.Cluster, name string) (
 	return asked
 }
 
-// checksOf are those of a stage that were asked.
+// checksOf returns the checks of a stage that were requested.
 func checksOf(r *v1alpha1.Rollout, stage string) []v1alpha1.RolloutCheck {
 	i := slices.IndexFunc(r.Status.Stages, func(s v1alpha1.RolloutStage) bool { return s.Name == stage })
 	if i < 0 {
@@ -105,7 +105,7 @@ func checksOf(r *v1alpha1.Rollout, stage string) []v1alpha1.RolloutCheck {
 	return r.Status.Stages[i].Checks
 }
 
-// asksProbe says whether a check that was asked is of a probe.
+// asksProbe reports whether a requested check uses the named probe.
 func asksProbe(stage *registry.Stage, asked v1alpha1.RolloutCheck, name string) bool {
 	specs := stage.Spec.Before
 	if asked.After {

@@ -9,13 +9,13 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// Promotions moves versions on in git. The process that decides about rollouts does.
+// Promotions changes versions in git, in the process that decides about rollouts.
 type Promotions interface {
-	// Fleet says what git wants now. It returns at once.
+	// Fleet sets the current revision. It does not block.
 	Fleet(f *registry.Fleet)
-	// Look has the components looked at. It returns at once.
+	// Look requests a check of the components. It does not block.
 	Look()
-	// Run works until the context ends. Stand says how far a component has come.
+	// Run works until the context ends. stand returns how far the rollout of a component has come.
 	Run(ctx context.Context, stand func(f *registry.Fleet, component string) (rollout.Stand, error))
 }
 

@@ -7,25 +7,23 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-// waiting is the line of a work queue, and it knows since when each item waits.
-// What was put off until later, or is being worked on, does not stand in it. The
-// queue calls Push, Touch, Len and Pop one at a time.
+// waiting is the storage of a work queue, and records since when each item waits. Delayed items,
+// and items in work, are not in it. The queue calls Push, Touch, Len and Pop one at a time.
 //
-// It is first in, first out, but for those that come again while others still wait
-// for their first turn since the line was empty: the two take turns. A component
-// comes to rest at its second look, and until then its objects and its record are
-// in memory; behind the first looks at all others that would be those of the whole
-// cluster.
+// It is first in, first out, with one exception. After the queue was empty, items in their first
+// turn alternate with items that return. A component comes to rest at its second reconcile, and
+// until then its objects and its record are in memory. If all second reconciles came after all
+// first ones, the whole cluster would be in memory.
 type waiting struct {
 	now func() time.Time
-	// took hears how long an item has waited when its turn comes.
+	// took is called with the waiting time of an item when it leaves the queue.
 	took func(time.Duration)
 
-	mu    sync.Mutex // age is called by others
-	first []waiter   // of those that had no turn since the line was empty
+	mu    sync.Mutex // age is called concurrently
+	first []waiter   // items without a turn since the queue was empty
 	again []waiter
-	had   map[string]bool // who had one
-	// next says whose turn is next where both wait.
+	had   map[string]bool // items that had a turn since then
+	// next: if both lists have items, the next one comes from again.
 	next bool
 }
 
@@ -34,7 +32,7 @@ type waiter struct {
 	since time.Time
 }
 
-// newQueue makes a work queue on a line, with the waits after failures in row.
+// newQueue makes a work queue on line, with a backoff from first to last after failures.
 func newQueue(line *waiting, first, last time.Duration) workqueue.TypedRateLimitingInterface[string] {
 	return workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](first, last),
@@ -45,7 +43,7 @@ func newQueue(line *waiting, first, last time.Duration) workqueue.TypedRateLimit
 		})
 }
 
-// Touch implements [workqueue.Queue]. Who asks again waits since the first time.
+// Touch implements [workqueue.Queue]. An item that is added again keeps its place and time.
 func (w *waiting) Touch(string) {}
 
 // Push implements [workqueue.Queue].
@@ -84,7 +82,7 @@ func (w *waiting) popLocked() (is waiter) {
 	w.next = from == &w.first
 	is, (*from)[0] = (*from)[0], waiter{}
 	if *from = (*from)[1:]; len(*from) == 0 {
-		*from = nil // a queue that was long once is nearly always empty
+		*from = nil // free the memory of a long queue
 	}
 	if w.first == nil && w.again == nil {
 		w.had = nil
@@ -97,7 +95,7 @@ func (w *waiting) popLocked() (is waiter) {
 	return is
 }
 
-// age is how many items wait, and how long the first of them has done so.
+// age returns how many items wait, and how long the oldest item has waited.
 func (w *waiting) age() (n int, oldest time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

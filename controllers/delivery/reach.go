@@ -14,11 +14,11 @@ import (
 const (
 	// probeTimeout bounds a probe: a busy API server still answers within it.
 	probeTimeout = 10 * time.Second
-	// probeLast bounds the wait between two probes of one that does not answer.
+	// probeLast bounds the wait between two probes of an unreachable API server.
 	probeLast = 5 * time.Second
 )
 
-// newProbe makes a request that costs an API server next to nothing.
+// newProbe returns a function that requests /version, which costs an API server next to nothing.
 func newProbe(config *rest.Config) (func(context.Context) error, error) {
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -44,24 +44,23 @@ func newProbe(config *rest.Config) (func(context.Context) error, error) {
 	}, nil
 }
 
-// doubt hears that a request was not answered. One lost request is no outage,
-// and of an outage nothing else may ask: a watch that was begun before can be
-// silent for minutes. So a probe decides.
+// doubt is called after a request without an answer, and triggers a probe. One lost request is no
+// outage. But in an outage no other request may fail: an open watch can be silent for minutes.
 func (a *agent) doubt() {
 	select {
 	case a.doubts <- struct{}{}:
-	default: // a probe is coming already
+	default: // a probe is already due
 	}
 }
 
-// watchOver probes whenever there is doubt, and until the API server answers
-// again; it ends with the context.
+// watchOver probes after each doubt, and until the API server answers again. It ends with the
+// context.
 func (a *agent) watchOver(ctx context.Context) {
 	a.mu.Lock()
 	link := a.link
 	a.mu.Unlock()
 	if link == nil {
-		return // it ended before there was a connection
+		return // the context ended before there was a connection
 	}
 	backoff := workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryFirst, probeLast)
 	for {
@@ -91,30 +90,29 @@ func (a *agent) watchOver(ctx context.Context) {
 	}
 }
 
-// lost reports whether the API server did not answer when it was asked last.
+// lost reports whether the last probe got no answer.
 func (a *agent) lost() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.unreachable != nil
 }
 
-// relearn reads what may be another than before the API server was away: it may be
-// another one, or its store may have been restored. What is as it was stays at rest.
+// relearn reads again what may have changed during an outage: the API server may be another one, or
+// its store may have been restored. A component without changes stays at rest.
 func (a *agent) relearn(ctx context.Context, link *link) error {
 	leave, err := a.turns.learn.take(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	link.cluster.Restart() // what it is asked for from now on is fresh
+	link.cluster.Restart() // drops the caches, so that the following reads are fresh
 	link.cache.gate.open()
 	link.cache.restart(ctx)
 	_, err = link.cluster.Recorded(ctx)
 	return err
 }
 
-// reached notes whether the API server answers. When it comes back, everything is
-// looked at.
+// reached stores whether the API server is reachable. When that changes, all components are queued.
 func (a *agent) reached(err error) {
 	a.mu.Lock()
 	was := a.unreachable
@@ -139,10 +137,10 @@ func (a *agent) reached(err error) {
 	a.all()
 }
 
-// gate holds back those who would ask while nobody answers.
+// gate blocks requests while the API server does not answer.
 type gate struct {
 	mu sync.Mutex
-	is chan struct{} // closed: it is open
+	is chan struct{} // closed channel: the gate is open
 }
 
 func newGate() *gate {

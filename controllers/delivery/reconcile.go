@@ -12,7 +12,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/lease"
 )
 
-// work has all that is queued looked at, until the queue is shut down and empty.
+// work reconciles queued components until the queue is shut down and empty.
 func (a *agent) work(ctx context.Context) {
 	var looks sync.WaitGroup
 	defer looks.Wait()
@@ -31,7 +31,7 @@ func (a *agent) work(ctx context.Context) {
 	}
 }
 
-// turn looks at one component when it is this cluster's turn.
+// turn reconciles one component when the limiter of all clusters has a slot.
 func (a *agent) turn(ctx context.Context, component string) {
 	if leave, err := a.turns.look.take(ctx); err == nil {
 		a.reconcile(ctx, component)
@@ -43,7 +43,7 @@ func (a *agent) turn(ctx context.Context, component string) {
 	}
 }
 
-// reconcile looks at one component: what an attempt finds becomes its status.
+// reconcile runs one attempt on a component, and updates its status.
 func (a *agent) reconcile(ctx context.Context, component string) {
 	started := a.now()
 	result, err := a.traced(ctx, component)
@@ -55,7 +55,7 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	before := a.statuses.of(component)
 	if result.connecting && len(before.Conditions) > 0 {
 		a.mu.Unlock()
-		return // nothing is known that the hub does not show
+		return // the hub already shows everything that is known
 	}
 	before.Cluster, before.Component = a.name, component
 	found := next(before, result, a.now())
@@ -65,7 +65,7 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 	if result.waits == "" {
 		a.observed(before, *status, started)
 	} else {
-		a.clocks = a.clocks.without(component) // that time is its pipeline's
+		a.clocks = a.clocks.without(component) // waiting time of the pipeline does not count
 	}
 	pruning := result.pruning && !a.pruning[component]
 	a.pruning[component] = result.pruning
@@ -95,11 +95,11 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 			"restored", o.Restored, "deleted", o.Deleted, "took", a.now().Sub(started).Round(time.Millisecond))
 		a.metrics.applied(o, a.now().Sub(started))
 	}
-	if !result.connecting { // that lasts a second, or a probe will say why not
+	if !result.connecting { // that lasts a second, or a probe will tell why it lasts longer
 		a.hold(status, a.tell(before, status))
 	}
 	if result.planned && status.Health == v1alpha1.HealthProgressing {
-		// Nothing else would tell that it takes too long, or that a pod does not start.
+		// No event would show that the timeout has passed, or that a pod does not start.
 		late := waited(*status, a.now())
 		a.queue.AddAfter(component, min(a.nextPodLook(component), max(result.timeout-late, 0)+time.Second))
 	}
@@ -110,14 +110,13 @@ func (a *agent) reconcile(ctx context.Context, component string) {
 		a.log.Warn("a hook's object stays", "component", component, "object", kept.ID.String(), "event", kept.Event, "because", kept.Message)
 	}
 	for _, from := range result.outcome.TakenFrom {
-		a.queue.Add(from) // it has fewer objects by now, or none
+		a.queue.Add(from) // its record lost objects to this component
 	}
 	a.again(component, result.outcome.Again, errors.Join(err, unattended))
 }
 
-// tell publishes a status: trouble soon, and what goes well, or is on its way, when
-// no component waits for its turn any more. For what a check says, others wait. It
-// returns the one to hold.
+// tell publishes a status. Trouble and changed checks are prompt. While components are queued, a
+// status that is Synced, Progressing or Waiting is delayed. tell returns the status to hold.
 func (a *agent) tell(before v1alpha1.DeliveryStatus, s *v1alpha1.DeliveryStatus) *v1alpha1.DeliveryStatus {
 	u := prompt
 	if !slices.Equal(before.Checks, s.Checks) {
@@ -134,7 +133,7 @@ func (a *agent) tell(before v1alpha1.DeliveryStatus, s *v1alpha1.DeliveryStatus)
 	return a.publish(s, u)
 }
 
-// hold replaces a status by another one that says the same.
+// hold replaces a status by an equal one.
 func (a *agent) hold(s, same *v1alpha1.DeliveryStatus) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -143,7 +142,7 @@ func (a *agent) hold(s, same *v1alpha1.DeliveryStatus) {
 	}
 }
 
-// again queues a component once more, where that may help and nothing else would.
+// again queues a component once more if a retry may help and no event would queue it.
 func (a *agent) again(component string, after time.Duration, err error) {
 	if err == nil || !applier.Refused(err) {
 		a.refused.Forget(component)
@@ -156,19 +155,19 @@ func (a *agent) again(component string, after time.Duration, err error) {
 		}
 	case applier.Refused(err):
 		a.queue.AddAfter(component, a.refused.When(component))
-	case errors.Is(err, lease.ErrLost): // until it is renewed, or this process ends
+	case errors.Is(err, lease.ErrLost): // until the Lease is renewed, or this process ends
 		a.queue.AddAfter(component, unheld)
 	case wait > 0:
 		a.queue.AddAfter(component, min(wait, retryLast))
-	case after > 0 && errors.As(err, new(*applier.HookError)): // it says what passes until then
+	case after > 0 && errors.As(err, new(*applier.HookError)): // the status shows the reason until then
 		a.queue.AddAfter(component, after)
 	default:
 		a.queue.AddRateLimited(component)
 	}
 }
 
-// dependents looks again at the components that wait for this one: that depend on
-// it, or that go after it.
+// dependents queues the components that wait for this one: its dependents, and, if it is to be
+// absent, its dependencies.
 func (a *agent) dependents(component string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

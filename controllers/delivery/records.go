@@ -19,9 +19,8 @@ import (
 	"github.com/keelson-io/keelson/applier"
 )
 
-// watchRecords looks again at components whose records somebody else wrote: a
-// rollback, or its end, need not change any object. Of the Secrets it sees
-// metadata alone.
+// watchRecords queues components whose records another client wrote. A rollback, or its end, need
+// not change any object. The watch sees only the metadata of the Secrets.
 func (a *agent) watchRecords(ctx context.Context, config *rest.Config, c *applier.Cluster, live *liveCache) error {
 	client, err := metadata.NewForConfig(config)
 	if err != nil {
@@ -30,7 +29,7 @@ func (a *agent) watchRecords(ctx context.Context, config *rest.Config, c *applie
 	from := source{gvr: corev1.SchemeGroupVersion.WithResource("secrets"), namespace: v1alpha1.Namespace, metadata: true}
 	secrets := client.Resource(from.gvr).Namespace(from.namespace)
 	store := &recordFeed{components: map[string]bool{}, seen: func(component, version string) {
-		time.AfterFunc(settle, func() { // the answer to a write of our own is there by then
+		time.AfterFunc(settle, func() { // by then a write of our own has been answered
 			if ctx.Err() == nil && c.RecordSeen(component, version) {
 				a.queue.Add(component)
 			}
@@ -63,10 +62,10 @@ func (a *agent) watchRecords(ctx context.Context, config *rest.Config, c *applie
 	return nil
 }
 
-// recordFeed hears of records. It implements [cache.ReflectorStore], whose methods
-// are called one after the other.
+// recordFeed handles the events of records. It implements [cache.ReflectorStore], whose methods are
+// called one after the other.
 type recordFeed struct {
-	components map[string]bool // that have one; each name is held once in a fleet
+	components map[string]bool // the components with a record; each name is interned
 	seen       func(component, version string)
 }
 
@@ -113,7 +112,7 @@ func (r *recordFeed) Replace(list []any, version string) error {
 	return nil
 }
 
-// recordOf is the component that a Secret is the record of, and its resourceVersion.
+// recordOf returns the component that a record belongs to, and the resourceVersion of its Secret.
 func recordOf(o any) (component, version string, err error) {
 	s, err := meta.Accessor(o)
 	if err != nil {

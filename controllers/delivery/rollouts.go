@@ -20,18 +20,18 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// rollouts are what a controller has to do with changes that go from cluster to
-// cluster.
+// rollouts holds what a controller needs for changes that go from cluster to cluster.
 type rollouts struct {
-	// board shows who is let go; loop decides about it, in one process of all.
+	// board shows which clusters are released. loop decides about that, in one process of the
+	// fleet.
 	board *rollout.Board
 	loop  *rollout.Loop
-	// shown: the board is watched, since the fleet has a pipeline.
+	// shown: the board is watched, because the fleet has had a pipeline.
 	shown    bool
 	deciding duty
 }
 
-// newRollouts prepares them; nil: this process knows of one cluster alone.
+// newRollouts creates board and loop. It does nothing if this process works on a single cluster.
 func (c *Controller) newRollouts(o Options) error {
 	if o.Only != "" {
 		return nil
@@ -55,15 +55,15 @@ func (c *Controller) newRollouts(o Options) error {
 	return nil
 }
 
-// recorder takes events; nil: nothing is written to the hub yet.
+// recorder returns the recorder of events; nil: the writer does not run yet.
 func (w *writer) recorder() record.EventRecorder {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.events
 }
 
-// attendAll begins the duties of this process, and leaves those that are another's. The
-// error is that of the hub, which is opened for rollouts.
+// attendAll starts the singleton tasks of this process, and stops the tasks of other processes. The
+// error comes from the hub, which is opened for the tasks.
 func (c *Controller) attendAll(ctx context.Context, fleet *registry.Fleet, granted map[string]bool) error {
 	if c.previews != nil {
 		c.attend(ctx, &c.previewing, granted[shard.Previews], c.previews.Run)
@@ -84,7 +84,7 @@ func (c *Controller) attendAll(ctx context.Context, fleet *registry.Fleet, grant
 	return nil
 }
 
-// decide carries rollouts on, and promotes what has passed.
+// decide runs the rollout loop, and promotes versions that have passed.
 func (c *Controller) decide(ctx context.Context) {
 	var promoting sync.WaitGroup
 	if c.promotions != nil {
@@ -94,7 +94,7 @@ func (c *Controller) decide(ctx context.Context) {
 	promoting.Wait()
 }
 
-// rolls has those components looked at that a Rollout says something new of.
+// rolls queues the components for which a Rollout changed.
 func (c *Controller) rolls(before, now *v1alpha1.Rollout) {
 	c.mu.Lock()
 	agents := maps.Clone(c.agents)
@@ -110,7 +110,7 @@ func (c *Controller) rolls(before, now *v1alpha1.Rollout) {
 	if c.notify != nil {
 		c.notify.Look()
 	}
-	if name == "" { // all are known now
+	if name == "" { // the first list is complete
 		for _, r := range agents {
 			r.agent.governed()
 		}
@@ -127,19 +127,19 @@ func (c *Controller) rolls(before, now *v1alpha1.Rollout) {
 		if r == nil {
 			continue
 		}
-		r.agent.probes.Look() // a check may ask for runs
+		r.agent.probes.Look() // a check may request runs
 		if saysElse(entryOf(was, entry.Name), entry) || asks[entry.Stage] {
 			r.agent.queue.Add(is.Name)
 		}
 	}
 }
 
-// saysElse reports whether two entries let a cluster do different things.
+// saysElse reports whether two entries allow a cluster different things.
 func saysElse(x, y *v1alpha1.RolloutCluster) bool {
 	return x == nil || x.Want != y.Want || x.From != y.From || x.Back != y.Back || (x.Released == nil) != (y.Released == nil)
 }
 
-// asksElse are the stages of whose clusters two states of a Rollout ask different Jobs.
+// asksElse returns the stages for which two states of a Rollout request different Jobs.
 func asksElse(was, is *v1alpha1.Rollout) map[string]bool {
 	var before []rollout.AskedJob
 	if was != nil {
@@ -166,8 +166,8 @@ func (a *agent) governed() {
 	}
 }
 
-// regoverned are the components of a cluster that go through a pipeline now, and did
-// not before, or the other way round; and those that wait, where freezes changed.
+// regoverned returns the components of a cluster that gained or lost a pipeline. If freezes
+// changed, it also returns the components that wait.
 func regoverned(was, now *registry.Fleet, cluster *registry.Cluster, known statuses) (components []string) {
 	if was == nil || was == now || len(was.Pipelines)+len(now.Pipelines)+len(was.Freezes)+len(now.Freezes) == 0 {
 		return nil
@@ -182,9 +182,9 @@ func regoverned(was, now *registry.Fleet, cluster *registry.Cluster, known statu
 	return components
 }
 
-// followRollouts shows the agents the Rollouts of the hub, from when the fleet first
-// has a pipeline: others have no such objects. It returns at once, and whether they
-// are followed.
+// followRollouts shows the agents the Rollouts of the hub. It starts when the fleet first has a
+// pipeline; before that no Rollout is needed. It does not block, and reports whether the board
+// runs.
 func (c *Controller) followRollouts(ctx context.Context, fleet *registry.Fleet) bool {
 	r := &c.rollouts
 	if r.board == nil || fleet == nil || !r.shown && len(fleet.Pipelines) == 0 {

@@ -11,7 +11,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/connect"
 )
 
-// heard is what an agent does when the credentials of its connection change.
+// heard returns the callbacks of an agent for changes of its connection.
 func (a *agent) heard() connect.Heard {
 	return connect.Heard{
 		Renewed: func() {
@@ -26,8 +26,7 @@ func (a *agent) heard() connect.Heard {
 	}
 }
 
-// troubled notes why new credentials can't be used. What is known and what is being
-// done stay as they are: the ones from before are in use.
+// troubled notes why new credentials can't be used. Work goes on with the previous credentials.
 func (a *agent) troubled(err error) {
 	a.mu.Lock()
 	a.aside = ""
@@ -42,10 +41,10 @@ func (a *agent) troubled(err error) {
 		a.log.Info("the connection's credentials can be used again")
 	}
 	a.announce(a.name, text)
-	a.all() // it stands in every status
+	a.all() // every status shows the note
 }
 
-// credentialsChanged has the connection take what it is made of now.
+// credentialsChanged makes the connection read its settings again.
 func (a *agent) credentialsChanged() {
 	a.mu.Lock()
 	link := a.link
@@ -60,7 +59,7 @@ func (a *agent) credentialsChanged() {
 	}
 }
 
-// tryNow has everything looked at that failed with the credentials from before.
+// tryNow queues all components, since reconciles with the previous credentials may have failed.
 func (a *agent) tryNow() {
 	for _, name := range a.components() {
 		a.queue.Forget(name)
@@ -72,8 +71,8 @@ func (a *agent) tryNow() {
 	a.all()
 }
 
-// credentials writes an event when a connection's credentials can't be renewed, or
-// can again (text is empty).
+// credentials writes an event when the credentials of a connection can't be renewed, or can be
+// renewed again (text is empty).
 func (w *writer) credentials(cluster, text string) {
 	w.mu.Lock()
 	events := w.events
@@ -89,8 +88,8 @@ func (w *writer) credentials(cluster, text string) {
 	events.Eventf(about, kind, reason, "cluster %s: %s", cluster, w.redactor.Text(cmp.Or(text, "its credentials can be used again")))
 }
 
-// movedTo notes that a cluster's connection leads to another server, which takes a
-// new agent: what the one knows is of the other.
+// movedTo notes that the connection of a cluster leads to another server. That needs a new agent:
+// the old agent's state is that of the old server.
 func (c *Controller) movedTo(cluster string) {
 	c.mu.Lock()
 	c.moved[cluster] = true
@@ -101,7 +100,7 @@ func (c *Controller) movedTo(cluster string) {
 	}
 }
 
-// takeMoved returns the clusters whose connections lead elsewhere, once.
+// takeMoved returns the clusters whose connections moved, once.
 func (c *Controller) takeMoved() map[string]bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,7 +109,7 @@ func (c *Controller) takeMoved() map[string]bool {
 	return moved
 }
 
-// follows is [Options.Follow] of the connection that git wants.
+// follows runs [Options.Follow] for the connection in git.
 func (a *agent) follows(ctx context.Context) {
 	if a.follow != nil {
 		a.follow(ctx, a.credentialsChanged)

@@ -8,47 +8,45 @@ import (
 )
 
 const (
-	// manyLooks leave behind memory that is worth giving back.
+	// manyLooks is the number of reconciles after which freeing memory is worthwhile.
 	manyLooks = 1000
-	// A rush is over when there were no more than fewLooks in the last rushOver: what
-	// something keeps writing to is looked at every second or two.
+	// A burst is over when at most fewLooks reconciles fell into the last rushOver. A component
+	// that is written to continually is reconciled every second or two.
 	fewLooks = 50
 	rushOver = 5 * time.Second
-	// Every someLooks it is judged by all looks of the rush whether it learns or
-	// writes: of components that are written every other look writes.
+	// After every someLooks reconciles all reconciles of the burst decide whether it mostly reads
+	// or writes. In a burst of changes every second reconcile writes.
 	someLooks = 100
-	// rushGarbage is how much garbage may be made before it is collected while much is
-	// learnt, in percent of what is needed: half of Go's default.
+	// rushGarbage is the GOGC percentage while a burst mostly reads: half of Go's default.
 	rushGarbage = 50
 	goGarbage   = 100
 )
 
-// rush sees when many components are looked at, and few any more: at the start, and
-// after a change of everything. Go would keep for minutes, or for ever, the memory
-// that this took: three times what the process needs at rest.
+// rush detects bursts of reconciles: at the start, and after a change of everything. Go would keep
+// the memory of a burst for minutes, or for ever: three times what the process needs at rest.
 type rush struct {
-	// learns is told when a rush begins in which most looks find what they want, and
-	// when it ends or begins to write.
+	// learns is called with true when a burst mostly reads, and with false when it ends or begins
+	// to write.
 	learns func(bool)
-	over   func() // of many looks
+	over   func() // called after a burst of manyLooks or more
 
 	mu                    sync.Mutex
 	looks, writes, recent int
 	learning              bool
-	running               bool // the timer
+	running               bool // whether the timer runs
 	end                   *time.Timer
 }
 
-// newRush begins with a rush: what a start learns stays.
+// newRush starts in a burst that reads, because the memory that a start fills stays in use.
 func newRush(learns func(bool), over func()) *rush {
 	r := &rush{learns: learns, over: over, learning: true}
 	r.end = time.AfterFunc(rushOver, r.passed)
-	r.end.Stop() // the first look is still to come
+	r.end.Stop() // the first reconcile starts the timer
 	learns(true)
 	return r
 }
 
-// looked counts a look, and whether it wrote.
+// looked counts a reconcile; wrote says whether the reconcile wrote objects.
 func (r *rush) looked(wrote bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -66,14 +64,14 @@ func (r *rush) looked(wrote bool) {
 	}
 }
 
-// passed ends the rush, or has it go on.
+// passed ends the burst, or extends it.
 func (r *rush) passed() {
 	if r.ended() >= manyLooks {
 		r.over()
 	}
 }
 
-// ended returns the looks of a rush that has ended.
+// ended returns the number of reconciles of a finished burst; 0: the burst continues.
 func (r *rush) ended() (looks int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,10 +93,9 @@ func (r *rush) learn(learning bool) {
 	}
 }
 
-// thrift returns what has garbage collected sooner while much is learnt, and what
-// packs and gives back to the operating system what is free. What stays lies among
-// garbage, and Go moves nothing: the less there is, the fewer pages are kept. Who has
-// set GOGC has chosen.
+// thrift returns two functions. learns makes the garbage collector run sooner while a burst mostly
+// reads. over packs the renders and returns free memory to the operating system. Go does not move
+// objects: less garbage between them means fewer pages in use. A GOGC set by the user is respected.
 func thrift(pack func()) (learns func(bool), over func()) {
 	learns = func(bool) {}
 	if os.Getenv("GOGC") == "" {

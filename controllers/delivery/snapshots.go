@@ -10,15 +10,15 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// rulesShown bounds the names of rules that are labels: git may have any number of
-// them. What is held by others counts as held by otherRules.
+// rulesShown bounds how many rule names become labels, because git may have any number of rules.
+// The rest counts as otherRules.
 const (
 	rulesShown = 64
 	otherRules = "(others)"
 )
 
-// snapshots tell how things stand when they are asked. What is no longer there is
-// in none: a component or a cluster that is gone leaves no series.
+// snapshots collects gauges of the current state at each scrape. So a component or cluster that is
+// gone leaves no series.
 type snapshots struct {
 	controller                 *Controller
 	deliveries, held, warnings *prometheus.Desc
@@ -83,21 +83,21 @@ func (s *snapshots) Collect(ch chan<- prometheus.Metric) {
 	gauge(s.oldestStatus, oldest.Seconds())
 }
 
-// standing is how the clusters of a process stand.
+// standing counts over all clusters of a process.
 type standing struct {
 	held     map[string]int // changes, by rule
 	warnings map[string]int // by rule
 	clusters map[string]int // by state
 }
 
-// state is that of a delivery.
+// state is the state of a delivery.
 type state struct {
 	sync   v1alpha1.Sync
 	health v1alpha1.Health
 }
 
-// stand counts deliveries by state, and adds what else there is to say. It holds
-// the agent's lock for a look at each of its statuses.
+// stand counts deliveries by state, and adds to all. It holds the agent's lock while it goes
+// through the statuses.
 func (a *agent) stand(all *standing) map[state]int {
 	out := map[state]int{}
 	a.mu.Lock()
@@ -113,7 +113,7 @@ func (a *agent) stand(all *standing) map[state]int {
 	for _, s := range a.statuses {
 		out[state{cmp.Or(s.Sync, "Unknown"), cmp.Or(s.Health, v1alpha1.HealthUnknown)}]++
 		for _, h := range s.Held {
-			all.held[a.redactor.Text(h.Rule)]++ // a word of git's, not one of ours
+			all.held[a.redactor.Text(h.Rule)]++ // the name comes from git, and may contain a secret
 		}
 		for _, w := range s.Warnings {
 			all.warnings[a.redactor.Text(w.Rule)]++
@@ -122,7 +122,7 @@ func (a *agent) stand(all *standing) map[state]int {
 	return out
 }
 
-// bounded keeps the rules with the most changes, and adds up the others.
+// bounded keeps the rules with the highest counts, and adds up the rest.
 func bounded(held map[string]int) map[string]int {
 	if len(held) <= rulesShown {
 		return held

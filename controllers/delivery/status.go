@@ -14,11 +14,11 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// statuses are those of the components of a cluster. Who finds one, tells it and
-// writes it share it: it is nobody's to change.
+// statuses are the statuses of a cluster's components. Agent and writer share the pointers, so a
+// status is never changed in place.
 type statuses map[string]*v1alpha1.DeliveryStatus
 
-// of is the status of a component, empty of one that has none.
+// of returns a copy of the status of a component; the zero value if there is none.
 func (s statuses) of(component string) v1alpha1.DeliveryStatus {
 	if one := s[component]; one != nil {
 		return *one
@@ -29,52 +29,50 @@ func (s statuses) of(component string) v1alpha1.DeliveryStatus {
 // heldShown bounds the held changes that a status lists.
 const heldShown = 32
 
-// attempt is what one look at a component found and did.
+// attempt is the result of one reconcile of a component.
 type attempt struct {
 	sync    v1alpha1.Sync
-	message string // why sync is not Synced
+	message string // the reason if sync is not Synced
 
 	version, revision, targetHash string
 	applied                       string // version in the record
-	// plan and health are empty when the attempt did not get so far.
+	// plan and health are empty if the attempt ended before the plan.
 	plan    differ.Plan
 	health  []applier.ObjectHealth
 	outcome applier.Outcome
-	// pin is what the target is of; nil: it is git's own, or not known.
+	// pin is the pin that the target comes from; nil: the target is git's, or unknown.
 	pin *applier.Pin
-	// wanted is what git wants of a component with a pipeline; nil: it has none, or it
-	// is not known.
+	// wanted is what git wants of a component with a pipeline; nil: no pipeline, or unknown.
 	wanted *v1alpha1.WantedDelivery
-	// waits is why the cluster may not have that yet, and keeps what it has meanwhile.
+	// waits is why the target is not released yet; keeps is the delivery that stays meanwhile.
 	waits string
 	keeps applier.Delivered
-	// ungoverned: the component goes through no pipeline.
+	// ungoverned: the component has no pipeline.
 	ungoverned bool
-	// planned says that plan and health are known.
+	// planned: plan and health are known.
 	planned bool
-	// diagnosis is why the component is not healthy, as the cluster tells in
-	// detail; empty while that is not asked.
+	// diagnosis explains in detail why the component is not healthy; empty if it was not asked for.
 	diagnosis string
-	// connecting says that the cluster, or the hub, was not asked anything yet.
+	// connecting: the cluster, or the hub, has not answered anything yet.
 	connecting bool
-	// pruning says that only deletions are left to do.
+	// pruning: only deletions are left to do.
 	pruning bool
-	// aside is what there is to tell of the connection.
+	// aside is a note on the connection.
 	aside string
-	// gone says that nothing is left of what git does not have.
+	// gone: no object is left of a component that is not in git.
 	gone bool
 	// timeout is how long the component may take to become healthy.
 	timeout time.Duration
 }
 
-// defaultTimeout is that of a component that names none.
+// defaultTimeout applies to a component without a timeout.
 const defaultTimeout = 5 * time.Minute
 
-// next returns the status after an attempt. What the attempt did not get to
-// know stays as it was: not knowing is not absence.
+// next returns the status after an attempt. Fields that the attempt did not determine stay as they
+// were, because unknown does not mean absent.
 func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.DeliveryStatus {
 	s := *before.DeepCopy()
-	// The API server keeps whole seconds; more would differ for ever.
+	// The API server stores whole seconds. Fractions would be a difference for ever.
 	now = now.Truncate(time.Second)
 	s.Sync, s.Message = a.sync, a.message
 	if a.version != "" {
@@ -115,23 +113,23 @@ func next(before v1alpha1.DeliveryStatus, a attempt, now time.Time) v1alpha1.Del
 		}
 	}
 	if before.Sync == v1alpha1.SyncWaiting && s.Sync != v1alpha1.SyncWaiting {
-		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionReady) // what is to become healthy begins now
+		meta.RemoveStatusCondition(&s.Conditions, v1alpha1.ConditionReady) // the time to become healthy starts now
 	}
 	setConditions(&s, now)
 	return s
 }
 
-// leaveOut forgets what an attempt found not to be there.
+// leaveOut clears what an attempt found to be absent.
 func leaveOut(s *v1alpha1.DeliveryStatus, a attempt) {
 	if a.sync == v1alpha1.SyncAbsent {
 		s.AppliedVersion, s.Pinned = "", nil
 	}
-	if a.waits != "" && a.keeps.TargetHash == "" { // it waits to be let go the first time
+	if a.waits != "" && a.keeps.TargetHash == "" { // waits for its first release
 		s.TargetHash = ""
 	}
 }
 
-// waited is how long a delivery has not been ready.
+// waited returns how long a delivery has not been ready.
 func waited(s v1alpha1.DeliveryStatus, now time.Time) time.Duration {
 	c := meta.FindStatusCondition(s.Conditions, v1alpha1.ConditionReady)
 	if c == nil || c.Status == metav1.ConditionTrue {
@@ -169,10 +167,10 @@ func held(p differ.Plan) []v1alpha1.HeldChange {
 	return out
 }
 
-// warnings are those of an attempt's plan. A settled plan has none: then those of the change
-// before it stay, which is still what runs.
+// warnings returns the warnings of an attempt's plan. A settled plan has none; then the warnings of
+// the previous change stay, because that change is still what runs.
 func warnings(before v1alpha1.DeliveryStatus, a attempt) []v1alpha1.ChangeWarning {
-	var first, more []v1alpha1.ChangeWarning // each rule once before any twice
+	var first, more []v1alpha1.ChangeWarning // every rule comes once before any rule comes twice
 	seen := map[string]bool{}
 	for i := range a.plan.Changes {
 		c := &a.plan.Changes[i]
@@ -196,7 +194,7 @@ func warnings(before v1alpha1.DeliveryStatus, a attempt) []v1alpha1.ChangeWarnin
 	return out[:min(len(out), heldShown)]
 }
 
-// short bounds a text that git wrote: a status that is too large could not be written at all.
+// short bounds a text from git in bytes: a status that is too large could not be written.
 func short(text string) string {
 	const most = 500
 	if len(text) <= most {
@@ -205,8 +203,8 @@ func short(text string) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// setConditions follows kstatus: Ready always stands, Reconciling and Stalled
-// only while they are True.
+// setConditions follows kstatus: Ready is always present, Reconciling and Stalled only while they
+// are True.
 func setConditions(s *v1alpha1.DeliveryStatus, now time.Time) {
 	set := func(kind string, on metav1.ConditionStatus) {
 		meta.SetStatusCondition(&s.Conditions, metav1.Condition{
@@ -240,7 +238,7 @@ func stalled(s *v1alpha1.DeliveryStatus) bool {
 	return false
 }
 
-// syncOf says how a cluster stands after a plan was carried out.
+// syncOf returns the state of a component after its plan was carried out, and the reason.
 func syncOf(p differ.Plan) (v1alpha1.Sync, string) {
 	sync, message := v1alpha1.SyncSynced, ""
 	for i := range p.Changes {

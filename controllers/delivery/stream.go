@@ -25,13 +25,12 @@ import (
 	"github.com/keelson-io/keelson/controllers/connect"
 )
 
-// largeEvent is the size in bytes of an event from which on the buffer is dropped
-// that it leaves behind: it would stay as large for as long as the watch lasts, and
-// a CRD may have half a megabyte.
+// largeEvent is the event size in bytes from which on the decoder's buffer is dropped. Otherwise
+// the buffer would stay that large as long as the watch, and a CRD may have half a megabyte.
 const largeEvent = 16 << 10
 
-// streamer begins watches, as [dynamic.Interface] does, but scans what comes twice
-// and not twelve times. The first events of each watch are most of a restart.
+// streamer begins watches like [dynamic.Interface], but scans the input twice instead of twelve
+// times. The initial events of watches are most of the work of a restart.
 type streamer struct{ client rest.Interface }
 
 func newStreamer(config *rest.Config) (streamer, error) {
@@ -42,14 +41,14 @@ func newStreamer(config *rest.Config) (streamer, error) {
 	return streamer{client}, nil
 }
 
-// watch begins a watch. An API server sends a bookmark a minute for each watch that
-// asks for them, which would be most of what a fleet at rest costs. So only those
-// watches ask for them that bring what there is first: one tells that they have. From
-// there on another watch takes their place. Of what there is first the watch ends with an
-// error after maxObjects: a cluster may go on for ever.
+// watch begins a watch. An API server sends a bookmark per minute to each watch that asks for
+// bookmarks. They would be most of the cost of a fleet at rest. So only a watch with initial events
+// asks for them: a bookmark marks the end of these events. Then a watch without bookmarks takes
+// over. After maxObjects initial objects the watch ends with an error: a cluster may send them for
+// ever.
 //
-// Without bookmarks a Reflector begins anew from the last event it saw. Where much has
-// happened to objects of the kind that it doesn't see, that may be too old: it lists.
+// Without bookmarks a Reflector resumes at the last event that it received. That version may be too
+// old after many changes to other objects of the kind; then the Reflector lists.
 func (s streamer) watch(ctx context.Context, from source, o metav1.ListOptions, take taker) (watch.Interface, error) {
 	o.Watch = true
 	o.AllowWatchBookmarks = o.SendInitialEvents != nil && *o.SendInitialEvents
@@ -70,7 +69,7 @@ func (s streamer) watch(ctx context.Context, from source, o metav1.ListOptions, 
 	return watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), e, unread), nil
 }
 
-// list reads a list item by item, so that no more of it is in memory than what is taken.
+// list decodes a list item by item, so that only the taken part of each item stays in memory.
 func (s streamer) list(ctx context.Context, from source, o metav1.ListOptions, most int, take taker) (*metainternalversion.List, error) {
 	body, err := s.begin(connect.Streamed(ctx), from, o)
 	if err != nil {
@@ -84,7 +83,7 @@ func (s streamer) list(ctx context.Context, from source, o metav1.ListOptions, m
 	return list, nil
 }
 
-// taker makes of an object that a list or watch brings what is kept of it.
+// taker converts an object of a list or watch to the part that is kept.
 type taker func(*unstructured.Unstructured) runtime.Object
 
 func readList(d json.Decoder, most int, take taker) (*metainternalversion.List, error) {
@@ -99,7 +98,7 @@ func readList(d json.Decoder, most int, take taker) (*metainternalversion.List, 
 		if err != nil {
 			return nil, fmt.Errorf("decode: %w", err)
 		}
-		var into any = new(any) // nothing else is needed
+		var into any = new(any) // all other fields are skipped
 		switch key {
 		case "kind":
 			into = &is.Kind
@@ -118,7 +117,7 @@ func readList(d json.Decoder, most int, take taker) (*metainternalversion.List, 
 			return nil, fmt.Errorf("decode: %w", err)
 		}
 	}
-	if !listed { // or all that is known would be taken for gone
+	if !listed { // an empty list would mean that all objects are gone
 		return nil, errors.New("the answer is not a list: it has no items")
 	}
 	return &out, delimiter(d, '}')
@@ -143,7 +142,7 @@ func readItems(d json.Decoder, of metav1.TypeMeta, most int, take taker) ([]runt
 			return nil, fmt.Errorf("decode an item: %w", err)
 		}
 		u := &unstructured.Unstructured{Object: object}
-		if u.GetKind() == "" && object != nil { // API servers leave it out where the list says it
+		if u.GetKind() == "" && object != nil { // API servers leave out the kind that the list implies
 			u.SetKind(strings.TrimSuffix(of.Kind, "List"))
 			u.SetAPIVersion(of.APIVersion)
 		}
@@ -165,19 +164,19 @@ func delimiter(d json.Decoder, want gojson.Delim) error {
 	return nil
 }
 
-// maxObjects is how many objects of one kind may belong to components of one cluster. A
-// cluster of 10,000 nodes and 200 components has some 2,000 of the most frequent kind.
+// maxObjects bounds how many objects of one kind are watched in one cluster. A cluster of 10,000
+// nodes and 200 components has some 2,000 of the most frequent kind.
 const maxObjects = 20_000
 
 func tooMany() error {
 	return fmt.Errorf("the cluster has more than %d objects of one kind to watch, and Keelson watches no more: delete those that are not needed", maxObjects)
 }
 
-// pages counts the objects of the pages of a list. A page that holds nothing counts as one
-// object: an API server may name a next one for ever.
+// pages counts the objects of the pages of a list. An empty page counts as one object: an API
+// server may name a next page for ever.
 type pages struct{ seen int }
 
-// left is how many objects a page may have.
+// left returns how many objects the next page may have.
 func (p *pages) left(o metav1.ListOptions) int {
 	if o.Continue == "" {
 		p.seen = 0
@@ -204,22 +203,22 @@ func (s streamer) begin(ctx context.Context, from source, o metav1.ListOptions) 
 	return r.VersionedParams(&o, metav1.ParameterCodec).Stream(ctx) //nolint:wrapcheck // the reflector looks at it
 }
 
-// source is what a watch is of.
+// source is the resource that a watch is for.
 type source struct {
 	gvr       schema.GroupVersionResource
-	namespace string // "": all
-	metadata  bool   // and nothing else of the objects
+	namespace string // "": all namespaces
+	metadata  bool   // only the metadata of the objects
 }
 
-// events reads those of a watch. It implements [watch.Decoder].
+// events decodes the events of a watch. It implements [watch.Decoder].
 type events struct {
 	rest    io.Reader // what the decoder reads from
 	decoder json.Decoder
-	// after begins the watch that takes the place of this one; nil: none does.
+	// after begins the watch that replaces this one; nil: there is none.
 	after func(version string) (io.ReadCloser, error)
-	known string // the version from which on it does; "": not yet
-	take  taker  // nil: objects stay as they are
-	// initial: the events are of what there is first, and seen counts them.
+	known string // the version at which that watch begins; "": not known yet
+	take  taker  // nil: objects stay unchanged
+	// initial: the events are initial ones, and seen counts them.
 	initial bool
 	seen    int
 
@@ -258,8 +257,7 @@ func (e *events) Decode() (watch.EventType, runtime.Object, error) {
 	return is, e.take(object), nil
 }
 
-// goOn takes the next watch in place of this one. Where that can't be had, this one
-// stays, with its bookmarks.
+// goOn replaces this watch by the next one. If that fails, this watch stays, with its bookmarks.
 func (e *events) goOn() {
 	body, err := e.after(e.known)
 	e.after, e.known = nil, ""

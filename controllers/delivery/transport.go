@@ -8,8 +8,7 @@ import (
 	"github.com/keelson-io/keelson/controllers/lease"
 )
 
-// observe counts the requests to a cluster, and has a probe find out whether its
-// API server is there when one was not answered.
+// observe counts the requests to a cluster. After a request without an answer it triggers a probe.
 func (a *agent) observe(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(r)
@@ -17,9 +16,9 @@ func (a *agent) observe(next http.RoundTripper) http.RoundTripper {
 		case err == nil:
 			a.metrics.request(verb(r), resp.StatusCode)
 		case r.Context().Err() != nil && !errors.Is(r.Context().Err(), context.DeadlineExceeded):
-			// We gave up ourselves; that says nothing about the server.
+			// This process ended the request, which says nothing about the server.
 		case errors.Is(err, lease.ErrLost):
-			// It was not sent, or we hung up.
+			// The request was not sent, or the gate ended it.
 		default:
 			a.metrics.request(verb(r), 0)
 			a.doubt()
@@ -32,7 +31,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// verb is bounded: it labels a metric.
+// verb returns a value from a bounded set, because it becomes a metric label.
 func verb(r *http.Request) string {
 	if r.Method == http.MethodGet && r.URL.Query().Get("watch") != "" {
 		return "watch"

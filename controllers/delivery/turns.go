@@ -8,29 +8,28 @@ import (
 )
 
 const (
-	// learners bounds how many clusters are learnt at once.
+	// learners bounds how many clusters are read at once, after connecting or after an outage.
 	learners = 16
-	// relearners bounds the same for those that could not be learnt before: were
-	// they many, and hung, the others would wait for them.
+	// relearners bounds the same for clusters whose first read failed before. If many of them hang,
+	// they must not delay the other clusters.
 	relearners = 4
-	// learnFor bounds how long one of them may hold up the others. Most need a
-	// second or two.
+	// learnFor bounds how long one cluster may hold a slot of learn or relearn. Most need a second
+	// or two.
 	learnFor = 20 * time.Second
-	// firstLooks bounds, for each processor, how many clusters are looked at for the
-	// first time at once: of those all records and objects are in memory.
+	// firstLooks bounds, per processor, how many clusters are in their first reconcile at once. In
+	// that phase all records and objects of a cluster are in memory.
 	firstLooks = 2
-	// firstLookFor bounds how long one of them may hold up the others.
+	// firstLookFor bounds how long one cluster may hold a slot of first.
 	firstLookFor = 5 * time.Second
-	// looks bounds how many components are looked at at once: each holds what it
-	// compares, encodes and sends, and a few keep all processors busy while their
-	// requests are on the way.
+	// looks bounds how many components are reconciled at once. Each needs memory for what is
+	// compared, encoded and sent. A few keep all processors busy while requests are in flight.
 	looks = 64
-	// lookFor bounds how long one of them may hold up the others. What takes longer
-	// waits for a cluster, and has its memory by then.
+	// lookFor bounds how long one reconcile may hold a slot. A longer one is waiting for a cluster,
+	// and has its memory by then.
 	lookFor = time.Second
 )
 
-// turns are what clusters take of what they share: the process itself.
+// turns are the limiters that all clusters of this process share.
 type turns struct{ learn, relearn, first, look lane }
 
 func newTurns() turns {
@@ -40,7 +39,7 @@ func newTurns() turns {
 	}
 }
 
-// lane lets some at a time through, in the order in which they came.
+// lane is a semaphore with a longest hold. Callers enter in the order of their calls.
 type lane struct {
 	slots chan struct{}
 	hold  time.Duration
@@ -48,8 +47,8 @@ type lane struct {
 
 func newLane(width int, hold time.Duration) lane { return lane{make(chan struct{}, width), hold} }
 
-// take waits for a turn. It ends with leave, which may be called more than once,
-// or when it lasts too long: who hangs holds up nobody. The error is that of ctx.
+// take waits for a slot. The slot is released by leave, which may be called more than once, or
+// after the hold. So a hanging caller blocks no slot. The error is ctx's.
 func (l lane) take(ctx context.Context) (leave func(), err error) {
 	select {
 	case l.slots <- struct{}{}:
@@ -64,11 +63,10 @@ func (l lane) take(ctx context.Context) (leave func(), err error) {
 	}, nil
 }
 
-// scarce reports whether somebody has to wait.
+// scarce reports whether all slots are taken.
 func (l lane) scarce() bool { return len(l.slots) == cap(l.slots) }
 
-// look begins the first look at a cluster, which ends when each component was
-// looked at.
+// look begins the first reconcile of a cluster. It ends when each component was reconciled.
 func (a *agent) look(leave func()) {
 	names := a.components()
 	a.mu.Lock()
@@ -83,7 +81,7 @@ func (a *agent) look(leave func()) {
 	}
 }
 
-// seen notes that a component was looked at.
+// seen notes that a component was reconciled.
 func (a *agent) seen(component string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -94,7 +92,7 @@ func (a *agent) seen(component string) {
 	}
 }
 
-// seenAll ends the first look: it does not go on for now.
+// seenAll ends the first reconcile early, because the cluster became unreachable.
 func (a *agent) seenAll() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

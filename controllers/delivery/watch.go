@@ -23,38 +23,37 @@ import (
 	"github.com/keelson-io/keelson/differ/jsonsize"
 )
 
-// watchFor is the least time after which a watch is begun anew; at most it takes
-// twice as long. A connection that has died is found by its pings, much sooner.
+// watchFor is the minimum duration of a watch; the maximum is twice as long. Pings detect a dead
+// connection much sooner.
 const watchFor = 30 * time.Minute
 
-// objectKey names an object of a kind. The clusters of a fleet share their names.
+// objectKey names an object of a kind. Names are interned for all clusters of a fleet.
 type objectKey struct{ namespace, name unique.Handle[string] }
 
-// kept is what is always known of an object.
+// kept is the part of an object that is always in memory.
 type kept struct {
 	component unique.Handle[string]
-	version   uint64 // its resourceVersion; 0: not known
+	version   uint64 // the resourceVersion; 0: not known
 	content   digest
 }
 
-// scales is what an autoscaler owns of which object.
+// scales is the object that an autoscaler scales, and the fields that the autoscaler owns.
 type scales struct {
 	id   differ.ID
 	what differ.Scaling
 }
 
-// watched is the watch of one kind. Its fields are guarded by the mutex of its
-// cache.
+// watched is the watch of one kind. The mutex of its cache guards its fields.
 type watched struct {
 	cache *liveCache
 	gvr   schema.GroupVersionResource
-	whole bool             // also what has no label of Keelson's
-	kind  schema.GroupKind // known from the first object on
-	feed  *feed            // the one that counts
-	// begun: it was listed once.
+	whole bool             // including objects without Keelson's label
+	kind  schema.GroupKind // known after the first object
+	feed  *feed            // the current feed
+	// begun: the first list is complete.
 	begun   bool
 	objects map[objectKey]kept
-	scales  map[objectKey]scales // of a kind of autoscalers
+	scales  map[objectKey]scales // for a kind of autoscalers
 }
 
 // feed is one run of a watch. It implements [cache.ReflectorStore].
@@ -63,22 +62,22 @@ type feed struct {
 	stop   context.CancelFunc
 	synced chan struct{} // closed after the first list
 	failed chan struct{} // closed after the first failure
-	// trouble is why the last list or watch failed; nil: it did not.
+	// trouble is the error of the last failed list or watch; nil: none failed.
 	trouble atomic.Pointer[error]
-	// arriving is how much memory those objects take that were read, and are not known yet.
+	// arriving is the memory in bytes of objects that were read, but not yet added.
 	arriving int
 }
 
-// observed is an object that a list or watch brought. It implements [runtime.Object], and
-// has of the metadata what a Reflector looks at: namespace, name and resourceVersion.
+// observed is an object from a list or watch. It implements [runtime.Object], and has the metadata
+// that a Reflector needs: namespace, name and resourceVersion.
 type observed struct {
 	metav1.ObjectMeta
 	kind      schema.GroupKind
 	component string
 	content   digest
-	scales    *scales        // of an autoscaler
-	whole     map[string]any // without managedFields; nil: it did not fit, or is not looked at
-	size      int            // of what is whole, in memory
+	scales    *scales        // set for an autoscaler
+	whole     map[string]any // without managedFields; nil: no memory left, or not reconciled
+	size      int            // of whole, in bytes of memory
 }
 
 // GetObjectKind implements [runtime.Object].
@@ -95,27 +94,27 @@ func (o *observed) id() differ.ID {
 	return differ.ID{Group: o.kind.Group, Kind: o.kind.Kind, Namespace: o.Namespace, Name: o.Name}
 }
 
-// place is an object of a cluster.
+// place identifies an object of a cluster.
 type place struct {
 	kind *watched
 	key  objectKey
 }
 
-// news is who has to look again.
+// news collects the components to reconcile.
 type news struct {
 	components []string
 	all        bool
-	groups     []string // of CRDs that changed
+	groups     []string // API groups of changed CRDs
 }
 
 func (n *news) of(component unique.Handle[string]) {
 	n.components = append(n.components, component.Value())
 }
 
-// start begins to watch anew; what is known stays, to be compared with the list.
+// start begins a new watch. The known objects stay, to be compared with the list.
 func (w *watched) start() {
 	w.stop()
-	ctx, stop := context.WithCancel(klog.NewContext(w.cache.ctx, klog.Logger{})) // trouble is told by who waits
+	ctx, stop := context.WithCancel(klog.NewContext(w.cache.ctx, klog.Logger{})) // callers of await report trouble
 	f := &feed{watched: w, stop: stop, synced: make(chan struct{}), failed: make(chan struct{})}
 	w.feed = f
 	silent := klog.Logger{}
@@ -171,7 +170,7 @@ func (f *feed) listWatch() cache.ListerWatcher {
 	}, f.cache.dynamic)
 }
 
-// begin notes that what was read before, and is not known yet, is not to be known.
+// begin discards the count of objects that an earlier list or watch read, but did not add.
 func (f *feed) begin() {
 	f.cache.mu.Lock()
 	defer f.cache.mu.Unlock()
@@ -181,8 +180,8 @@ func (f *feed) begin() {
 	f.arriving = 0
 }
 
-// observe makes of an object what is kept of it. A cluster may claim many large ones: the
-// bodies of those that fit are kept, and the others are read when they are needed.
+// observe converts an object to the part that is kept. A cluster may have many large objects:
+// bodies beyond the limit are read when they are needed.
 func (f *feed) observe(u *unstructured.Unstructured) runtime.Object {
 	u.SetManagedFields(nil)
 	gvk := u.GroupVersionKind()
@@ -209,14 +208,14 @@ func (f *feed) observe(u *unstructured.Unstructured) runtime.Object {
 	return o
 }
 
-// arrived takes in that an object is known now. The lock is held.
+// arrived ends the count of an object that is added now. The cache's lock is held.
 func (f *feed) arrived(o *observed) {
 	size := min(o.size, f.arriving)
 	f.arriving -= size
 	f.cache.held -= size
 }
 
-// note keeps why a list or watch failed, for who waits for it.
+// note stores the error of a list or watch for await.
 func (f *feed) note(err error) {
 	if err == nil {
 		return
@@ -226,7 +225,7 @@ func (f *feed) note(err error) {
 	}
 }
 
-// await waits until the kind was listed.
+// await waits for the first list of the kind, for syncTimeout at most.
 func (f *feed) await(ctx context.Context) error {
 	select {
 	case <-f.synced:
@@ -260,7 +259,7 @@ func (f *feed) Update(o any) error {
 		f.arrived(u)
 		if f.set(n, u, false); len(f.objects) > maxObjects {
 			n.all = true
-			f.start() // a list says what is wrong, and when it is over
+			f.start() // a list shows the error, and when it is over
 		}
 	})
 	return nil
@@ -318,7 +317,7 @@ func (f *feed) Replace(list []any, _ string) error {
 // Resync implements [cache.ReflectorStore].
 func (f *feed) Resync() error { return nil }
 
-// locked does something if the feed is the one that counts, and tells the news.
+// locked calls do with the lock held if this feed is the current one, then publishes the news.
 func (f *feed) locked(do func(*news)) {
 	var n news
 	l := f.cache
@@ -330,14 +329,14 @@ func (f *feed) locked(do func(*news)) {
 	l.tell(n)
 }
 
-// set takes in an object as it is. Listed objects are what there is, however old:
-// a store may have been set back.
+// set stores the current state of an object. Listed objects are valid at any resourceVersion,
+// because the store may have been restored.
 func (w *watched) set(n *news, o *observed, listed bool) {
 	l, key, id := w.cache, keyOf(o), o.id()
 	w.kind = o.kind
 	n.all = w.scale(key, o.scales) && w.begun || n.all
 	was, had := w.objects[key]
-	if o.component == "" { // of a kind that is watched as a whole
+	if o.component == "" { // without Keelson's label, of a kind that is watched as a whole
 		if had {
 			w.remove(n, key, was)
 		}
@@ -345,7 +344,7 @@ func (w *watched) set(n *news, o *observed, listed bool) {
 	}
 	now := kept{component: unique.Make(o.component), version: parseVersion(o.ResourceVersion), content: o.content}
 	if had && !listed && now.version < was.version {
-		return // it was read since
+		return // a newer version was read since
 	}
 	l.caughtUp(id, now.version)
 	w.objects[key] = now
@@ -374,8 +373,7 @@ func (w *watched) set(n *news, o *observed, listed bool) {
 	n.of(now.component)
 }
 
-// drop takes in that an object has gone; o is as it was last, nil where that is
-// not known.
+// drop handles the deletion of an object; o is its last state, nil if that is not known.
 func (w *watched) drop(n *news, key objectKey, o *observed) {
 	l := w.cache
 	if _, scaled := w.scales[key]; scaled {
@@ -384,7 +382,7 @@ func (w *watched) drop(n *news, key objectKey, o *observed) {
 	}
 	was, had := w.objects[key]
 	if !had || o != nil && parseVersion(o.ResourceVersion) < was.version {
-		return // the one that was read since is another one
+		return // a newer object of this name was read since
 	}
 	id := differ.ID{Group: w.kind.Group, Kind: w.kind.Kind, Namespace: key.namespace.Value(), Name: key.name.Value()}
 	l.caughtUp(id, was.version)
@@ -396,7 +394,7 @@ func (w *watched) drop(n *news, key objectKey, o *observed) {
 	}
 }
 
-// remove forgets an object that its component has no more.
+// remove forgets an object that does not belong to its component any more.
 func (w *watched) remove(n *news, key objectKey, was kept) {
 	delete(w.objects, key)
 	g := w.cache.group(was.component)
@@ -405,8 +403,7 @@ func (w *watched) remove(n *news, key objectKey, was kept) {
 	n.of(was.component)
 }
 
-// scale takes in what an autoscaler scales, and reports whether that is something
-// else than before.
+// scale stores what an autoscaler scales, and reports whether that changed.
 func (w *watched) scale(key objectKey, is *scales) bool {
 	if !w.whole {
 		return false
@@ -427,7 +424,7 @@ func (w *watched) scale(key objectKey, is *scales) bool {
 	return true
 }
 
-// groupOf is the API group of a CRD: its name is PLURAL.GROUP.
+// groupOf returns the API group of a CRD, whose name is PLURAL.GROUP.
 func groupOf(crd objectKey) string {
 	_, group, _ := strings.Cut(crd.name.Value(), ".")
 	return group
@@ -437,8 +434,8 @@ func keyOf(o metav1.Object) objectKey {
 	return objectKey{namespace: unique.Make(o.GetNamespace()), name: unique.Make(o.GetName())}
 }
 
-// versionOf is the resourceVersion of an object, which API servers count up; 0 of
-// one that is no number.
+// versionOf returns the resourceVersion of an object, a number that API servers increase; 0 if it
+// is not a number.
 func versionOf(o map[string]any) uint64 {
 	return parseVersion((&unstructured.Unstructured{Object: o}).GetResourceVersion())
 }

@@ -3,17 +3,16 @@ package delivery
 import "sync"
 
 const (
-	// fewPlaces are how many components of one cluster are worked on at once when it
-	// has had nothing to do, and mostPlaces while looks come to their end. More at once
-	// make an API server and its etcd work in larger batches.
+	// fewPlaces is how many components of one cluster are reconciled at once after the cluster was
+	// idle; mostPlaces is the limit while reconciles finish. With more, an API server and its etcd
+	// would work in larger batches.
 	fewPlaces  = 4
 	mostPlaces = 32
 )
 
-// window gives out the places at one cluster, as TCP does on one connection: it
-// opens by one with each look that ends, and closes by one where turns were scarce.
-// So a cluster that hangs is given little of what others wait for, too, and of
-// hundreds with much to do each takes as few as it can.
+// window limits concurrent reconciles of one cluster, like the congestion window of TCP. It grows
+// by one with each finished reconcile, and shrinks by one if shared slots were scarce. So a hanging
+// cluster gets few shared slots, and of hundreds of busy clusters each takes few.
 type window struct {
 	mu         sync.Mutex
 	ended      *sync.Cond
@@ -26,7 +25,7 @@ func newWindow() *window {
 	return w
 }
 
-// wait waits until one more may begin. One goroutine alone may wait, and begin.
+// wait waits until one more reconcile may begin. Only one goroutine may call wait and begin.
 func (w *window) wait() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -33,61 +33,61 @@ import (
 const (
 	// writers is how many Deliveries are written at once.
 	writers = 8
-	// collect is how long a status waits for what follows it at once: a component
-	// that is applied has several within a second.
+	// collect delays a status so that changes in quick succession are one write. A component that
+	// is applied has several changes within a second.
 	collect = 500 * time.Millisecond
-	// Good news waits while the components of its cluster queue for their turn, which
-	// need the API servers more: until none does, and from patience to lastPatience
-	// after it came at the latest, by chance. So a long queue is seen to move, and
-	// not delayed by writes that all come at once.
+	// Statuses without trouble wait while components of their cluster are queued, which need the
+	// API servers more. They are written when the queue is empty, or after a random time from
+	// patience to lastPatience. So a long queue shows progress, and the writes do not come all at
+	// once.
 	patience, lastPatience = 10 * time.Second, time.Minute
 )
 
-// urgency is how long a status may wait before it is written.
+// urgency says how long a status may wait before it is written.
 type urgency uint8
 
 // The values of [urgency].
 const (
-	// prompt is written when what follows it at once was collected.
+	// prompt: the status is written after collect.
 	prompt urgency = iota
-	// patient waits for the others of its cluster, see patience.
+	// patient: the status waits until its cluster's queue is empty, see patience.
 	patient
 )
 
-// writer keeps the Deliveries of the hub. It writes what changed, and of many
-// changes to one Delivery the last.
+// writer writes the Deliveries of the hub. It writes only changes, and of many changes to one
+// Delivery the last.
 type writer struct {
 	hub    *rest.Config
 	client client.Client
 	core   typedcorev1.CoreV1Interface
 	scheme *runtime.Scheme
-	// redactor stands before everything that is written to the hub.
+	// redactor filters everything that is written to the hub.
 	redactor *redact.Redactor
 	log      *slog.Logger
 	now      func() time.Time
 	events   record.EventRecorder
 	queue    workqueue.TypedRateLimitingInterface[string] // of Delivery names
-	line     *waiting                                     // in it
+	line     *waiting                                     // the items in queue
 	metrics  *metrics
-	tracer   trace.TracerProvider // nil: nobody wants to know
+	tracer   trace.TracerProvider // nil: no tracing
 
 	mu      sync.Mutex
 	wanted  map[string]*v1alpha1.DeliveryStatus
-	written map[string]*known // as the hub answered
-	// retracted are Deliveries to be deleted, with their clusters.
+	written map[string]*known // as last read from, or written to, the hub
+	// retracted maps the Deliveries to be deleted to their clusters.
 	retracted map[string]string
-	// waiting are the Deliveries that wait for others of their cluster, by cluster.
+	// waiting holds, by cluster, the Deliveries whose write is delayed.
 	waiting map[string]map[string]bool
-	// writing counts by cluster the Deliveries that are being written; idle is
-	// closed, and made anew, when one is done.
+	// writing counts, by cluster, the Deliveries that are being written. idle is closed and
+	// replaced when a write is done.
 	writing map[string]int
 	idle    chan struct{}
-	fleet   string // its name
-	page    int64  // how many Deliveries are read at once
-	// first is what the hub had when it was read first, at that version.
+	fleet   string // the name of the fleet
+	page    int64  // how many Deliveries are read per request
+	// first holds the Deliveries of the first list, and version the list's resourceVersion.
 	first   []*v1alpha1.Delivery
 	version string
-	// stranger hears of Deliveries that the hub has and nobody wanted.
+	// stranger is called with Deliveries of the hub that this process neither wants nor wrote.
 	stranger func(*v1alpha1.Delivery)
 }
 
@@ -118,8 +118,8 @@ func newWriter(o Options, m *metrics) (*writer, error) {
 	}, nil
 }
 
-// publish takes a status; it is written if it differs from the hub's. It returns the
-// one to hold: where the hub's says the same, that.
+// publish takes a status, which is written if it differs from the hub's. It returns the status to
+// hold: the hub's, if both are equal.
 func (w *writer) publish(s *v1alpha1.DeliveryStatus, u urgency) *v1alpha1.DeliveryStatus {
 	s = redacted(w.redactor, s)
 	name := s.Cluster + "." + s.Component
@@ -145,7 +145,7 @@ func (w *writer) publish(s *v1alpha1.DeliveryStatus, u urgency) *v1alpha1.Delive
 	return s
 }
 
-// release has the statuses of a cluster written that wait for others of it.
+// release writes the delayed statuses of a cluster.
 func (w *writer) release(cluster string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -155,7 +155,7 @@ func (w *writer) release(cluster string) {
 	delete(w.waiting, cluster)
 }
 
-// flush has all written at once that is not in the hub, of a cluster or ("") of all.
+// flush queues all statuses that are not in the hub, of one cluster, or ("") of all.
 func (w *writer) flush(cluster string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -169,13 +169,13 @@ func (w *writer) flush(cluster string) {
 	}
 }
 
-// currentLocked says whether the hub has of a Delivery what is wanted.
+// currentLocked reports whether the hub has the wanted status of a Delivery.
 func (w *writer) currentLocked(name string) bool {
 	d, s := w.written[name], w.wanted[name]
 	return d != nil && s != nil && (d.status == s || equality.Semantic.DeepEqual(d.status, s))
 }
 
-// shown are the statuses of a cluster as the hub has them.
+// shown returns the statuses of a cluster as the hub has them.
 func (w *writer) shown(cluster string) []v1alpha1.DeliveryStatus {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -190,21 +190,21 @@ func (w *writer) shown(cluster string) []v1alpha1.DeliveryStatus {
 	return out
 }
 
-// retract deletes a Delivery: there is nothing to tell of the component any more.
+// retract deletes the Delivery of a component that has no status any more.
 func (w *writer) retract(cluster, component string) {
 	name := cluster + "." + component
 	w.mu.Lock()
 	delete(w.wanted, name)
-	w.retracted[name] = cluster // it may be there, or on its way
+	w.retracted[name] = cluster // it may exist, or be in flight
 	w.mu.Unlock()
 	w.queue.Add(name)
 }
 
-// redacted is a status as the hub may show it.
+// redacted returns a status without secrets.
 func redacted(redactor *redact.Redactor, s *v1alpha1.DeliveryStatus) *v1alpha1.DeliveryStatus {
 	clean := func(text *string) bool { return redactor.Text(*text) == *text }
 	if !slices.ContainsFunc(textsOf(s), func(text *string) bool { return !clean(text) }) {
-		return s // nearly always, and held once
+		return s // the usual case; no copy is held
 	}
 	s = s.DeepCopy()
 	for _, text := range textsOf(s) {
@@ -213,7 +213,7 @@ func redacted(redactor *redact.Redactor, s *v1alpha1.DeliveryStatus) *v1alpha1.D
 	return s
 }
 
-// textsOf are the texts of a status that somebody else may have written.
+// textsOf returns the texts of a status that another party may have written.
 func textsOf(s *v1alpha1.DeliveryStatus) []*string {
 	texts := []*string{&s.Message}
 	if s.Pinned != nil {
@@ -234,7 +234,7 @@ func textsOf(s *v1alpha1.DeliveryStatus) []*string {
 	return texts
 }
 
-// run writes until the context ends, and what is queued by then.
+// run writes until the context ends, then writes what is queued.
 func (w *writer) run(ctx context.Context) {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
@@ -292,9 +292,9 @@ func (w *writer) write(ctx context.Context, name string) error {
 	case retracted:
 		return w.remove(ctx, name)
 	case s == nil:
-		return nil // another process has the cluster by now
+		return nil // another process has the cluster now
 	case current:
-		return nil // it came and went
+		return nil // the change was reverted before it was written
 	}
 	var d *v1alpha1.Delivery
 	if was != nil {
@@ -319,17 +319,16 @@ func (w *writer) write(ctx context.Context, name string) error {
 	before := d.Status
 	next := d.DeepCopy()
 	next.Status = *s
-	// With its resourceVersion: a process that had the cluster before may have a
-	// write on its way.
+	// With its resourceVersion: the previous process of the cluster may have a write in flight.
 	err := w.send(ctx, next, d)
 	if err != nil {
-		// Somebody wrote or deleted it, or it was written and the answer was lost: the
-		// retry creates or reads it.
+		// Another client wrote or deleted the Delivery, or the answer was lost. The retry creates
+		// or reads it.
 		w.forget(name)
 		return fmt.Errorf("patch status of Delivery %s: %w", name, err)
 	}
 	kept := &knownOf([]v1alpha1.Delivery{*next})[0]
-	kept.status = s // as answered, and held once
+	kept.status = s // equal to the answer; one copy is held
 	w.mu.Lock()
 	w.written[name] = kept
 	w.mu.Unlock()
@@ -337,8 +336,8 @@ func (w *writer) write(ctx context.Context, name string) error {
 	return nil
 }
 
-// known is what has to be known of a Delivery that the hub has: there is one for each
-// component of each cluster. Its status is nobody's to change.
+// known is the part of a Delivery of the hub that is kept, once per component and cluster. Its
+// status is never changed in place.
 type known struct {
 	uid                types.UID
 	version            string // its resourceVersion
@@ -346,14 +345,13 @@ type known struct {
 	status             *v1alpha1.DeliveryStatus
 }
 
-// knownOf is what has to be known of Deliveries that were read together. It lies
-// together, too: Go moves nothing, so what stays of each, left among all that a start
-// lets go, would keep a page of memory.
+// knownOf returns the kept parts of Deliveries that were read together, in common allocations. Go
+// does not move objects: single ones among the garbage of a start would each keep a page of memory.
 func knownOf(read []v1alpha1.Delivery) []known {
 	type body struct {
 		status v1alpha1.DeliveryStatus
 		last   v1alpha1.DiffSummary
-		ready  [1]metav1.Condition // of nearly all the only one
+		ready  [1]metav1.Condition // nearly always the only condition
 	}
 	out, bodies := make([]known, len(read)), make([]body, len(read))
 	var ids strings.Builder
@@ -378,8 +376,7 @@ func knownOf(read []v1alpha1.Delivery) []known {
 	return out
 }
 
-// shared is a status whose texts are held once for all: of the thousands that are
-// read from a hub, most say the same.
+// shared returns a status with interned texts: of thousands of statuses in a hub, most are equal.
 func shared(s v1alpha1.DeliveryStatus) v1alpha1.DeliveryStatus {
 	for _, text := range []*string{&s.Cluster, &s.Component, &s.Version, &s.AppliedVersion, &s.Revision, &s.TargetHash, &s.Message} {
 		*text = once(*text)
@@ -393,10 +390,10 @@ func shared(s v1alpha1.DeliveryStatus) v1alpha1.DeliveryStatus {
 	return s
 }
 
-// once is a text that is held once, whoever has it.
+// once returns the interned copy of a text.
 func once[T ~string](text T) T { return unique.Make(text).Value() }
 
-// delivery is what is known as an object.
+// delivery returns the known part as an object.
 func (k *known) delivery(name string) *v1alpha1.Delivery {
 	return &v1alpha1.Delivery{
 		ObjectMeta: metav1.ObjectMeta{
@@ -425,7 +422,7 @@ func (w *writer) forget(name string) {
 	delete(w.written, name)
 }
 
-// of is what a Delivery that waits is of.
+// of returns cluster and component of a queued Delivery.
 func (w *writer) of(name string) (cluster, component string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -433,7 +430,7 @@ func (w *writer) of(name string) (cluster, component string) {
 	return cluster, strings.TrimPrefix(name, cluster+".")
 }
 
-// ofLocked is the cluster of a Delivery that waits.
+// ofLocked returns the cluster of a queued Delivery.
 func (w *writer) ofLocked(name string) string {
 	if s := w.wanted[name]; s != nil {
 		return s.Cluster
@@ -441,7 +438,7 @@ func (w *writer) ofLocked(name string) string {
 	return w.retracted[name]
 }
 
-// begin notes that a Delivery is being written, until done is called.
+// begin notes that a Delivery is being written until done is called.
 func (w *writer) begin(name string) (done func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

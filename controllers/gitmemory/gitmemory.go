@@ -1,7 +1,7 @@
-// Package gitmemory keeps in the hub what a fleet repository was: the heads of branches that
-// were accepted, and the commits of tags that were seen first. All replicas share it, and it
-// outlives their cache folders: a server that shows an older branch to a new pod is found
-// out. See docs/decisions/009 and 057.
+// Package gitmemory keeps the history of a fleet repository in the hub: the accepted heads of
+// branches, and the commits of tags when first seen. All replicas share it, and it outlives their
+// cache folders. So a server that shows an older branch to a new pod is detected. See
+// docs/decisions/009 and 057.
 package gitmemory
 
 import (
@@ -25,11 +25,11 @@ import (
 
 const (
 	prefix = "keelson-git-"
-	// maxKept bounds what is unpacked, in bytes: registry keeps half of that under a name.
+	// maxKept bounds unpacked data in bytes. The registry keeps half of that under one name.
 	maxKept = 1 << 20
 )
 
-// Names of the ConfigMaps in the hub, whatever its repositories are.
+// Names returns the names of all ConfigMaps in the hub, for any repositories.
 func Names() []string {
 	names := registry.MemoryNames()
 	for i := range names {
@@ -41,12 +41,12 @@ func Names() []string {
 // Memory implements [registry.Memory] for one repository.
 type Memory struct {
 	core corev1client.CoreV1Interface
-	key  string // of the repository, in each ConfigMap
+	key  string // identifies the repository in each ConfigMap
 	url  string
 }
 
-// New returns the memory of the repository at a URL, without a password, in a hub. It makes
-// no call.
+// New returns the memory of a repository in a hub, without making a call. The URL must not contain
+// a password.
 func New(hub *rest.Config, url string) (*Memory, error) {
 	core, err := corev1client.NewForConfig(hub)
 	if err != nil {
@@ -80,8 +80,8 @@ func (m *Memory) get(ctx context.Context, name string) (*corev1.ConfigMap, error
 	return c, nil
 }
 
-// Write implements [registry.Memory]. Other repositories may be kept in the same ConfigMap,
-// and stay as they are.
+// Write implements [registry.Memory]. Entries of other repositories in the same ConfigMap stay
+// unchanged.
 func (m *Memory) Write(ctx context.Context, name, version string, data []byte) (registry.Kept, error) {
 	packed, err := pack(data)
 	if err != nil {
@@ -142,7 +142,7 @@ func pack(data []byte) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// unpack returns what pack was given; nothing of nothing.
+// unpack reverses pack; no data gives nil.
 func unpack(data []byte) ([]byte, error) {
 	if len(data) == 0 {
 		return nil, nil

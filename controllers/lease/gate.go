@@ -9,33 +9,33 @@ import (
 	"time"
 )
 
-// Gate lets writes through while its process surely holds the lease, and reads
-// always. The zero Gate is not usable: a [Lease] makes it.
+// Gate lets writes pass only while its process certainly holds the lease, and reads always. The
+// zero Gate is not usable: a [Lease] makes its gate.
 //
-// It asks nobody. Each renewal opens it for the renew deadline, counted from the
-// moment at which the renewal was begun: nobody else takes the lease before its
-// duration, which is longer, has passed since the API server got that renewal.
+// It makes no request. Each renewal opens it for the renew deadline, counted from the start of the
+// renewal. No other process takes the lease before its duration, which is longer, has passed since
+// the API server received that renewal.
 type Gate struct {
 	now  func() time.Time
 	span time.Duration
 
 	mu sync.Mutex
-	// begun is when the last renewal that succeeded was begun; zero: never.
+	// begun is the start of the last successful renewal; zero: there was none.
 	begun time.Time
-	// shut: never again in this process.
+	// shut: the gate never opens again.
 	shut    bool
 	expiry  *time.Timer
 	flights map[*flight]bool
 }
 
-// flight is a write on its way.
+// flight is a write in flight.
 type flight struct{ cancel context.CancelCauseFunc }
 
 func newGate(now func() time.Time, span time.Duration) *Gate {
 	return &Gate{now: now, span: span, flights: map[*flight]bool{}}
 }
 
-// Check returns [ErrLost] unless the lease is surely held now.
+// Check returns [ErrLost] unless the lease is certainly held now.
 func (g *Gate) Check() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -50,9 +50,9 @@ func (g *Gate) check() error {
 		return fmt.Errorf("%w: it was not acquired yet", ErrLost)
 	}
 	now := g.now()
-	// The monotonic clock goes on while the process is stopped (SIGSTOP), and
-	// not while the machine is suspended; the wall clock is set right after that.
-	// Whichever says that more time has passed is believed.
+	// The monotonic clock runs while the process is stopped (SIGSTOP), but not while the machine is
+	// suspended. The wall clock is corrected right after a suspension. The longer of both times
+	// counts.
 	passed := max(now.Sub(g.begun), now.Round(0).Sub(g.begun.Round(0)))
 	if passed >= g.span {
 		return fmt.Errorf("%w: it was last renewed %s ago", ErrLost, passed.Round(time.Millisecond))
@@ -60,8 +60,8 @@ func (g *Gate) check() error {
 	return nil
 }
 
-// renewed opens the gate. A renewal that took longer than the others opens it
-// for less, and an older one not at all.
+// renewed opens the gate. A slow renewal opens it for a shorter time, and a renewal that began
+// before the last one changes nothing.
 func (g *Gate) renewed(begun time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -75,7 +75,7 @@ func (g *Gate) renewed(begun time.Time) {
 	g.expiry = time.AfterFunc(g.span-g.now().Sub(begun), g.expire)
 }
 
-// expire ends the writes that are on their way, if no renewal came meanwhile.
+// expire cancels the writes in flight, unless a renewal came meanwhile.
 func (g *Gate) expire() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -84,7 +84,7 @@ func (g *Gate) expire() {
 	}
 }
 
-// close shuts the gate for good, and ends the writes that are on their way.
+// close shuts the gate for good, and cancels the writes in flight.
 func (g *Gate) close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -119,9 +119,9 @@ func (g *Gate) landed(f *flight) {
 	delete(g.flights, f)
 }
 
-// Wrap makes a transport refuse writes, with [ErrLost], while the gate is
-// closed. A write that is on its way when the gate closes is given up: whether it
-// arrived is not known then, as after any broken connection.
+// Wrap returns a transport that refuses writes with [ErrLost] while the gate is closed. A write in
+// flight is cancelled when the gate closes. Whether it arrived is then unknown, as after any broken
+// connection.
 func (g *Gate) Wrap(next http.RoundTripper) http.RoundTripper {
 	return &gated{gate: g, next: next}
 }
@@ -141,7 +141,7 @@ func (t *gated) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := t.gate.take(f); err != nil {
 		cancel(nil)
 		if r.Body != nil {
-			_ = r.Body.Close() // as the contract of RoundTripper wants; it was only to be read
+			_ = r.Body.Close() // the contract of RoundTripper requires it, and errors of a read do not matter
 		}
 		return nil, fmt.Errorf("%s %s was not sent: %w", r.Method, r.URL.Path, err)
 	}
@@ -149,7 +149,7 @@ func (t *gated) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Body != nil {
 		sent.Body = &lastLook{ReadCloser: r.Body, gate: t.gate}
 	}
-	if again := r.GetBody; again != nil { // of a transport that sends it once more
+	if again := r.GetBody; again != nil { // for a transport that repeats a request
 		sent.GetBody = func() (io.ReadCloser, error) {
 			body, err := again()
 			return &lastLook{ReadCloser: body, gate: t.gate}, err
@@ -169,9 +169,9 @@ func (t *gated) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// lastLook asks the gate again when the body of a write is taken to be sent. A process
-// that was stopped after the first look, and goes on when its term has ended, leaves
-// the request without its end, and no server acts on it.
+// lastLook checks the gate again whenever the body of a write is read for sending. A process may be
+// stopped after the first check, and continue after the deadline. Then the request stays
+// incomplete, and no server acts on it.
 type lastLook struct {
 	io.ReadCloser
 	gate *Gate
@@ -186,10 +186,10 @@ func (l *lastLook) Read(into []byte) (int, error) {
 	return n, err //nolint:wrapcheck // a reader passes on what it gets
 }
 
-// WrappedRoundTripper lets client-go look inside.
+// WrappedRoundTripper gives client-go the wrapped transport.
 func (t *gated) WrappedRoundTripper() http.RoundTripper { return t.next }
 
-// answered frees the request's context once the answer was read.
+// answered frees the request's context when the answer is closed.
 type answered struct {
 	io.ReadCloser
 	cancel context.CancelCauseFunc

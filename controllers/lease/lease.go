@@ -1,17 +1,13 @@
-// Package lease lets a process write as long as it renews a Lease of its own in
-// the hub.
+// Package lease lets a process write as long as it renews its own Lease in the hub.
 //
-// Nobody else writes that Lease, and it is made once: whoever finds that it ran
-// out deletes it, which the process can't undo. While it is there, nobody else has
-// what it lists; so a process that could not renew it in time waits, and goes on
-// when it can.
-//
-// Three things keep a process without a Lease from writing, each where the one
-// before can't reach. Renewing it fails, and ends the work. The [Gate] refuses every
-// write that would leave after the renew deadline, by the process's own clock, also
-// when the process slept through it. [Lease.Confirm] asks the hub, before records
-// are taken over. What was on its way meanwhile is for the records' epochs to
-// refuse.
+// No other process writes that Lease, and it is made once. A process that finds it expired deletes
+// it, which its owner can't undo. While the Lease exists, no other process has the clusters in it.
+// So a process that could not renew in time waits, and goes on after the next renewal.
+// Three mechanisms stop the writes of a process without a Lease, each where the previous one is not
+// enough. First, a renewal fails, and ends the work. Second, the [Gate] refuses every write after
+// the renew deadline, by the local clock, also after the process was suspended. Third,
+// [Lease.Confirm] asks the hub before records are taken over. Writes in flight are refused by the
+// epochs of records.
 package lease
 
 import (
@@ -40,15 +36,14 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// ErrLost says that this process does not, or not surely, hold its Lease.
+// ErrLost means that this process does not, or not certainly, hold its Lease.
 var ErrLost = errors.New("this process does not hold its lease")
 
-// jitter is how much longer than the retry period a wait may be, as a part of it,
-// so that replicas that started together don't go on together.
+// jitter is the largest random addition to the retry period, as a fraction. It keeps replicas that
+// started together from renewing together.
 const jitter = 0.2
 
-// Identity returns a name for this process that no other ever had:
-// HOSTNAME_UUID, as Kubernetes' own controllers make theirs.
+// Identity returns a unique name for this process: HOSTNAME_UUID, like Kubernetes' own controllers.
 func Identity() (string, error) {
 	host, err := os.Hostname()
 	if err != nil {
@@ -57,24 +52,24 @@ func Identity() (string, error) {
 	return host + "_" + string(uuid.NewUUID()), nil
 }
 
-// Options are the settings of a [Lease]; all are required but Labels.
+// Options are the settings of a [Lease]; all are required except Labels.
 type Options struct {
 	// Hub is the cluster that holds the Lease. Its connection must not go through
 	// the Lease's own gate.
 	Hub *rest.Config
-	// Identity of this process, [Identity].
+	// Identity of this process, from the function [Identity].
 	Identity string
 	// Labels of the Lease.
 	Labels map[string]string
-	// Duration is how long others wait after the last renewal that they saw, in
-	// whole seconds. RenewDeadline, shorter, is how long the holder writes without
-	// a renewal. RetryPeriod lies between two renewals.
+	// Duration is how long other processes wait after the last renewal that they saw, in whole
+	// seconds. RenewDeadline is shorter: how long the holder writes without a renewal. RetryPeriod
+	// is the time between two renewals.
 	Duration, RenewDeadline, RetryPeriod time.Duration
 	Log                                  *slog.Logger
 	Now                                  func() time.Time
 }
 
-// Check says which of the durations can't be.
+// Check returns an error if one of the durations is invalid.
 func (o *Options) Check() error {
 	switch {
 	case o.Duration < time.Second || o.Duration%time.Second != 0:
@@ -89,7 +84,7 @@ func (o *Options) Check() error {
 	return nil
 }
 
-// Lease is this process's own. It is safe for concurrent use.
+// Lease is the Lease of this process. It is safe for concurrent use.
 type Lease struct {
 	options Options
 	name    string
@@ -97,27 +92,28 @@ type Lease struct {
 	gate    *Gate
 
 	mu sync.Mutex // held while the Lease is written
-	// current is the Lease as the API server last answered; nil before it was made.
+	// current is the Lease in the last answer of the API server; nil before it was made.
 	current     *coordinationv1.Lease
-	annotations map[string]string // as they should be
+	annotations map[string]string // to be written
 	lost        error
 	lose        context.CancelCauseFunc
 }
 
-// Name of the Lease of a process: [v1alpha1.LeasePrefix] and ten digits of the
-// SHA-256 of its identity.
+// Name returns the name of the Lease of a process: [v1alpha1.LeasePrefix] and ten hexadecimal
+// digits of the SHA-256 of its identity.
 func Name(identity string) string {
 	sum := sha256.Sum256([]byte(identity))
 	return v1alpha1.LeasePrefix + hex.EncodeToString(sum[:5])
 }
 
-// New prepares a Lease; it makes no call.
+// New creates a Lease without making a call. The error says that a duration or the settings of the
+// hub are invalid.
 func New(o Options) (*Lease, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
 	hub := rest.CopyConfig(o.Hub)
-	hub.Timeout = o.RenewDeadline / 2 // so that a request that hangs leaves time for another
+	hub.Timeout = o.RenewDeadline / 2 // leaves time for a second request if the first hangs
 	client, err := kubernetes.NewForConfig(hub)
 	if err != nil {
 		return nil, fmt.Errorf("hub: %w", err)
@@ -125,32 +121,32 @@ func New(o Options) (*Lease, error) {
 	return &Lease{options: o, name: Name(o.Identity), client: client, gate: newGate(o.Now, o.RenewDeadline)}, nil
 }
 
-// Gate is what connections are to be wrapped with: [Gate.Wrap].
+// Gate returns the gate that connections must be wrapped with: [Gate.Wrap].
 func (l *Lease) Gate() *Gate { return l.gate }
 
-// Holds says whether this process surely holds the Lease now.
+// Holds reports whether this process certainly holds the Lease now.
 func (l *Lease) Holds() bool { return l.gate.Check() == nil }
 
-// Name of the Lease in the namespace [v1alpha1.Namespace].
+// Name returns the name of the Lease in the namespace [v1alpha1.Namespace].
 func (l *Lease) Name() string { return l.name }
 
-// String names the Lease for people.
+// String returns the Lease's name for messages.
 func (l *Lease) String() string {
 	return fmt.Sprintf("Lease %s/%s in the hub", v1alpha1.Namespace, l.name)
 }
 
-// Client reads and deletes Leases; its requests don't hang.
+// Client returns a client for Leases whose requests have a timeout.
 func (l *Lease) Client() coordinationclient.LeaseInterface {
 	return l.client.CoordinationV1().Leases(v1alpha1.Namespace)
 }
 
-// Run makes the Lease, trying until ctx ends, and then works. The work's context
-// ends with ctx, or with [ErrLost] as its cause when the Lease is lost; the work
-// must then return. A Lease runs once.
+// Run makes the Lease, and retries until ctx ends; then it runs work. The context of work ends with
+// ctx, or with [ErrLost] as its cause when the Lease is lost. Then work must return. A Lease runs
+// once.
 //
-// When ctx ends the Lease is kept until the work has returned, and then deleted,
-// so that others go on at once. The error is ErrLost, or the work's; nil when ctx
-// ended first.
+// After ctx ended, the Lease is kept until work has returned, and then deleted, so that other
+// processes can go on at once. The error is ErrLost or that of work; nil if ctx ended before the
+// Lease was made.
 func (l *Lease) Run(ctx context.Context, work func(context.Context) error) error {
 	working, lose := context.WithCancelCause(ctx)
 	defer lose(nil)
@@ -176,7 +172,7 @@ func (l *Lease) Run(ctx context.Context, work func(context.Context) error) error
 	return err
 }
 
-// acquire makes the Lease, and says whether it is there; it is not when ctx ended.
+// acquire makes the Lease, and reports whether it exists; false after ctx ended.
 func (l *Lease) acquire(ctx context.Context) bool {
 	for {
 		err := l.create(ctx)
@@ -203,8 +199,8 @@ func (l *Lease) pause(ctx context.Context) bool {
 	}
 }
 
-// create makes the Lease, and in a new hub its namespace. An answer that was lost
-// is no obstacle: the name is this process's alone.
+// create makes the Lease, and in a new hub its namespace. If the Lease already exists, an earlier
+// answer was lost, because the name belongs to this process alone.
 func (l *Lease) create(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -232,7 +228,7 @@ func (l *Lease) create(ctx context.Context) error {
 	return nil
 }
 
-// next is the Lease as it is to be written at a time.
+// next returns the Lease with the annotations and the renew time to write.
 func (l *Lease) next(before *coordinationv1.Lease, now time.Time) *coordinationv1.Lease {
 	lease := before.DeepCopy()
 	at := metav1.NewMicroTime(now)
@@ -261,10 +257,9 @@ func (l *Lease) renewals(ctx context.Context) {
 	}
 }
 
-// Renew writes the Lease now, with the given annotations; nil leaves them as they
-// were last given. With an error the hub may have the old ones or the new ones,
-// and will have the new ones after the next renewal. The error is [ErrLost] when
-// it never will.
+// Renew writes the Lease now, with the given annotations; nil keeps the previous ones. After an
+// error the hub may have the old or the new annotations, and has the new ones after the next
+// renewal. The error is [ErrLost] if no renewal can succeed any more.
 func (l *Lease) Renew(ctx context.Context, annotations map[string]string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -277,7 +272,7 @@ func (l *Lease) Renew(ctx context.Context, annotations map[string]string) error 
 	if err := l.write(ctx); !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		return err
 	}
-	// Somebody wrote or deleted it, or an answer of an earlier write was lost.
+	// Another client wrote or deleted the Lease, or the answer to an earlier write was lost.
 	current, err := l.Client().Get(ctx, l.name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -293,8 +288,8 @@ func (l *Lease) Renew(ctx context.Context, annotations map[string]string) error 
 	return l.write(ctx)
 }
 
-// write updates the Lease, and tells the gate. It is refused when the Lease is
-// another one by now: it names the UID, so that it does not make it anew either.
+// write updates the Lease, and opens the gate. The update names the UID. So it fails if the Lease
+// was deleted or made again.
 func (l *Lease) write(ctx context.Context) error {
 	begun := l.options.Now()
 	written, err := l.Client().Update(ctx, l.next(l.current, begun), metav1.UpdateOptions{})
@@ -306,7 +301,7 @@ func (l *Lease) write(ctx context.Context) error {
 	return nil
 }
 
-// losing stops the work at once.
+// losing shuts the gate and stops the work at once.
 func (l *Lease) losing(why string) error {
 	l.gate.close()
 	l.lost = fmt.Errorf("%w any more: %s", ErrLost, why)
@@ -315,7 +310,7 @@ func (l *Lease) losing(why string) error {
 	return l.lost
 }
 
-// giveBack deletes the Lease as it was last seen.
+// giveBack deletes the Lease, unless its UID has changed.
 func (l *Lease) giveBack(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -327,9 +322,9 @@ func (l *Lease) giveBack(ctx context.Context) error {
 	return nil
 }
 
-// Confirm asks the hub for the Lease of this process. The error is [ErrLost] when
-// it is not there any more, or its term may have ended meanwhile; any other means
-// that it could not be learned.
+// Confirm reads the Lease of this process from the hub. The error is [ErrLost] if the Lease is
+// gone, has another holder, or may have expired meanwhile. Any other error means that the answer is
+// unknown.
 func (l *Lease) Confirm(ctx context.Context) (*coordinationv1.Lease, error) {
 	lease, err := l.Client().Get(ctx, l.name, metav1.GetOptions{})
 	switch {

@@ -1,5 +1,5 @@
-// Package pace says when something is read again: at an interval, and soon after
-// somebody asked, but never twice in a second.
+// Package pace decides when to read a source again: at an interval, and soon after a request, but
+// at most once per second.
 package pace
 
 import (
@@ -9,27 +9,27 @@ import (
 )
 
 const (
-	// fetchGap lies at least between two reads, whoever asks.
+	// fetchGap is the shortest time between a read and the next requested read.
 	fetchGap = time.Second
-	// jitter is the part of the interval that chance adds or takes, so that
-	// processes that were started together don't ask together for ever.
+	// jitter is the random part of the interval. It keeps processes that were started together from
+	// reading together.
 	jitter = 0.1
 )
 
-// Pace says when to read again.
+// Pace decides when to read again. A Pace is made by New.
 type Pace struct {
 	interval time.Duration
-	asked    chan struct{} // holds one
-	gap      *time.Timer   // since Wait let go
+	asked    chan struct{} // one pending request
+	gap      *time.Timer   // fires fetchGap after the last return of Wait
 }
 
-// New returns a pace with an interval, which is given or taken a tenth.
+// New returns a pace with an interval, which is varied at random by up to a tenth.
 func New(interval time.Duration) *Pace {
 	return &Pace{interval: interval, asked: make(chan struct{}, 1), gap: time.NewTimer(0)}
 }
 
-// Soon asks for the next read. One that begins later will see what the asking is
-// about, so one that is asked for already is enough.
+// Soon requests a read. One pending request is enough, because a read that starts later sees every
+// earlier change.
 func (p *Pace) Soon() {
 	select {
 	case p.asked <- struct{}{}:
@@ -37,8 +37,8 @@ func (p *Pace) Soon() {
 	}
 }
 
-// Wait returns true when it is time for the next read, and false when the context
-// ends before. It is for one goroutine at a time.
+// Wait returns true when the next read is due, and false if the context ends first. Only one
+// goroutine at a time may call Wait.
 func (p *Pace) Wait(ctx context.Context) bool {
 	rest := float64(p.interval) * (1 - jitter + 2*jitter*rand.Float64()) //nolint:gosec // no secret
 	poll := time.NewTimer(time.Duration(rest))
@@ -47,7 +47,7 @@ func (p *Pace) Wait(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	case <-poll.C:
-		select { // whoever asked has it now
+		select { // this read also answers a pending request
 		case <-p.asked:
 		default:
 		}

@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// slack is how many clusters a replica may have for each four of its even share.
+// slack bounds the clusters of a replica: slack for each four of its even share.
 const slack = 5
 
-// Bound is the most clusters that [Assign] gives one replica: five quarters of
-// the even share, rounded up.
+// Bound returns the most clusters that [Assign] gives one replica: five quarters of the even share,
+// rounded up; 0 without replicas.
 func Bound(clusters, replicas int) int {
 	if replicas == 0 {
 		return 0
@@ -19,16 +19,15 @@ func Bound(clusters, replicas int) int {
 	return (clusters*slack + 4*replicas - 1) / (4 * replicas)
 }
 
-// Assign returns the clusters of each replica, sorted. Every cluster has one
-// replica, none has more than [Bound], and a replica that comes or goes moves
-// little more than its own share.
+// Assign returns the clusters of each replica, sorted. Every cluster has one replica, and no
+// replica has more than [Bound]. A replica that comes or goes moves little more than its own share.
 //
-// It is rendezvous hashing with bounded loads: each pair of cluster and replica
-// has a score, and pairs are made from the highest down while replicas have
-// room. The order of the arguments does not matter, and a name counts once.
+// It is rendezvous hashing with bounded loads: each pair of cluster and replica has a score. Pairs
+// are chosen in the order of falling scores while replicas have room. The order of the arguments
+// does not matter, and duplicates count once.
 //
-// All replicas have to compute the same, also while another version of Keelson is
-// rolled out: the scores are part of the protocol. Time is n log n in the pairs.
+// All replicas must compute the same result, also during an update of Keelson: the scores are part
+// of the protocol. The time is n log n in the number of pairs.
 func Assign(replicas, clusters []string) map[string][]string {
 	replicas = slices.Compact(slices.Sorted(slices.Values(replicas)))
 	clusters = slices.Compact(slices.Sorted(slices.Values(clusters)))
@@ -61,7 +60,7 @@ type pair struct {
 	replica, cluster int
 }
 
-// score is the beginning of SHA-256 of the replica, a zero byte and the cluster.
+// score returns the first 64 bits of the SHA-256 of replica, a zero byte and cluster.
 func score(replica, cluster string) uint64 {
 	sum := sha256.Sum256([]byte(replica + "\x00" + cluster))
 	return binary.BigEndian.Uint64(sum[:])

@@ -12,19 +12,19 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// callGap lies at least between two calls that are written into the Lease: whoever
-// hears one fetches no more often.
+// callGap is the shortest time between two calls that are written into the Lease. The receivers of
+// a call do not fetch more often either.
 const callGap = time.Second
 
-// topicOf is a hash of a topic: a URL of a repository may hold a login.
+// topicOf returns a hash of a topic, because the URL of a repository may contain a login.
 func topicOf(topic string) string {
 	sum := sha256.Sum256([]byte(topic))
 	return hex.EncodeToString(sum[:8])
 }
 
-// Call tells the other members of the group that what they share is news: a webhook
-// reaches one replica alone. It returns at once; the call is written into the Lease,
-// whose watches the others have anyway. Calls of one second are one.
+// Call tells the other members of the group to read the shared source: a webhook reaches one
+// replica only. Call does not block. The call is written into the Lease, which the other members
+// already watch. Calls within one second are combined.
 func (m *Member) Call() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -34,11 +34,11 @@ func (m *Member) Call() {
 	}
 }
 
-// Called receives when another member called since it was received last.
+// Called returns a channel that receives after another member called.
 func (m *Member) Called() <-chan struct{} { return m.called }
 
-// sees takes in the Lease of another replica as it was and is; nil: it is not there.
-// Who appears with a call has just made it, or it is as good as a poll.
+// sees handles a change of another replica's Lease; nil: the Lease does not exist. A call in a new
+// Lease counts as new: at worst it causes an extra fetch.
 func (m *Member) sees(before, now *coordinationv1.Lease) {
 	if now != nil && now.Labels[v1alpha1.LabelShare] == m.group {
 		topic, _, _ := strings.Cut(now.Annotations[v1alpha1.AnnotationFetch], "@")
@@ -51,13 +51,13 @@ func (m *Member) sees(before, now *coordinationv1.Lease) {
 	}
 }
 
-// callLocked says whether a call is to be written now, and makes it what the Lease is
-// to say. One that has to wait wakes the member when its time has come.
+// callLocked reports whether to write a call now, and sets its text. If callGap has not passed, it
+// wakes the member later.
 func (m *Member) callLocked(ctx context.Context) bool {
 	if !m.calling {
 		return false
 	}
-	if m.stats.Replicas < 2 { // nobody would hear it
+	if m.stats.Replicas < 2 { // there is no receiver
 		m.calling = false
 		return false
 	}

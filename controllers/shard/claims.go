@@ -15,11 +15,11 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// step decides once. Whatever fails is tried again in the next step.
+// step updates the assignment once. A failure is retried in the next step.
 func (m *Member) step(ctx context.Context) error {
 	known, synced := m.others.all()
 	if !synced || !m.lease.Holds() {
-		return nil // not knowing who there is, nobody knows what is left
+		return nil // without the list of replicas the free clusters are unknown
 	}
 	known, err := m.bury(ctx, known)
 	if err != nil {
@@ -32,9 +32,8 @@ func (m *Member) step(ctx context.Context) error {
 	return m.begin(ctx)
 }
 
-// bury deletes the Leases that ran out, as they were last seen, and returns the
-// others. One that can't be deleted was renewed, or somebody else was faster: the
-// watch will tell.
+// bury deletes the Leases that ran out, at the version last seen, and returns the rest. After a
+// conflict the Lease was renewed, or another replica deleted it: the watch will report that.
 func (m *Member) bury(ctx context.Context, known []*coordinationv1.Lease) ([]*coordinationv1.Lease, error) {
 	var alive []*coordinationv1.Lease
 	for _, l := range known {
@@ -58,7 +57,7 @@ func (m *Member) bury(ctx context.Context, known []*coordinationv1.Lease) ([]*co
 	return alive, nil
 }
 
-// decide compares what is assigned to this replica with what it has.
+// decide compares the assignment of this replica with its clusters.
 func (m *Member) decide(known []*coordinationv1.Lease) {
 	replicas, theirs := []string{m.identity}, map[string]string{}
 	for _, l := range known {
@@ -97,7 +96,7 @@ func (m *Member) decide(known []*coordinationv1.Lease) {
 	}
 }
 
-// publish has the Lease list what this replica has to do with.
+// publish writes the clusters in the stages of this replica into its Lease.
 func (m *Member) publish(ctx context.Context) error {
 	m.mu.Lock()
 	want := slices.Sorted(maps.Keys(m.stages))
@@ -120,7 +119,7 @@ func (m *Member) publish(ctx context.Context) error {
 	return nil
 }
 
-// begin takes the clusters that the Lease lists, and no other one does by now.
+// begin takes the clusters that this Lease lists and no other Lease lists now.
 func (m *Member) begin(ctx context.Context) error {
 	m.mu.Lock()
 	var ask []string
@@ -133,7 +132,7 @@ func (m *Member) begin(ctx context.Context) error {
 	if len(ask) == 0 {
 		return nil
 	}
-	// Without a resourceVersion: what etcd has, and no cache.
+	// Without a resourceVersion the list comes from etcd, not from a cache.
 	list, err := m.lease.Client().List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.LabelShare})
 	if err != nil {
 		return fmt.Errorf("list the Leases of the other replicas: %w", err)
@@ -151,14 +150,13 @@ func (m *Member) begin(ctx context.Context) error {
 		}
 	}
 	if !ours {
-		return nil // it is lost; the next renewal says so
+		return nil // the Lease is lost; the next renewal returns the error
 	}
 	m.take(ask, theirs)
 	return nil
 }
 
-// take makes the clusters this replica's that no other one lists, and draws back
-// from the rest.
+// take marks the clusters that no other replica lists as held, and gives up the rest.
 func (m *Member) take(ask []string, theirs map[string]string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -189,7 +187,7 @@ func (m *Member) take(ask []string, theirs map[string]string) {
 	signal(m.changed)
 }
 
-// listed are the clusters that a Lease lists.
+// listed returns the clusters that a Lease lists.
 func listed(l *coordinationv1.Lease) []string {
 	text := l.Annotations[v1alpha1.AnnotationClusters]
 	if text == "" {

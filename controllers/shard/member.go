@@ -1,18 +1,17 @@
-// Package shard shares the clusters of a fleet among the replicas of the
-// controller, so that each cluster has one writer.
+// Package shard distributes the clusters of a fleet among the replicas of the controller, so that
+// each cluster has one writer.
 //
-// Each replica has a Lease of its own ([lease.Lease]), which lists the clusters
-// that it may be writing to. From the Leases that are alive every replica computes
-// the same [Assign]ment. It decides who asks for a cluster, and not who has it: a
-// replica begins with a cluster when its own Lease lists it, and a list of all
-// Leases that was read after that was written shows it in no other. Of two that
-// ask at the same time at least one sees the other, and draws back. So replicas
-// that disagree, for a moment or for ever, leave a cluster alone, and never share
-// it.
+// Each replica has its own Lease ([lease.Lease]), which lists the clusters that the replica may
+// write to. From the live Leases every replica computes the same [Assign]ment. The assignment
+// decides which replica asks for a cluster, not which replica has it. A replica starts with a
+// cluster after two steps. Its own Lease lists the cluster, and a later list of all Leases shows
+// the cluster in no other Lease. Of two replicas that ask at the same time, at least one sees the
+// other, and gives up. So replicas that disagree, for a moment or for ever, leave a cluster without
+// a writer, and never with two.
 //
-// A cluster leaves a Lease when its agent has put it down. A Lease that ran out is
-// deleted, as it was when it was last seen, by whoever notices first; until it is
-// gone its clusters belong to it.
+// A cluster is removed from a Lease after its agent has stopped. The first replica that notices an
+// expired Lease deletes it, at the version last seen. Until then its clusters belong to its
+// replica.
 package shard
 
 import (
@@ -31,35 +30,35 @@ import (
 	"github.com/keelson-io/keelson/controllers/lease"
 )
 
-// The groups that share: the replicas of a hub, and those of a cluster that
-// delivers to itself alone.
+// The groups of members: the replicas of a hub, and the replicas of a cluster that delivers only to
+// itself.
 const (
 	Fleet  = "fleet"
 	Single = "cluster"
 )
 
-// Duties are shared as if they were clusters: what one member does for all of them. No
-// cluster can be called so.
+// The singleton tasks, which one member runs for the group. They are assigned like clusters. No
+// cluster can have such a name.
 const (
 	Rollouts      = "(rollouts)"
 	Previews      = "(previews)"
 	Notifications = "(notifications)"
 )
 
-// Duties are all of them.
+// Duties returns the names of all singleton tasks.
 func Duties() []string { return []string{Rollouts, Previews, Notifications} }
 
-// stage is how far a cluster is with this replica.
+// stage is the state of a cluster at this replica.
 type stage uint8
 
 const (
-	// asked: the Lease lists it, or is about to.
+	// asked: the Lease lists the cluster, or is about to.
 	asked stage = iota + 1
-	// held: this replica may work on it; nobody was told yet.
+	// held: this replica may work on the cluster, and the caller does not know yet.
 	held
-	// working: somebody was told, by [Member.Granted].
+	// working: [Member.Granted] has returned the cluster.
 	working
-	// leaving: it is being put down.
+	// leaving: the caller is to stop work on the cluster.
 	leaving
 )
 
@@ -67,11 +66,10 @@ const (
 type Options struct {
 	lease.Options
 
-	// Group that the member belongs to; empty: [Fleet]. What is assigned to members
-	// of other groups is not this one's concern, but what they have is theirs.
+	// Group of the member; empty: [Fleet]. Members of other groups are not part of this assignment,
+	// but no cluster that they list is taken.
 	Group string
-	// Topic is what [Member.Call] calls are about: members of a group with the same
-	// topic hear each other's.
+	// Topic of [Member.Call]: a call reaches the members of the group with the same topic.
 	Topic string
 }
 
@@ -83,44 +81,43 @@ type Member struct {
 	lease    *lease.Lease
 	log      *slog.Logger
 	now      func() time.Time
-	wake     chan struct{} // something is to be decided
-	changed  chan struct{} // what is granted changed
-	called   chan struct{} // another replica calls
+	wake     chan struct{} // a step is due
+	changed  chan struct{} // the granted clusters changed
+	called   chan struct{} // another replica called
 
 	others  *others
-	watched coordinationclient.LeaseInterface // whose requests may last
+	watched coordinationclient.LeaseInterface // a client without a request timeout
 
 	mu       sync.Mutex
-	clusters []string         // that there are
-	stages   map[string]stage // of those that this replica has to do with
-	// mine are those that are assigned to this replica, of these replicas; nil: to
-	// be computed.
+	clusters []string         // all clusters to share
+	stages   map[string]stage // of the clusters that concern this replica
+	// mine are the clusters assigned to this replica, computed for replicas; nil: not computed.
 	mine     map[string]bool
 	replicas []string
-	had      map[string]string // who had a cluster last, by another's Lease
+	had      map[string]string // the last other replica whose Lease listed the cluster
 	stats    Stats
-	// published are the clusters that the Lease lists for sure; nil: not known.
+	// published are the clusters that the Lease lists with certainty; nil: unknown.
 	published []string
-	// call is what the Lease says of a call, since calledAt. calling: another is to be
-	// written.
+	// call is the text of the last call in the Lease, written at calledAt. calling: another call is
+	// to be written.
 	topic    string
 	call     string
 	calledAt time.Time
 	calling  bool
 }
 
-// Stats are what a member knows of the group.
+// Stats is what a member knows about its group.
 type Stats struct {
-	// Clusters that there are, and those that this replica works on.
+	// Clusters is the number of all clusters, and Held the number that this replica has.
 	Clusters, Held int
-	// Replicas that live, this one included; 0 before it has a Lease.
+	// Replicas is the number of live replicas, including this one; 0 before it has a Lease.
 	Replicas int
-	// Handed counts clusters that another replica let go of and this one took;
-	// TakenOver those of replicas whose Leases ran out.
+	// Handed counts clusters that this replica took after another replica released them. TakenOver
+	// counts clusters of replicas whose Leases ran out.
 	Handed, TakenOver int
 }
 
-// New prepares a member; it makes no call.
+// New creates a member without making a call.
 func New(o Options) (*Member, error) {
 	if o.Group == "" {
 		o.Group = Fleet
@@ -141,13 +138,13 @@ func New(o Options) (*Member, error) {
 	}, nil
 }
 
-// Gate is what connections to the hub and to clusters are to be wrapped with.
+// Gate returns the gate that connections to the hub and to clusters must be wrapped with.
 func (m *Member) Gate() *lease.Gate { return m.lease.Gate() }
 
-// Holds says whether this replica surely has its Lease now.
+// Holds reports whether this replica certainly holds its Lease now.
 func (m *Member) Holds() bool { return m.lease.Holds() }
 
-// Stats returns what is known now.
+// Stats returns the current numbers, without singleton tasks.
 func (m *Member) Stats() Stats {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -166,8 +163,8 @@ func (m *Member) Stats() Stats {
 	return s
 }
 
-// Share says which clusters there are. A replica that was not told has no say in
-// the assignment: [Member.Run] may only be called afterwards.
+// Share sets the names of all clusters. It must be called before [Member.Run], because a replica
+// that does not know the clusters cannot compute the assignment.
 func (m *Member) Share(clusters []string) {
 	m.mu.Lock()
 	m.clusters, m.mine = slices.Clone(clusters), nil
@@ -175,12 +172,12 @@ func (m *Member) Share(clusters []string) {
 	signal(m.wake)
 }
 
-// Changed receives when what is granted may have changed.
+// Changed returns a channel that receives after the granted clusters may have changed.
 func (m *Member) Changed() <-chan struct{} { return m.changed }
 
-// Granted are the clusters that the caller is to work on. What was granted and is
-// not any more it has to put down; of each cluster that it was ever granted it
-// has to say [Member.Done] once it does not work on it.
+// Granted returns the clusters that the caller must work on. The caller must stop work on clusters
+// that are not granted any more. For each cluster that was ever granted, the caller must call
+// [Member.Done] after it has stopped.
 func (m *Member) Granted() map[string]bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -194,8 +191,8 @@ func (m *Member) Granted() map[string]bool {
 	return out
 }
 
-// Done says that nothing is being written to a cluster, and will be before it is
-// granted again.
+// Done says that the caller has stopped, and writes nothing to the cluster until it is granted
+// again.
 func (m *Member) Done(cluster string) {
 	m.mu.Lock()
 	if at := m.stages[cluster]; at == working || at == leaving {
@@ -205,9 +202,9 @@ func (m *Member) Done(cluster string) {
 	signal(m.wake)
 }
 
-// Confirm asks the hub whether this replica may take over components of a
-// cluster. The error is [lease.ErrLost] and [applier.ErrDeposed] when its Lease is
-// gone or does not list it; any other means that it could not be learned.
+// Confirm asks the hub whether this replica may take over components of a cluster. If its Lease is
+// gone or does not list the cluster, the error is [lease.ErrLost] and [applier.ErrDeposed]. Any
+// other error means that the answer is unknown.
 func (m *Member) Confirm(ctx context.Context, cluster string) error {
 	l, err := m.lease.Confirm(ctx)
 	if err == nil && !slices.Contains(listed(l), cluster) {
@@ -219,10 +216,10 @@ func (m *Member) Confirm(ctx context.Context, cluster string) error {
 	return err
 }
 
-// Run makes the Lease, and works as [lease.Lease.Run] does.
+// Run makes the Lease, shares clusters, and runs work like [lease.Lease.Run].
 func (m *Member) Run(ctx context.Context, work func(context.Context) error) error {
 	return m.lease.Run(ctx, func(ctx context.Context) error {
-		// Clusters change hands until the work has put them down.
+		// Sharing goes on until the work has released its clusters.
 		tending, stop := context.WithCancel(context.WithoutCancel(ctx))
 		var wg sync.WaitGroup
 		wg.Go(func() { m.others.watch(tending, m.watched, m.log, m.sees) })
@@ -233,7 +230,7 @@ func (m *Member) Run(ctx context.Context, work func(context.Context) error) erro
 	})
 }
 
-// tend decides whenever something changed, and once in a period.
+// tend runs a step after each change, and at least once per period.
 func (m *Member) tend(ctx context.Context, ending <-chan struct{}) {
 	ticker := time.NewTicker(m.period)
 	defer ticker.Stop()
@@ -245,7 +242,7 @@ func (m *Member) tend(ctx context.Context, ending <-chan struct{}) {
 		case <-ticker.C:
 		}
 		select {
-		case <-ending: // what is put down now goes with the Lease
+		case <-ending: // clusters released now are freed with the Lease
 			continue
 		default:
 		}
@@ -255,7 +252,7 @@ func (m *Member) tend(ctx context.Context, ending <-chan struct{}) {
 	}
 }
 
-// signal wakes who waits on the channel; one signal is enough.
+// signal wakes the receiver of the channel; a pending signal is enough.
 func signal(ch chan<- struct{}) {
 	select {
 	case ch <- struct{}{}:

@@ -18,20 +18,20 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// others are the Leases of the other replicas, as a watch shows them. It may lag:
-// what is decided by it is either checked by the API server, or harmless.
+// others are the Leases of the other replicas, from a watch. The watch may lag. So the API server
+// checks each decision, or a wrong decision is harmless.
 type others struct {
-	self string // the name of our own
+	self string // the name of our own Lease
 	now  func() time.Time
 
 	mu     sync.Mutex
 	synced bool
 	leases map[types.UID]*sighting
-	// dead are those that ran out or vanished after they had.
+	// dead are the replicas whose Leases ran out, or vanished after a long silence.
 	dead map[string]bool
 }
 
-// sighting is a Lease as it was last seen, and when it was first seen so.
+// sighting is the last seen version of a Lease, and when it was first seen.
 type sighting struct {
 	lease *coordinationv1.Lease
 	since time.Time
@@ -41,8 +41,8 @@ func newOthers(self string, now func() time.Time) *others {
 	return &others{self: self, now: now, leases: map[types.UID]*sighting{}, dead: map[string]bool{}}
 }
 
-// watch keeps up with the Leases until the context ends, and calls sees with each
-// that is another than before; with none once all are known.
+// watch follows the Leases until the context ends. It calls sees with each change, and with nil
+// twice after the first list.
 func (o *others) watch(ctx context.Context, client coordinationclient.LeaseInterface, log *slog.Logger, sees func(before, now *coordinationv1.Lease)) {
 	leases := cache.NewSharedIndexInformer(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
@@ -88,8 +88,8 @@ func (o *others) watch(ctx context.Context, client coordinationclient.LeaseInter
 	leases.RunWithContext(ctx)
 }
 
-// saw notes a Lease, and returns it as it was seen before, nil: it was not; false: it
-// is the same, or our own.
+// saw stores a Lease, and returns its previous version; nil: it is new. It returns false if the
+// version is unchanged or the Lease is our own.
 func (o *others) saw(l *coordinationv1.Lease) (*coordinationv1.Lease, bool) {
 	if l.Name == o.self {
 		return nil, false
@@ -124,14 +124,14 @@ func (o *others) buried(l *coordinationv1.Lease) {
 	delete(o.leases, l.UID)
 }
 
-// died says whether a replica's Lease ran out.
+// died reports whether a replica's Lease ran out.
 func (o *others) died(identity string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.dead[identity]
 }
 
-// all returns the Leases that are known; false: they are not all known yet.
+// all returns the known Leases; false: the first list is not complete.
 func (o *others) all() ([]*coordinationv1.Lease, bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -142,8 +142,8 @@ func (o *others) all() ([]*coordinationv1.Lease, bool) {
 	return out, o.synced
 }
 
-// ranOut says whether nothing was heard of a Lease for as long as it lasts, by our
-// own clock: clocks of different machines need not agree.
+// ranOut reports whether a Lease did not change for its duration, by the local clock: the clocks of
+// different machines need not agree.
 func (o *others) ranOut(l *coordinationv1.Lease) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -151,7 +151,8 @@ func (o *others) ranOut(l *coordinationv1.Lease) bool {
 	return s != nil && s.lease.ResourceVersion == l.ResourceVersion && o.now().Sub(s.since) >= lasts(l)
 }
 
-// silent is nearly as long: another replica may have noticed a little earlier.
+// silent uses three quarters of the duration, because another replica may delete a Lease a little
+// earlier.
 func (o *others) silent(s *sighting) bool { return o.now().Sub(s.since) >= lasts(s.lease)*3/4 }
 
 func lasts(l *coordinationv1.Lease) time.Duration {
