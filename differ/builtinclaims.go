@@ -27,20 +27,20 @@ object.spec.?updateStrategy.?rollingUpdate.?podUpdatePolicy.orValue('')) in ['In
 	list := []catalogued{
 		{
 			name: "delete-with-claims", kinds: []string{"StatefulSet", "CloneSet"}, on: []v1alpha1.Event{v1alpha1.OnDeleteObject},
-			because: "the claims of its pods are deleted with it, and their data",
-			fix:     "set whenDeleted of persistentVolumeClaimRetentionPolicy to Retain first, or save the data",
+			because: "the claims of its pods are deleted with it, and so is their data, unless the volumes have reclaim policy Retain",
+			fix:     "set whenDeleted of a StatefulSet's persistentVolumeClaimRetentionPolicy to Retain first; for a CloneSet, save the data",
 			when:    of("live", deleted), paths: []string{""},
 		},
 		{
 			// Nor does a person's drift go back at the cost of data.
 			name: "fewer-claims", kinds: []string{"StatefulSet", "CloneSet"}, on: []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove},
-			because: "the claims of the pods that go are deleted, and their data",
-			fix:     "keep the claims of pods that go (whenScaled: Retain, or PVC reuse), or save the data first",
+			because: "the claims of the pods that are removed are deleted, and so is their data, unless the volumes have reclaim policy Retain",
+			fix:     "keep the claims of removed pods (whenScaled: Retain, or PVC reuse), or save the data first",
 			when:    of("object", scaled) + ` && (new == null ? 1 : new) < old`, paths: []string{".spec.replicas"},
 		},
 		{
 			name: "claims-not-kept", kinds: []string{"StatefulSet", "CloneSet"},
-			because: "claims that are kept until now are deleted, and their data",
+			because: "claims that are kept today are deleted once their pods or the workload are removed, and so is their data",
 			fix:     "keep the policy that retains the claims",
 			when: `(` + of("object", scaled) + ` && !` + of("live", scaled) + ` || ` +
 				of("object", deleted) + ` && !` + of("live", deleted) + `)`,
@@ -51,13 +51,13 @@ object.spec.?updateStrategy.?rollingUpdate.?podUpdatePolicy.orValue('')) in ['In
 		},
 		{
 			name: "chosen-claims", kinds: []string{"CloneSet"}, on: []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange},
-			because: "the pods that are named are deleted with their claims, and their data",
+			because: "the named pods are deleted with their claims, and so is the data, unless the volumes have reclaim policy Retain",
 			fix:     "save the data of these pods, or keep claims for new pods (enablePVCReuse)",
 			when:    of("object", scaled) + ` && new != []`, paths: []string{".spec.scaleStrategy.podsToDelete"},
 		},
 		{
 			name: "recreated-claims", kinds: []string{"CloneSet"},
-			because: "pods are deleted and created anew with other claims, and the data of the old ones is deleted",
+			because: "pods are deleted and created again with new claims; the old claims are deleted, and so is their data",
 			fix:     "update the pods in place, or keep claims for new pods (enablePVCReuse)",
 			when:    of("object", scaled) + ` && ` + recreated,
 			// A template that waits until then is rolled out by another policy, partition or pause.
@@ -68,7 +68,7 @@ object.spec.?updateStrategy.?rollingUpdate.?podUpdatePolicy.orValue('')) in ['In
 		},
 		{
 			name: "other-ordinals", kinds: []string{"StatefulSet"},
-			because: "pods whose ordinals are no longer used are deleted with their claims, and their data",
+			because: "pods whose ordinals are no longer used are deleted with their claims, and so is the data",
 			fix:     "retain the claims (whenScaled: Retain), or move the data first",
 			when:    of("object", scaled), paths: []string{".spec.ordinals", ".spec.reserveOrdinals"},
 		},

@@ -56,7 +56,7 @@ func heldServices() []catalogued {
 	return []catalogued{
 		{
 			name: "service-source-ranges", effect: v1alpha1.EffectHold, group: coreGroup, kinds: services, on: changesAndRemovals(),
-			because: "the load balancer accepts clients from every address",
+			because: "the load balancer accepts clients from all addresses, or from half of them",
 			fix:     "list the address ranges of the clients in loadBalancerSourceRanges",
 			source:  "https://repost.aws/knowledge-center/eks-cidr-ip-address-loadbalancer",
 			when: `old != null && old.size() > 0 && !old.exists(r, r.matches(r'/[01]\s*$')) &&
@@ -82,7 +82,7 @@ object.metadata.?annotations[?k].orValue('').lowerAscii() in ['true', 'internal'
 		},
 		{
 			name: "external-ips", effect: v1alpha1.EffectHold, group: coreGroup, kinds: services, on: fieldsAndCreation(),
-			because: "nodes send all traffic for the new external IP to this Service, also for an address that another host owns",
+			because: "nodes send traffic for the new external IP and a port of the Service to its pods, even if another host owns the address",
 			fix:     "use a Service of type LoadBalancer, or a Gateway, instead of externalIPs",
 			source:  "https://github.com/kubernetes/kubernetes/issues/97076", // CVE-2020-8554
 			when:    `new != null && new.exists(a, old == null || !(a in old))`,
@@ -90,16 +90,16 @@ object.metadata.?annotations[?k].orValue('').lowerAscii() in ['true', 'internal'
 		},
 		{
 			name: "external-name", effect: v1alpha1.EffectHold, group: coreGroup, kinds: services, on: fieldsAndCreation(),
-			because: "clients of the Service are sent to a host outside of its namespace",
-			fix:     "check who owns the host, or select pods of the namespace instead",
+			because: "the cluster's DNS sends clients of the Service to another host, which may be outside of the cluster",
+			fix:     "check who owns the host name, or select pods of the namespace instead",
 			source:  servicesPage + "#externalname",
 			when:    `new != null && new != '' && new != old`,
 			paths:   []string{".spec.externalName"},
 		},
 		{
 			name: "endpoints-emptied", effect: v1alpha1.EffectHold, kinds: []string{"Endpoints", "EndpointSlice"}, on: changesAndRemovals(),
-			because: "the Service loses all addresses of this object: connections fail at once",
-			fix:     "add the new addresses before the old ones go",
+			because: "the Service loses all addresses of this object: if it has no others, connections fail at once",
+			fix:     "add the new addresses before you remove the old ones",
 			source:  "https://kubernetes.io/docs/concepts/services-networking/endpoint-slices/",
 			when:    `old != null && old.size() > 0 && (new == null || new.size() == 0)`,
 			paths:   []string{".subsets", ".endpoints"},
@@ -112,7 +112,7 @@ func heldNetworkPolicies() []catalogued {
 	return []catalogued{
 		{
 			name: "network-policy-type-lost", effect: v1alpha1.EffectHold, group: networkingGroup, kinds: policies, on: changesAndRemovals(),
-			because: "the policy no longer restricts one direction: all its traffic is allowed",
+			because: "the policy no longer restricts one direction: traffic that no other policy restricts is allowed",
 			fix:     "keep the policy type, and add rules for the traffic that must pass",
 			source:  networkPolicyPage,
 			// What the API server fills in where policyTypes is absent.
@@ -122,7 +122,7 @@ object.spec.?egress.orValue([]).size() > 0 ? ['Ingress', 'Egress'] : ['Ingress']
 		},
 		{
 			name: "network-policy-selector", effect: v1alpha1.EffectHold, group: networkingGroup, kinds: policies, on: changesAndRemovals(),
-			because: "the policy moves to other pods: its old pods are open, and its new ones are cut off from other clients",
+			because: "the policy selects other pods: it no longer protects the old ones, and blocks traffic of the new ones that no policy allows",
 			fix:     "create a second policy for the new pods, and delete this one when its pods are gone",
 			source:  networkPolicyPage,
 			when:    `old != null && old != new`,
@@ -130,7 +130,7 @@ object.spec.?egress.orValue([]).size() > 0 ? ['Ingress', 'Egress'] : ['Ingress']
 		},
 		{
 			name: "network-policy-opened", effect: v1alpha1.EffectHold, group: networkingGroup, kinds: policies, on: fieldsAndCreation(),
-			because: "a new rule allows every peer and port, or every address of the internet",
+			because: "a new rule allows every peer on every port, or clients from at least half of all addresses",
 			fix:     "name the peers and ports that the pods need",
 			source:  networkPolicyPage,
 			when: `new != null && new.exists(n, (old == null || !(n in old)) && (
@@ -141,7 +141,7 @@ n.?from.orValue([]).exists(p, p.?ipBlock.cidr.orValue('').matches(r'/[01]\s*$'))
 		},
 		{
 			name: "network-policy-denies-all", effect: v1alpha1.EffectHold, group: networkingGroup, kinds: policies, on: changesAndRemovals(),
-			because: "the last rule of a direction goes: the pods lose all traffic that no other policy allows",
+			because: "the last rule of a direction goes: the pods lose all traffic in that direction that no other policy allows",
 			fix:     "keep a rule for the traffic that must pass, DNS included",
 			source:  "https://www.nine.ch/en/platform-news/posts/postmortem-dns-netpol-block",
 			when: `live != null && (
@@ -159,7 +159,7 @@ func heldIngresses() []catalogued {
 	return []catalogued{
 		{
 			name: "ingress-tls-lost", effect: v1alpha1.EffectHold, group: networkingGroup, kinds: ingresses, on: changesAndRemovals(),
-			because: "a host that is still served loses its certificate: clients see another one, or talk in plain text",
+			because: "a host loses its TLS entry: clients get another certificate, or use plain HTTP",
 			fix:     "keep a tls entry for every host that is served",
 			source:  ingressPage + "#tls",
 			when: `old != null && old.size() > 0 && (new == null || new.size() == 0 || old.exists(o, o.?hosts.orValue([]).exists(h,
@@ -169,8 +169,8 @@ x == h || x.startsWith('*.') && h.endsWith(x.substring(1)))))))`,
 		},
 		{
 			name: "ingress-snippet", effect: v1alpha1.EffectHold, group: networkingGroup, kinds: ingresses, on: fieldsAndCreation(),
-			because: "a snippet runs in the ingress controller, which can read Secrets of every namespace",
-			fix:     "use an annotation for the one setting, and forbid snippets in the controller",
+			because: "the snippet becomes configuration of ingress-nginx, which by default can read the Secrets of every namespace",
+			fix:     "use the annotation for that setting, and set allow-snippet-annotations to false in the controller",
 			source:  "https://github.com/kubernetes/ingress-nginx/issues/7837", // CVE-2021-25742
 			when:    `new != null && new != '' && new != old`,
 			paths: annotations(
@@ -181,7 +181,7 @@ x == h || x.startsWith('*.') && h.endsWith(x.substring(1)))))))`,
 		},
 		{
 			name: "ingress-source-range-lost", effect: v1alpha1.EffectHold, group: networkingGroup, kinds: ingresses, on: changesAndRemovals(),
-			because: "the Ingress accepts clients from every address",
+			because: "the Ingress accepts clients from all addresses, or from half of them, unless the controller itself restricts them",
 			fix:     "keep the address ranges of the clients in the annotation",
 			source:  ingressNginxPage + "#whitelist-source-range",
 			// The controller has two names for one setting.
@@ -195,8 +195,8 @@ object.metadata.?annotations[?k].orValue('') != '') : new == '' || new.matches(r
 		},
 		{
 			name: "ingress-auth-lost", effect: v1alpha1.EffectHold, group: networkingGroup, kinds: ingresses, on: changesAndRemovals(),
-			because: "the Ingress no longer asks its clients to authenticate",
-			fix:     "keep the authentication, or let the application ask for it first",
+			because: "the Ingress no longer requires its clients to authenticate",
+			fix:     "keep the authentication, or let the application authenticate its clients first",
 			source:  ingressNginxPage + "#authentication",
 			when: `old != null && !(old in ['off', 'none', '']) && (new == null ?
 !['nginx.ingress.kubernetes.io/auth-url', 'nginx.ingress.kubernetes.io/auth-type', 'nginx.ingress.kubernetes.io/auth-tls-secret',
@@ -210,7 +210,7 @@ new in ['off', 'none', '', 'optional', 'optional_no_ca'])`,
 		},
 		{
 			name: "ingress-class", effect: v1alpha1.EffectHold, group: networkingGroup, kinds: ingresses, on: changesAndRemovals(),
-			because: "another controller serves the Ingress: its hosts stop answering at the old address",
+			because: "the Ingress gets another class: if another controller serves it, its hosts stop answering at the old address",
 			fix:     "create a second Ingress of the new class, move the DNS records, and delete this one",
 			source:  ingressPage + "#ingress-class",
 			// The annotation is the older form of the field.
@@ -234,8 +234,8 @@ func heldGateways() []catalogued {
 	return []catalogued{
 		{
 			name: "gateway-tls-lost", effect: v1alpha1.EffectHold, group: gatewayGroup, kinds: gateways,
-			because: "a listener no longer terminates TLS: clients talk in plain text, or fail",
-			fix:     "add a second listener without TLS on another port",
+			because: "a listener no longer uses TLS: clients use plain text, or fail to connect",
+			fix:     "keep the TLS listener, and add a second listener without TLS on another port",
 			source:  "https://gateway-api.sigs.k8s.io/guides/user-guides/tls/",
 			when: `live != null && live.spec.?listeners.orValue([]).exists(o, object.spec.?listeners.orValue([]).exists(n, n.name == o.name &&
 (has(o.tls) && !has(n.tls) || o.protocol in ['HTTPS', 'TLS'] && n.protocol in ['HTTP', 'TCP'])))`,
@@ -243,7 +243,7 @@ func heldGateways() []catalogued {
 		},
 		{
 			name: "gateway-listener-removed", effect: v1alpha1.EffectHold, group: gatewayGroup, kinds: gateways, on: changesAndRemovals(),
-			because: "a listener goes: its port closes, and routes that name it detach",
+			because: "a listener goes: its host and port are no longer served, and routes that name it detach",
 			fix:     "add the new listener first, and remove the old one when no route names it",
 			source:  gatewayPage,
 			when:    `old != null && new == null`,
@@ -251,15 +251,15 @@ func heldGateways() []catalogued {
 		},
 		{
 			name: "gateway-open-to-namespaces", effect: v1alpha1.EffectHold, group: gatewayGroup, kinds: gateways, on: fieldsAndCreation(),
-			because: "routes of every namespace may attach to the listener, and take over its hosts",
-			fix:     "allow namespaces by a selector",
+			because: "routes of every namespace may attach to the listener, and may take over its hosts",
+			fix:     "use from: Selector, and select namespaces by the label kubernetes.io/metadata.name",
 			source:  "https://gateway-api.sigs.k8s.io/docs/concepts/security/",
 			when:    `new == 'All' && old != 'All'`,
 			paths:   []string{".spec.listeners[*].allowedRoutes.namespaces.from"},
 		},
 		{
 			name: "gateway-class", effect: v1alpha1.EffectHold, group: gatewayGroup, kinds: gateways, on: []v1alpha1.Event{v1alpha1.OnChange},
-			because: "another controller serves the Gateway: its addresses change",
+			because: "the Gateway gets another class: another controller may serve it, and its addresses may change",
 			fix:     "create a second Gateway of the new class, move the DNS records, and delete this one",
 			source:  gatewayPage,
 			paths:   []string{".spec.gatewayClassName"},
@@ -272,7 +272,7 @@ func heldNetworkDeletions() []catalogued {
 		"delete the pods that the policy selects first, or create its successor first", networkPolicyPage,
 	)
 	policies.kinds = []string{"NetworkPolicy", "GlobalNetworkPolicy", "CiliumNetworkPolicy", "CiliumClusterwideNetworkPolicy", "AdminNetworkPolicy"}
-	gateways := deletion(gatewayGroup, "Gateway", "the addresses and listeners go: every route that is attached stops").advise(
+	gateways := deletion(gatewayGroup, "Gateway", "addresses and listeners of the Gateway, or of the Gateways of the class, may go: attached routes no longer get traffic").advise(
 		"move the routes to another Gateway first", gatewayPage,
 	)
 	gateways.kinds = []string{"Gateway", "GatewayClass"}
@@ -280,13 +280,13 @@ func heldNetworkDeletions() []catalogued {
 		"move its certificates to another issuer first", "https://cert-manager.io/docs/concepts/issuer/",
 	)
 	issuers.kinds = []string{"Issuer", "ClusterIssuer"}
-	loadBalancers := deletion(coreGroup, "Service", "the load balancer goes, and its address may never come back").advise(
+	loadBalancers := deletion(coreGroup, "Service", "the load balancer is deleted, and a new one may get another address").advise(
 		"move the clients and DNS records to another address first", servicesPage+"#loadbalancer",
 	)
 	loadBalancers.name, loadBalancers.when = "delete-load-balancer", `old.spec.?type.orValue('') == 'LoadBalancer'`
 	return []catalogued{
 		policies, gateways, issuers, loadBalancers,
-		deletion(networkingGroup, "IngressClass", "Ingresses that name the class are no longer served").advise(
+		deletion(networkingGroup, "IngressClass", "Ingresses that name the class may no longer be served").advise(
 			"move its Ingresses to another class first", ingressPage+"#ingress-class",
 		),
 	}
@@ -297,7 +297,7 @@ func warnedServices() []catalogued {
 	return []catalogued{
 		{
 			name: "service-client-ip-lost", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: services, on: changesAndRemovals(),
-			because: "pods no longer see the addresses of clients: allow lists, rate limits and logs see nodes instead",
+			because: "pods may no longer see the addresses of external clients: allow lists, rate limits and logs see node addresses instead",
 			fix:     "keep externalTrafficPolicy Local, or read the client address from the PROXY protocol",
 			source:  "https://kubernetes.io/docs/tutorials/services/source-ip/",
 			when:    `old == 'Local' && new != 'Local'`,
@@ -306,7 +306,7 @@ func warnedServices() []catalogued {
 		{
 			name: "service-local-traffic", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: services,
 			on:      []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange},
-			because: "traffic that reaches a node without a ready pod of the Service is dropped",
+			because: "traffic that arrives at, or starts on, a node without a ready pod of the Service is dropped",
 			fix:     "run a pod on every node that receives traffic, or set trafficDistribution instead",
 			source:  trafficPage + "#traffic-policies",
 			when:    `new == 'Local' && old != 'Local'`,
@@ -314,8 +314,8 @@ func warnedServices() []catalogued {
 		},
 		{
 			name: "session-affinity-lost", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: services, on: changesAndRemovals(),
-			because: "connections of one client are spread over all pods: sessions that a pod keeps are lost",
-			fix:     "keep sessions outside of the pods before the affinity goes",
+			because: "new connections of one client are spread over all pods: sessions that only one pod keeps are lost",
+			fix:     "store the sessions outside of the pods first",
 			source:  trafficPage + "#session-affinity",
 			when:    `old == 'ClientIP' && new != 'ClientIP'`,
 			paths:   []string{".spec.sessionAffinity"},
@@ -332,15 +332,15 @@ n.port == o.port && n.?protocol.orValue('TCP') == o.?protocol.orValue('TCP')))`,
 		},
 		{
 			name: "service-target-port", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: services, on: []v1alpha1.Event{v1alpha1.OnChange},
-			because: "the Service sends its traffic to another port of its pods at once, before new pods listen there",
-			fix:     "name the container port, and let targetPort be that name",
+			because: "the Service sends traffic to another port at once: connections to pods that don't listen there yet fail",
+			fix:     "name the container port, and use that name as targetPort: it fits old and new pods",
 			source:  servicesPage + "#field-spec-ports",
 			when:    `old != null && new != null && new != old`,
 			paths:   []string{".spec.ports[*].targetPort"},
 		},
 		{
 			name: "publish-not-ready", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: services,
-			because: "pods that are not ready join or leave the addresses: clients meet them, or peers can't find each other at the start",
+			because: "pods that are not ready get traffic from clients, or, without the field, can't find each other while they start",
 			fix:     "use one headless Service for peers, and another Service for clients",
 			source:  "https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/",
 			when:    `(new == true) != (old == true)`,
@@ -348,8 +348,8 @@ n.port == o.port && n.?protocol.orValue('TCP') == o.?protocol.orValue('TCP')))`,
 		},
 		{
 			name: "service-ip-families", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: services, on: changesAndRemovals(),
-			because: "the Service gives up its addresses of one IP family: clients that use them fail",
-			fix:     "keep both families until no client uses the second one",
+			because: "if the Service has addresses of two IP families, it gives up one: clients that use that address fail",
+			fix:     "keep both families until no client uses the address that goes",
 			source:  "https://kubernetes.io/docs/concepts/services-networking/dual-stack/",
 			when: `new == 'SingleStack' && old != 'SingleStack' ||
 live != null && live.spec.?ipFamilies.orValue([]).exists(f, !(f in object.spec.?ipFamilies.orValue(live.spec.ipFamilies)))`,
@@ -358,14 +358,14 @@ live != null && live.spec.?ipFamilies.orValue([]).exists(f, !(f in object.spec.?
 		{
 			name: "service-exposed", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: services, on: objectCreation(),
 			because: "the Service opens a port to clients outside of the cluster",
-			fix:     "use type ClusterIP behind an Ingress or a Gateway, and restrict loadBalancerSourceRanges",
+			fix:     "use type ClusterIP behind an Ingress or a Gateway, or restrict loadBalancerSourceRanges",
 			source:  servicesPage + "#publishing-services-service-types",
 			when:    `object.?spec.type.orValue('') in ['LoadBalancer', 'NodePort']`,
 			paths:   []string{""},
 		},
 		{
 			name: "endpoints-elsewhere", effect: v1alpha1.EffectWarn, kinds: []string{"Endpoints", "EndpointSlice"}, on: fieldsAndCreation(),
-			because: "the Service sends traffic to addresses that are written by hand, past the NetworkPolicies of its clients",
+			because: "the Service sends traffic to addresses written by hand: a load balancer or Ingress may expose pods that its clients should not reach",
 			fix:     "select pods by labels instead of addresses",
 			source:  endpointsIssue,
 			when:    `new != null && old == null`,
@@ -390,16 +390,16 @@ func warnedServicePods() []catalogued {
 	return []catalogued{
 		{
 			name: "service-without-pods", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: []string{"Service"}, on: objectCreation(),
-			because: "the selector matches no pod template of the component: the Service has no addresses",
-			fix:     "let the selector be labels of the pod template",
+			because: "the selector matches no pod template of the component: unless other pods match, the Service has no addresses",
+			fix:     "select labels that the pod template has",
 			source:  "https://kubernetes.io/docs/tasks/debug/debug-application/debug-service/",
 			when:    `object.?spec.selector.orValue({}) != {} && ` + templatesOf(`true`) + ` && !` + templatesOf(selected),
 			paths:   []string{""},
 		},
 		{
 			name: "service-target-port-missing", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: []string{"Service"}, on: fieldsAndCreation(),
-			because: "no container of the selected pods has a port of this name: the Service port has no addresses",
-			fix:     "let targetPort be the name or the number of a container port",
+			because: "no container in the pod templates that the Service selects has a port with this name: these pods get no traffic",
+			fix:     "set targetPort to the name or the number of a container port",
 			source:  "https://kubernetes.io/docs/tasks/debug/debug-application/debug-service/",
 			when: `type(new) == string && object.spec.?selector.orValue({}) != {} && ` + templatesOf(selected) + ` && !` + templatesOf(selected+
 				` && (w.spec.template.spec.?containers.orValue([]) + w.spec.template.spec.?initContainers.orValue([])).exists(c,
@@ -414,7 +414,7 @@ func warnedNetworkPolicies() []catalogued {
 	return []catalogued{
 		{
 			name: "network-policy-peer-split", effect: v1alpha1.EffectWarn, group: networkingGroup, kinds: policies, on: []v1alpha1.Event{v1alpha1.OnChange},
-			because: "a peer that needed two selectors becomes two peers: either selector is enough",
+			because: "one peer with two selectors becomes two peers: traffic that matches only one of the selectors is allowed",
 			fix:     "write namespaceSelector and podSelector in one item",
 			source:  networkPolicyPage + "#behavior-of-to-and-from-selectors",
 			when: `old != null && new != null && old.exists(o, o.?from.orValue(o.?to.orValue([])).exists(p, has(p.namespaceSelector) && has(p.podSelector) &&
@@ -424,8 +424,8 @@ peers.exists(q, !has(q.podSelector) && q.?namespaceSelector == p.?namespaceSelec
 		},
 		{
 			name: "network-policy-no-dns", effect: v1alpha1.EffectWarn, group: networkingGroup, kinds: policies, on: fieldsAndCreation(),
-			because: "the policy isolates the pods' outgoing traffic and allows no port 53: they can't resolve names",
-			fix:     "allow port 53, UDP and TCP, to the pods of the cluster's DNS",
+			because: "the policy restricts outgoing traffic without allowing port 53: unless another policy allows it, the pods can't resolve names",
+			fix:     "allow UDP and TCP port 53 to the pods of the cluster's DNS",
 			source:  networkPolicyPage + "#default-deny-all-egress-traffic",
 			when: `new != null && 'Egress' in new && (old == null || !('Egress' in old)) && !object.spec.?egress.orValue([]).exists(e,
 e.?ports.orValue([]).size() == 0 || e.ports.exists(p, !has(p.port) || string(p.port) in ['53', 'dns', 'dns-tcp'] ||
@@ -434,7 +434,7 @@ type(p.port) == int && p.port < 53 && p.?endPort.orValue(0) >= 53))`,
 		},
 		{
 			name: "network-policy-widened", effect: v1alpha1.EffectWarn, group: networkingGroup, kinds: policies, on: fieldsAndCreation(),
-			because: "a new rule allows every peer, or the pods of every namespace",
+			because: "a new rule allows every peer, the pods of every namespace, or at least half of all addresses",
 			fix:     "name the peers by namespace and pod labels",
 			source:  networkPolicyPage,
 			when: `new != null && new.exists(n, (old == null || !(n in old)) && [n.?from.orValue(n.?to.orValue([]))].exists(peers, peers.size() == 0 ||
@@ -447,7 +447,7 @@ has(p.namespaceSelector) && p.namespaceSelector == {} && !has(p.podSelector))) &
 		{
 			name: "network-policy-port-closed", effect: v1alpha1.EffectWarn, group: networkingGroup, kinds: policies,
 			on:      []v1alpha1.Event{v1alpha1.OnChange},
-			because: "the policy no longer allows a port: clients that use it time out",
+			because: "the policy no longer allows a port: connections that no other policy allows may time out",
 			fix:     "keep the old port beside the new one until no client uses it",
 			source:  networkPolicyPage,
 			when: `old != null && new != null && old.exists(o, o.?ports.orValue([]).exists(p,
@@ -456,7 +456,7 @@ has(p.namespaceSelector) && p.namespaceSelector == {} && !has(p.podSelector))) &
 		},
 		{
 			name: "network-policy-isolates-namespace", effect: v1alpha1.EffectWarn, group: networkingGroup, kinds: policies, on: objectCreation(),
-			because: "the policy selects every pod of its namespace, and cuts it off from all peers that no policy allows",
+			because: "the policy selects every pod of its namespace, and blocks all their traffic that no policy allows",
 			fix:     "apply the policies that allow traffic first, DNS included",
 			source:  "https://www.nine.ch/en/platform-news/posts/postmortem-dns-netpol-block",
 			when: `object.?spec.podSelector.orValue({}) in [{}, {'matchLabels': {}}] &&
@@ -471,7 +471,7 @@ func warnedIngresses() []catalogued {
 	return []catalogued{
 		{
 			name: "ingress-route-removed", effect: v1alpha1.EffectWarn, group: networkingGroup, kinds: ingresses, on: changesAndRemovals(),
-			because: "requests for a host or path that was served get 404",
+			because: "the Ingress no longer serves a host or path: unless another rule matches, requests for it fail, mostly with 404",
 			fix:     "keep the old host and path until no client uses them",
 			source:  ingressPage + "#ingress-rules",
 			when: `old != null && old.exists(o, o.?http.paths.orValue([]).exists(p, new == null || !new.exists(n,
@@ -480,7 +480,7 @@ n.?host.orValue('') == o.?host.orValue('') && n.?http.paths.orValue([]).exists(q
 		},
 		{
 			name: "ingress-catch-all", effect: v1alpha1.EffectWarn, group: networkingGroup, kinds: ingresses, on: fieldsAndCreation(),
-			because: "the Ingress answers for hosts that it does not name",
+			because: "the Ingress serves hosts that it does not name, and gets their requests unless another Ingress names them",
 			fix:     "name every host",
 			source:  ingressPage + "#hostname-wildcards",
 			when: `new != null && new.exists(n, [n.?host.orValue('')].exists(h, (h == '' || h.startsWith('*')) &&
@@ -499,15 +499,15 @@ q.?backend.service.name.orValue('') != p.?backend.service.name.orValue('')))))`,
 		},
 		{
 			name: "ingress-without-tls", effect: v1alpha1.EffectWarn, group: networkingGroup, kinds: ingresses, on: objectCreation(),
-			because: "the Ingress publishes a Service to clients outside of the cluster, without TLS",
-			fix:     "add tls with a certificate, and ask clients to log in",
+			because: "the Ingress has no TLS entry: clients may send their requests in plain text, unless the controller adds TLS",
+			fix:     "add a tls entry with a certificate for every host",
 			source:  ingressPage + "#tls",
 			when:    `object.?spec.tls.orValue([]).size() == 0`,
 			paths:   []string{""},
 		},
 		{
 			name: "ingress-plain-http", effect: v1alpha1.EffectWarn, group: networkingGroup, kinds: ingresses, on: fieldsAndCreation(),
-			because: "requests without TLS are served, and no longer redirected",
+			because: "requests without TLS may be served in plain text, because the annotation turns off a redirect to HTTPS",
 			fix:     "keep the redirect, and let health checks use HTTPS",
 			source:  ingressNginxPage + "#server-side-https-enforcement-through-redirect",
 			when:    `new == 'false' && old != 'false'`,
@@ -515,13 +515,13 @@ q.?backend.service.name.orValue('') != p.?backend.service.name.orValue('')))))`,
 		},
 		{
 			name: "default-ingress-class", effect: v1alpha1.EffectWarn, group: networkingGroup, kinds: []string{"IngressClass"}, on: fieldsAndCreation(),
-			because: "Ingresses without a class get another one; with two default classes the API server refuses them",
+			because: "new Ingresses without a class get another default class, or none: another controller serves them, or none",
 			fix:     "let exactly one class of the cluster be the default, and name a class in every Ingress",
 			source:  ingressPage + "#default-ingress-class",
 			when:    `(new == 'true') != (old == 'true')`,
 			paths:   annotations("ingressclass.kubernetes.io/is-default-class"),
 		},
-		warnOfDeletion(networkingGroup, "the hosts of the Ingress are no longer served", "Ingress").advise(
+		warnOfDeletion(networkingGroup, "the hosts and paths of the Ingress are no longer served, unless another Ingress serves them", "Ingress").advise(
 			"move the hosts to another Ingress or a Gateway first", ingressPage,
 		),
 	}
@@ -532,7 +532,7 @@ func warnedRoutes() []catalogued {
 	return []catalogued{
 		{
 			name: "route-detached", effect: v1alpha1.EffectWarn, group: gatewayGroup, kinds: routes, on: changesAndRemovals(),
-			because: "the route loses a host name or a Gateway: requests that came that way get 404",
+			because: "the route loses a host name or a parent: requests that came that way fail; without host names it serves every host",
 			fix:     "keep the old host name and parent until no client uses them",
 			source:  "https://gateway-api.sigs.k8s.io/reference/api-types/httproute/",
 			when:    `old != null && new == null`,
@@ -540,13 +540,13 @@ func warnedRoutes() []catalogued {
 		},
 		{
 			name: "reference-grant", effect: v1alpha1.EffectWarn, group: gatewayGroup, kinds: []string{"ReferenceGrant"}, on: fieldsAndCreation(),
-			because: "another namespace gains the right to use Services or Secrets of this one",
-			fix:     "name single objects in the grant",
+			because: "objects of another namespace may refer to more Services, Secrets or other objects of this namespace",
+			fix:     "name single objects in the to list of the grant",
 			source:  "https://gateway-api.sigs.k8s.io/reference/api-types/referencegrant/",
 			when:    `new != null && new.exists(n, old == null || !(n in old))`,
 			paths:   []string{".spec.from", ".spec.to"},
 		},
-		warnOfDeletion(gatewayGroup, "requests that the route serves get 404", routes...).advise(
+		warnOfDeletion(gatewayGroup, "requests that the route serves get 404 or fail, unless another route serves them", routes...).advise(
 			"add the route that replaces it first", "https://gateway-api.sigs.k8s.io/reference/api-types/httproute/",
 		),
 	}
@@ -558,7 +558,7 @@ func warnedCertificates() []catalogued {
 	return []catalogued{
 		{
 			name: "certificate-host-removed", effect: v1alpha1.EffectWarn, group: "cert-manager.io", kinds: certificates, on: changesAndRemovals(),
-			because: "the certificate no longer holds for a host name: TLS clients of that name fail",
+			because: "the next certificate does not contain a name: TLS clients of that name fail, unless another entry covers it",
 			fix:     "keep the name until no client uses it",
 			source:  certificatePage,
 			when:    `old != null && new == null`,
@@ -566,14 +566,14 @@ func warnedCertificates() []catalogued {
 		},
 		{
 			name: "certificate-secret", effect: v1alpha1.EffectWarn, group: "cert-manager.io", kinds: certificates, on: []v1alpha1.Event{v1alpha1.OnChange},
-			because: "the old Secret is no longer renewed: pods and Ingresses that name it get an expired certificate",
-			fix:     "let every user name the new Secret in the same commit",
+			because: "the old Secret is no longer renewed: pods and Ingresses that still use it will serve an expired certificate",
+			fix:     "add a second Certificate for the new Secret, move its users, and delete this Certificate",
 			source:  certificatePage,
 			paths:   []string{".spec.secretName"},
 		},
 		{
 			name: "certificate-issuer", effect: v1alpha1.EffectWarn, group: "cert-manager.io", kinds: certificates, on: []v1alpha1.Event{v1alpha1.OnChange},
-			because: "another authority signs the certificate: clients that trust the old one alone fail",
+			because: "another issuer signs the certificate: clients that trust only the old authority may fail",
 			fix:     "let the clients trust both authorities first",
 			source:  certificatePage,
 			paths:   []string{".spec.issuerRef.name", ".spec.issuerRef.kind"},

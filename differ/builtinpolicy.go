@@ -35,7 +35,7 @@ func heldConfiguration() []catalogued {
 	return []catalogued{
 		{
 			name: "coredns-plugin-lost", effect: v1alpha1.EffectHold, group: coreGroup, kinds: []string{"ConfigMap"}, on: changesAndRemovals(),
-			because: "a zone of the Corefile loses the domain or a plugin that DNS needs: its names no longer resolve in the cluster",
+			because: "the Corefile loses the cluster domain, or kubernetes, forward, health or ready in a zone: names don't resolve, or CoreDNS fails its probes",
 			fix:     "keep the cluster domain, and the plugins kubernetes, forward, health and ready",
 			source:  corefilePage,
 			// The default domain ends in .local; a condition that names the variable cluster reads labels.
@@ -45,7 +45,7 @@ func heldConfiguration() []catalogued {
 		},
 		{
 			name: "cloud-mapping-lost", effect: v1alpha1.EffectHold, group: coreGroup, kinds: []string{"ConfigMap"}, on: changesAndRemovals(),
-			because: "a cloud role or user is no longer mapped: nodes or administrators that use it are refused",
+			because: "an IAM role or user is no longer mapped: nodes or people that use it are refused, unless an access entry allows them",
 			fix:     "keep the mapping until no node and no person uses it",
 			source:  "https://docs.aws.amazon.com/eks/latest/userguide/auth-configmap.html",
 			when: `object.metadata.name == 'aws-auth' && old != null && (new == null || [new.split('\n')].exists(n,
@@ -55,7 +55,7 @@ old.split('\n').exists(l, l.contains('arn:') && !(l in n))))`,
 		{
 			name: "tls-key-removed", effect: v1alpha1.EffectHold, group: coreGroup, kinds: []string{"Secret"},
 			on:      []v1alpha1.Event{v1alpha1.OnRemove},
-			because: "the certificate or its key leaves the Secret: servers that read it fail at their next start",
+			because: "the certificate or key leaves the Secret: programs that read it next fail; for type kubernetes.io/tls the API server refuses the change",
 			fix:     "keep both keys, and replace their values",
 			source:  secretPage + "#tls-secrets",
 			paths:   []string{`.data["tls.crt"]`, `.data["tls.key"]`},
@@ -77,7 +77,7 @@ func warnedConfiguration() []catalogued {
 	return []catalogued{
 		{
 			name: "coredns-forward-changed", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: configMaps, on: []v1alpha1.Event{v1alpha1.OnChange},
-			because: "CoreDNS asks other servers for names outside of the cluster: if they don't answer, or ask CoreDNS itself, names fail everywhere",
+			because: "CoreDNS forwards names outside of the cluster in another way: if the servers don't answer, or forward to CoreDNS, names don't resolve",
 			fix:     "check that the servers answer from every node, and are not CoreDNS itself",
 			source:  "https://coredns.io/plugins/loop/#troubleshooting-loops-in-kubernetes-clusters",
 			// One that is gone is coredns-plugin-lost.
@@ -87,7 +87,7 @@ func warnedConfiguration() []catalogued {
 		},
 		{
 			name: "coredns-guard-lost", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: configMaps, on: []v1alpha1.Event{v1alpha1.OnChange},
-			because: "CoreDNS loses cache, loop or reload: it asks upstream for every name, forwards to itself, or keeps an old Corefile",
+			because: "CoreDNS loses cache, loop or reload: it asks upstream for every name, misses a forwarding loop, or keeps an old Corefile",
 			fix:     "keep the plugins cache, loop and reload",
 			source:  corefilePage,
 			when:    `old != null && new != null && ['cache', 'loop', 'reload'].exists(p, ` + fewer("p") + `)`,
@@ -95,8 +95,8 @@ func warnedConfiguration() []catalogued {
 		},
 		{
 			name: "kube-proxy-mode", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: configMaps, on: []v1alpha1.Event{v1alpha1.OnChange},
-			because: "every node programs Services in another way, and keeps old rules until kube-proxy cleans up",
-			fix:     "change one node first, and drain and restart nodes one after another",
+			because: "kube-proxy programs Services in another way when it restarts, on every node; old rules may stay until a node restarts",
+			fix:     "try the mode in another cluster first, then drain and restart the nodes one after another",
 			source:  trafficPage + "#proxy-modes",
 			when: `old != null && new != null && new.contains('KubeProxyConfiguration') && ['ipvs', 'nftables'].exists(m,
 old.matches(r'(?m)^mode:\s*"?' + m) != new.matches(r'(?m)^mode:\s*"?' + m))`,
@@ -119,12 +119,12 @@ object.?data.orValue({}).size() + object.?binaryData.orValue({}).size() == 0`,
 			when:    `old != null && new != null && old.trim() != '' && new.trim() == ''`,
 			paths:   []string{".data.*"},
 		},
-		warnOfDeletion(coreGroup, "the data of the Secret is lost: a key or a password in it can't be made again", "Secret").advise(
+		warnOfDeletion(coreGroup, "the data of the Secret is lost: without a copy, its keys and passwords can't be restored", "Secret").advise(
 			"save the Secret where it can be restored from", secretPage,
 		),
 		{
 			name: "prune-guard-lost", effect: v1alpha1.EffectWarn, on: changesAndRemovals(),
-			because: "the annotation keeps the object from being deleted when it leaves git, and it goes",
+			because: "an annotation that protects the object from deletion goes: the object may be deleted when it later leaves git",
 			fix:     "keep the annotation, or back up what the object holds",
 			source:  "https://helm.sh/docs/howto/charts_tips_and_tricks/#tell-helm-not-to-uninstall-a-resource",
 			when: `old != null && (old == 'keep' || old == 'disabled' || old.contains('Prune=false') || old.contains('Delete=false')) &&
@@ -133,7 +133,7 @@ object.?data.orValue({}).size() + object.?binaryData.orValue({}).size() == 0`,
 		},
 		{
 			name: "node-taint", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: []string{"Node"}, on: []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange},
-			because: "the node evicts every pod that does not tolerate the taint, at once and past disruption budgets",
+			because: "pods on the node that don't tolerate the taint are deleted at once, and disruption budgets don't protect them",
 			fix:     "cordon and drain the node, or use effect NoSchedule",
 			source:  "https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/#taint-based-evictions",
 			when:    `object.spec.?taints.orValue([]).exists(n, n.effect == 'NoExecute' && !live.spec.?taints.orValue([]).exists(o, o.key == n.key && o.effect == n.effect))`,
@@ -142,7 +142,7 @@ object.?data.orValue({}).size() + object.?binaryData.orValue({}).size() == 0`,
 		{
 			name: "immutable-set", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: []string{"ConfigMap", "Secret"},
 			on:      []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange},
-			because: "the object can never change again: every later edit needs a deletion, and new pods",
+			because: "the data can never change again: every later edit needs a deletion and a new object, and new pods",
 			fix:     "give each version of the object a name of its own",
 			source:  configMapPage + "#configmap-immutable",
 			when:    `new == true && old != true`,
@@ -177,15 +177,15 @@ func warnedAutoscalers() []catalogued {
 		},
 		{
 			name: "autoscaler-maximum-lowered", effect: v1alpha1.EffectWarn, group: autoscalingGroup, kinds: autoscalers, on: changesAndRemovals(),
-			because: "fewer pods may run at the peak: pods above the new maximum are deleted at once",
-			fix:     "lower maxReplicas below no number of replicas that the workload had at its peak",
+			because: "fewer pods may run at the peak: pods that run above the new maximum are deleted at once",
+			fix:     "keep maxReplicas at least at the number of replicas that the workload had at its peak",
 			source:  autoscalerPage,
 			when:    `old != null && new != null && new < old`,
 			paths:   []string{".spec.maxReplicas"},
 		},
 		{
 			name: "autoscaler-minimum-lowered", effect: v1alpha1.EffectWarn, group: autoscalingGroup, kinds: autoscalers, on: changesAndRemovals(),
-			because: "a quiet hour leaves one pod, or half as many as before, for the next peak",
+			because: "at low load at most half as many pods remain as before, or only one: too few may run when load rises",
 			fix:     "keep at least two replicas, and lower minReplicas in small steps",
 			source:  autoscalerPage,
 			when:    `old != null && [new == null ? 1 : new].exists(n, n < old && (n <= 1 || double(n) * 2.0 <= double(old)))`,
@@ -193,15 +193,15 @@ func warnedAutoscalers() []catalogued {
 		},
 		{
 			name: "autoscaler-target", effect: v1alpha1.EffectWarn, group: autoscalingGroup, kinds: autoscalers, on: []v1alpha1.Event{v1alpha1.OnChange},
-			because: "the old workload no longer scales, and keeps the replicas that it has",
+			because: "the old workload no longer scales with the load: it keeps its replicas, or gets the number that git sets",
 			fix:     "create a second autoscaler for the new workload, and delete this one with the old workload",
 			source:  autoscalerPage,
 			paths:   []string{".spec.scaleTargetRef.kind", ".spec.scaleTargetRef.name"},
 		},
 		{
 			name: "autoscaler-target-missing", effect: v1alpha1.EffectWarn, group: autoscalingGroup, kinds: autoscalers, on: fieldsAndCreation(),
-			because: "the component has workloads of the kind, and none of this name: the autoscaler scales nothing",
-			fix:     "name a workload of the component",
+			because: "the component has workloads of this kind, but none with this name: if none exists, the autoscaler scales nothing",
+			fix:     "correct the name, or add the workload to the component",
 			source:  autoscalerPage,
 			when: `objects[?object.spec.scaleTargetRef.kind].orValue([]).size() > 0 && !objects[?object.spec.scaleTargetRef.kind].orValue([]).exists(w,
 w.metadata.?namespace.orValue('') == object.metadata.?namespace.orValue('') && w.metadata.name == object.spec.scaleTargetRef.name)`,
@@ -209,24 +209,24 @@ w.metadata.?namespace.orValue('') == object.metadata.?namespace.orValue('') && w
 		},
 		{
 			name: "autoscaler-metrics", effect: v1alpha1.EffectWarn, group: autoscalingGroup, kinds: autoscalers, on: changesAndRemovals(),
-			because: "the autoscaler ignores a load that it followed before",
-			fix:     "check that the metrics that remain rise with every load",
-			source:  autoscalerPage + "#support-for-metrics-apis",
+			because: "the autoscaler no longer follows one of its metrics; without any metric it targets 80% CPU utilization",
+			fix:     "check that a remaining metric rises with every kind of load",
+			source:  autoscalerPage + "#scaling-on-multiple-metrics",
 			when:    `old != null && (new == null ? 0 : new.size()) < old.size()`,
 			paths:   []string{".spec.metrics"},
 		},
 		{
 			name: "autoscaler-flaps", effect: v1alpha1.EffectWarn, group: autoscalingGroup, kinds: autoscalers, on: fieldsAndCreation(),
-			because: "the autoscaler deletes pods at every short dip of the load, and starts them again",
-			fix:     "keep stabilizationWindowSeconds of scaleDown at some minutes",
+			because: "the autoscaler deletes pods at every short dip of the load, and starts new ones when it rises",
+			fix:     "set stabilizationWindowSeconds of scaleDown to a few minutes; the default is 300",
 			source:  autoscalerPage + "#stabilization-window",
 			when:    `new == 0 && old != 0`,
 			paths:   []string{".spec.behavior.scaleDown.stabilizationWindowSeconds"},
 		},
 		{
 			name: "autoscaler-scale-up-disabled", effect: v1alpha1.EffectWarn, group: autoscalingGroup, kinds: autoscalers, on: fieldsAndCreation(),
-			because: "the autoscaler adds no pods, whatever the load is",
-			fix:     "limit scaleUp by a policy instead",
+			because: "the autoscaler adds no pods when the load rises",
+			fix:     "limit the rate by policies of scaleUp instead",
 			source:  autoscalerPage + "#configurable-scaling-behavior",
 			when:    `new == 'Disabled' && old != 'Disabled'`,
 			paths:   []string{".spec.behavior.scaleUp.selectPolicy"},
@@ -268,7 +268,7 @@ w.?spec.template.metadata.labels[?k].orValue('') == object.spec.selector.matchLa
 		},
 		{
 			name: "budget-exceeds-replicas", effect: v1alpha1.EffectWarn, group: policyGroup, kinds: budgets, on: fieldsAndCreation(),
-			because: "minAvailable is all the replicas of a workload: a node with such a pod can't be drained or upgraded",
+			because: "minAvailable is at least the replicas of a workload: a node with such a pod can't be drained or upgraded",
 			fix:     "run one replica more than minAvailable, or set maxUnavailable",
 			source:  drainPage,
 			when: `type(new) != string && new != null && new > 0 && object.spec.?selector.matchLabels.orValue({}) != {} && ` +
@@ -295,8 +295,8 @@ w.?spec.template.metadata.labels[?k].orValue('') == object.spec.selector.matchLa
 		},
 		{
 			name: "budget-without-pods", effect: v1alpha1.EffectWarn, group: policyGroup, kinds: budgets, on: objectCreation(),
-			because: "the selector matches no pod template of the component: the budget protects nothing",
-			fix:     "let the selector be labels of the pod template",
+			because: "the selector matches no pod template of the component: unless other pods match, the budget protects nothing",
+			fix:     "select labels that the pod template has",
 			source:  budgetPage,
 			when: `object.?spec.selector.matchLabels.orValue({}) != {} && ` +
 				templatesOf(`true`) + ` && !` + templatesOf(matched),
@@ -304,7 +304,7 @@ w.?spec.template.metadata.labels[?k].orValue('') == object.spec.selector.matchLa
 		},
 		{
 			name: "budget-unhealthy-pods", effect: v1alpha1.EffectWarn, group: policyGroup, kinds: budgets, on: changesAndRemovals(),
-			because: "pods that never become ready block drains again",
+			because: "pods that run but are not ready can block drains while the budget has too few healthy pods",
 			fix:     "keep unhealthyPodEvictionPolicy AlwaysAllow",
 			source:  budgetPage + "#unhealthy-pod-eviction-policy",
 			when:    `old == 'AlwaysAllow' && new != 'AlwaysAllow'`,
@@ -321,7 +321,7 @@ func warnedQuotas() []catalogued {
 	return []catalogued{
 		{
 			name: "quota-lowered", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: quotas, on: []v1alpha1.Event{v1alpha1.OnChange},
-			because: "what runs stays, and new pods are refused while the namespace uses more than the new quota",
+			because: "existing objects stay, but new ones are refused when they would exceed the lowered quota",
 			fix:     "compare the new quota with status.used, and leave room for a rolling update",
 			source:  quotaPage,
 			when:    `old != null && new != null && quantity(new) < quantity(old)`,
@@ -339,15 +339,15 @@ quantity(used[k]) > quantity(object.spec.hard[k]) && live.?spec.?hard[?k].orValu
 		{
 			name: "quota-gained", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: quotas,
 			on:      []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnCreateObject},
-			because: "pods that don't set the new resource, or need more of it, are refused",
+			because: "new objects above the quota are refused, and so are new pods without the CPU or memory values that the quota limits",
 			fix:     "set requests and limits in every pod template, or defaults in a LimitRange, first",
 			source:  quotaPage,
 			paths:   []string{".spec.hard.*"},
 		},
 		{
 			name: "limit-range-tightened", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: ranges, on: []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange},
-			because: "pods outside of the new bounds are refused when they are created again",
-			fix:     "change the requests and limits of the pods first",
+			because: "new pods or claims outside of the new bounds are refused, also when they replace existing ones",
+			fix:     "change the requests and limits of the workloads first",
 			source:  limitRangePage,
 			when: `new != null && new.exists(n, [old == null ? [] : old].exists(l, [l.filter(o, o.type == n.type)].exists(same,
 n.?max.orValue({}).exists(k, !same.exists(o, k in o.?max.orValue({}) && quantity(o.max[k]) <= quantity(n.max[k]))) ||
@@ -356,17 +356,17 @@ n.?min.orValue({}).exists(k, !same.exists(o, k in o.?min.orValue({}) && quantity
 		},
 		{
 			name: "limit-range-defaults-lowered", effect: v1alpha1.EffectWarn, group: coreGroup, kinds: ranges, on: []v1alpha1.Event{v1alpha1.OnChange},
-			because: "new containers that set no resources get less: they are throttled, or killed for memory",
+			because: "new containers that set no resources get less: they may be throttled, evicted, or killed for memory",
 			fix:     "set the resources of such containers first",
 			source:  "https://kubernetes.io/docs/tasks/administer-cluster/manage-resources/memory-default-namespace/",
 			when: `old != null && new != null && old.exists(o, new.exists(n, n.type == o.type && ['default', 'defaultRequest'].exists(f,
 f in o && f in n && n[f].exists(k, k in o[f] && quantity(n[f][k]) < quantity(o[f][k])))))`,
 			paths: []string{".spec.limits"},
 		},
-		warnOfDeletion(coreGroup, "the namespace may use all of the cluster", "ResourceQuota").advise(
+		warnOfDeletion(coreGroup, "the namespace may use all resources of the cluster, unless another quota limits it", "ResourceQuota").advise(
 			"raise the quota instead", quotaPage,
 		),
-		warnOfDeletion(coreGroup, "new containers that set no resources run without requests and limits", "LimitRange").advise(
+		warnOfDeletion(coreGroup, "new containers that set no resources get no defaults from the LimitRange, and its bounds no longer hold", "LimitRange").advise(
 			"set the resources of such containers first", limitRangePage,
 		),
 	}
@@ -376,14 +376,14 @@ func warnedMonitoring() []catalogued {
 	return []catalogued{
 		{
 			name: "alert-removed", effect: v1alpha1.EffectWarn, group: monitoringGroup, kinds: []string{"PrometheusRule"}, on: changesAndRemovals(),
-			because: "an alert goes: what it watches may fail unseen",
+			because: "Prometheus no longer evaluates an alert: a failure that only this alert reports stays unseen",
 			fix:     "add the alert that replaces it in the same commit",
 			source:  operatorPage,
 			when:    `old != null && new == null`,
 			paths:   []string{".spec.groups[*].rules[*].alert"},
 		},
 		warnOfDeletion(
-			monitoringGroup, "its alerts and metrics go: what they watch may fail unseen", "PrometheusRule", "ServiceMonitor", "PodMonitor", "Probe",
-		).advise("add the object that replaces it first", operatorPage),
+			monitoringGroup, "Prometheus loses the alerts or metrics of the object: a failure that only they show stays unseen", "PrometheusRule", "ServiceMonitor", "PodMonitor", "Probe",
+		).advise("add the object that replaces it first", "https://prometheus-operator.dev/docs/getting-started/design/"),
 	}
 }
