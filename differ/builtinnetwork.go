@@ -59,7 +59,7 @@ func heldServices() []catalogued {
 			because: "the load balancer accepts clients from all addresses, or from half of them",
 			fix:     "list the address ranges of the clients in loadBalancerSourceRanges",
 			source:  "https://repost.aws/knowledge-center/eks-cidr-ip-address-loadbalancer",
-			when: `old != null && old.size() > 0 && !old.exists(r, r.matches(r'/[01]\s*$')) &&
+			when: `old != null && old.size() > 0 && !old.exists(r, r.matches(r'/[01]\s*$')) && object.spec.?type.orValue('') == 'LoadBalancer' &&
 (new == null || new.size() == 0 || new.exists(r, r.matches(r'/[01]\s*$')))`,
 			paths: []string{".spec.loadBalancerSourceRanges"},
 		},
@@ -300,7 +300,7 @@ func warnedServices() []catalogued {
 			because: "pods may no longer see the addresses of external clients: allow lists, rate limits and logs see node addresses instead",
 			fix:     "keep externalTrafficPolicy Local, or read the client address from the PROXY protocol",
 			source:  "https://kubernetes.io/docs/tutorials/services/source-ip/",
-			when:    `old == 'Local' && new != 'Local'`,
+			when:    `old == 'Local' && new != 'Local' && object.spec.?type.orValue('') in ['LoadBalancer', 'NodePort']`,
 			paths:   []string{".spec.externalTrafficPolicy"},
 		},
 		{
@@ -351,7 +351,7 @@ n.port == o.port && n.?protocol.orValue('TCP') == o.?protocol.orValue('TCP')))`,
 			because: "if the Service has addresses of two IP families, it gives up one: clients that use that address fail",
 			fix:     "keep both families until no client uses the address that goes",
 			source:  "https://kubernetes.io/docs/concepts/services-networking/dual-stack/",
-			when: `new == 'SingleStack' && old != 'SingleStack' ||
+			when: `new == 'SingleStack' && old != 'SingleStack' && (live == null || live.spec.?ipFamilies.orValue([]).size() != 1) ||
 live != null && live.spec.?ipFamilies.orValue([]).exists(f, !(f in object.spec.?ipFamilies.orValue(live.spec.ipFamilies)))`,
 			paths: []string{".spec.ipFamilyPolicy", ".spec.ipFamilies"},
 		},
@@ -450,8 +450,10 @@ has(p.namespaceSelector) && p.namespaceSelector == {} && !has(p.podSelector))) &
 			because: "the policy no longer allows a port: connections that no other policy allows may time out",
 			fix:     "keep the old port beside the new one until no client uses it",
 			source:  networkPolicyPage,
+			// The API server adds the protocol: TCP.
 			when: `old != null && new != null && old.exists(o, o.?ports.orValue([]).exists(p,
-!new.exists(n, n.?ports.orValue([]).size() == 0 || p in n.ports)))`,
+!new.exists(n, n.?ports.orValue([]).size() == 0 || n.ports.exists(q, q.?port == p.?port && q.?endPort == p.?endPort &&
+q.?protocol.orValue('TCP') == p.?protocol.orValue('TCP')))))`,
 			paths: []string{".spec.ingress", ".spec.egress"},
 		},
 		{

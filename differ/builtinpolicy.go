@@ -272,7 +272,7 @@ w.?spec.template.metadata.labels[?k].orValue('') == object.spec.selector.matchLa
 			fix:     "run one replica more than minAvailable, or set maxUnavailable",
 			source:  drainPage,
 			when: `type(new) != string && new != null && new > 0 && object.spec.?selector.matchLabels.orValue({}) != {} && ` +
-				templatesOf(`[w.spec.?replicas.orValue(1)].exists(r, r > 0 && r <= new) && `+matched+
+				templatesOf(`w.kind != 'DaemonSet' && [w.spec.?replicas.orValue(1)].exists(r, r > 0 && r <= new) && `+matched+
 					` && !objects.?HorizontalPodAutoscaler.orValue([]).exists(h, h.spec.scaleTargetRef.name == w.metadata.name)`),
 			paths: []string{".spec.minAvailable"},
 		},
