@@ -9,17 +9,18 @@ import (
 
 type versionKey struct{ component, version string }
 
-// answer is what there is under the name of a version, or why there is nothing.
+// answer is the result of looking up a version by its name: the version, or the problems with it.
 type answer struct {
 	key     versionKey
 	version *Version
-	// refused is wrong with the question itself: at the place that asks.
+	// refused is set if no such version can exist. It is reported at the reference, not at the
+	// version.
 	refused *Problem
-	// problems are those of the version, at places of their own.
+	// problems are those of the version, with their own positions.
 	problems Problems
 }
 
-// at returns all problems of the answer for who asks at a place.
+// at returns all problems of the answer, for a reference at place.
 func (a *answer) at(place Position) Problems {
 	if a.refused == nil {
 		return a.problems
@@ -36,8 +37,8 @@ func (a *answer) equal(b *answer) bool {
 	return a.key == b.key && a.version == b.version && slices.Equal(a.problems, b.problems)
 }
 
-// ask finds a version by the name that a file gives it, once a Load; "" is that
-// of a file that gives none.
+// ask looks up a version by the name in a file, once a Load. The name "" stands for a file that
+// names no version.
 func (l *loader) ask(ctx context.Context, key versionKey) (*answer, error) {
 	if a, ok := l.answers[key]; ok {
 		return a, nil
@@ -54,7 +55,7 @@ func (l *loader) ask(ctx context.Context, key versionKey) (*answer, error) {
 	return a, nil
 }
 
-// refuse says why a version can't be there.
+// refuse returns why a version can't exist, or nil.
 func (l *loader) refuse(key versionKey) *Problem {
 	if key.version == "" {
 		problem := l.unpublished(key.component, v1alpha1.VersionHead, Position{})
@@ -72,7 +73,7 @@ func (l *loader) refuse(key versionKey) *Problem {
 	return l.unpublished(key.component, key.version, Position{})
 }
 
-// still says whether what was answered in a Load before is the answer today.
+// still reports whether an answer of an earlier Load is still correct.
 func (l *loader) still(ctx context.Context, before *answer) (bool, error) {
 	if same, ok := l.same[before]; ok {
 		return same, nil

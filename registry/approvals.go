@@ -10,20 +10,20 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// Approval is a line of a file in approvals/, and where it names its cluster.
+// Approval is a line of a file in approvals/, with the position that reports name.
 type Approval struct {
 	v1alpha1.Approval
 	At Position
 }
 
-// approval is one approval and where its cluster is named.
+// approval is one approval, with the path of its file.
 type approval struct {
 	*approvalEntry
 	file string
 }
 
-// readApprovals reads approvals/. What is wrong there approves nothing, and
-// blocks nothing either: a change that is held stays held.
+// readApprovals reads approvals/. A line with mistakes approves nothing and blocks nothing: a held
+// change stays held.
 func (l *loader) readApprovals(ctx context.Context) error {
 	files, unread, err := topFolder[approvalsFile]{name: "approvals", kind: v1alpha1.KindApprovals, decode: decodeApprovals}.read(ctx, l)
 	if err != nil {
@@ -42,7 +42,7 @@ func (l *loader) readApprovals(ctx context.Context) error {
 	return nil
 }
 
-// approvalsFor are those on a cluster.
+// approvalsFor returns the approvals for a cluster.
 func (l *loader) approvalsFor(c *Cluster) []approval {
 	var out []approval
 	for _, a := range l.approvals {
@@ -53,8 +53,8 @@ func (l *loader) approvalsFor(c *Cluster) []approval {
 	return out
 }
 
-// StageApproval is the line that lets a change of a component, by its hash, through
-// the approval checks of a stage; nil: there is none.
+// StageApproval returns the line that approves a component's change, named by its hash, in a stage.
+// It returns nil if there is none.
 func (f *Fleet) StageApproval(component, stage, hash string) *v1alpha1.Approval {
 	for i := range f.stageApprovals {
 		if a := &f.stageApprovals[i]; a.Component == component && a.Stage == stage && a.Hash == hash {
@@ -89,7 +89,7 @@ func (l *loader) checkApprovals() {
 	}
 }
 
-// checkApprovedComponent reports an approval for what none of its clusters has.
+// checkApprovedComponent reports an approval for a component that none of its clusters has.
 func (l *loader) checkApprovedComponent(a *approval) {
 	var names []string
 	matched := false
@@ -149,5 +149,5 @@ func (l *loader) checkStageApproval(a *approval) {
 	l.report(problem)
 }
 
-// StageApprovals are the approvals of changes on their way, in the order of their files.
+// StageApprovals returns the approvals of changes in a pipeline, in the order of their files.
 func (f *Fleet) StageApprovals() []v1alpha1.Approval { return f.stageApprovals }

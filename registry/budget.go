@@ -5,47 +5,47 @@ import (
 	"fmt"
 )
 
-// Limits of a fleet. They are far above any real one: a thousand names of one
-// folder are a thousand components or clusters, in a repository that is small.
+// Limits of a fleet. They are far above any real fleet: in a small repository, a thousand names in
+// one folder can be a thousand components or clusters.
 const (
-	// maxVersionFiles are files and folders, those in packed charts among them.
+	// maxVersionFiles counts files and folders, including files in packed charts.
 	maxVersionFiles = 500_000
 	maxVersionBytes = 1 << 30
 	maxClusterFiles = 250_000
-	// maxPairs of a cluster and a component that its files or layers speak of.
+	// maxPairs counts pairs of a cluster and a component that its files or layers name.
 	maxPairs = 400_000
-	// maxTopFiles and maxTopBytes are those of layers/, and of each folder like it.
+	// maxTopFiles and maxTopBytes bound layers/, and each folder like it.
 	maxTopFiles = 1000
 	maxTopBytes = 16 << 20
 )
 
-// budget counts what one Load holds, whether it was read now or before: else a
-// fleet could be loaded bit by bit that could not be loaded at a start.
+// budget counts what one Load holds, whether read now or by an earlier Load. Otherwise a fleet
+// could grow in small steps until a restart could not load it.
 type budget struct {
 	versions     holding
 	clusterFiles int
 	pairs        int
 }
 
-// holding is what is in memory of something.
+// holding is how much of something is in memory.
 type holding struct {
 	files int // and folders
 	bytes int64
 }
 
-// allows says whether a version may be read.
+// allows reports whether a version of this size may be read.
 func (b *budget) allows(v holding) bool {
 	return b.versions.files+v.files <= maxVersionFiles && b.versions.bytes+v.bytes <= maxVersionBytes
 }
 
-// version counts a version. Not ok: that is too much.
+// version counts a version. It returns false if the limit is exceeded.
 func (b *budget) version(v holding) (ok bool) {
 	b.versions.files += v.files
 	b.versions.bytes += v.bytes
 	return b.allows(holding{})
 }
 
-// exhaust lets no more versions be read.
+// exhaust makes budget refuse all further versions.
 func (b *budget) exhaust() { b.versions.files = maxVersionFiles + 1 }
 
 // clusterFolder counts the files of one cluster.
@@ -56,7 +56,7 @@ func (b *budget) clusterFolder(files int) error {
 	return nil
 }
 
-// cluster counts the components that are spoken of for one cluster.
+// cluster counts the components that files and layers name for one cluster.
 func (b *budget) cluster(components int) error {
 	if b.pairs += components; b.pairs > maxPairs {
 		return fmt.Errorf("clusters/ and layers/ speak of more than %d components, counted on each cluster", maxPairs)
@@ -64,7 +64,7 @@ func (b *budget) cluster(components int) error {
 	return nil
 }
 
-// tooMuch says what is too much in a folder at the top; "" is nothing.
+// tooMuch returns which limit a folder at the top exceeds; "" for none.
 func (l *loader) tooMuch(ctx context.Context, folder string, entries []entry) (string, error) {
 	var holds holding
 	for _, e := range entries {
@@ -79,9 +79,9 @@ func (l *loader) tooMuch(ctx context.Context, folder string, entries []entry) (s
 			if ctx.Err() != nil {
 				return "", ctx.Err()
 			}
-			continue // reported where it is read
+			continue // topFolder.read reports it
 		}
-		if size <= maxFleetFile { // else it is not read
+		if size <= maxFleetFile { // larger files are not read
 			holds.bytes += size
 		}
 	}

@@ -10,21 +10,21 @@ import (
 // that are loaded in turn (a preview's BASE and HEAD) keep each other's.
 const keepLoads = 6
 
-// cacheKey names what was made from a git object: the same key always has the
-// same value.
+// cacheKey names a value that was computed from a git object. The same key always has the same
+// value.
 type cacheKey struct {
-	job  string // what was made of the object
+	job  string // what was computed from the object
 	hash string
-	name string // what else it depends on; may be empty
+	name string // a further input; may be empty
 }
 
-// cache remembers what was read and decoded, across Loads. It is safe for
-// concurrent use; two callers that miss at once both do the work.
+// cache keeps what was read and decoded, across Loads. It is safe for concurrent use. Two callers
+// that miss at once both compute the value.
 type cache struct {
 	mu      sync.Mutex
 	load    int
 	entries map[cacheKey]*cacheEntry
-	// produced counts by job what was not there.
+	// produced counts the cache misses by job.
 	produced map[string]int
 }
 
@@ -37,8 +37,8 @@ func newCache() *cache {
 	return &cache{entries: map[cacheKey]*cacheEntry{}, produced: map[string]int{}}
 }
 
-// cached returns the value under the key, made by produce when it is not
-// there. Errors are not remembered.
+// cached returns the value under the key, and calls produce if it is missing. Errors are not
+// cached.
 func cached[T any](c *cache, key cacheKey, produce func() (T, error)) (T, error) {
 	c.mu.Lock()
 	e, ok := c.entries[key]
@@ -62,21 +62,21 @@ func cached[T any](c *cache, key cacheKey, produce func() (T, error)) (T, error)
 	return v, nil
 }
 
-// keep holds a value for as long as if it had been made now.
+// keep stores a value as if it had been computed now.
 func (c *cache) keep(key cacheKey, value any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.entries[key] = &cacheEntry{value: value, used: c.load}
 }
 
-// count counts something that was not there.
+// count counts a cache miss of a job.
 func (c *cache) count(job string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.produced[job]++
 }
 
-// nextLoad forgets what the last Loads did not use.
+// nextLoad drops entries that the last keepLoads Loads did not use.
 func (c *cache) nextLoad() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -88,10 +88,10 @@ func (c *cache) nextLoad() {
 	c.load++
 }
 
-// join puts a name below a folder; "" is the root.
+// join joins a folder and a name; the folder "" is the root.
 func join(folder, name string) string { return path.Join(folder, name) }
 
-// steps iterates over the names in a path; none for the root.
+// steps iterates over the names in a path; the root has none.
 func steps(folder string) func(yield func(string) bool) {
 	if folder == "" {
 		return func(func(string) bool) {}

@@ -11,15 +11,15 @@ import (
 	"github.com/keelson-io/keelson/registry/archive"
 )
 
-// ChartSourceFile is the file of a component that says where its chart is from.
+// ChartSourceFile is the file of a component that names the origin of its chart.
 const ChartSourceFile = "chart.yaml"
 
-// ChartLimits are those of the chart of a component, packed or not.
+// ChartLimits returns the limits of a component's chart, packed or not.
 func ChartLimits() archive.Limits {
 	return archive.Limits{Files: maxComponentFiles, Bytes: maxComponentBytes, FileBytes: maxComponentFile}
 }
 
-// DecodeChartSource reads a chart.yaml that stands at the given path.
+// DecodeChartSource decodes a chart.yaml. The path is for the positions of the problems.
 func DecodeChartSource(path string, data []byte) (v1alpha1.ChartSource, Problems) {
 	f := decodeChartSource(data)
 	var problems Problems
@@ -61,8 +61,8 @@ func (r *versionReader) readChart(ctx context.Context, v *Version) error {
 	return nil
 }
 
-// chartFile reads one file, unless another version holds it; not ok when it
-// can't be read.
+// chartFile returns the content of one file, and shares it with other versions that hold it. It
+// returns false if the file can't be read.
 func (r *versionReader) chartFile(ctx context.Context, v *Version, e entry) (data []byte, ok bool, err error) {
 	file := r.repo.sharing.files.held(e.hash)
 	if file == nil {
@@ -105,7 +105,7 @@ func (r *versionReader) readArchive(ctx context.Context, v *Version, files, pack
 	return nil
 }
 
-// packedChart is what a .tgz holds.
+// packedChart is the content of a .tgz.
 type packedChart struct {
 	digest string
 	files  []File
@@ -129,12 +129,12 @@ func unpackChart(data []byte) *packedChart {
 	return p
 }
 
-// unpack takes the chart's files out of the archive, unless another version holds them.
+// unpack reads the chart's files from the archive, unless another version holds them.
 func (r *versionReader) unpack(v *Version, e entry, data []byte) {
 	p := r.repo.sharing.packed.get(e.hash, func() *packedChart { return unpackChart(data) })
-	r.unpacked = p.holds // also when it is of no use: it was work
+	r.unpacked = p.holds // counted even if unusable, because unpacking is work
 	if p.wrong != "" {
-		r.repo.cache.keep(cacheKey{job: "packed", hash: e.hash}, p) // no version holds it, and others may ask
+		r.repo.cache.keep(cacheKey{job: "packed", hash: e.hash}, p) // no version keeps it, and another may need it
 	}
 	switch {
 	case v.Source != nil && v.Source.Digest != "" && v.Source.Digest != p.digest:
@@ -159,8 +159,8 @@ func (r *versionReader) unpack(v *Version, e entry, data []byte) {
 	}
 }
 
-// IsChartNote tells whether a file beside a packed chart, by its name under
-// template/, is for people.
+// IsChartNote reports whether a file beside a packed chart is documentation. The name is relative
+// to template/.
 func IsChartNote(name string) bool {
 	if strings.Contains(name, "/") {
 		return false
@@ -173,8 +173,7 @@ func IsChartNote(name string) bool {
 	return name[0] == '.' || upper == "LICENSE" || upper == "NOTICE" || upper == "README"
 }
 
-// readSource reads chart.yaml, which a component without a chart of somebody
-// else's doesn't have.
+// readSource reads chart.yaml. Only a component with a third-party chart has one.
 func (r *versionReader) readSource(ctx context.Context, v *Version) error {
 	data, path, err := r.file(ctx, ChartSourceFile)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// checker reports what a well-formed file says wrongly.
+// checker reports mistakes in the content of a well-formed file.
 type checker struct{ doc *document }
 
 // key reports a mistake at the key at path.
@@ -30,7 +30,7 @@ func (c checker) value(path []string, message, hint string) {
 	c.doc.add(c.doc.valuePoint(path...), path, message, hint)
 }
 
-// oneOf reports a string that is set and none of the allowed ones.
+// oneOf reports a string that is set and not allowed.
 func (c checker) oneOf(path []string, got string, allowed ...string) {
 	if got == "" || slices.Contains(allowed, got) {
 		return
@@ -43,8 +43,8 @@ func (c checker) drift(got v1alpha1.Drift) {
 	c.oneOf([]string{"drift"}, string(got), string(v1alpha1.DriftRestore), string(v1alpha1.DriftReport))
 }
 
-// serviceAccount reports what is no name of one. One that is set and empty may
-// come of a template or a merge, and would mean all of Keelson's rights.
+// serviceAccount reports an invalid name. A key that is set and empty can result from a template or
+// a merge, and would grant all of Keelson's rights.
 func (c checker) serviceAccount(name string) {
 	path := []string{"serviceAccount"}
 	_, set := c.doc.lookup(path...)
@@ -73,11 +73,11 @@ func (c checker) projects(got v1alpha1.Projects) {
 	c.oneOf([]string{"projects"}, string(got), string(v1alpha1.ProjectsOptional), string(v1alpha1.ProjectsRequired))
 }
 
-// maxRules bounds the danger rules of one file, of which each is asked about every field
-// that changes, and the health rules.
+// maxRules bounds the danger rules and the health rules of one file. Each danger rule is evaluated
+// for every changed field.
 const maxRules = 200
 
-// few reports the rule that is one too many.
+// few reports a list longer than maxRules, once. It returns true for each rule above the limit.
 func (c checker) few(path []string, i, all int, what string) (tooMany bool) {
 	if i == maxRules {
 		c.key(path, fmt.Sprintf("there are %d %s, and at most %d are read", all, what, maxRules),
@@ -86,7 +86,7 @@ func (c checker) few(path []string, i, all int, what string) (tooMany bool) {
 	return i >= maxRules
 }
 
-// danger checks rules; lockable says whether they are the fleet's.
+// danger checks rules. lockable is true for the rules of fleet.yaml.
 func (c checker) danger(rules []v1alpha1.DangerRule, lockable bool) {
 	seen := map[string]bool{}
 	for i, rule := range rules {
@@ -117,7 +117,8 @@ func (c checker) danger(rules []v1alpha1.DangerRule, lockable bool) {
 	}
 }
 
-// health returns where the rules stand, and their conditions by field.
+// health checks rules. It returns for each rule its position ("") and those of its conditions, by
+// field.
 func (c checker) health(rules []v1alpha1.HealthRule) []map[string]point {
 	var places []map[string]point
 	for i, rule := range rules {
@@ -168,8 +169,7 @@ func (c checker) labels(path []string, set map[string]string) {
 	}
 }
 
-// short joins what apimachinery has to say, without its examples and regular
-// expressions.
+// short joins the messages of apimachinery, without their examples and regular expressions.
 func short(messages []string) string {
 	for i, m := range messages {
 		messages[i], _, _ = strings.Cut(m, " (e.g.")
@@ -279,7 +279,7 @@ func (c checker) chartSource(s v1alpha1.ChartSource) {
 	}
 }
 
-// chartOrigin checks where one chart is from.
+// chartOrigin checks the origin of one chart.
 func (c checker) chartOrigin(path []string, d v1alpha1.ChartDependency) {
 	if wrong := CheckChartURL(d.URL); wrong != "" && d.URL != "" {
 		c.value(below(path, "url"), wrong, "oci://HOST/PATH/CHART, https://HOST/PATH or file:PATH")
@@ -305,7 +305,7 @@ func isImageName(name string) bool {
 	return name != ""
 }
 
-// checkRepository says what is wrong with an image without tag and digest.
+// checkRepository returns what is wrong with the name of an image without tag and digest.
 func checkRepository(repository string) string {
 	last := repository[strings.LastIndex(repository, "/")+1:]
 	switch {
@@ -331,8 +331,8 @@ func checkTag(tag string) string {
 	return ""
 }
 
-// approval checks one approval. The selector is nil where it names a cluster, or a
-// stage.
+// approval checks one approval, and returns its compiled clusterSelector. The result is nil without
+// a clusterSelector, or if it is invalid.
 func (c checker) approval(path []string, a v1alpha1.Approval) labels.Selector {
 	_, cluster := c.doc.lookup(below(path, "cluster")...)
 	_, selector := c.doc.lookup(below(path, "clusterSelector")...)
@@ -362,7 +362,7 @@ func (c checker) approval(path []string, a v1alpha1.Approval) labels.Selector {
 	return c.selector(below(path, "clusterSelector"), *a.ClusterSelector)
 }
 
-// selector compiles a cluster selector; nil and a mistake when it can't be.
+// selector compiles a cluster selector. It reports mistakes and returns nil if that fails.
 func (c checker) selector(path []string, s metav1.LabelSelector) labels.Selector {
 	c.labels(below(path, "matchLabels"), s.MatchLabels)
 	ok := true
@@ -383,7 +383,7 @@ func (c checker) selector(path []string, s metav1.LabelSelector) labels.Selector
 	return compiled
 }
 
-// noImages reports meta-config that sets images: they are the same everywhere.
+// noImages reports meta-config that sets images: an image is the same on every cluster.
 func (c checker) noImages(path []string, values map[string]any) {
 	if _, ok := values["images"]; ok {
 		c.key(below(path, "images"), "meta-config must not set images: an image is the same on every cluster",

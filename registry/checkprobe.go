@@ -19,11 +19,11 @@ const (
 	maxProbes        = 20
 	maxProbeSubjects = 20
 	maxProbeReplicas = 100
-	// maxProbeName bounds the names of a probe and a subject together. A StatefulSet's
-	// pods have a label of the object's name and a hash of 10 letters.
+	// maxProbeName bounds the combined length of the names of a probe and a subject. A
+	// StatefulSet's pods have a label with the object's name and a hash of 10 letters.
 	maxProbeName      = 63 - len("probe--") - 11
-	leastProbe        = 10 * time.Second // from run to run
-	checkProbeTimeout = 30 * time.Minute // of a check that names none
+	leastProbe        = 10 * time.Second // the shortest interval between runs
+	checkProbeTimeout = 30 * time.Minute // for a check without a timeout
 )
 
 func decodeProbe(data []byte) *probeFile {
@@ -90,7 +90,7 @@ func (c checker) subjects(f *probeFile) {
 	}
 }
 
-// one returns which of some keys is there, and reports where that is not one.
+// one returns which of the keys is set, and reports a problem unless exactly one is set.
 func (c checker) one(path []string, what string, keys ...string) string {
 	set := slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
 		_, node := c.doc.lookup(below(path, key)...)
@@ -131,7 +131,7 @@ func (c checker) pod(path []string, p v1alpha1.ProbePod, images map[string]v1alp
 	}
 }
 
-// probe checks what a check asks of a probe.
+// probe checks a check that uses a probe.
 func (c checker) probe(path []string, p v1alpha1.ProbeCheck) {
 	if wrong := checkName(p.Name); wrong != "" && p.Name != "" {
 		c.value(below(path, "name"), wrong, "")
@@ -141,7 +141,7 @@ func (c checker) probe(path []string, p v1alpha1.ProbeCheck) {
 	}
 }
 
-// probes are the checks of a pipeline that name one.
+// probes returns the checks of a pipeline that use a probe.
 func (c checker) probes(stages []v1alpha1.Stage) []probeRef {
 	var out []probeRef
 	add := func(checks []v1alpha1.Check, path ...string) {

@@ -16,7 +16,7 @@ import (
 	"github.com/keelson-io/keelson/registry/window"
 )
 
-// Limits of pipelines and freezes. They are far above any real one.
+// Limits of pipelines and freezes. They are far above any real use.
 const (
 	maxStages  = 50
 	maxChecks  = 20
@@ -26,7 +26,7 @@ const (
 	maxWait    = 30 * 24 * time.Hour
 )
 
-// pipeline reports a pipeline that is named by what is no name.
+// pipeline reports an invalid name of a pipeline.
 func (c checker) pipeline(name string) {
 	path := []string{"pipeline"}
 	_, set := c.doc.lookup(path...)
@@ -45,8 +45,7 @@ func (c checker) most(path []string, got, most int) {
 	}
 }
 
-// stages checks the stages of a pipeline, and returns them with the templates that
-// they name.
+// stages checks the stages of a pipeline, and returns them with the templates that they use.
 func (c checker) stages(specs []v1alpha1.Stage) (stages []*Stage, templates []templateRef) {
 	c.most([]string{"stages"}, len(specs), maxStages)
 	if len(specs) == 0 && !c.doc.wrong("stages") {
@@ -76,7 +75,7 @@ func (c checker) stages(specs []v1alpha1.Stage) (stages []*Stage, templates []te
 	return stages, templates
 }
 
-// name reports what is no name, and what is that of something above.
+// name reports an invalid name, and a name that an earlier item has.
 func (c checker) name(path []string, name string, seen map[string]bool) {
 	switch wrong := checkName(name); {
 	case c.doc.wrong(path...):
@@ -94,7 +93,7 @@ func (c checker) wait(path []string, d *metav1.Duration, least time.Duration) {
 	}
 }
 
-// windows compiles them; without the ones that make no sense.
+// windows compiles the windows, and reports and skips invalid ones.
 func (c checker) windows(path []string, specs []v1alpha1.Window) window.Windows {
 	c.most(path, len(specs), maxWindows)
 	var out window.Windows
@@ -113,7 +112,7 @@ func (c checker) windows(path []string, specs []v1alpha1.Window) window.Windows 
 	return out
 }
 
-// checks returns where their conditions stand, and the templates that they name.
+// checks returns the positions of the CEL conditions, and the templates of the jobs.
 func (c checker) checks(path []string, checks []v1alpha1.Check) (at []point, templates []templateRef) {
 	c.most(path, len(checks), maxChecks)
 	seen := map[string]bool{}
@@ -136,7 +135,7 @@ func (c checker) checks(path []string, checks []v1alpha1.Check) (at []point, tem
 	return at, templates
 }
 
-// check checks what a check asks.
+// check checks one check, and returns the template of its job, if any.
 func (c checker) check(path []string, one v1alpha1.Check) *templateRef {
 	kind := c.one(path, "a check", "cel", "prometheus", "job", "http", "approval", "probe")
 	if kind == "" || c.doc.wrong(below(path, kind)...) {
@@ -167,7 +166,7 @@ func (c checker) check(path []string, one v1alpha1.Check) *templateRef {
 	return nil
 }
 
-// text checks one with placeholders.
+// text checks a text with placeholders.
 func (c checker) text(path []string, text string) {
 	if len(text) > maxQuery {
 		c.value(path, fmt.Sprintf("%s has %d bytes; at most %d are allowed", path[len(path)-1], len(text), maxQuery), "")
@@ -196,14 +195,14 @@ func (c checker) template(at []string, name string) *templateRef {
 	return &templateRef{name, c.doc.valuePoint(at...)}
 }
 
-// span checks when a freeze holds.
+// span checks that a freeze ends after its start.
 func (c checker) span(f v1alpha1.Freeze) {
 	if f.From != nil && f.Until != nil && !f.From.Before(f.Until) {
 		c.value([]string{"until"}, "it ends before it begins", "")
 	}
 }
 
-// names checks a list of names, and returns where they stand.
+// names checks a list of names, and returns their positions.
 func (c checker) names(key string, names []string) (at []point) {
 	c.some(key, len(names))
 	for i, name := range names {
@@ -216,7 +215,7 @@ func (c checker) names(key string, names []string) (at []point) {
 	return at
 }
 
-// some reports a list that is there and empty, or too long.
+// some reports a list that is set but empty, or too long.
 func (c checker) some(key string, n int) {
 	if _, set := c.doc.lookup(key); set != nil && n == 0 && !c.doc.wrong(key) {
 		c.key([]string{key}, key+" names none", "leave it out for all")

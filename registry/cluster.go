@@ -35,7 +35,7 @@ func (l *loader) readClusters(ctx context.Context) error {
 				Hint:    "move it to clusters/" + e.name[:strings.LastIndex(e.name, ".")] + "/cluster.yaml",
 			})
 		case e.kind != entryFile && e.kind != entryFolder:
-			// A cluster that can't be read is not a cluster that is gone.
+			// A cluster that can't be read must not count as deleted.
 			problem := Problem{At: Position{File: e.path}, Message: fmt.Sprintf("this is %s, not a folder", e.kind)}
 			l.report(problem)
 			l.fleet.Clusters = append(l.fleet.Clusters, &Cluster{Name: e.name, Problems: Problems{problem}, Unread: true})
@@ -45,38 +45,37 @@ func (l *loader) readClusters(ctx context.Context) error {
 	return nil
 }
 
-// making is what a Load leaves to the next one.
+// making is what a Load keeps for the next Load.
 type making struct {
-	// everywhere blocked every cluster.
+	// everywhere are the problems that block every cluster.
 	everywhere Problems
 	ways       ways
-	frozen     []*Freeze // that are broken
+	frozen     []*Freeze // the broken ones
 	inventory  inventory
 	projects   []*Project
 	required   v1alpha1.Projects
 	clusters   map[string]*madeCluster
 }
 
-// madeCluster is a cluster with all that it was made from. As long as that is
-// the same, so is the cluster, and nothing of it is looked at again. When it is
-// made anew, what comes out the same keeps its pointer.
+// madeCluster is a cluster with all its inputs. While the inputs are the same, the cluster is
+// reused unread. When the cluster is made again, equal parts keep their pointers.
 type madeCluster struct {
 	cluster *Cluster
-	// folder is the hash of the cluster's folder; empty: always make it anew.
+	// folder is the hash of the cluster's folder; empty: always make the cluster again.
 	folder  string
 	entries []entry      // of the folder
 	spec    *clusterFile // nil: it can't be read
-	// specHash is that of cluster.yaml.
+	// specHash is the hash of cluster.yaml.
 	specHash  string
 	own       []*ownFile // in component-name order
 	layers    []*layer
 	approvals []approval
 	answers   []*answer
-	// spokenOf is how many components the files and layers speak of.
+	// spokenOf is the number of components that the files and layers name.
 	spokenOf int
 
-	// reported are the problems of the fleet that were found here, and absent
-	// those of dependencies, without the name of the cluster.
+	// reported are problems of the fleet that were found here. absent are missing dependencies and
+	// stages, without the name of the cluster.
 	reported, absent Problems
 }
 
@@ -84,7 +83,7 @@ type madeCluster struct {
 type clusterReader struct {
 	*loader
 	cluster *Cluster
-	was     *madeCluster // in the Load before; never nil
+	was     *madeCluster // of the previous Load; never nil
 	now     *madeCluster
 }
 
@@ -98,18 +97,18 @@ type ownFile struct {
 	problems  Problems
 }
 
-// report adds problems of the fleet.
+// report adds problems to the fleet.
 func (r *clusterReader) report(problems ...Problem) {
 	r.now.reported = append(r.now.reported, problems...)
 }
 
-// block reports problems of the cluster.
+// block reports problems that block the cluster.
 func (r *clusterReader) block(problems ...Problem) {
 	r.report(problems...)
 	r.cluster.Problems = append(r.cluster.Problems, problems...)
 }
 
-// readCluster takes over the cluster of the Load before, or makes it anew.
+// readCluster reuses the cluster of the previous Load, or makes it again.
 func (l *loader) readCluster(ctx context.Context, folder entry) error {
 	was := l.before.clusters[folder.name]
 	if was == nil {
@@ -120,7 +119,7 @@ func (l *loader) readCluster(ctx context.Context, folder entry) error {
 		return err
 	}
 	now := was
-	if same { // a limit is one whether or not the files are looked at
+	if same { // the limit counts reused clusters, too
 		err = l.budget.clusterFolder(len(was.entries) + 1)
 	} else {
 		now, err = l.makeCluster(ctx, was, folder)
@@ -140,7 +139,7 @@ func (l *loader) readCluster(ctx context.Context, folder entry) error {
 	return nil
 }
 
-// unchangedCluster says whether all that a cluster was made from is the same.
+// unchangedCluster reports whether all inputs of a cluster are unchanged.
 func (l *loader) unchangedCluster(ctx context.Context, was *madeCluster, folder entry) (bool, error) {
 	if was.folder == "" || was.folder != folder.hash || l.governed {
 		return false, nil
@@ -173,7 +172,7 @@ func (l *loader) makeCluster(ctx context.Context, was *madeCluster, folder entry
 		return nil, err
 	}
 	r.cluster.Unread = r.now.spec == nil
-	if l.unreadable { // the next time it may be
+	if l.unreadable { // so that the next Load tries again
 		r.now.folder = ""
 	}
 	l.unreadable = l.unreadable || before
@@ -183,7 +182,7 @@ func (l *loader) makeCluster(ctx context.Context, was *madeCluster, folder entry
 	return r.now, nil
 }
 
-// sameCluster says whether the cluster came out as it was.
+// sameCluster reports whether the new cluster equals the old one.
 func (r *clusterReader) sameCluster(was *Cluster) bool {
 	return slices.Equal(was.Deliveries, r.cluster.Deliveries) && slices.Equal(was.Problems, r.cluster.Problems) &&
 		was.Unread == r.cluster.Unread && reflect.DeepEqual(was.Spec, r.cluster.Spec)
@@ -225,7 +224,7 @@ func (r *clusterReader) read(ctx context.Context, folder entry) error {
 	return r.deliver(ctx, layered)
 }
 
-// list returns what is in the cluster's folder.
+// list returns the entries of the cluster's folder.
 func (r *clusterReader) list(ctx context.Context, folder entry) ([]entry, error) {
 	if r.was.folder != "" && r.was.folder == folder.hash {
 		return r.was.entries, nil
@@ -251,7 +250,7 @@ func (r *clusterReader) readFile(ctx context.Context, e entry) error {
 		i := slices.IndexFunc(r.now.own, func(f *ownFile) bool { return f.component == name })
 		if i >= 0 { // NAME.yaml sorts before NAME.yml
 			own = *r.now.own[i]
-			own.hash = "" // not to be taken over
+			own.hash = "" // so that the next Load does not reuse it
 			r.now.own = slices.Delete(r.now.own, i, i+1)
 		}
 		own.problems = append(slices.Clip(own.problems), problem)
@@ -265,7 +264,7 @@ func (r *clusterReader) readFile(ctx context.Context, e entry) error {
 	return nil
 }
 
-// readSpec reads cluster.yaml. The labels are known unless it is broken.
+// readSpec reads cluster.yaml. The cluster's labels are known unless the file is broken.
 func (r *clusterReader) readSpec(ctx context.Context, e entry) error {
 	f := r.was.spec
 	if f == nil || r.was.specHash != e.hash || e.kind != entryFile {
@@ -320,7 +319,7 @@ func (r *clusterReader) readOwn(ctx context.Context, e entry) error {
 		return nil
 	}
 	own.file = f
-	if len(f.spec.Values) > 0 || f.sealed != nil { // what is encrypted is verified as a whole
+	if len(f.spec.Values) > 0 || f.sealed != nil { // encrypted values are verified as a whole
 		own.source = r.repo.sharing.source(&source{
 			file: e.path, values: f.spec.Values, places: f.places, sealed: f.sealed, sealedAt: []string{"values"},
 		})
@@ -328,8 +327,8 @@ func (r *clusterReader) readOwn(ctx context.Context, e entry) error {
 	return nil
 }
 
-// deliver decides what runs on the cluster: what it has a file for, and what
-// its layers give a version.
+// deliver determines the components of the cluster: each with its own file here, and each for which
+// a layer sets a version or absent.
 func (r *clusterReader) deliver(ctx context.Context, layers []*layered) error {
 	made := r.scratch[:0]
 	own := r.now.own
@@ -362,8 +361,7 @@ func (r *clusterReader) deliver(ctx context.Context, layers []*layered) error {
 	return nil
 }
 
-// keep gives the cluster its deliveries: those that came out as they were, as
-// they were.
+// keep sets the cluster's deliveries. A delivery that equals the previous one keeps its pointer.
 func (r *clusterReader) keep(made []Delivery) {
 	if len(made) == 0 {
 		return
@@ -387,7 +385,7 @@ func (r *clusterReader) keep(made []Delivery) {
 	}
 }
 
-// equal says whether two deliveries of one cluster say the same.
+// equal reports whether two deliveries of one cluster are equal.
 func (d *Delivery) equal(e *Delivery) bool {
 	return d.Component == e.Component && d.VersionName == e.VersionName && d.VersionAt == e.VersionAt &&
 		d.Absent == e.Absent && d.AbsentAt == e.AbsentAt && d.Version == e.Version && d.Values == e.Values && d.Paused == e.Paused &&
@@ -423,7 +421,7 @@ func (r *clusterReader) delivery(ctx context.Context, base *layered, own *ownFil
 	if err := r.findVersion(ctx, &d, own); err != nil {
 		return d, err
 	}
-	if r.now.spec != nil { // else the labels are not known, and the cluster is blocked
+	if r.now.spec != nil { // otherwise the labels are unknown, and the cluster is blocked
 		r.checkStage(&d)
 		r.checkFreezes(&d)
 	}
@@ -437,8 +435,8 @@ func (r *clusterReader) delivery(ctx context.Context, base *layered, own *ownFil
 	return d, nil
 }
 
-// nearest takes in what the cluster's own file says of version and absence. The
-// nearest word counts, so a version there ends the absence that a layer wants.
+// nearest applies version and absent of the cluster's own file, which override the layers. A
+// version there cancels the absent of a layer.
 func (d *Delivery) nearest(own *ownFile) {
 	if own.file == nil {
 		return
@@ -459,8 +457,8 @@ func (d *Delivery) setAbsent(absent bool, at Position) {
 	}
 }
 
-// findVersion sets a delivery's version, or the problem of having none. What is
-// absent has one, too: whose rules hold while it goes.
+// findVersion sets a delivery's version, or the problem of having none. An absent component needs a
+// version, too, because its rules hold while it is removed.
 func (r *clusterReader) findVersion(ctx context.Context, d *Delivery, own *ownFile) error {
 	place := d.VersionAt
 	if d.VersionName == "" {
@@ -469,7 +467,7 @@ func (r *clusterReader) findVersion(ctx context.Context, d *Delivery, own *ownFi
 			return nil
 		}
 		if own == nil || len(own.problems) > 0 {
-			return nil // what is wrong with the file says enough
+			return nil // the file's problems explain it
 		}
 		place = Position{File: own.path}
 	}
@@ -485,8 +483,8 @@ func (r *clusterReader) findVersion(ctx context.Context, d *Delivery, own *ownFi
 	return nil
 }
 
-// needsVersion reports a component that is absent, and of which it is not known as
-// what it goes.
+// needsVersion reports an absent component without a version: the rules for its removal are
+// unknown.
 func (r *clusterReader) needsVersion(d *Delivery) {
 	problem := Problem{
 		At:      d.AbsentAt,

@@ -17,20 +17,20 @@ import (
 	githttp "github.com/go-git/go-git/v5/plumbing/transport/http"
 )
 
-// server is a git server, during one fetch.
+// server is a connection to a git server for one fetch.
 type server interface {
-	// refs asks for the list of refs.
+	// refs requests the list of refs.
 	refs(ctx context.Context) (*packp.AdvRefs, error)
-	// pack asks for objects.
+	// pack requests objects.
 	pack(ctx context.Context, req *packp.UploadPackRequest) (io.ReadCloser, error)
 	close() error
 }
 
-// connectTimeout bounds dialing, and the handshakes that follow.
+// connectTimeout bounds dialing, and each handshake after it.
 const connectTimeout = 30 * time.Second
 
-// connect reaches the server of a remote repository. What it sends feeds the
-// watchdog. Credentials are read now, so that those that change need no restart.
+// connect connects to the server of a remote repository. Received data resets the watchdog.
+// Credentials are read at each call, so that new ones need no restart.
 func (l location) connect(ctx context.Context, w *watchdog) (server, error) {
 	at, err := l.address()
 	if err != nil {
@@ -50,7 +50,7 @@ func (l location) connect(ctx context.Context, w *watchdog) (server, error) {
 	return &httpServer{session, client.pool}, nil
 }
 
-// address is where a repository is, and how to log in there.
+// address is the address of a repository, with its login.
 type address struct {
 	endpoint *transport.Endpoint
 	url      *url.URL
@@ -80,13 +80,13 @@ func (l location) address() (address, error) {
 	return address{endpoint, u, all[normal]}, nil
 }
 
-// httpServer speaks go-git's HTTP.
+// httpServer uses go-git's HTTP transport.
 type httpServer struct {
 	session transport.UploadPackSession
 	client  *http.Transport
 }
 
-// httpClient is go-git's, over connections that are ours to close.
+// httpClient is go-git's HTTP transport, with the connection pool that Keelson closes.
 type httpClient struct {
 	git  transport.Transport
 	pool *http.Transport
@@ -121,7 +121,7 @@ func (l location) openHTTP(at address, w *watchdog) (httpClient, transport.AuthM
 	return httpClient{githttp.NewClientWithOptions(client, &githttp.ClientOptions{RedirectPolicy: githttp.FollowInitialRedirects}), t}, auth, nil
 }
 
-// httpAuth returns how to log in; nil to try without.
+// httpAuth returns the login for HTTP, or nil without credentials.
 func (l location) httpAuth(u *url.URL, login login) (transport.AuthMethod, error) {
 	auth := transport.AuthMethod(nil)
 	switch {
@@ -163,7 +163,7 @@ func sameServer(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// watchedTransport lets each answer feed the watchdog.
+// watchedTransport resets the watchdog at each response, and while its body is read.
 type watchedTransport struct {
 	next http.RoundTripper
 	w    *watchdog

@@ -11,36 +11,32 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// credentials are how to log in where, by scheme://host[:port].
+// credentials maps addresses, as addressOf returns them, to logins.
 type credentials map[string]login
 
-// login is how to log in at one address, and how to know that it is the right
-// one.
+// login is the login at one address, with what verifies the server.
 type login struct {
 	Username string `json:"username,omitempty"`
-	// Password, or a file that holds it and nothing else; an access token is
-	// the password of any user name.
+	// Password is the password; PasswordFile is a file with only the password in it. An access
+	// token is the password of any user name.
 	Password     string `json:"password,omitempty"`
 	PasswordFile string `json:"passwordFile,omitempty"`
-	// Token, or a file that holds it, is sent as "Authorization: Bearer".
+	// Token, or the content of TokenFile, is sent as "Authorization: Bearer".
 	Token     string `json:"token,omitempty"`
 	TokenFile string `json:"tokenFile,omitempty"`
-	// PlainHTTP allows to send the password over http.
+	// PlainHTTP allows sending credentials over http.
 	PlainHTTP bool `json:"plainHTTP,omitempty"`
-	// CAFile holds the certificates that count for this address, instead of
-	// those of the system.
+	// CAFile holds the CA certificates for this address. They replace the system's.
 	CAFile string `json:"caFile,omitempty"`
-	// KeyFile is an SSH private key, and PassphraseFile what opens it. Without
-	// it, the SSH agent is asked.
+	// KeyFile is an SSH private key, and PassphraseFile holds its passphrase. Without KeyFile, the
+	// SSH agent is used.
 	KeyFile        string `json:"keyFile,omitempty"`
 	PassphraseFile string `json:"passphraseFile,omitempty"`
-	// KnownHostsFile names the SSH host keys; default: the user's and the
-	// system's.
+	// KnownHostsFile holds the SSH host keys. The default is the files of the user and the system.
 	KnownHostsFile string `json:"knownHostsFile,omitempty"`
 }
 
-// readCredentials reads a credentials file; "" is none. Its errors do not show
-// what it holds.
+// readCredentials reads a credentials file; "" is none. Its errors never show the content.
 func readCredentials(file string) (credentials, error) {
 	if file == "" {
 		return nil, nil
@@ -53,15 +49,14 @@ func readCredentials(file string) (credentials, error) {
 }
 
 func parseCredentials(file string, data []byte) (credentials, error) {
-	// The one reader of YAML here that bounds aliases and depth, and says where
-	// a mistake is without the value that it found.
+	// parseDocument bounds aliases and depth, and its errors show positions without values.
 	doc := parseDocument(data)
 	if doc.broken || len(doc.mistakes) > 0 {
 		return nil, doc.in(file).Err()
 	}
 	raw := map[string]login{}
 	if err := yaml.UnmarshalStrict(data, &raw); err != nil {
-		// Not err itself: it may show a secret that stands in the wrong place.
+		// err itself is not returned, because it may show a misplaced secret.
 		return nil, fmt.Errorf("%s: each address takes username, password or passwordFile, token or tokenFile, plainHTTP, caFile, "+
 			"keyFile, passphraseFile and knownHostsFile, as strings (plainHTTP: true or false), and nothing else", file)
 	}
@@ -82,7 +77,7 @@ func parseCredentials(file string, data []byte) (credentials, error) {
 	return out, nil
 }
 
-// check refuses what contradicts itself or would be overlooked.
+// check refuses contradictory fields, and fields that would have no effect.
 func (l login) check(address string) error {
 	ssh := strings.HasPrefix(address, "ssh:")
 	password := l.Password != "" || l.PasswordFile != ""
@@ -104,8 +99,8 @@ func (l login) check(address string) error {
 	return nil
 }
 
-// normalAddress is scheme://host[:port] in the one form that addresses are
-// compared in. Nothing is a pattern: credentials are for one host.
+// normalAddress returns the canonical form of scheme://host[:port], for comparison. There are no
+// patterns: credentials are for one host.
 func normalAddress(address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
@@ -114,7 +109,7 @@ func normalAddress(address string) (string, error) {
 	return addressOf(u)
 }
 
-// addressOf is where a URL leads, without user and path.
+// addressOf returns scheme, host and port of a URL, without user and path. The port is always set.
 func addressOf(u *url.URL) (string, error) {
 	defaults := map[string]string{"http": "80", "https": "443", "ssh": "22"}
 	port, ok := defaults[u.Scheme]
@@ -139,7 +134,7 @@ func addressOf(u *url.URL) (string, error) {
 	return u.Scheme + "://" + net.JoinHostPort(strings.ToLower(host), port), nil
 }
 
-// secret returns a secret that stands in the file itself or in one of its own.
+// secret returns the value, or the content of the file without its line end.
 func secret(value, file string) (string, error) {
 	if file == "" {
 		return value, nil
@@ -155,13 +150,13 @@ func secret(value, file string) (string, error) {
 	return s, nil
 }
 
-// loopback says whether an address leads to this machine.
+// loopback reports whether a host is this machine.
 func loopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// userKnownHosts are the files that ssh reads, as far as they exist.
+// userKnownHosts returns the known_hosts files of ssh that exist.
 func userKnownHosts() []string {
 	var out []string
 	files := []string{"/etc/ssh/ssh_known_hosts"}

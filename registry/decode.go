@@ -17,13 +17,12 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// decodeFile reads a file of the given kind into the struct that into points
-// to, and reports every mistake on the way. What can be read is read, so that
-// the caller can tell what a mistake touches; nothing of it is to be trusted
-// when there are mistakes.
+// decodeFile decodes a file of the given kind into the struct that into points to, and reports
+// every mistake. After a mistake it decodes the rest, so that the caller knows what the mistake
+// affects. Values of a file with mistakes must not be used otherwise.
 //
-// The struct's json tags drive the decoding: a key without omitempty is
-// required, null stands for a key that was left out, and keys match by case.
+// The struct's json tags drive the decoding: a key without omitempty is required, null means that
+// the key is left out, and keys are case-sensitive.
 func decodeFile(data []byte, kind string, into any) *document {
 	doc := parseDocument(data)
 	if doc.broken {
@@ -41,8 +40,7 @@ func decodeFile(data []byte, kind string, into any) *document {
 	return doc
 }
 
-// checkHeader reports a file that is of another kind altogether, for which no
-// other complaint makes sense.
+// checkHeader reports a file of another kind, for which further problems make no sense.
 func checkHeader(doc *document, kind string) (wrong bool) {
 	header, _ := doc.value.(map[string]any)
 	for key, want := range map[string]string{
@@ -61,7 +59,7 @@ func checkHeader(doc *document, kind string) (wrong bool) {
 // decoder fills Go values from a document.
 type decoder struct{ doc *document }
 
-// value fills into from node n, which Helm reads as v.
+// value fills into from node n. v is the value of n as Helm reads it.
 func (d decoder) value(n *yaml.Node, v any, into reflect.Value, path []string) {
 	switch into.Interface().(type) {
 	case metav1.Duration:
@@ -157,7 +155,7 @@ func (d decoder) time(n *yaml.Node, v any, into reflect.Value, path []string) {
 	into.Set(reflect.ValueOf(metav1.Time{Time: parsed}))
 }
 
-// amount reads how many of a number there may be: at least one, or a percentage.
+// amount reads a count of at least one, or a percentage.
 func (d decoder) amount(n *yaml.Node, v any, into reflect.Value, path []string) {
 	var amount intstr.IntOrString
 	switch v := v.(type) {
@@ -215,9 +213,8 @@ func (d decoder) structure(n *yaml.Node, v any, into reflect.Value, path []strin
 	}
 }
 
-// asWritten returns the value of a key that a struct knows. The key on, of
-// danger rules, is a boolean in YAML 1.1, so that Helm's reading calls it true;
-// here only one thing can be meant by it.
+// asWritten returns the value of a key of a struct. The key "on" of danger rules is a boolean in
+// YAML 1.1, so Helm reads it as "true". Here this key can only mean "on".
 func asWritten(m map[string]any, key *yaml.Node) any {
 	if key == nil {
 		return nil
@@ -228,8 +225,8 @@ func asWritten(m map[string]any, key *yaml.Node) any {
 	return m["true"]
 }
 
-// placeFor is where a missing key is reported: at the key that its mapping
-// stands under, else at the top of the file.
+// placeFor returns the position for a missing key: the key above its mapping, or the top of the
+// file.
 func (d *document) placeFor(n *yaml.Node, path []string) point {
 	if len(path) == 0 {
 		return point{1, 1}
@@ -240,13 +237,13 @@ func (d *document) placeFor(n *yaml.Node, path []string) point {
 	return at(n)
 }
 
-// field is one key that a struct knows.
+// field is one key of a struct.
 type field struct {
 	value    reflect.Value
 	required bool
 }
 
-// collectFields lists the keys of a struct, those of inlined structs among them.
+// collectFields lists the keys of a struct, including the keys of inlined structs.
 func collectFields(v reflect.Value, into map[string]field) {
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
@@ -311,7 +308,7 @@ func (d decoder) wrongType(n *yaml.Node, v any, path []string, want string) {
 	d.doc.add(at(n), path, fmt.Sprintf("%s must be %s, not %s", name, want, describe(v)), hint)
 }
 
-// describe names a value for a person.
+// describe names a value for an error message.
 func describe(v any) string {
 	switch v := v.(type) {
 	case nil:

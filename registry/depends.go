@@ -7,12 +7,11 @@ import (
 	"strings"
 )
 
-// checkDependencies reports dependencies that the cluster does not have, and
-// circles of them, in which nothing could ever go first. The deliveries are in
-// component-name order.
+// checkDependencies reports dependencies that the cluster does not have, and circles of
+// dependencies, which have no possible order. The deliveries must be in component-name order.
 func (r *clusterReader) checkDependencies(deliveries []Delivery) {
 	if len(r.cluster.Problems) > 0 {
-		return // it may not be known what runs here
+		return // the components may be incomplete
 	}
 	for i := range deliveries {
 		r.checkAbsent(&deliveries[i], deliveries)
@@ -25,8 +24,8 @@ func (r *clusterReader) checkDependencies(deliveries []Delivery) {
 	}
 }
 
-// checkNeeded blocks a component that is absent while others that stay depend on
-// it: neither may it go, nor may they change as if it stayed.
+// checkNeeded blocks an absent component that remaining components depend on, and blocks those
+// components. The component must not be removed, and they must not change as if it stayed.
 func (r *clusterReader) checkNeeded(d *Delivery, deliveries []Delivery) {
 	if !d.Absent {
 		return
@@ -56,13 +55,13 @@ func (r *clusterReader) checkNeeded(d *Delivery, deliveries []Delivery) {
 	}
 }
 
-// find returns the place of a component's delivery.
+// find returns the index of a component's delivery.
 func find(deliveries []Delivery, component string) (int, bool) {
 	return sort.Find(len(deliveries), func(i int) int { return strings.Compare(component, deliveries[i].Component) })
 }
 
 func (r *clusterReader) checkAbsent(d *Delivery, deliveries []Delivery) {
-	if d.Version == nil || d.Absent { // what goes needs nothing
+	if d.Version == nil || d.Absent { // a component to be removed needs no dependencies
 		return
 	}
 	for i, name := range d.Version.Spec.DependsOn {
@@ -106,9 +105,9 @@ func (r *clusterReader) reportCircle(circle []*Delivery) {
 	}
 }
 
-// circles returns the circles that a walk along dependsOn finds, each starting
-// with the component whose name is first, so that every cluster tells it alike.
-// Every circle has at least one dependency that is in a returned one.
+// circles returns the circles that a walk along dependsOn finds. Each starts with the first
+// component by name, so that every cluster reports the same circle. Every circle has at least one
+// dependency that is in a returned circle.
 func circles(deliveries []Delivery) [][]*Delivery {
 	w := circleWalk{deliveries: deliveries, state: make([]walked, len(deliveries))}
 	for i := range deliveries {
@@ -126,7 +125,7 @@ type circleWalk struct {
 
 type walked uint8
 
-// Not yet visited is the zero walked.
+// The zero walked means not yet visited.
 const (
 	onPath walked = iota + 1
 	done
@@ -152,7 +151,7 @@ func (w *circleWalk) visit(i int) {
 	w.state[i] = done
 }
 
-// circle starts with the first name, which has the lowest number.
+// circle rotates the path, so that it starts with the first component by name.
 func (w *circleWalk) circle(path []int) []*Delivery {
 	first := slices.Index(path, slices.Min(path))
 	out := make([]*Delivery, 0, len(path))

@@ -14,35 +14,34 @@ import (
 	helmyaml "sigs.k8s.io/yaml"
 )
 
-// maxDepth of nesting in a YAML file. Real values stay below twenty.
+// maxDepth is the deepest nesting in a YAML file. Real values stay below twenty.
 const maxDepth = 100
 
-// mistake is a [Problem] in a file whose name is not known yet: files are
-// decoded once and may stand at several paths.
+// mistake is a [Problem] without a file name: a file is decoded once and may have several paths.
 type mistake struct {
 	point
-	// path from the top of the document to what is wrong.
+	// path leads from the top of the document to the mistake.
 	path          []string
 	message, hint string
 }
 
-// point is a place in a file; the zero point stands for the whole file.
+// point is a position in a file; the zero point stands for the whole file.
 type point struct{ line, column int }
 
-// in makes the point a Position.
+// in converts the point to a Position.
 func (p point) in(file, revision string) Position {
 	return Position{File: file, Line: p.line, Column: p.column, Revision: revision}
 }
 
-// in makes the mistake a Problem.
+// in converts the mistake to a Problem.
 func (m mistake) in(file, revision string) Problem {
 	return Problem{At: m.point.in(file, revision), Message: m.message, Hint: m.hint}
 }
 
-// mistakes are all of a file.
+// mistakes are all mistakes of a file.
 type mistakes []mistake
 
-// in makes them Problems of the file at a path.
+// in converts the mistakes to Problems of a file.
 func (ms mistakes) in(file string) Problems {
 	var out Problems
 	for _, m := range ms {
@@ -51,22 +50,21 @@ func (ms mistakes) in(file string) Problems {
 	return out
 }
 
-// document is one YAML file: nodes for the positions, and the value exactly as
-// Helm and Kubernetes read it. The two are read by different parsers (YAML 1.2
-// and 1.1), so wherever they disagree the value counts.
+// document is one YAML file: nodes for the positions, and the value exactly as Helm and Kubernetes
+// read it. The two come from different parsers (YAML 1.2 and 1.1). Where they differ, the value
+// counts.
 type document struct {
 	root  *yaml.Node
 	value any
 	mistakes
-	// broken: nothing of the file can be known.
+	// broken: nothing in the file can be used.
 	broken bool
-	// sealed is the file itself, if values of it are encrypted.
+	// sealed is the file itself, if some of its values are encrypted.
 	sealed *sealed
 }
 
-// parseDocument reads one YAML file. Its time and memory are linear in the
-// size of data, whatever data says: aliases are refused before anything
-// follows them.
+// parseDocument parses one YAML file. Its time and memory are linear in the size of data, for any
+// data: aliases are refused before they are followed.
 func parseDocument(data []byte) *document {
 	d := &document{}
 	if !utf8.Valid(data) {
@@ -92,7 +90,7 @@ func parseDocument(data []byte) *document {
 	return d
 }
 
-// fail marks the document as one of which nothing can be known.
+// fail marks the document as broken.
 func (d *document) fail(at point, message string) *document {
 	d.broken = true
 	d.mistakes = append(d.mistakes, mistake{point: at, message: message})
@@ -104,7 +102,7 @@ func (d *document) add(at point, path []string, message, hint string) {
 	d.mistakes = append(d.mistakes, mistake{point: at, path: path, message: message, hint: hint})
 }
 
-// readNodes reads the one document that a file holds.
+// readNodes reads the only document of a file.
 func (d *document) readNodes(data []byte) {
 	loader, err := yaml.NewLoader(bytes.NewReader(data))
 	if err != nil {
@@ -140,7 +138,7 @@ func (d *document) readNodes(data []byte) {
 	}
 }
 
-// content is the node inside a document.
+// content returns the node inside a document node.
 func content(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.DocumentNode && len(n.Content) == 1 {
 		return n.Content[0]
@@ -148,7 +146,7 @@ func content(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// failYAML reports a file that is not YAML, at the place that the parser names.
+// failYAML reports a file that is not YAML, at the position from the parser.
 func (d *document) failYAML(err error) {
 	load, ok := errors.AsType[*yaml.LoadError](err)
 	if !ok {
@@ -162,7 +160,7 @@ func (d *document) failYAML(err error) {
 	d.fail(point{load.Mark.Line, load.Mark.Column}, "not valid YAML: "+message)
 }
 
-// invalidUTF8 returns the place of the first byte that is not UTF-8.
+// invalidUTF8 returns the position of the first byte that is not UTF-8.
 func invalidUTF8(data []byte) point {
 	p := point{1, 1}
 	for len(data) > 0 {
@@ -180,7 +178,7 @@ func invalidUTF8(data []byte) point {
 	return p
 }
 
-// walker looks for what strict YAML refuses, before anything is decoded.
+// walker finds what strict YAML refuses, before anything is decoded.
 type walker struct {
 	doc   *document
 	depth int
@@ -231,7 +229,7 @@ func (w *walker) scalar(n *yaml.Node, path []string) {
 	w.tag(n, path, "!!str", "!!int", "!!float", "!!bool", "!!null")
 }
 
-// tag refuses a tag that is written out and none of those that are known.
+// tag refuses an explicit tag that is not in known.
 func (w *walker) tag(n *yaml.Node, path []string, known ...string) {
 	if tag := n.ShortTag(); n.Style&yaml.TaggedStyle != 0 && !slices.Contains(known, tag) {
 		w.refuse(n, path, "the YAML tag "+tag+" is not supported", "")
@@ -263,8 +261,8 @@ func (w *walker) mapping(n *yaml.Node, path []string) {
 	}
 }
 
-// checkKeys reports keys of free-form values that Helm does not read as the
-// string that is written: yes becomes "true", 010 becomes "8", 1.0 becomes "1".
+// checkKeys reports keys of free-form values that Helm reads differently from their text: yes
+// becomes "true", 010 becomes "8", 1.0 becomes "1".
 func (d *document) checkKeys(n *yaml.Node, value any, path []string) {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -285,7 +283,7 @@ func (d *document) checkKeys(n *yaml.Node, value any, path []string) {
 	}
 }
 
-// checkKey reports one key of m that is not read as the string that is written.
+// checkKey reports one key of m that is read differently from its text.
 func (d *document) checkKey(key *yaml.Node, m map[string]any, path []string) {
 	_, ok := m[key.Value]
 	switch tag := key.ShortTag(); {
@@ -296,8 +294,8 @@ func (d *document) checkKey(key *yaml.Node, m map[string]any, path []string) {
 	}
 }
 
-// wrong says whether a mistake is known at the path or below it, so that what
-// follows from it need not be told as well.
+// wrong reports whether a mistake is known at the path or below it. Mistakes that follow from a
+// known mistake are not reported.
 func (d *document) wrong(path ...string) bool {
 	return slices.ContainsFunc(d.mistakes, func(m mistake) bool {
 		return len(m.path) >= len(path) && slices.Equal(m.path[:len(path)], path)
@@ -307,7 +305,7 @@ func (d *document) wrong(path ...string) bool {
 // at returns where a node starts.
 func at(n *yaml.Node) point { return point{n.Line, n.Column} }
 
-// below returns a path one longer, in memory of its own.
+// below returns a copy of path with key appended.
 func below(path []string, key string) []string {
 	sub := make([]string, len(path)+1)
 	copy(sub, path)
@@ -328,8 +326,7 @@ func describeKind(n *yaml.Node) string {
 	}
 }
 
-// lookup finds the node at path; key is the node of the key that names it, or
-// nil in a list.
+// lookup finds the node at path. key is the node of its key, or nil in a list.
 func (d *document) lookup(path ...string) (key, value *yaml.Node) {
 	value = d.root
 	for _, step := range path {
@@ -359,8 +356,8 @@ func childNode(n *yaml.Node, step string) (key, value *yaml.Node) {
 	return nil, nil
 }
 
-// keyPoint is the place of the key at path, or of the item in a list; the
-// nearest ancestor's when the path does not exist.
+// keyPoint returns the position of the key at path, or of the item in a list. If the path does not
+// exist, it returns the position of the nearest ancestor.
 func (d *document) keyPoint(path ...string) point {
 	for ; len(path) > 0; path = path[:len(path)-1] {
 		key, value := d.lookup(path...)
@@ -374,7 +371,7 @@ func (d *document) keyPoint(path ...string) point {
 	return point{}
 }
 
-// valuePoint is the place of the value at path, or of the nearest ancestor's key.
+// valuePoint returns the position of the value at path, or of the nearest ancestor's key.
 func (d *document) valuePoint(path ...string) point {
 	if _, value := d.lookup(path...); value != nil {
 		return at(value)

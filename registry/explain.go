@@ -10,37 +10,37 @@ import (
 	helmyaml "sigs.k8s.io/yaml"
 )
 
-// Explained is one value that a chart's templates read, and where it is from.
+// Explained is one value that a chart's templates read, with its origin.
 type Explained struct {
-	// Path below .Values: .controller.args[2], with unusual keys quoted.
+	// Path is the path below .Values: .controller.args[2], with unusual keys quoted.
 	Path string `json:"path"`
-	// Value is a scalar, an empty map or list, or null. A list that replaced
-	// another value stands as a whole, before its items.
+	// Value is a scalar, an empty map or list, or null. A list that replaced another value is
+	// listed as a whole, before its items.
 	Value any `json:"value"`
-	// Encrypted: SOPS encrypted it, or a part of it, and Value says so instead.
+	// Encrypted: SOPS encrypted the value or a part of it. Value shows "(encrypted)" instead.
 	Encrypted bool `json:"encrypted,omitempty"`
-	// At is where it is set: in the chart's values.yaml (with the tag as its
-	// revision), a layer, the cluster's own file, or images.yaml.
+	// At is where the value is set: in the chart's values.yaml (with the tag as its revision), a
+	// layer, the cluster's own file, or images.yaml.
 	At Position `json:"at"`
-	// Deleted: Value is the null with which meta-config takes away what it
-	// overrides, so templates don't see the key.
+	// Deleted: Value is a null in meta-config that removes an overridden key, so templates don't
+	// see the key.
 	Deleted bool `json:"deleted,omitempty"`
-	// Overrides are the values that this one replaced, the strongest first.
+	// Overrides are the replaced values, the strongest first.
 	Overrides []Overridden `json:"overrides,omitempty"`
 }
 
-// Overridden is a value that another one replaced.
+// Overridden is a value that a stronger value replaced.
 type Overridden struct {
 	Value     any      `json:"value"`
 	Encrypted bool     `json:"encrypted,omitempty"`
 	At        Position `json:"at"`
 }
 
-// Explain returns every value at or below a path (see [ParsePath]; "" is all)
-// in path order: the chart's own values, the layers, the cluster's own file,
-// and the images that Keelson sets above them, with the cluster's
-// imageMirrors applied. Values of subcharts that meta-config does not set are not in it.
-// It returns nothing for a delivery without a version.
+// Explain returns every value at or below a path (see [ParsePath]; "" is all) in path order. It
+// covers the chart's own values, the layers, the cluster's own file, and the images that Keelson
+// sets above them, with the cluster's imageMirrors applied. Values of subcharts are included only
+// if meta-config sets them. A delivery without a version has no values. The error is that of
+// ParsePath.
 func (d *Delivery) Explain(path string) ([]Explained, error) {
 	keys, err := ParsePath(path)
 	if err != nil || d.Version == nil {
@@ -64,7 +64,7 @@ func (d *Delivery) Explain(path string) ([]Explained, error) {
 	return e.out, nil
 }
 
-// chartValues is what the chart's own values.yaml says.
+// chartValues returns the content of the chart's own values.yaml.
 func (v *Version) chartValues() (view, bool) {
 	i := slices.IndexFunc(v.Chart, func(f File) bool { return f.Name == "values.yaml" })
 	if i < 0 {
@@ -77,17 +77,17 @@ func (v *Version) chartValues() (view, bool) {
 	src := &source{file: v.ChartFile("values.yaml"), revision: v.revision, values: values}
 	var node yaml.Node
 	if err := yaml.Load(v.Chart[i].Data, &node); err == nil {
-		// Aliases are not followed: below one, values have the place of the alias.
+		// Aliases are not followed: values below an alias get its position.
 		src.places = placesOf(content(&node), point{})
 	}
 	return view{source: src, value: values, place: src.places}, true
 }
 
-// levels are what the sources say at one path, the strongest first.
+// levels are the values of the sources at one path, the strongest first.
 type levels struct {
 	views []view
-	// chart: the last view is the chart's. Helm merges it below the merged
-	// meta-config, so that nothing between the two can hide it.
+	// chart: the last view is the chart's. Helm merges the chart's values below the merged
+	// meta-config, so no view between them can hide the chart's value.
 	chart bool
 }
 
@@ -122,7 +122,7 @@ func (l levels) down(step string) levels {
 	return out
 }
 
-// keys are the keys of the value, or none when it is no map.
+// keys returns the keys of the value, or none if it is no map.
 func (l levels) keys() []string {
 	all := map[string]bool{}
 	for _, v := range l.effective().views {
@@ -134,7 +134,7 @@ func (l levels) keys() []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// format writes a step from here as a path shows it.
+// format formats a step at these levels as part of a path.
 func (l levels) format(step string) string {
 	if len(l.views) > 0 {
 		if _, isList := l.views[0].value.([]any); isList {
@@ -171,8 +171,8 @@ func (e *explainer) walk(path string, l levels) {
 	}
 }
 
-// emptied adds the map of which meta-config took away every key, before those
-// keys: templates still see it, empty.
+// emptied adds a map in which meta-config deleted every key, before these keys. Templates see the
+// map as empty.
 func (e *explainer) emptied(path string, top view, at int) {
 	out := Explained{Path: path, Value: map[string]any{}, At: top.where()}
 	if path == "" {
@@ -196,7 +196,7 @@ func (e *explainer) leaf(path string, l levels) {
 	e.out = append(e.out, out)
 }
 
-// where is the view's position, or at least its file.
+// where returns the view's position, or only its file if the position is unknown.
 func (v view) where() Position {
 	if p, ok := v.position(); ok {
 		return p

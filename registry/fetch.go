@@ -21,15 +21,15 @@ import (
 	"github.com/go-git/go-git/v5/storage/filesystem"
 )
 
-// fetchClone brings the bare clone up to date. It asks for the list of refs
-// first, so that a poll that finds nothing new costs one request.
+// fetchClone updates the bare clone. It requests the list of refs first, so that a poll without
+// changes costs one request.
 //
-// It is not go-git's Remote.Fetch: that one finds its transport in a global,
-// reads a pack into memory to index it before anything has looked at what is in
-// there, and writes a file for each ref.
+// It does not use go-git's Remote.Fetch. That function finds its transport in a global, and writes
+// a file for each ref. To index a pack, it reads the pack into memory before any check of its
+// content.
 //
-// One more ref, which the clone does not follow, can be fetched with the others;
-// extra is what it names.
+// also names one more ref to fetch, which the clone does not follow; "" for none. extra is its
+// hash.
 func (r *Repo) fetchClone(ctx context.Context, also plumbing.ReferenceName) (changed bool, extra plumbing.Hash, err error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.limits.Time, fmt.Errorf("it takes longer than %s", r.limits.Time))
 	defer cancel()
@@ -92,7 +92,7 @@ func (r *Repo) fetchClone(ctx context.Context, also plumbing.ReferenceName) (cha
 	return true, extra, nil
 }
 
-// initClone opens the clone, which is made if it is not there.
+// initClone opens the clone, and creates it if it is missing.
 func initClone(storage *filesystem.Storage) (*git.Repository, error) {
 	repo, err := git.Open(storage, nil)
 	if errors.Is(err, git.ErrRepositoryNotExists) {
@@ -104,8 +104,9 @@ func initClone(storage *filesystem.Storage) (*git.Repository, error) {
 	return repo, nil
 }
 
-// crowded lists the packs of the clone, and says whether it is to be fetched anew, as one:
-// there are many, or proposals have brought much. A fetch of a proposal leaves them.
+// crowded lists the packs of the clone, and reports whether to fetch the clone anew as one pack. It
+// does so if there are too many packs, or if proposals take too much space. It does not during a
+// fetch of a proposal.
 func (r *Repo) crowded(also plumbing.ReferenceName) (packs []string, crowded bool, err error) {
 	files, err := filepath.Glob(filepath.Join(r.clonePath(), "objects", "pack", "pack-*.pack"))
 	if err != nil {
@@ -124,8 +125,8 @@ func (r *Repo) crowded(also plumbing.ReferenceName) (packs []string, crowded boo
 	return packs, much && also == "", nil
 }
 
-// dropPacks removes the packs that were there before the clone was fetched anew, but for
-// the one that was received. A Load of before that is not done may fail, and is tried again.
+// dropPacks removes the old packs after the clone was fetched anew, except the received pack. A
+// Load that is still running may fail, and is tried again.
 func (r *Repo) dropPacks(old []string, received plumbing.Hash) error {
 	if received.IsZero() {
 		return nil // the repository is empty
@@ -143,7 +144,7 @@ func (r *Repo) dropPacks(old []string, received plumbing.Hash) error {
 	return nil
 }
 
-// sweep removes what killed fetches left.
+// sweep removes temporary files of killed fetches.
 func (r *Repo) sweep() error {
 	for _, pattern := range []string{"incoming-*", "objects/pack/tmp_*", "packed-refs-*"} {
 		files, err := filepath.Glob(filepath.Join(r.clonePath(), filepath.FromSlash(pattern)))
@@ -159,7 +160,7 @@ func (r *Repo) sweep() error {
 	return nil
 }
 
-// refsOf are all refs that a server offers, and those to follow.
+// refsOf returns all refs that a server offers, and the refs to follow.
 func (r *Repo) refsOf(ctx context.Context, server server) (*packp.AdvRefs, map[plumbing.ReferenceName]*plumbing.Reference, error) {
 	offered, err := server.refs(ctx)
 	if err != nil && !errors.Is(err, transport.ErrEmptyRemoteRepository) {
@@ -169,7 +170,7 @@ func (r *Repo) refsOf(ctx context.Context, server server) (*packp.AdvRefs, map[p
 	return offered, listed, err
 }
 
-// listed returns the refs to follow, of those that the server offers.
+// listed returns the offered refs that the clone follows. Too many refs are an error.
 func (r *Repo) listed(offered *packp.AdvRefs) (map[plumbing.ReferenceName]*plumbing.Reference, error) {
 	out := map[plumbing.ReferenceName]*plumbing.Reference{}
 	if offered == nil {
@@ -190,13 +191,14 @@ func (r *Repo) listed(offered *packp.AdvRefs) (map[plumbing.ReferenceName]*plumb
 	return out, nil
 }
 
-// mirrored says whether the clone follows a ref of the remote. One with a name
-// that git would not let be made is not followed, and so never found.
+// mirrored reports whether the clone follows a ref of the remote. A ref with a name that is invalid
+// in git is not followed, and so never found.
 func mirrored(name plumbing.ReferenceName) bool {
 	return name == plumbing.HEAD || (name.IsBranch() || name.IsTag()) && checkRef(name.Short()) == ""
 }
 
-// named is what a ref of the server names; zero for "".
+// named returns the hash of a ref of the server; zero for "". The error for a missing ref is
+// ErrNoRef.
 func named(offered *packp.AdvRefs, ref plumbing.ReferenceName) (plumbing.Hash, error) {
 	if ref == "" {
 		return plumbing.ZeroHash, nil
@@ -209,7 +211,8 @@ func named(offered *packp.AdvRefs, ref plumbing.ReferenceName) (plumbing.Hash, e
 	return plumbing.ZeroHash, fmt.Errorf("%w: %s", ErrNoRef, ref)
 }
 
-// sameRefs says whether the clone has what the remote listed, and no more.
+// sameRefs reports whether the clone has exactly the listed refs. For an empty list the result is
+// false.
 func sameRefs(repo *git.Repository, listed map[plumbing.ReferenceName]*plumbing.Reference) (bool, error) {
 	have := map[plumbing.ReferenceName]string{}
 	iter, err := repo.References()
@@ -231,8 +234,8 @@ func sameRefs(repo *git.Repository, listed map[plumbing.ReferenceName]*plumbing.
 	return len(listed) == len(have) && len(listed) > 0, nil
 }
 
-// request asks for what is not there yet, or for everything where have is nil.
-// Extra, unless it is zero, is wanted with what is listed. Nil: nothing is missing.
+// request requests the missing objects, or all objects if have is nil. extra is requested too,
+// unless it is zero. The result is nil if nothing is missing.
 func (r *Repo) request(have *objects, offered *packp.AdvRefs, listed map[plumbing.ReferenceName]*plumbing.Reference, extra plumbing.Hash) *packp.UploadPackRequest {
 	if offered == nil {
 		return nil
@@ -258,16 +261,16 @@ func (r *Repo) request(have *objects, offered *packp.AdvRefs, listed map[plumbin
 		req.Haves = haves(now)
 	}
 	if offered.Capabilities.Supports(capability.Filter) {
-		// Nobody could use a larger one.
+		// Larger blobs are never read.
 		_ = req.Capabilities.Set(capability.Filter) // it takes no value, so it can't be wrong
 		req.Filter = packp.FilterBlobLimit(maxComponentFile+1, packp.BlobLimitPrefixNone)
 	}
 	return req
 }
 
-// haves names commits of the clone, for the server to leave out what it has
-// sent before: the branches, and some of what the first of them were at before,
-// since a branch may have been rewound.
+// haves returns commits of the clone, so that the server skips objects that it sent before: the
+// heads of branches and some of their first-parent ancestors, because a branch may have been
+// rewound.
 func haves(repo *refs) []plumbing.Hash {
 	const most, depth = 256, 32
 	seen := map[plumbing.Hash]bool{}
@@ -279,7 +282,7 @@ func haves(repo *refs) []plumbing.Hash {
 			}
 			c, err := repo.objects.commit(h)
 			if err != nil {
-				break // a clone that is damaged is asked to be sent more
+				break // with a damaged clone, the server sends more
 			}
 			seen[h] = true
 			if len(c.parents) == 0 {
@@ -291,14 +294,14 @@ func haves(repo *refs) []plumbing.Hash {
 	return slices.Collect(maps.Keys(seen))
 }
 
-// incoming is where a pack comes from, and what it may be.
+// incoming is the source of a pack, with its limits.
 type incoming struct {
 	server server
 	dog    *watchdog
 	limits Limits
 }
 
-// limitsOf are those of a fetch, which may be one of a proposal.
+// limitsOf returns the limits of a fetch. A fetch with also is a fetch of a proposal.
 func (r *Repo) limitsOf(also plumbing.ReferenceName) Limits {
 	if also != "" {
 		return r.limits.ofProposal()
@@ -306,8 +309,8 @@ func (r *Repo) limitsOf(also plumbing.ReferenceName) Limits {
 	return r.limits
 }
 
-// fetchObjects receives a pack and puts it into the clone, once it is known
-// what is in it. It returns the pack's name; zero: there is nothing to receive.
+// fetchObjects receives a pack and adds it to the clone after its content is checked. It returns
+// the pack's name; zero if there is nothing to receive.
 func (r *Repo) fetchObjects(ctx context.Context, in incoming, storage *filesystem.Storage, req *packp.UploadPackRequest) (name plumbing.Hash, err error) {
 	if req == nil {
 		return name, nil
@@ -325,7 +328,7 @@ func (r *Repo) fetchObjects(ctx context.Context, in incoming, storage *filesyste
 	defer func() {
 		gone := os.Remove(f.Name())
 		if errors.Is(gone, os.ErrNotExist) {
-			gone = nil // it is where packs are
+			gone = nil // it was renamed into the folder of packs
 		}
 		err = errors.Join(err, f.Close(), gone)
 	}()
@@ -354,8 +357,8 @@ func (r *Repo) fetchObjects(ctx context.Context, in incoming, storage *filesyste
 	return pack.checksum, nil
 }
 
-// addPack gives a pack to the clone: its index first, since a pack without one
-// is in the way of every reader.
+// addPack adds a pack to the clone. The index comes first, because a pack without an index breaks
+// every reader.
 func (r *Repo) addPack(pack *packIndexer) error {
 	folder := filepath.Join(r.clonePath(), "objects", "pack")
 	if err := os.MkdirAll(folder, 0o700); err != nil {
@@ -374,7 +377,7 @@ func (r *Repo) addPack(pack *packIndexer) error {
 	return nil
 }
 
-// demultiplex takes the pack out of what the server sends.
+// demultiplex extracts the pack from the response of the server.
 func demultiplex(c *capability.List, body io.Reader) io.Reader {
 	switch {
 	case c.Supports(capability.Sideband64k):
@@ -386,7 +389,7 @@ func demultiplex(c *capability.List, body io.Reader) io.Reader {
 	}
 }
 
-// writeRefs lets the clone's refs be the listed ones, all in one step.
+// writeRefs replaces all refs of the clone by the listed refs in one step, and then sets HEAD.
 func (r *Repo) writeRefs(storage *filesystem.Storage, listed map[plumbing.ReferenceName]*plumbing.Reference) error {
 	var b bytes.Buffer
 	b.WriteString("# pack-refs with:\n")
@@ -398,7 +401,7 @@ func (r *Repo) writeRefs(storage *filesystem.Storage, listed map[plumbing.Refere
 	if err := replaceFile(filepath.Join(r.clonePath(), "packed-refs"), b.Bytes()); err != nil {
 		return err
 	}
-	// Clones of earlier versions have a file for each ref, which would win.
+	// Clones of earlier versions have a file for each ref, which would override packed-refs.
 	for _, folder := range []string{"heads", "tags"} {
 		if err := os.RemoveAll(filepath.Join(r.clonePath(), "refs", folder)); err != nil {
 			return fmt.Errorf("remove old refs: %w", err)

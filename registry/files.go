@@ -11,8 +11,8 @@ import (
 	"github.com/keelson-io/keelson/registry/window"
 )
 
-// What is kept of a decoded file. It does not know the file's path, since the
-// same content may stand at several.
+// The types below hold the decoded content of files. They hold no path, because several paths may
+// have the same content.
 
 type fleetFile struct {
 	spec       v1alpha1.Fleet
@@ -41,10 +41,10 @@ func decodeFleet(data []byte) *fleetFile {
 
 type clusterFile struct {
 	spec v1alpha1.Cluster
-	// connectionAt is where the connection stands, and labelsAt each label.
+	// connectionAt is the position of the connection, and labelsAt the position of each label.
 	connectionAt point
 	labelsAt     map[string]point
-	// connected: the file says how the cluster is reached.
+	// connected: the file sets connection.
 	connected bool
 	mistakes
 	broken bool
@@ -100,18 +100,18 @@ func decodeMeta(data []byte) *metaFile {
 
 type layerFile struct {
 	spec v1alpha1.Layer
-	// selector is nil when it can't be known which clusters the layer is for.
+	// selector is nil if the clusters of the layer can't be known.
 	selector labels.Selector
 	entries  map[string]layerEntry
 	sealed   *sealed
 	mistakes
-	// broken: it can't be known what the layer says at all.
+	// broken: nothing in the layer can be known.
 	broken bool
-	// vague: it can't be known which components the layer is for.
+	// vague: the components of the layer can't be known.
 	vague bool
 }
 
-// layerEntry is what a layer says about one component.
+// layerEntry is the entry of a layer for one component.
 type layerEntry struct {
 	spec      v1alpha1.LayerEntry
 	at        point // of the component's name
@@ -155,8 +155,8 @@ func decodeLayer(data []byte) *layerFile {
 	return f
 }
 
-// touches says which component a mistake in a layer touches: one, or "" for
-// all of the layer's.
+// touches returns the component that a mistake in a layer affects; "" for all components of the
+// layer.
 func touches(m mistake) string {
 	if len(m.path) >= 2 && within(m.path, "components") {
 		return m.path[1]
@@ -166,7 +166,7 @@ func touches(m mistake) string {
 
 func within(path []string, top string) bool { return len(path) > 0 && path[0] == top }
 
-// valuePlaces remembers where the values at path are.
+// valuePlaces records the positions of the values at path.
 func valuePlaces(doc *document, path ...string) *places {
 	_, node := doc.lookup(path...)
 	return placesOf(node, doc.keyPoint(path...))
@@ -181,8 +181,8 @@ type approvalsFile struct {
 // approvalEntry is one approval without mistakes.
 type approvalEntry struct {
 	spec     v1alpha1.Approval
-	selector labels.Selector // nil: the cluster is named, or a stage
-	at       point           // of the cluster's name, or the stage's
+	selector labels.Selector // nil: the approval names a cluster or a stage
+	at       point           // of the name of the cluster or stage
 }
 
 func decodeApprovals(data []byte) *approvalsFile {
@@ -194,7 +194,7 @@ func decodeApprovals(data []byte) *approvalsFile {
 		for i, a := range spec.Approvals {
 			path := []string{"approvals", strconv.Itoa(i)}
 			selector := c.approval(path, a)
-			if !doc.wrong(path...) { // what is not understood approves nothing
+			if !doc.wrong(path...) { // an invalid approval approves nothing
 				key := "cluster"
 				if a.Stage != "" {
 					key = "stage"
@@ -213,14 +213,14 @@ func decodeApprovals(data []byte) *approvalsFile {
 // componentFile is component.yaml.
 type componentFile struct {
 	spec v1alpha1.Component
-	// dependsAt are the places of DependsOn's items.
+	// dependsAt are the positions of DependsOn's items.
 	dependsAt []point
-	// healthAt are the places of the conditions of health rules.
+	// healthAt are the positions of the conditions of health rules.
 	healthAt   []map[string]point
 	pipelineAt point
-	keysAt     map[string]point // of some keys at the top
+	keysAt     map[string]point // of some top-level keys
 	mistakes
-	// vague: it can't be known which pipeline it names, if any.
+	// vague: the pipeline can't be known, or whether there is one.
 	vague bool
 }
 
@@ -259,7 +259,7 @@ func decodeComponent(data []byte) *componentFile {
 	}
 	f.mistakes = doc.mistakes
 	f.vague = doc.broken || slices.ContainsFunc(doc.mistakes, func(m mistake) bool {
-		return len(m.path) < 2 || within(m.path, "pipeline") // a key at the top may have been meant as it
+		return len(m.path) < 2 || within(m.path, "pipeline") // a top-level key may be a misspelled "pipeline"
 	})
 	return f
 }
@@ -305,7 +305,7 @@ func decodeChartSource(data []byte) *chartSourceFile {
 type pipelineFile struct {
 	spec   v1alpha1.Pipeline
 	stages []*Stage
-	// templates are the files that it names, and probes the probes.
+	// templates are the files that the pipeline names, and probes its probes.
 	templates []templateRef
 	probes    []probeRef
 	mistakes
@@ -331,11 +331,11 @@ func decodePipeline(data []byte) *pipelineFile {
 type freezeFile struct {
 	spec     v1alpha1.Freeze
 	windows  window.Windows
-	selector labels.Selector // nil: it can't be known for which clusters
-	// componentsAt are the places of their names.
+	selector labels.Selector // nil: the clusters can't be known
+	// componentsAt are the positions of the components' names.
 	componentsAt []point
 	mistakes
-	// vague: it can't be known for which components it is.
+	// vague: the components can't be known.
 	vague bool
 }
 

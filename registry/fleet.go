@@ -9,40 +9,40 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// Fleet is what git says at one revision. It is immutable: a later revision
-// is another Fleet, which shares what did not change. So a [Cluster], [Delivery],
-// [Version] or [Values] with the same pointer says the same; one that says the
-// same has the same pointer in the next Fleet of a [Repo], as a rule.
+// Fleet is the content of git at one revision. It is immutable. A later revision is another Fleet,
+// which shares the unchanged parts. A [Cluster], [Delivery], [Version] or [Values] with the same
+// pointer has the same content. An unchanged part usually has the same pointer in the next Fleet of
+// a [Repo].
 type Fleet struct {
 	// Revision is the full commit hash.
 	Revision string
 	// Spec is fleet.yaml.
 	Spec v1alpha1.Fleet
-	// Clusters in name order, also those whose files are broken.
+	// Clusters are in name order, including clusters with broken files.
 	Clusters []*Cluster
-	// Pipelines, Freezes and Probes in name order, also broken ones.
+	// Pipelines, Freezes and Probes are in name order, including broken ones.
 	Pipelines []*Pipeline
 	Freezes   []*Freeze
 	Probes    []*Probe
-	// Notifications in name order, also broken ones.
+	// Notifications are in name order, including broken ones.
 	Notifications []*Notification
-	// Projects in name order.
+	// Projects are in name order.
 	Projects []*Project
-	// Problems are all mistakes of the repository at this revision, in file
-	// order, also those listed again at the cluster or delivery they block.
+	// Problems are all mistakes of the repository at this revision, in file order. They include the
+	// problems that are listed at the blocked cluster or delivery.
 	Problems Problems
-	// Signer of the commit; nil when no trusted keys were given, and of a work
-	// tree.
+	// Signer signed the commit. It is nil without trusted keys, for a work tree, and with
+	// [Options.Proposals].
 	Signer *Signer
 
 	ways ways
-	// places of versions that are promoted, and of those that they follow.
+	// places holds promoted versions, and the versions that they follow.
 	places map[placeKey]Place
-	// published versions by component, in order.
+	// published holds the versions by component, in order.
 	published map[string][]string
-	// probesUnread: which Probes there are can't be known.
+	// probesUnread: the set of Probes can't be known.
 	probesUnread bool
-	// stageApprovals of changes on their way.
+	// stageApprovals are approvals of changes in a pipeline.
 	stageApprovals []v1alpha1.Approval
 }
 
@@ -51,12 +51,11 @@ type Cluster struct {
 	Name string
 	// Spec is cluster.yaml.
 	Spec v1alpha1.Cluster
-	// Deliveries in component-name order: what should run here.
+	// Deliveries are the components for this cluster, in name order.
 	Deliveries []*Delivery
-	// Problems block the whole cluster: it is left exactly as it is.
+	// Problems block the whole cluster: nothing on it may change.
 	Problems Problems
-	// Unread: cluster.yaml can't be read. Its labels are not known, and there are
-	// Problems.
+	// Unread: cluster.yaml can't be read. The labels are unknown, and there are Problems.
 	Unread bool
 }
 
@@ -64,23 +63,22 @@ type Cluster struct {
 type Delivery struct {
 	Cluster   string
 	Component string
-	// VersionName as written, and where.
+	// VersionName is the version as written, and VersionAt its position.
 	VersionName string
 	VersionAt   Position
-	// Version is nil when Problems say why it can't be had.
+	// Version is nil if the version can't be read; Problems say why.
 	Version *Version
-	// Absent: git wants the component removed from the cluster. AbsentAt is where
-	// it says so.
+	// Absent: git wants the component removed from the cluster. AbsentAt is the position of absent.
 	Absent   bool
 	AbsentAt Position
-	// Values are the layers and the cluster's own file, merged; the chart's
-	// own values.yaml is not in them (Helm merges it below).
+	// Values are the layers and the cluster's own file, merged. The chart's own values.yaml is not
+	// included, because Helm merges it below.
 	Values *Values
-	// Paused by the cluster or by the meta-config file.
+	// Paused: the cluster or the meta-config file sets paused.
 	Paused bool
-	// Approvals of changes of this delivery that are held.
+	// Approvals are for held changes of this delivery.
 	Approvals []Approval
-	// Problems block this delivery and no other: nothing of it may change.
+	// Problems block only this delivery: nothing in it may change.
 	Problems Problems
 
 	mirrors map[string]string // of the cluster, for Explain
@@ -92,32 +90,32 @@ type Version struct {
 	Component string
 	// Name is the tag without the component ("v1.12.0"), or "HEAD".
 	Name string
-	// Commit that the tag points to; empty at HEAD, which is the fleet's own
-	// revision. Tree is the git hash of the component's folder there: two
-	// versions with one Tree are the same.
+	// Commit is the commit of the tag; empty at HEAD, which is the fleet's own revision. Tree is
+	// the git hash of the component's folder there. Two versions with the same Tree have the same
+	// content.
 	Commit string
 	Tree   string
 	Spec   v1alpha1.Component
-	// Images by name; nil without images.yaml.
+	// Images are by name; nil without images.yaml.
 	Images map[string]v1alpha1.Image
-	// Chart holds the chart's files, paths relative to its folder, in path order:
-	// those below template/, or those packed in Archive.
+	// Chart holds the chart's files in path order, with paths relative to its folder: the files
+	// below template/, or the files packed in Archive.
 	Chart []File
-	// Archive is the name under template/ of the .tgz that holds the chart; ""
-	// where template/ is the chart's folder.
+	// Archive is the name of the packed chart (.tgz) under template/; "" if template/ is the
+	// chart's folder.
 	Archive string
-	// Source says where a chart of somebody else's is from; nil without chart.yaml.
+	// Source is the origin of a third-party chart; nil without chart.yaml.
 	Source *v1alpha1.ChartSource
 
-	// Where things stand, for problems and explanations; zero in a Version that
-	// was not read from a repository.
+	// Positions for problems and explanations. They are zero in a Version that was not read from a
+	// repository.
 	folder, imagesFile, revision string
 	dependsAt                    []Position            // of Spec.DependsOn's items
 	keysAt                       map[string]Position   // of the keys of component.yaml, by name
 	healthAt                     []map[string]Position // of the conditions of Spec.Health, by rule and field
 	imagesAt                     *places               // of the images by name
-	into                         bool                  // an image goes into values of the chart's own
-	// What it shares with other versions, held as long as it is.
+	into                         bool                  // an image sets values of the chart's own
+	// Data shared with other versions, kept in memory while the Version is.
 	files  []*fileData
 	packed *packedChart
 }
@@ -129,7 +127,7 @@ type File struct {
 	Data []byte
 }
 
-// specAt is where a key of component.yaml stands; the file, where the key is left out.
+// specAt returns the position of a key of component.yaml, or the file if the key is not set.
 func (v *Version) specAt(key string) Position {
 	if at, ok := v.keysAt[key]; ok {
 		return at
@@ -137,8 +135,8 @@ func (v *Version) specAt(key string) Position {
 	return Position{File: join(v.folder, "component.yaml"), Revision: v.revision}
 }
 
-// HealthAt is where a condition of a health rule stands in component.yaml, by the
-// number of the rule and the name of the field; of the rule itself with "".
+// HealthAt returns the position of a condition of a health rule in component.yaml. rule is the
+// index of the rule, and field the name of the condition; "" is the rule itself.
 func (v *Version) HealthAt(rule int, field string) Position {
 	if rule < len(v.healthAt) {
 		if at, ok := v.healthAt[rule][field]; ok {
@@ -148,8 +146,8 @@ func (v *Version) HealthAt(rule int, field string) Position {
 	return Position{File: join(v.folder, "component.yaml"), Revision: v.revision}
 }
 
-// ChartFile is the path of one of the chart's files from the repository's root.
-// A file in an archive lies below it: components/NAME/template/CHART.tgz/values.yaml.
+// ChartFile returns the path of a file of the chart from the repository's root. A file in an
+// archive has a path below the archive: components/NAME/template/CHART.tgz/values.yaml.
 func (v *Version) ChartFile(name string) string {
 	folder := v.folder
 	if folder == "" {
@@ -176,12 +174,12 @@ func (c *Cluster) Delivery(component string) *Delivery {
 	return c.Deliveries[i]
 }
 
-// Blocked says why nothing of a cluster may change; nil: it may.
+// Blocked returns why nothing of a cluster may change, or nil.
 func (c *Cluster) Blocked() error {
 	return blocked("cluster "+c.Name, c.Problems)
 }
 
-// Blocked says why nothing of a delivery may change; nil: it may.
+// Blocked returns why nothing of a delivery may change, or nil.
 func (d *Delivery) Blocked() error {
 	if len(d.Problems) == 0 && d.Version == nil {
 		return errors.New("component " + d.Component + " has no version")

@@ -8,29 +8,29 @@ import (
 	"strings"
 )
 
-// topFolder is one of the folders at the top, of which each file says one thing.
+// topFolder is a folder at the top of the repository, with files of one kind.
 type topFolder[F decoded] struct {
 	name, kind string
 	decode     func([]byte) *F
-	// strict: whoever wrote a file that is no .yaml, and no note, believes that it is read.
-	// Elsewhere it may lie beside the others for one of them to name.
+	// strict: a file that is neither .yaml nor a note is a problem, because its author expects
+	// Keelson to read it. Without strict, such a file is ignored.
 	strict bool
 }
 
-// decoded is what is kept of a file.
+// decoded is the decoded content of a file.
 type decoded interface{ in(path string) Problems }
 
-// topFile is what stands right below a folder at the top, or may have been meant to.
+// topFile is a file right below a folder at the top, or an entry that may be meant as a file.
 type topFile[F decoded] struct {
 	entry
 	stem    string // its name without the ending
-	content *F     // nil: it can't be known; the problems say why
-	// problems are all that is wrong with the file itself.
+	content *F     // nil: the content is unknown; the problems say why
+	// problems are all mistakes in the file itself.
 	problems Problems
 }
 
-// read reads a folder without its notes. Where that is too much, nothing is read, and a
-// problem says so.
+// read reads the files of a folder, except notes. If the folder exceeds its limits, nothing is
+// read, and unread reports it.
 func (t topFolder[F]) read(ctx context.Context, l *loader) (files []topFile[F], unread Problems, err error) {
 	entries, err := l.tree.list(ctx, t.name)
 	if err != nil {
@@ -66,7 +66,7 @@ func (t topFolder[F]) read(ctx context.Context, l *loader) (files []topFile[F], 
 	return files, nil, nil
 }
 
-// misnamed reports a file whose name is none for what it says.
+// misnamed reports a file with an invalid name.
 func misnamed(at Position, name, what string) Problems {
 	if wrong := checkName(name); wrong != "" {
 		return Problems{{At: at, Message: wrong, Hint: "the file is named after its " + what}}
@@ -74,26 +74,26 @@ func misnamed(at Position, name, what string) Problems {
 	return nil
 }
 
-// noFile is the problem of a name that no file of a folder has.
+// noFile returns the problem of a reference to a missing file of a folder.
 func noFile(at Position, what, name string, names []string) Problem {
 	return Problem{
 		At: at, Message: fmt.Sprintf("there is no %s %q: %ss/%s.yaml does not exist", what, name, what, name), Hint: Suggest(name, names),
 	}
 }
 
-// templates are files that another one names by their paths.
+// templates are files that another file names by their paths.
 type templates[F decoded] struct {
 	kind   string
 	decode func([]byte) *F
 	refs   []templateRef
 }
 
-// read returns them by their paths, and a key that is another one when one of them is.
-// What is wrong with one stands there, or where the file with the given path names it.
+// read returns the files by their paths, and a key that changes when a file changes. A mistake is
+// reported in the file, or at the reference in the file from.
 func (t templates[F]) read(ctx context.Context, l *loader, from string) (files map[string]*F, key string, wrong Problems, err error) {
 	files, key = map[string]*F{}, from
 	for _, ref := range t.refs {
-		if _, done := files[ref.path]; done { // two may name one file
+		if _, done := files[ref.path]; done { // two references may name one file
 			continue
 		}
 		problem := Problem{At: ref.at.in(from, "")}

@@ -13,30 +13,29 @@ import (
 	"github.com/keelson-io/keelson/registry/window"
 )
 
-// Freeze is one file under freezes/. Its zero value would freeze everything.
+// Freeze is one file under freezes/. Its zero value freezes everything.
 type Freeze struct {
 	Name    string
 	Spec    v1alpha1.Freeze
 	Windows window.Windows
-	// Problems block each delivery that the freeze may be for, since it can't be
-	// known when it is.
+	// Problems block each delivery that the freeze may cover, because the time of the freeze is
+	// unknown.
 	Problems Problems
 
-	selector labels.Selector // nil: it can't be known for which clusters
+	selector labels.Selector // nil: the clusters can't be known
 	file     string
 }
 
-// At is its file.
+// At returns the file of the freeze.
 func (z *Freeze) At() Position { return Position{File: z.file} }
 
-// Concerns says whether a freeze is for a cluster, or may be, whatever the component.
+// Concerns reports whether a freeze covers, or may cover, components of a cluster.
 func (z *Freeze) Concerns(c *Cluster) bool {
 	return z.selector == nil || z.selector.Matches(labels.Set(c.Spec.Labels))
 }
 
-// Frozen says why nothing that git changes may reach a component of a cluster at a
-// time, and until when that is the answer, by time alone; a zero until is for ever.
-// An empty reason: it may.
+// Frozen returns why changes from git may not reach a component of a cluster at a time. The reason
+// is "" if they may. until is when time alone can change the answer; zero for never.
 func (f *Fleet) Frozen(c *Cluster, component string, now time.Time) (reason string, until time.Time) {
 	z, until := f.FrozenBy(c, component, now)
 	if z == nil {
@@ -45,7 +44,7 @@ func (f *Fleet) Frozen(c *Cluster, component string, now time.Time) (reason stri
 	return fmt.Sprintf("%s (%s)", z.Spec.Reason, z.file), until
 }
 
-// FrozenBy is the first freeze that holds there, or nil, and until when.
+// FrozenBy returns the first freeze that holds, or nil, and until when the answer is valid.
 func (f *Fleet) FrozenBy(c *Cluster, component string, now time.Time) (by *Freeze, until time.Time) {
 	for _, z := range f.Freezes {
 		if !z.mayMatch(c, component) {
@@ -62,7 +61,7 @@ func (f *Fleet) FrozenBy(c *Cluster, component string, now time.Time) (by *Freez
 	return by, until
 }
 
-// at reports whether a freeze holds at a time, and when that changes.
+// at reports whether a freeze holds at a time, and when this changes.
 func (z *Freeze) at(now time.Time) (holds bool, changes time.Time) {
 	var from, until time.Time
 	if z.Spec.From != nil {
@@ -72,7 +71,7 @@ func (z *Freeze) at(now time.Time) (holds bool, changes time.Time) {
 		until = z.Spec.Until.Time
 	}
 	switch {
-	case len(z.Problems) > 0: // when it holds can't be known
+	case len(z.Problems) > 0: // the time is unknown
 		return true, time.Time{}
 	case now.Before(from):
 		return false, from
@@ -87,7 +86,7 @@ func (z *Freeze) at(now time.Time) (holds bool, changes time.Time) {
 	return holds, changes
 }
 
-// mayMatch says whether a freeze is for a component on a cluster, or may be.
+// mayMatch reports whether a freeze covers, or may cover, a component on a cluster.
 func (z *Freeze) mayMatch(c *Cluster, component string) bool {
 	return z.Concerns(c) && (len(z.Spec.Components) == 0 || slices.Contains(z.Spec.Components, component))
 }
@@ -119,7 +118,7 @@ func (l *loader) newFreeze(f topFile[freezeFile]) (*Freeze, error) {
 	for i, component := range says.spec.Components {
 		if p := l.nowhere(component, says.componentsAt[i].in(f.path, "")); p != nil {
 			broken.Problems = append(broken.Problems, *p)
-			vague = true // it may be any that was meant
+			vague = true // any component may be meant
 		}
 	}
 	if len(broken.Problems) == 0 {
@@ -135,12 +134,12 @@ func (l *loader) newFreeze(f topFile[freezeFile]) (*Freeze, error) {
 	return broken, nil
 }
 
-// brokenFreezes are those that block what they may be for.
+// brokenFreezes returns the freezes with problems.
 func (l *loader) brokenFreezes() []*Freeze {
 	return slices.DeleteFunc(slices.Clone(l.fleet.Freezes), func(z *Freeze) bool { return len(z.Problems) == 0 })
 }
 
-// checkFreezes blocks a delivery that a broken freeze may be for.
+// checkFreezes blocks a delivery that a broken freeze may cover.
 func (r *clusterReader) checkFreezes(d *Delivery) {
 	for _, z := range r.made.frozen {
 		if z.mayMatch(r.cluster, d.Component) {

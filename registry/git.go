@@ -16,92 +16,87 @@ import (
 	"github.com/rogpeppe/go-internal/lockedfile"
 )
 
-// objectCacheSize bounds the git objects that are kept decompressed. They are
-// bases of deltas: what is decoded from them has a cache of its own.
+// objectCacheSize bounds the git objects that are kept decompressed, as bases of deltas. Decoded
+// files have a cache of their own.
 const objectCacheSize = 32 * gitcache.MiByte
 
-// lockFile in the cache is held by who changes it.
+// lockFile is the file in the cache folder that a process locks to change the folder.
 const lockFile = "lock"
 
-// Options say which repository to open.
+// Options configure a repository.
 type Options struct {
-	// URL of the fleet repository: a path, file://, http://, https://, ssh://
-	// or user@host:path. A repository on this machine is read in place.
+	// URL is the address of the fleet repository: a path, file://, http://, https://, ssh:// or
+	// user@host:path. A local repository is read in place.
 	URL string
-	// CacheDir holds a folder for each repository: the bare clone of a remote
-	// one, and the memory of the commits that tags were first seen at. Who
-	// deletes it forgets which tags moved. Default: keelson/git in the user's
-	// cache folder.
+	// CacheDir holds a folder for each repository: the bare clone of a remote repository, and the
+	// commits that tags were first seen at. Deleting CacheDir forgets which tags moved. Default:
+	// keelson/git in the user's cache folder.
 	CacheDir string
-	// Username and Password for http and https, at the address of URL and
-	// nowhere else.
+	// Username and Password are for http and https, only at the address of URL.
 	Username, Password string
-	// Credentials is a file of logins by exact address; see docs/decisions/009.
-	// It is read at each Fetch.
+	// Credentials is a file of logins by exact address; see docs/decisions/009. It is read at each
+	// Fetch.
 	Credentials string
-	// Hide is told of each password and token before it is used; may be nil.
+	// Hide is called with each password and token before use; may be nil.
 	Hide func(secrets ...string)
-	// Limits of what a server can make a Fetch do.
+	// Limits bound what a server can make a Fetch do.
 	Limits Limits
-	// TrustedKeys are files outside of the repository: lines as ssh-keygen reads
-	// them in allowed_signers, and armored OpenPGP public keys. With any, the
-	// commits of branches and the tags of versions have to be signed by them,
-	// whatever fleet.yaml says, and a branch has to descend from what it was.
+	// TrustedKeys are files outside of the repository: lines in the format of ssh-keygen's
+	// allowed_signers, and armored OpenPGP public keys. With trusted keys, commits of branches and
+	// tags of versions must be signed by them, whatever fleet.yaml says. A branch must descend from
+	// its accepted commit.
 	TrustedKeys []string
-	// AcceptRewind is the full hash of a commit that a branch may go to though
-	// it does not descend from what was accepted before. Once.
+	// AcceptRewind is the full hash of a commit that a branch may move to once, although it does
+	// not descend from the accepted commit.
 	AcceptRewind string
-	// WorkTree reads the files of a local repository as they are in its
-	// folder, committed or not. Versions still come from tags.
+	// WorkTree reads the files of a local repository from its folder, committed or not. Versions
+	// still come from tags.
 	WorkTree bool
-	// Looks says that nothing is delivered from what is read. A tag of a repository on
-	// this machine that is seen for the first time then is not remembered: it may not be
-	// pushed yet, and its author may still move it.
+	// Looks means that nothing read is delivered. A new tag of a local repository is then not
+	// remembered, because it may be unpushed, and its author may still move it.
 	Looks bool
-	// Proposals says that commits are looked at and never applied, as those of pull
-	// requests: they need no signature of a trusted key. The tags of versions do.
+	// Proposals means that commits are shown and never applied, like commits of pull requests. They
+	// need no signature of a trusted key. The tags of versions do.
 	Proposals bool
-	// Memory keeps the heads that were accepted and the tags that were seen, besides the
-	// cache folder; may be nil. It is first asked when a fleet is loaded.
+	// Memory stores the accepted heads and the seen tags, in addition to the cache folder; may be
+	// nil. Open does not use it; a Load or a later Fetch does.
 	Memory Memory
-	// Fetched reads what another process has fetched, and never asks the server: it needs no
-	// login.
+	// Fetched reads what another process fetched, and never contacts the server: it needs no login.
 	Fetched bool
 }
 
-// Repo is a fleet repository. It is safe for concurrent use: a Load that runs
-// during a Fetch sees all of it or nothing of it.
+// Repo is a fleet repository. It is safe for concurrent use. A Load during a Fetch uses the refs
+// from either before or after the Fetch.
 type Repo struct {
 	location location
 	workTree bool
 	looks    bool
-	// proposals: commits are only looked at.
+	// proposals: commits are only shown.
 	proposals bool
-	folder    string // of ours, in the cache
-	// Of the Options.
+	folder    string // Keelson's folder in the cache
+	// Copies of Options.
 	trustedFiles []string
 	acceptRewind string
 	limits       Limits
 	cache        *cache
 	fetching     chan struct{} // holds one token while a fetch runs
-	memory       *sharedMemory // nil: the cache folder alone remembers
-	opened       bool          // from then on the memory is asked
+	memory       *sharedMemory // nil: only the cache folder remembers
+	opened       bool          // from then on the memory is used
 
 	mu   sync.RWMutex
-	refs *refs // what the last Fetch saw
-	// last is what the last Load returned, with the tags of that time.
+	refs *refs // the refs of the last Fetch
+	// last is the Fleet of the last Load, with the tags of that time.
 	last     *Fleet
 	lastTags map[string]plumbing.Hash
 	lastKeys string // the digest of the trusted keys
 	lastMade *making
-	// history is of the commit that Merged was last asked about.
+	// history belongs to the commit of the last call of Merged.
 	history history
 	sharing sharing
 }
 
-// Open opens a repository. One on this machine is read where it is; of a
-// remote one a bare clone is made, which needs the network the first time
-// only: call [Repo.Fetch] to be up to date.
+// Open opens a repository. A local repository is read in place. A remote repository is cloned bare,
+// which needs the network only the first time. Call [Repo.Fetch] to update it.
 func Open(ctx context.Context, opts Options) (*Repo, error) {
 	l, err := locate(opts)
 	if err != nil {
@@ -164,7 +159,7 @@ func Open(ctx context.Context, opts Options) (*Repo, error) {
 	return r, nil
 }
 
-// openClone reads the clone of an earlier run. Not cloned: there is none.
+// openClone opens the clone of an earlier run. It returns false if there is none.
 func (r *Repo) openClone(ctx context.Context) (cloned bool, err error) {
 	unlock, err := r.lock(ctx)
 	if err != nil {
@@ -179,14 +174,14 @@ func (r *Repo) openClone(ctx context.Context) (cloned bool, err error) {
 		return false, err
 	}
 	if len(refs.branches) == 0 && len(refs.tags) == 0 {
-		return false, nil // a first fetch that never ended
+		return false, nil // the first fetch did not finish
 	}
 	r.refs = refs
 	return true, nil
 }
 
-// ShownURL is the URL or path of a repository as it may be shown: without a password. The
-// error says what is wrong with it.
+// ShownURL returns the URL or path of a repository without its password. The error says what is
+// wrong with the URL.
 func ShownURL(url string) (string, error) {
 	l, err := locate(Options{URL: url})
 	if err != nil {
@@ -195,11 +190,11 @@ func ShownURL(url string) (string, error) {
 	return l.shown(), nil
 }
 
-// URL is where the repository is, without a password.
+// URL returns the address of the repository, without a password.
 func (r *Repo) URL() string { return r.location.shown() }
 
-// Files are what another process needs to read what was fetched: folders that it reads, and
-// a file that it locks. All are absolute.
+// Files returns the paths that another process needs to read the fetched data: folders to read, and
+// a file to lock. All paths are absolute.
 func (r *Repo) Files() (folders []string, lock string, err error) {
 	folder, err := filepath.Abs(r.folder)
 	if err != nil {
@@ -216,7 +211,8 @@ func (r *Repo) Files() (folders []string, lock string, err error) {
 	return folders, filepath.Join(folder, lockFile), nil
 }
 
-// gitFolders are a repository on this machine, and what a linked work tree has elsewhere.
+// gitFolders returns the folders of a local repository, and the outside folders of a linked work
+// tree.
 func gitFolders(path string) ([]string, error) {
 	repo, err := git.PlainOpenWithOptions(path, &git.PlainOpenOptions{EnableDotGitCommonDir: true})
 	if err != nil {
@@ -235,14 +231,14 @@ func gitFolders(path string) ([]string, error) {
 
 func (r *Repo) clonePath() string { return filepath.Join(r.folder, "clone.git") }
 
-// Fetch learns what the repository's branches and tags are now. When it fails,
-// the error names the repository, and everything stays as it was before.
+// Fetch updates the repository's branches and tags. If it fails, the error names the repository,
+// and the refs stay as before.
 func (r *Repo) Fetch(ctx context.Context) error {
 	_, err := r.fetch(ctx, "")
 	return err
 }
 
-// fetch is [Repo.Fetch], with one more ref, whose hash it returns; "": with none.
+// fetch is [Repo.Fetch] with one more ref, and returns its hash; "" for none.
 func (r *Repo) fetch(ctx context.Context, also plumbing.ReferenceName) (extra plumbing.Hash, err error) {
 	if err := ctx.Err(); err != nil {
 		return extra, fmt.Errorf("fetch %s: %w", r.location.shown(), err)
@@ -260,8 +256,8 @@ func (r *Repo) fetch(ctx context.Context, also plumbing.ReferenceName) (extra pl
 	defer unlock()
 
 	if also != "" && r.location.path == "" {
-		// What proposals have left is cleared first: with the rest of the repository, a
-		// proposal would have no bound of its own.
+		// Old proposals are cleared first. If they were cleared together with this fetch, the
+		// limits of a whole repository would apply to the proposal.
 		_, crowded, err := r.crowded("")
 		if err == nil && crowded {
 			_, err = r.update(ctx, "")
@@ -284,7 +280,7 @@ func (r *Repo) update(ctx context.Context, also plumbing.ReferenceName) (extra p
 		}
 		extra = named
 		if now := r.current(); !changed && now != nil && now.shared == (r.memory != nil) {
-			// With other keys, other tags are to be remembered.
+			// After a change of the trusted keys, other tags must be remembered.
 			if t, err := r.trust(now.objects); err != nil || t.digest() == now.keys {
 				return extra, err
 			}
@@ -304,7 +300,7 @@ func (r *Repo) update(ctx context.Context, also plumbing.ReferenceName) (extra p
 	return extra, nil
 }
 
-// lock keeps other processes with the same cache out.
+// lock excludes other processes with the same cache folder.
 func (r *Repo) lock(ctx context.Context) (unlock func(), err error) {
 	type result struct {
 		unlock func()

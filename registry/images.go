@@ -8,7 +8,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// intoPart is one path of [v1alpha1.ImagePaths] that is set.
+// intoPart is one set path of [v1alpha1.ImagePaths].
 type intoPart struct{ name, path string }
 
 // intoParts lists the paths that are set.
@@ -23,11 +23,11 @@ func intoParts(into v1alpha1.ImagePaths) []intoPart {
 	return slices.DeleteFunc(all, func(p intoPart) bool { return p.path == "" })
 }
 
-// ResolvedImage is an image as one cluster pulls it.
+// ResolvedImage is an image with the mirrors of a cluster applied.
 type ResolvedImage struct {
 	// Ref is the whole reference: REPOSITORY[:TAG][@DIGEST].
 	Ref string
-	// Repository with its registry, as written unless a mirror rewrites it.
+	// Repository includes the registry, as written or with the mirror.
 	Repository string
 	// Registry is the host alone, or the mirror; Path is the rest.
 	Registry, Path string
@@ -53,9 +53,9 @@ func ResolveImage(image v1alpha1.Image, mirrors map[string]string) ResolvedImage
 	return out
 }
 
-// splitHost takes the registry host off a repository, as container engines do:
-// the first part is a host when it has a dot, a port or a capital letter, or is
-// localhost. Without a host it is docker.io, and a single name lies in library/.
+// splitHost splits the registry host from a repository, like container engines: the first part is a
+// host if it has a dot, a port or a capital letter, or is localhost. Without a host, the host is
+// docker.io, and a single name belongs to library/.
 func splitHost(repository string) (host, path string) {
 	first, rest, found := strings.Cut(repository, "/")
 	if found && (strings.ContainsAny(first, ".:") || first == "localhost" || strings.ToLower(first) != first) {
@@ -73,13 +73,13 @@ func splitHost(repository string) (host, path string) {
 	return "docker.io", repository
 }
 
-// intoKeys are the keys of a path that receives a part of an image.
+// intoKeys returns the keys of a path that receives a part of an image.
 func intoKeys(path string) []string { return strings.Split(path, ".") }
 
-// ImageValues returns the values that the version's images set, above all
-// meta-config: .images.NAME.{ref,registry,repository,tag,digest} for each image,
-// and the paths that images.yaml names in into, the repository without its host
-// where the registry has a path of its own. The map is the caller's.
+// ImageValues returns the values that the version's images set, above all meta-config:
+// .images.NAME.{ref,registry,repository,tag,digest} for each image, and the paths of into in
+// images.yaml. If into has a path for the registry, the repository there has no host. The caller
+// may change the map.
 func (v *Version) ImageValues(mirrors map[string]string) map[string]any {
 	images := map[string]any{}
 	out := map[string]any{}
@@ -108,7 +108,7 @@ func (v *Version) ImageValues(mirrors map[string]string) map[string]any {
 	return out
 }
 
-// setPath sets a value in nested maps, which it makes where they are missing.
+// setPath sets a value in nested maps, and creates missing maps.
 func setPath(m map[string]any, path []string, value any) {
 	for len(path) > 1 {
 		next, ok := m[path[0]].(map[string]any)
@@ -123,7 +123,7 @@ func setPath(m map[string]any, path []string, value any) {
 	}
 }
 
-// imagePlaces returns the places of ImageValues' values, all in images.yaml.
+// imagePlaces returns the positions of ImageValues' values, all in images.yaml.
 func (v *Version) imagePlaces() *places {
 	root := &places{keys: map[string]*places{}}
 	all := &places{keys: map[string]*places{}}
@@ -158,7 +158,7 @@ func (v *Version) imagePlaces() *places {
 	return root
 }
 
-// set puts the place of a value at path.
+// set sets the position of the value at path.
 func (p *places) set(path []string, at *places) {
 	for len(path) > 0 && at != nil {
 		next := p.keys[path[0]]
@@ -170,9 +170,8 @@ func (p *places) set(path []string, at *places) {
 	}
 }
 
-// imageOverrides reports where meta-config sets a value that an image of the
-// version sets: the value itself, something below it, or, other than by a map,
-// something above it.
+// imageOverrides reports where meta-config sets a value that an image of the version sets: the
+// value itself, a value below it, or a value above it that is no map.
 func imageOverrides(src *source, v *Version) Problems {
 	var out Problems
 	for _, name := range slices.Sorted(maps.Keys(v.Images)) {
@@ -195,7 +194,7 @@ func imageOverrides(src *source, v *Version) Problems {
 	return out
 }
 
-// overridden returns the place where a source sets the value at path.
+// overridden returns the position where a source sets the value at path.
 func overridden(src *source, path []string) (Position, bool) {
 	at := view{source: src, value: src.values, place: src.places}
 	for _, step := range path {

@@ -6,16 +6,15 @@ import (
 	"weak"
 )
 
-// interned gives equal things one address, for as long as anybody holds it.
-// What has the same address needs no comparing, and is in memory once. The
-// zero value is empty; it is safe for concurrent use.
+// interned gives equal values one address while a value is referenced. Equal values then need no
+// comparison, and are in memory once. The zero value is empty. It is safe for concurrent use.
 type interned[K comparable, V any] struct {
 	mu sync.Mutex
 	at map[K]weak.Pointer[V]
 }
 
-// get returns the value of the key, made where nobody holds one. The key must
-// not lead to the value, which would then never be let go.
+// get returns the value of the key, and calls produce if no value is referenced. The key must not
+// reference the value, or the value would never be freed.
 func (t *interned[K, V]) get(key K, produce func() *V) *V {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -31,14 +30,14 @@ func (t *interned[K, V]) get(key K, produce func() *V) *V {
 	return v
 }
 
-// held returns the value of the key, or nil where nobody holds one.
+// held returns the value of the key, or nil if no value is referenced.
 func (t *interned[K, V]) held(key K) *V {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.at[key].Value()
 }
 
-// forget drops a key whose value is gone, unless there is a new one.
+// forget drops a key whose value was freed, unless there is a new value.
 func (t *interned[K, V]) forget(key K) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -38,11 +38,12 @@ func decodeInventory(data []byte) *inventoryFile {
 	return f
 }
 
-// inventory is what the files under inventory/ say. A fleet without any has none.
+// inventory is the content of the files under inventory/. A fleet without such files has no
+// inventory.
 type inventory struct {
 	there    bool
 	clusters map[string]listed
-	labels   map[string]Position // that are set there, whatever the cluster, and where first
+	labels   map[string]Position // the labels of all clusters, with the first position of each
 }
 
 // listed is the entry of one cluster.
@@ -51,8 +52,8 @@ type listed struct {
 	at Position
 }
 
-// readInventory reads inventory/. What a broken file says of which clusters can't be
-// known, so it blocks all.
+// readInventory reads inventory/. A broken file blocks every cluster, because its clusters can't be
+// known.
 func (l *loader) readInventory(ctx context.Context) error {
 	files, unread, err := topFolder[inventoryFile]{name: "inventory", kind: v1alpha1.KindInventory, decode: decodeInventory, strict: true}.read(ctx, l)
 	if err != nil {
@@ -83,8 +84,8 @@ func (l *loader) readInventory(ctx context.Context) error {
 	return nil
 }
 
-// identify completes what cluster.yaml says by what the inventory does, which alone says
-// how the cluster is reached, and gives it the labels that it gives to any.
+// identify completes cluster.yaml with the inventory. With an inventory, only the inventory sets
+// the connection, and every label that it sets for any cluster.
 func (r *clusterReader) identify(f *clusterFile, file string) {
 	if !r.inventory.there {
 		if !f.connected {
@@ -121,8 +122,8 @@ func (r *clusterReader) identify(f *clusterFile, file string) {
 	r.cluster.Spec.Connection, r.cluster.Spec.Labels = entry.Connection, labels
 }
 
-// checkConnections blocks clusters that are reached in the same way: one of them would
-// get what is meant for the other, past its stage, freezes and approvals.
+// checkConnections blocks clusters with the same connection. Otherwise one cluster would get the
+// changes for the other, past its stage, freezes and approvals.
 func (l *loader) checkConnections() {
 	by := map[string][]string{}
 	for _, c := range l.fleet.Clusters {
@@ -140,13 +141,13 @@ func (l *loader) checkConnections() {
 			Hint: "a cluster has one name: give each a connection of its own",
 		}
 		l.report(problem)
-		blocked := *c // which later Fleets may share
+		blocked := *c // a copy, because later Fleets may share c
 		blocked.Problems = append(slices.Clone(c.Problems), problem)
 		l.fleet.Clusters[i] = &blocked
 	}
 }
 
-// someOf names the first of many.
+// someOf returns the first names of a list.
 func someOf(names []string) string {
 	const most = 5
 	if len(names) > most {
@@ -155,7 +156,7 @@ func someOf(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// connectionAt is where the connection of a cluster stands.
+// connectionAt returns the position of the connection of a cluster.
 func (l *loader) connectionAt(c *Cluster) Position {
 	if entry, is := l.inventory.clusters[c.Name]; is {
 		return entry.at
@@ -167,7 +168,7 @@ func (l *loader) connectionAt(c *Cluster) Position {
 	return at
 }
 
-// connectionKey tells a way to a cluster from every other; empty: it is none.
+// connectionKey identifies a connection; empty for none.
 func connectionKey(c v1alpha1.Connection) string {
 	switch {
 	case c.Hub:

@@ -15,7 +15,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// maxTemplate bounds the file of a Job, in bytes. It is far above any real one.
+// maxTemplate bounds the file of a Job, in bytes. It is far above any real file.
 const maxTemplate = 64 << 10
 
 // template is the file of a Job.
@@ -46,8 +46,7 @@ func decodeTemplate(data []byte) *template {
 	return t
 }
 
-// standIns are names that are as long as what they stand for, so that all else keeps
-// its place.
+// standIns returns names of the same length as their placeholders, so that positions stay correct.
 func standIns() Names {
 	like := func(placeholder string) string { return strings.Repeat("a", len(placeholder)) }
 	return Names{
@@ -56,8 +55,8 @@ func standIns() Names {
 	}
 }
 
-// ParseJob reads the Job of a check, whose placeholders are replaced. The error says
-// what it may not hold.
+// ParseJob decodes the Job of a check after its placeholders were replaced. The error is the first
+// mistake.
 func ParseJob(text string) (*batchv1.Job, error) {
 	doc := parseDocument([]byte(text))
 	var job *batchv1.Job
@@ -70,8 +69,8 @@ func ParseJob(text string) (*batchv1.Job, error) {
 	return job, nil
 }
 
-// job decodes a Job, and reports what one of a check may not hold: what would make it
-// another object than Keelson creates, finds again and deletes, or one that runs nothing.
+// job decodes a Job, and reports fields that a Job of a check may not have. Keelson creates, finds
+// and deletes the Job, so these fields would make it another object, or a Job that runs nothing.
 func (c checker) job() *batchv1.Job {
 	header, _ := c.doc.value.(map[string]any)
 	if header["apiVersion"] != "batch/v1" || header["kind"] != "Job" {
@@ -100,7 +99,7 @@ func (c checker) job() *batchv1.Job {
 	return job
 }
 
-// decode fills into strictly, and reports what does not fit.
+// decode decodes strictly into a Job, and reports fields that do not fit.
 func (c checker) decode(into *batchv1.Job) bool {
 	data, err := json.Marshal(c.doc.value)
 	if err != nil {
@@ -126,8 +125,8 @@ func (c checker) decode(into *batchv1.Job) bool {
 	return len(unknown) == 0
 }
 
-// ours reports labels or annotations that are Keelson's to give: with them it would be
-// taken for something else.
+// ours reports labels or annotations in Keelson's group. With them, the Job would count as
+// another object.
 func (c checker) ours(path []string, set map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(set)) {
 		if prefix, _, _ := strings.Cut(name, "/"); prefix == v1alpha1.GroupVersion.Group {

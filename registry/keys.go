@@ -24,25 +24,24 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Signer is who signed a commit or tag.
+// Signer is the signer of a commit or tag.
 type Signer struct {
-	// Name is the principals of an SSH key as the trusted keys name it, or the
-	// first user ID of an OpenPGP key.
+	// Name is the principals of an SSH key in the trusted keys, or the first user ID of an OpenPGP
+	// key in alphabetical order.
 	Name string `json:"name"`
-	// Fingerprint is SHA256:… of an SSH key, or that of an OpenPGP key in
-	// upper-case hex.
+	// Fingerprint is SHA256:… for an SSH key, or upper-case hex for an OpenPGP key.
 	Fingerprint string `json:"fingerprint"`
 }
 
 func (s Signer) String() string { return s.Name + " (" + s.Fingerprint + ")" }
 
-// trustedKeys are the keys whose signatures count. They do not change.
+// trustedKeys are the keys for signatures. They do not change.
 type trustedKeys struct {
-	// digest of the files that they were read from.
+	// digest is the digest of the files with the keys.
 	digest string
 	ssh    []sshKey
 	pgp    openpgp.EntityList
-	// pgpMu: the library notes in the keys which revocations it has checked.
+	// pgpMu: the library caches checked revocations in the keys.
 	pgpMu sync.Mutex
 }
 
@@ -54,8 +53,8 @@ type sshKey struct {
 	key           ssh.PublicKey
 }
 
-// sshNamespace is what git signs in: a signature of a file, say, is none of a
-// commit with the same bytes.
+// sshNamespace is the namespace of git's signatures. A signature of a file with the same bytes as a
+// commit has another namespace, and does not count.
 const sshNamespace = "git"
 
 const (
@@ -86,7 +85,7 @@ func readTrusted(files []string) (*trustedKeys, error) {
 	return keys, nil
 }
 
-// readSmall reads a file that a person wrote.
+// readSmall reads a file of at most maxSmallFile bytes.
 func readSmall(file string) (data []byte, err error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -158,7 +157,7 @@ func (t *trustedKeys) addPGP(block []byte) error {
 	return nil
 }
 
-// parseSigner reads PRINCIPALS [OPTIONS] TYPE KEY [COMMENT], as ssh-keygen does.
+// parseSigner parses PRINCIPALS [OPTIONS] TYPE KEY [COMMENT], like ssh-keygen.
 func parseSigner(line string) (sshKey, error) {
 	var k sshKey
 	principals, rest, err := cutWord(line)
@@ -193,7 +192,7 @@ func parseSigner(line string) (sshKey, error) {
 	return k, nil
 }
 
-// cutWord takes the first word off a line; it may be quoted.
+// cutWord splits the first word from a line; the word may be quoted.
 func cutWord(line string) (word, rest string, err error) {
 	if quoted, ok := strings.CutPrefix(line, `"`); ok {
 		word, rest, ok = strings.Cut(quoted, `"`)
@@ -230,7 +229,7 @@ func (k *sshKey) option(option string) error {
 	return err
 }
 
-// parseSignerTime reads YYYYMMDD[HHMM[SS]][Z]; without Z in the local time zone.
+// parseSignerTime parses YYYYMMDD[HHMM[SS]][Z]. Without Z the time is in the local time zone.
 func parseSignerTime(s string) (time.Time, error) {
 	digits, utc := strings.CutSuffix(s, "Z")
 	zone := time.Local
@@ -250,7 +249,7 @@ func isKeyType(word string) bool {
 	return !strings.ContainsAny(word, "=\"") && (strings.HasPrefix(word, "ssh-") || strings.HasPrefix(word, "ecdsa-") || strings.HasPrefix(word, "sk-"))
 }
 
-// checkSSHKey refuses what nobody should sign with any more.
+// checkSSHKey refuses weak, unknown and unsupported keys.
 func checkSSHKey(key ssh.PublicKey) error {
 	if _, ok := key.(*ssh.Certificate); ok {
 		return errors.New("certificates are not supported: list the key itself")
@@ -274,7 +273,7 @@ func checkSSHKey(key ssh.PublicKey) error {
 	}
 }
 
-// valid says whether the key counts for git at a time.
+// valid returns why the key does not count for git at a time, or nil.
 func (k *sshKey) valid(when time.Time) error {
 	switch {
 	case k.namespaces != "" && !matchList(k.namespaces, sshNamespace):
@@ -287,13 +286,13 @@ func (k *sshKey) valid(when time.Time) error {
 	return nil
 }
 
-// matchList matches s against patterns with * and ?; one behind a ! that
-// matches forbids what others allow.
+// matchList matches s against patterns with * and ?. A matching pattern with a leading ! overrides
+// all other patterns.
 func matchList(patterns, s string) bool {
 	allowed := false
 	for pattern := range strings.SplitSeq(patterns, ",") {
 		pattern, not := strings.CutPrefix(strings.TrimSpace(pattern), "!")
-		// Brackets and backslashes mean nothing to OpenSSH.
+		// Brackets and backslashes have no meaning in OpenSSH's patterns.
 		if ok, err := path.Match(strings.NewReplacer("[", `\[`, `\`, `\\`).Replace(pattern), s); err != nil || !ok {
 			continue
 		}
@@ -305,9 +304,8 @@ func matchList(patterns, s string) bool {
 	return allowed
 }
 
-// verify returns who signed the payload. when is the time that the signed
-// object itself says it was made at: it decides about SSH keys, whose
-// signatures hold no time of their own, as in git.
+// verify returns the signer of the payload. when is the time in the signed object. It decides about
+// SSH keys, as in git, because their signatures hold no time.
 func (t *trustedKeys) verify(payload, signature []byte, when time.Time) (Signer, error) {
 	switch {
 	case bytes.HasPrefix(signature, []byte(sshSignature)):
@@ -349,8 +347,8 @@ func (t *trustedKeys) verifySSH(payload, signature []byte, when time.Time) (Sign
 	return Signer{}, fmt.Errorf("signed by key %s: %w", fingerprint, err)
 }
 
-// parseSSHSignature reads an armored signature in its one form: a second way to
-// write the same would be a way to change a commit without its signature.
+// parseSSHSignature parses an armored signature strictly. Extra data is refused, because it would
+// change a commit without breaking its signature. Line breaks in the base64 text are not checked.
 func parseSSHSignature(armored []byte) (*sshsig.Signature, error) {
 	body, ok := strings.CutPrefix(string(armored), sshSignature+"\n")
 	if !ok {
@@ -374,7 +372,7 @@ func parseSSHSignature(armored []byte) (*sshsig.Signature, error) {
 	return sig, nil
 }
 
-// pgpConfig judges keys at the time of a signature.
+// pgpConfig checks keys at the time of a signature.
 func pgpConfig(at time.Time) *packet.Config {
 	return &packet.Config{
 		Time:       func() time.Time { return at },
@@ -410,8 +408,8 @@ func (t *trustedKeys) verifyPGP(payload, armored []byte) (Signer, error) {
 	return Signer{Name: pgpName(entity), Fingerprint: pgpFingerprint(entity)}, nil
 }
 
-// parsePGPSignature reads an armored signature: one packet, over bytes. A
-// signature over text would be the same for other line ends.
+// parsePGPSignature parses an armored signature: one packet, without expiry, over bytes. A
+// signature over text would also hold for other line ends.
 func parsePGPSignature(armored []byte) (raw []byte, sig *packet.Signature, err error) {
 	if bytes.Count(armored, []byte("-----BEGIN")) != 1 {
 		return nil, nil, errors.New("it holds more than one")
@@ -449,8 +447,8 @@ func parsePGPSignature(armored []byte) (raw []byte, sig *packet.Signature, err e
 
 func pgpFingerprint(e *openpgp.Entity) string { return fmt.Sprintf("%X", e.PrimaryKey.Fingerprint) }
 
-// pgpName is the first user ID of a key, in the order of the alphabet: the
-// library keeps them in a map.
+// pgpName returns the first user ID of a key in alphabetical order, because the library keeps them
+// in a map.
 func pgpName(e *openpgp.Entity) string {
 	names := make([]string, 0, len(e.Identities))
 	for name := range e.Identities {

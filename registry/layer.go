@@ -10,19 +10,19 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// layer is a layer's file at its path.
+// layer is the content of a layer's file at its path.
 type layer struct {
 	path string
-	// selector is nil when it can't be known which clusters the layer is for.
+	// selector is nil if the clusters of the layer can't be known.
 	selector labels.Selector
-	// problems of the file.
+	// problems are the problems of the file.
 	problems Problems
-	// entries by component, with what blocks it.
+	// entries are by component, with the problems that block it.
 	entries map[string]*layerUse
-	// vague blocks every cluster that the layer may be for, since it can't be
-	// known which components it speaks of.
+	// vague blocks every cluster that the layer may match, because the components of the layer
+	// can't be known.
 	vague Problems
-	// named are the components that get no version here, in order.
+	// named are the components without a version here, in order.
 	named []namedComponent
 }
 
@@ -31,7 +31,7 @@ type namedComponent struct {
 	at   Position
 }
 
-// layerUse is what a layer says about one component.
+// layerUse is the entry of a layer for one component.
 type layerUse struct {
 	version   string
 	versionAt Position
@@ -49,7 +49,7 @@ func (l *loader) readLayers(ctx context.Context) error {
 	}
 	l.block(unread...)
 	for _, f := range files {
-		if f.content == nil || f.content.broken { // it may be meant for every cluster
+		if f.content == nil || f.content.broken { // it may be for every cluster
 			l.block(f.problems...)
 			continue
 		}
@@ -66,7 +66,7 @@ func (l *loader) readLayers(ctx context.Context) error {
 	return nil
 }
 
-// newLayer sorts a layer's problems by the components that they touch.
+// newLayer assigns a layer's problems to the components that they affect.
 func (r *Repo) newLayer(path string, f *layerFile, problems Problems) *layer {
 	out := &layer{path: path, selector: f.selector, problems: problems, entries: map[string]*layerUse{}}
 	if f.vague {
@@ -78,7 +78,7 @@ func (r *Repo) newLayer(path string, f *layerFile, problems Problems) *layer {
 			version: entry.spec.Version, versionAt: entry.versionAt.in(path, ""),
 			absent: entry.spec.Absent, absentAt: entry.absentAt.in(path, ""),
 		}
-		if len(entry.spec.Values) > 0 || f.sealed != nil { // what is encrypted is verified as a whole
+		if len(entry.spec.Values) > 0 || f.sealed != nil { // encrypted values are verified as a whole
 			use.source = r.sharing.source(&source{
 				file: path, values: entry.spec.Values, places: entry.places,
 				sealed: f.sealed, sealedAt: []string{"components", name, "values"},
@@ -97,8 +97,8 @@ func (r *Repo) newLayer(path string, f *layerFile, problems Problems) *layer {
 	return out
 }
 
-// checkLayerNames reports components that exist nowhere. Those with a version
-// are reported where the version is missed.
+// checkLayerNames reports components that exist nowhere. Components with a version are reported
+// when the version is not found.
 func (l *loader) checkLayerNames(layer *layer) {
 	for _, c := range layer.named {
 		if p := l.nowhere(c.name, c.at); p != nil {
@@ -107,23 +107,23 @@ func (l *loader) checkLayerNames(layer *layer) {
 	}
 }
 
-// mayMatch says whether a layer is for a cluster with the given labels, or may
-// be since its selector can't be known.
+// mayMatch reports whether a layer matches, or may match, a cluster with the given labels.
 func (l *layer) mayMatch(set labels.Set) bool {
 	return l.selector == nil || l.selector.Matches(set)
 }
 
-// layering is what the layers say that are for the same clusters, so that it
-// is put together once for all of these.
+// layering is the combined content of the layers for the same clusters. It is computed once for all
+// of these clusters.
 type layering struct {
 	layers []*layer
 	// vague blocks these clusters.
 	vague Problems
-	// components in name order, also those that get no version.
+	// components are in name order, including components without a version.
 	components []*layered
 }
 
-// layered is what layers say about one component, the last word last.
+// layered is the combined content of layers for one component. Later layers override earlier
+// layers.
 type layered struct {
 	component string
 	version   string
@@ -135,7 +135,7 @@ type layered struct {
 	problems  Problems
 }
 
-// matching returns the layers that are for a cluster with the given labels.
+// matching returns the layers that match, or may match, a cluster with the given labels.
 func (l *loader) matching(set map[string]string) *layering {
 	key := make([]byte, len(l.layers))
 	for i, layer := range l.layers {
@@ -157,7 +157,7 @@ func (l *loader) matching(set map[string]string) *layering {
 	return out
 }
 
-// put puts together what the layers say, when it is first asked for.
+// put combines the layers at its first call.
 func (g *layering) put(t *sharing) []*layered {
 	if g.components != nil {
 		return g.components

@@ -10,33 +10,30 @@ import (
 	"time"
 )
 
-// Limits bound what a git server can make Keelson do. The zero value of each is
-// its default.
+// Limits bound what a git server can make Keelson do. A zero field means its default.
 type Limits struct {
-	// Time that one fetch may take (15m), and that the server may be silent for
-	// in it (1m).
+	// Time bounds one fetch (15m), and Silence the time without data from the server (1m).
 	Time, Silence time.Duration
-	// Refs is how many branches and tags a repository may have (100,000), and
-	// RefBytes how long the server's list may be (32 MiB).
+	// Refs bounds the branches and tags of a repository (100,000), and RefBytes the server's list
+	// of refs (32 MiB).
 	Refs     int
 	RefBytes int64
-	// PackBytes may be received in one fetch (1 GiB), with so many Objects
-	// (500,000) that are so large when they are inflated: each (32 MiB; trees
-	// 4 MiB, commits and tags 1 MiB) and all together (8 GiB).
+	// PackBytes bounds the received bytes of one fetch (1 GiB), and Objects the number of its
+	// objects (500,000). ObjectBytes bounds each inflated object (32 MiB; trees 4 MiB, commits and
+	// tags 1 MiB), and InflatedBytes all together (8 GiB).
 	PackBytes     int64
 	Objects       int
 	ObjectBytes   int64
 	InflatedBytes int64
-	// ProposalBytes is PackBytes for a proposal, which anybody may make (64 MiB). It has at
-	// most 100,000 objects, of 8 MiB each and 1 GiB together.
+	// ProposalBytes is PackBytes for a proposal, which may come from anyone (64 MiB). A proposal
+	// has at most 100,000 objects, of 8 MiB each and 1 GiB together.
 	ProposalBytes int64
-	// ProposalsBytes is what the packs of a clone with proposals may have beside the largest
-	// one, before it is fetched anew and holds no proposal any more (256 MiB): who pushes to
-	// a pull request again and again would fill the disk.
+	// ProposalsBytes bounds the packs of a clone with proposals, except the largest pack (256 MiB).
+	// Above it, the clone is fetched anew without proposals. Otherwise repeated pushes to a pull
+	// request would fill the disk.
 	ProposalsBytes int64
-	// Packs is how many packs a clone may have before it is fetched anew, as
-	// one (100): each fetch adds one, and a branch that is rewritten again and
-	// again would fill the disk.
+	// Packs is the number of packs of a clone at which it is fetched anew as one pack (100). Each
+	// fetch adds a pack, so a branch that is rewritten repeatedly would fill the disk.
 	Packs int
 }
 
@@ -57,26 +54,26 @@ func (l Limits) withDefaults() Limits {
 	}
 }
 
-// ofProposal are those of the pack of a proposal.
+// ofProposal returns the limits for the pack of a proposal.
 func (l Limits) ofProposal() Limits {
 	l.PackBytes = l.ProposalBytes
 	l.Objects, l.ObjectBytes, l.InflatedBytes = min(l.Objects, 100_000), min(l.ObjectBytes, 8<<20), min(l.InflatedBytes, 1<<30)
 	return l
 }
 
-// watchdog ends what a context is for when nothing has come for a while.
+// watchdog cancels a context when no data arrives for a while.
 type watchdog struct {
 	silence time.Duration
 	timer   *time.Timer
-	// left is how many bytes may still come.
+	// left is how many more bytes may arrive.
 	left atomic.Int64
-	most int64 // that left began at
+	most int64 // the initial value of left
 }
 
-// ErrTooMuch is wrapped by the error of a fetch that is larger than its [Limits] allow.
+// ErrTooMuch is wrapped by the error of a fetch that exceeds its [Limits].
 var ErrTooMuch = errors.New("the server sends more than is allowed")
 
-// watch returns a context that ends when the watchdog is not fed for a while.
+// watch returns a context that is canceled when no data arrives for the duration silence.
 func watch(ctx context.Context, silence time.Duration) (context.Context, *watchdog, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	w := &watchdog{silence: silence}
@@ -89,16 +86,16 @@ func watch(ctx context.Context, silence time.Duration) (context.Context, *watchd
 	}
 }
 
-// allow sets how many bytes may come from here on.
+// allow sets how many bytes may arrive from now on.
 func (w *watchdog) allow(bytes int64) {
 	w.most = bytes
 	w.left.Store(bytes)
 }
 
-// rest is for when all has come: what takes long from here on is our own work.
+// rest stops the watchdog after the last byte. The time after it is Keelson's own work.
 func (w *watchdog) rest() { w.timer.Stop() }
 
-// reader feeds the watchdog with what comes from r.
+// reader returns a reader that resets the watchdog at each read from r, and fails with ErrTooMuch.
 func (w *watchdog) reader(r io.Reader) io.Reader { return &watchedReader{w, r} }
 
 type watchedReader struct {

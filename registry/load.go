@@ -14,17 +14,15 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// Load returns what the repository says at a revision (see [Repo.Resolve]), as
-// of the last [Repo.Fetch].
+// Load returns the Fleet at a revision (see [Repo.Resolve]), as of the last [Repo.Fetch].
 //
-// The error means that nothing can be known: the revision is not there, the
-// repository can't be read, or fleet.yaml is missing or can't be parsed. Every
-// other mistake is in the Problems of the Fleet, and of the cluster or delivery
-// that it blocks. With the Problems of a cluster its Deliveries may be
-// incomplete: one that is missing from the list is not known to be gone.
+// An error means that nothing is known: the revision is missing, the repository can't be read, or
+// fleet.yaml is missing or can't be parsed. Every other mistake is in the Problems of the Fleet,
+// and of the cluster or delivery that it blocks. If a cluster has Problems, its Deliveries may be
+// incomplete: a missing delivery does not mean that the component was removed.
 //
-// With [Options.WorkTree] the revision must be "" or "HEAD"; the Fleet's is the
-// commit that is checked out, whatever was changed since.
+// With [Options.WorkTree] the revision must be "" or "HEAD". The Fleet's revision is then the
+// commit that is checked out, even if files were changed since.
 func (r *Repo) Load(ctx context.Context, rev string) (*Fleet, error) {
 	if now := r.current(); r.memory != nil && !now.shared {
 		if err := r.Fetch(ctx); err != nil {
@@ -33,8 +31,8 @@ func (r *Repo) Load(ctx context.Context, rev string) (*Fleet, error) {
 	}
 	f, err := r.load(ctx, rev)
 	if r.memory != nil && (errors.As(err, new(*rewoundError)) || errors.Is(err, errOvertaken)) {
-		// Another replica may have fetched what this one has not seen yet: being behind is
-		// no rewind.
+		// Another replica may have accepted a commit that this replica has not fetched yet. Being
+		// behind is no rewind.
 		r.memory.forget(memoryHeads)
 		if err = r.Fetch(ctx); err == nil {
 			f, err = r.load(ctx, rev)
@@ -46,9 +44,8 @@ func (r *Repo) Load(ctx context.Context, rev string) (*Fleet, error) {
 	return f, nil
 }
 
-// LoadCommit reads the fleet at a commit of the past. It leaves alone what Load
-// remembers, so that the next Load is as cheap as if nothing had happened.
-// Signatures are verified as in Load.
+// LoadCommit reads the fleet at an older commit. It does not change the results that the next Load
+// reuses. Signatures are verified as in Load.
 func (r *Repo) LoadCommit(ctx context.Context, commit string) (*Fleet, error) {
 	f, err := r.loadCommit(ctx, commit)
 	if err != nil {
@@ -104,7 +101,7 @@ func (r *Repo) load(ctx context.Context, rev string) (*Fleet, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A work tree is the caller's own, and not signed: it is looked at, never applied.
+	// A work tree belongs to the caller and is not signed. It is shown, never applied.
 	var admitted *admission
 	if trust != nil && !r.workTree && !r.proposals {
 		if admitted, err = r.admit(ctx, trust, now.branchOf(rev), commit); err != nil {
@@ -125,7 +122,7 @@ func (r *Repo) load(ctx context.Context, rev string) (*Fleet, error) {
 	return fleet, nil
 }
 
-// newLoader makes what loads one commit.
+// newLoader returns a loader for one commit.
 func (r *Repo) newLoader(commit plumbing.Hash, now *refs, trust *trust, admitted *admission) *loader {
 	l := &loader{
 		trust:     trust,
@@ -148,7 +145,7 @@ func (r *Repo) newLoader(commit plumbing.Hash, now *refs, trust *trust, admitted
 	return l
 }
 
-// run makes the Fleet, and leaves what was made to the Load behind it.
+// run loads the Fleet, and keeps the results for the next Load.
 func (l *loader) run(ctx context.Context, rev string, commit plumbing.Hash) (*Fleet, error) {
 	r := l.repo
 	done, err := l.openTree(commit, rev)
@@ -171,7 +168,7 @@ func (l *loader) run(ctx context.Context, rev string, commit plumbing.Hash) (*Fl
 	return l.fleet, nil
 }
 
-// openTree opens the files to load: those of the commit, or the work tree's.
+// openTree opens the files to load: the files of the commit, or of the work tree.
 func (l *loader) openTree(commit plumbing.Hash, rev string) (done func(), err error) {
 	if !l.repo.workTree {
 		root, err := l.refs.objects.commitTree(commit)
@@ -192,7 +189,7 @@ func (l *loader) openTree(commit plumbing.Hash, rev string) (done func(), err er
 	return func() { _ = tree.root.Close() }, nil // nothing was written
 }
 
-// unchanged returns the Fleet of the last Load if it would be the same again.
+// unchanged returns the Fleet of the last Load if a new Load would return the same.
 func (r *Repo) unchanged(commit string, now *refs, keys string) *Fleet {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -208,7 +205,7 @@ func (r *Repo) madeBefore() *making {
 	return cmp.Or(r.lastMade, &making{})
 }
 
-// loader makes one Fleet.
+// loader loads one Fleet.
 type loader struct {
 	repo   *Repo
 	refs   *refs
@@ -217,29 +214,29 @@ type loader struct {
 	tree   tree
 	fleet  *Fleet
 	layers []*layer
-	// approvals that hold, of all files, and where they name a cluster.
+	// approvals are the valid approvals of all files.
 	approvals []approval
-	// components that have a folder at this revision.
+	// components are the components with a folder at this revision.
 	components []string
-	// everywhere blocks every cluster.
+	// everywhere are the problems that block every cluster.
 	everywhere Problems
 	pipelineAt Position // of the fleet's pipeline
 	inventory  inventory
 
 	versions  map[versionKey]*versionResult
 	answers   map[versionKey]*answer
-	same      map[*answer]bool // of the Load before, whether they still hold
+	same      map[*answer]bool // by answer of the previous Load: whether it is still correct
 	layerings map[string]*layering
 	published map[string][]string // versions in order, by component
-	before    *making             // of the Load before
-	governed  bool                // what all clusters are subject to is another than before
+	before    *making             // of the previous Load
+	governed  bool                // an input of all clusters changed since the previous Load
 	made      *making
-	scratch   []Delivery // of the cluster that is being made
+	scratch   []Delivery // of the cluster that is being loaded
 	checked   map[overrideKey]Problems
-	// unreadable: something could not be read, and may be the next time.
+	// unreadable: something could not be read, and a later Load may succeed.
 	unreadable bool
-	// absent collects the clusters without a dependency, so that the fleet
-	// lists them in one Problem.
+	// absent collects the clusters by missing dependency or stage, so that the fleet lists each in
+	// one Problem.
 	absent map[Problem][]string
 }
 
@@ -263,7 +260,7 @@ func (l *loader) load(ctx context.Context) error {
 	return nil
 }
 
-// report adds problems of the fleet.
+// report adds problems to the fleet.
 func (l *loader) report(problems ...Problem) {
 	l.fleet.Problems = append(l.fleet.Problems, problems...)
 }
@@ -307,8 +304,8 @@ func (l *loader) readFleet(ctx context.Context) error {
 	return nil
 }
 
-// readEntry reads and decodes one file, or finds it in the cache. Without a
-// file, the problem says why it can't be read; the error is one of ctx alone.
+// readEntry reads and decodes one file, or finds it in the cache. If the file is nil, the problem
+// says why it can't be read. The error is only that of ctx.
 func readEntry[T any](ctx context.Context, l *loader, e entry, kind string, decode func([]byte) *T) (*T, Problem, error) {
 	problem := Problem{At: Position{File: e.path}}
 	if e.kind != entryFile {
@@ -334,13 +331,13 @@ func readEntry[T any](ctx context.Context, l *loader, e entry, kind string, deco
 	return nil, problem, ctx.Err()
 }
 
-// isNote says whether a file is for people and not for Keelson.
+// isNote reports whether a file is for people, not for Keelson.
 func isNote(e entry) bool {
 	return strings.HasPrefix(e.name, ".") || e.kind == entryFile && strings.HasSuffix(e.name, ".md")
 }
 
-// isYAML says whether a name is that of a file that Keelson reads, and isYML
-// whether it would be if it were spelt as the others are.
+// isYAML reports whether a file name has the ending that Keelson reads. isYML reports whether it
+// has another spelling of this ending.
 func isYAML(name string) bool { return strings.HasSuffix(name, ".yaml") }
 
 func isYML(name string) bool {
@@ -348,7 +345,7 @@ func isYML(name string) bool {
 	return !isYAML(name) && (strings.HasSuffix(lower, ".yml") || strings.HasSuffix(lower, ".yaml"))
 }
 
-// renameYML is the problem of a file that is called .yml.
+// renameYML returns the problem of a file with an ending like .yml.
 func renameYML(e entry) Problem {
 	stem := e.name[:strings.LastIndex(e.name, ".")]
 	return Problem{
@@ -358,8 +355,8 @@ func renameYML(e entry) Problem {
 	}
 }
 
-// readComponents checks the components of this revision, also those that no
-// cluster runs at HEAD: a mistake is best found before its version is tagged.
+// readComponents checks the components of this revision, including components that no cluster runs
+// at HEAD. A mistake should be found before its version is tagged.
 func (l *loader) readComponents(ctx context.Context) error {
 	entries, err := l.tree.list(ctx, "components")
 	if err != nil {
@@ -393,7 +390,7 @@ func (l *loader) readComponents(ctx context.Context) error {
 	return nil
 }
 
-// version reads a version that exists, once. Without a result, it is not there.
+// version reads a version once. If it can't be read, the result has problems and no version.
 func (l *loader) version(ctx context.Context, component, version string) (*versionResult, error) {
 	key := versionKey{component, version}
 	if result, ok := l.versions[key]; ok {
@@ -464,8 +461,8 @@ func (l *loader) readVersion(ctx context.Context, component, version string) (*v
 	return result, nil
 }
 
-// folderAt is the hash of a folder. What it is at a commit is remembered, so
-// that the trees above it need not be.
+// folderAt returns the hash of a folder. The hash at a commit is cached, so that the trees above
+// the folder need not be.
 func (l *loader) folderAt(ctx context.Context, t tree, commit, folder string) (string, error) {
 	if commit == "" {
 		return t.hash(ctx, folder)
@@ -475,7 +472,7 @@ func (l *loader) folderAt(ctx context.Context, t tree, commit, folder string) (s
 	})
 }
 
-// noVersion is the result for a version of which nothing could be read.
+// noVersion returns the result for a version that could not be read.
 func (l *loader) noVersion(ctx context.Context, r *versionReader, err error) (*versionResult, error) {
 	if err := r.trouble(ctx, r.folder, err); err != nil {
 		return nil, err
@@ -484,7 +481,7 @@ func (l *loader) noVersion(ctx context.Context, r *versionReader, err error) (*v
 	return &versionResult{problems: r.problems}, nil
 }
 
-// nowhere reports a component that is at no revision; nil: it is.
+// nowhere reports a component that no revision has; nil if one has it.
 func (l *loader) nowhere(component string, at Position) *Problem {
 	if _, atHead := slices.BinarySearch(l.components, component); atHead || len(l.refs.versions[component]) > 0 {
 		return nil
@@ -497,7 +494,7 @@ func (l *loader) nowhere(component string, at Position) *Problem {
 	}
 }
 
-// unpublished says why a version is not there to be read.
+// unpublished returns why a version does not exist or can't be used, or nil.
 func (l *loader) unpublished(component, version string, at Position) *Problem {
 	if problem := l.nowhere(component, at); problem != nil {
 		return problem
@@ -523,13 +520,13 @@ func (l *loader) unpublished(component, version string, at Position) *Problem {
 	return l.distrusted(tag, raw, at)
 }
 
-// moved reports a tag that no longer points to the commit it was first seen at.
+// moved reports a tag that no longer points to the commit that it was first seen at.
 func (l *loader) moved(tag string, raw plumbing.Hash, at Position) *Problem {
 	first, ok := l.refs.seen[tag]
 	if !ok || first.raw == raw {
 		return nil
 	}
-	// A tag that can't be read is reported by who reads it.
+	// readVersion reports a tag that can't be read.
 	if commit, err := l.refs.commitOf(tag); err == nil && commit != first.commit {
 		return &Problem{
 			At: at,
@@ -550,8 +547,7 @@ func (l *loader) sorted(component string) []string {
 	return l.published[component]
 }
 
-// nearest returns the few versions of a sorted list that are nearest to one that
-// is not in it.
+// nearest returns the few versions in a sorted list that are nearest to a version outside the list.
 func nearest(version string, sorted []string) []string {
 	const few = 4
 	i, _ := slices.BinarySearchFunc(sorted, version, compareVersions)
@@ -559,7 +555,7 @@ func nearest(version string, sorted []string) []string {
 	return sorted[from:min(len(sorted), from+few)]
 }
 
-// compareVersions orders two valid versions.
+// compareVersions compares two valid versions.
 func compareVersions(a, b string) int {
 	va, errA := parseVersion(a)
 	vb, errB := parseVersion(b)
@@ -569,7 +565,7 @@ func compareVersions(a, b string) int {
 	return cmp.Or(va.Compare(vb), cmp.Compare(a, b))
 }
 
-// finish orders the fleet's problems and lets each stand once.
+// finish sorts the fleet's problems and removes duplicates.
 func (l *loader) finish() {
 	l.checkApprovals()
 	l.findPlaces()
@@ -582,7 +578,7 @@ func (l *loader) finish() {
 	l.fleet.Problems = slices.Compact(l.fleet.Problems)
 }
 
-// onClusters names the clusters, or the first few of many.
+// onClusters returns the names of the clusters, or the first few names of a long list.
 func onClusters(clusters []string) string {
 	const few = 5
 	switch {

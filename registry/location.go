@@ -10,20 +10,19 @@ import (
 	"strings"
 )
 
-// location says where a repository is.
+// location is the address of a repository.
 type location struct {
-	// path of a repository on this machine; empty for a remote one.
+	// path is the path of a local repository; empty for a remote repository.
 	path string
 	// url of a remote repository, without a password.
 	url string
-	// username and password that were given for this URL; they win over the
-	// credentials file.
+	// username and password were given for this URL. They override the credentials file.
 	username, password string
 	credentials        string // a file; may be empty
 	hide               func(...string)
 }
 
-// shown is the location as errors may show it.
+// shown returns the location without a password, for errors.
 func (l location) shown() string {
 	if l.path != "" {
 		return l.path
@@ -31,7 +30,7 @@ func (l location) shown() string {
 	return l.url
 }
 
-// folder is the name of the location's folder in the cache.
+// folder returns the name of the location's folder in the cache.
 func (l location) folder() string {
 	sum := sha256.Sum256([]byte(l.shown()))
 	base := strings.TrimSuffix(filepath.Base(l.shown()), ".git")
@@ -44,8 +43,7 @@ func (l location) folder() string {
 	return strings.Map(keep, base) + "-" + hex.EncodeToString(sum[:8])
 }
 
-// locate reads a path or URL. Its errors do not repeat the URL, which may hold
-// a password.
+// locate parses a path or URL. Its errors do not repeat the URL, which may hold a password.
 func locate(opts Options) (location, error) {
 	raw := opts.URL
 	switch {
@@ -87,8 +85,8 @@ func locate(opts Options) (location, error) {
 	}
 }
 
-// httpLocation takes the credentials out of the URL, so that neither go-git's
-// errors nor the clone's config can hold them.
+// httpLocation removes the credentials from the URL, so that neither go-git's errors nor the
+// clone's config can hold them.
 func httpLocation(u *url.URL, opts Options) location {
 	user, password := opts.Username, opts.Password
 	if u.User != nil && user == "" && password == "" {
@@ -105,12 +103,12 @@ func localPath(path string) (location, error) {
 		return location{}, fmt.Errorf("find %s: %w", path, err)
 	}
 	if real, err := filepath.EvalSymlinks(abs); err == nil {
-		abs = real // one repository, one memory of its tags
+		abs = real // so that a repository has one cache folder, whatever path leads to it
 	}
 	return location{path: abs}, nil
 }
 
-// isSCP tells user@host:path from a path, as git does: a colon before the
+// isSCP reports whether raw is user@host:path and not a path, with git's rule: a colon before the
 // first slash, and no such file.
 func isSCP(raw string) bool {
 	colon := strings.Index(raw, ":")

@@ -11,41 +11,41 @@ import (
 	"sync"
 )
 
-// Memory keeps what a repository was when it was looked at before, where no restart loses
-// it and all replicas share it. Without one, that is in the cache folder alone.
-// Implementations are safe for concurrent use.
+// Memory stores the accepted heads and the seen tags of a repository. It survives restarts, and all
+// replicas share it. Without a Memory, only the cache folder stores them. Implementations must be
+// safe for concurrent use.
 type Memory interface {
-	// Read returns what is kept under a name; nothing, and no version, where nothing is.
+	// Read returns the entry of a name. A missing entry has no data and no version.
 	Read(ctx context.Context, name string) (Kept, error)
-	// Write replaces what is kept under a name, which still has to be of the version; "": it
-	// must not be there. The error is [ErrMemoryChanged] where it is another by now.
+	// Write replaces the entry of a name if it still has the version; "" means that it must not
+	// exist. The error is [ErrMemoryChanged] if the entry has changed.
 	Write(ctx context.Context, name, version string, data []byte) (Kept, error)
 }
 
-// Kept is what a [Memory] has under a name.
+// Kept is an entry of a [Memory].
 type Kept struct {
 	Data    []byte
 	Version string
 }
 
-// ErrMemoryChanged says that another process wrote to a [Memory] meanwhile.
+// ErrMemoryChanged means that another process changed the entry of a [Memory] first.
 var ErrMemoryChanged = errors.New("another process has written to the memory")
 
-// The names under which a [Memory] keeps the heads of branches, and the tags of components,
-// which are spread over some: none gets too large.
+// The names under which a [Memory] stores the heads of branches, and the tags of components. The
+// tags are spread over several entries, so that no entry gets too large.
 const (
 	memoryHeads  = "heads"
 	memoryTags   = "tags-%d"
 	memoryParts  = 8
-	memoryPasses = 10 // in which a replica may lose against others
-	// memoryOfOne is how many bytes the tags of one component may take in a part, some 2,000
-	// tags, and memoryOfPart how many the part may: a pusher of tags must not be able to fill
-	// what others need, or to make a part so large that it can't be written. Further tags are
-	// remembered in the cache folder.
+	memoryPasses = 10 // attempts before a replica gives up after conflicts
+	// memoryOfOne bounds the bytes of the tags of one component in a part, some 2,000 tags.
+	// memoryOfPart bounds the bytes of a part. A pusher of tags must not be able to fill the space
+	// of other components, or to make a part too large to be written. Further tags are stored only
+	// in the cache folder.
 	memoryOfOne, memoryOfPart = 250_000, 500_000
 )
 
-// MemoryNames are all names under which a repository keeps something.
+// MemoryNames returns all names under which a repository stores entries.
 func MemoryNames() []string {
 	names := []string{memoryHeads}
 	for i := range memoryParts {
@@ -54,16 +54,16 @@ func MemoryNames() []string {
 	return names
 }
 
-// sharedMemory is what a [Memory] kept when it was last read or written. It asks again
-// where a write finds that another process was faster: what this one would do by what it
-// knows, it has to write down before.
+// sharedMemory caches the entries of a [Memory]. If a write finds that another process changed the
+// entry, it reads the entry again. The cache is safe because every decision that is based on an
+// entry is written before it takes effect.
 type sharedMemory struct {
 	in   Memory
 	mu   sync.Mutex
 	kept map[string]Kept
 }
 
-// read returns what is kept under a name, as it was when it was last heard of.
+// read returns the entry of a name, from the cache if possible.
 func (m *sharedMemory) read(ctx context.Context, name string) (Kept, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -78,7 +78,7 @@ func (m *sharedMemory) read(ctx context.Context, name string) (Kept, error) {
 	return k, nil
 }
 
-// write replaces what read returned last. With ErrMemoryChanged, read asks again.
+// write replaces the entry that read returned last. After an error, the next read asks the Memory.
 func (m *sharedMemory) write(ctx context.Context, name string, data []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -87,21 +87,21 @@ func (m *sharedMemory) write(ctx context.Context, name string, data []byte) erro
 	}
 	k, err := m.in.Write(ctx, name, m.kept[name].Version, data)
 	if err != nil {
-		delete(m.kept, name) // an answer that is lost says nothing either
+		delete(m.kept, name) // also if the answer was lost, because the write may have succeeded
 		return fmt.Errorf("write the memory of this repository: %w", err)
 	}
 	m.kept[name] = k
 	return nil
 }
 
-// forget has read ask again.
+// forget makes the next read ask the Memory.
 func (m *sharedMemory) forget(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.kept, name)
 }
 
-// tagsIn adds to what was seen here what the memory has; the latter counts.
+// tagsIn adds the tags of the memory to seen. They override the tags in seen.
 func (m *sharedMemory) tagsIn(ctx context.Context, seen map[string]firstSeen) error {
 	for i := range memoryParts {
 		name := fmt.Sprintf(memoryTags, i)
@@ -118,7 +118,7 @@ func (m *sharedMemory) tagsIn(ctx context.Context, seen map[string]firstSeen) er
 	return nil
 }
 
-// keepTags writes down what was seen.
+// keepTags stores the seen tags.
 func (m *sharedMemory) keepTags(ctx context.Context, seen map[string]firstSeen) error {
 	byComponent := map[string][]string{}
 	for _, tag := range slices.Sorted(maps.Keys(seen)) {
@@ -151,7 +151,7 @@ func (m *sharedMemory) keepTags(ctx context.Context, seen map[string]firstSeen) 
 	return nil
 }
 
-// seenPart is one part of the memory of tags.
+// seenPart is one of the entries for tags.
 type seenPart struct {
 	kept map[string]firstSeen
 	room int // bytes
@@ -165,8 +165,7 @@ func newSeenPart(kept map[string]firstSeen) *seenPart {
 	return p
 }
 
-// fill adds tags of one component to those that are kept, as long as there is room for it.
-// What is kept already stays.
+// fill adds tags of one component while there is room. Stored tags stay unchanged.
 func (p *seenPart) fill(tags []string, seen map[string]firstSeen) {
 	var fresh []string
 	one := memoryOfOne

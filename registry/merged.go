@@ -9,9 +9,9 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 )
 
-// Merged says whether the commit that a version's tag points to is a commit, a full hash,
-// or one of its ancestors. The error says that it can't be told: the version has no tag,
-// or commits are missing, as in a shallow clone.
+// Merged reports whether the commit of a version's tag is the given commit, a full hash, or one of
+// its ancestors. It returns an error if this can't be known: the version has no tag, or commits are
+// missing, as in a shallow clone.
 func (r *Repo) Merged(ctx context.Context, commit, component, version string) (bool, error) {
 	now := r.current()
 	tag := component + "/" + version
@@ -26,16 +26,16 @@ func (r *Repo) Merged(ctx context.Context, commit, component, version string) (b
 	return merged, nil
 }
 
-// history is the set of a commit and its ancestors. It is kept from one commit of a branch
-// to the next, of which only the new ones are read: a fleet asks at each commit, and tags
-// that are never merged would have it read the whole past each time.
+// history is the set of a commit and its ancestors. When the branch moves on, only the new commits
+// are read. A fleet asks at each commit, and for tags that are never merged, each question would
+// read the whole past.
 type history struct {
 	mu   sync.Mutex
 	head plumbing.Hash
 	all  map[plumbing.Hash]struct{}
 }
 
-// has says whether a commit is the head or an ancestor of it.
+// has reports whether a commit is the head or an ancestor of the head.
 func (h *history) has(ctx context.Context, o *objects, head, commit plumbing.Hash) (bool, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -48,10 +48,11 @@ func (h *history) has(ctx context.Context, o *objects, head, commit plumbing.Has
 	return ok, nil
 }
 
-// move makes it that of another head. After an error it is that of the head before.
+// move changes the head. After an error the head is unchanged. If the new head does not descend
+// from it, the set is then empty.
 func (h *history) move(ctx context.Context, o *objects, head plumbing.Hash) error {
 	added, descends, err := o.past(ctx, head, h.head, h.all)
-	if err == nil && !descends { // the branch was rewound, or it is another one
+	if err == nil && !descends { // the branch was rewound, or it is another branch
 		h.all = nil
 		added, _, err = o.past(ctx, head, plumbing.ZeroHash, nil)
 	}
@@ -67,8 +68,8 @@ func (h *history) move(ctx context.Context, o *objects, head plumbing.Hash) erro
 	return nil
 }
 
-// past returns a commit and its ancestors but those that are known already, which are
-// another commit and its ancestors; and whether the commit descends from that one.
+// past returns a commit and its ancestors, without the commits in known. known holds knownHead and
+// its ancestors. descends reports whether the commit descends from knownHead.
 func (o *objects) past(ctx context.Context, commit, knownHead plumbing.Hash, known map[plumbing.Hash]struct{}) (added map[plumbing.Hash]struct{}, descends bool, err error) {
 	added = map[plumbing.Hash]struct{}{}
 	for todo := []plumbing.Hash{commit}; len(todo) > 0; {

@@ -12,8 +12,8 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// checkName says what is wrong with the name of a cluster, component or image:
-// it has to be a DNS label, since it becomes part of object names and labels.
+// checkName returns what is wrong with the name of a cluster, a component or another file. The name
+// must be a DNS label, because it becomes part of object names and labels.
 func checkName(name string) string {
 	switch {
 	case name == "":
@@ -30,7 +30,7 @@ func checkName(name string) string {
 	return ""
 }
 
-// parseVersion reads a version as written in a file (v1.12.0). HEAD is not one.
+// parseVersion parses a version as written in a file (v1.12.0). HEAD is an error.
 func parseVersion(version string) (*semver.Version, error) {
 	rest, ok := strings.CutPrefix(version, "v")
 	if !ok {
@@ -43,7 +43,7 @@ func parseVersion(version string) (*semver.Version, error) {
 	return v, nil
 }
 
-// checkVersion says what is wrong with a version as written, and what may be meant.
+// checkVersion returns what is wrong with a version as written, and a suggestion.
 func checkVersion(version string) (message, hint string) {
 	if version == v1alpha1.VersionHead {
 		return "", ""
@@ -61,8 +61,8 @@ func checkVersion(version string) (message, hint string) {
 	return message, ""
 }
 
-// splitTag takes the name of a tag (coredns/v1.12.0) apart. Not ok: the tag
-// does not publish a version of a component.
+// splitTag splits the name of a tag (coredns/v1.12.0). It returns false if the tag does not publish
+// a version of a component.
 func splitTag(tag string) (component, version string, ok bool) {
 	component, version, ok = strings.Cut(tag, "/")
 	if !ok || checkName(component) != "" || checkRef(tag) != "" {
@@ -74,9 +74,8 @@ func splitTag(tag string) (component, version string, ok bool) {
 	return component, version, true
 }
 
-// checkRef says what is wrong with a name from which a ref is made. The rules
-// are those of git check-ref-format, as far as they keep a name from being
-// taken for an option, a path or an expression.
+// checkRef returns what is wrong with a name that becomes part of a ref. The rules are the rules of
+// git check-ref-format that keep a name from being read as an option, a path or an expression.
 func checkRef(name string) string {
 	switch {
 	case name == "":
@@ -105,7 +104,7 @@ func checkRef(name string) string {
 	return ""
 }
 
-// checkDigest says what is wrong with an image digest.
+// checkDigest returns what is wrong with a digest.
 func checkDigest(digest string) string {
 	hex, ok := strings.CutPrefix(digest, "sha256:")
 	if ok && len(hex) == 64 && strings.Trim(hex, "0123456789abcdef") == "" {
@@ -114,8 +113,7 @@ func checkDigest(digest string) string {
 	return fmt.Sprintf("digest %q is not sha256: and 64 hex digits", digest)
 }
 
-// CheckComponentName says what is wrong with the name of a component; "" is
-// nothing.
+// CheckComponentName returns what is wrong with the name of a component; "" for a valid name.
 func CheckComponentName(name string) string {
 	if name == "cluster" {
 		return "a component can't be called cluster: clusters/NAME/cluster.yaml is the cluster itself"
@@ -123,14 +121,14 @@ func CheckComponentName(name string) string {
 	return checkName(name)
 }
 
-// CheckChartName says what is wrong with the name of a chart; "" is nothing. It
-// becomes the name of a file and of a folder.
+// CheckChartName returns what is wrong with the name of a chart; "" for a valid name. It becomes
+// the name of a file and of a folder.
 func CheckChartName(name string) string {
 	bad := strings.ContainsFunc(name, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("._-", r)
 	})
 	switch {
-	case name == "" || len(name) > 250: // as Helm has it
+	case name == "" || len(name) > 250: // Helm's limit
 		return fmt.Sprintf("a chart's name has 1 to 250 characters, and not %d", len(name))
 	case bad || name[0] == '.' || name[0] == '-':
 		return fmt.Sprintf("%q is no name for a chart: it holds letters, digits, dashes, dots and underscores, and starts with none of the signs", name)
@@ -138,8 +136,7 @@ func CheckChartName(name string) string {
 	return ""
 }
 
-// CheckChartURL says what is wrong with the place that a chart is from; "" is
-// nothing.
+// CheckChartURL returns what is wrong with the origin of a chart; "" for a valid origin.
 func CheckChartURL(place string) string {
 	u, err := url.Parse(place)
 	if err != nil {

@@ -14,12 +14,12 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// maxNotifications bounds those of a fleet: each has its own series of metrics, and its
-// own memory of what it has told.
+// maxNotifications bounds the notifications of a fleet. Each has its own series of metrics, and its
+// own memory of sent messages.
 const maxNotifications = 50
 
-// Notification is one file under notifications/. One that has Problems tells nobody of
-// anything; it holds up no delivery.
+// Notification is one file under notifications/. A notification with Problems sends nothing and
+// blocks no delivery.
 type Notification struct {
 	Name     string
 	Spec     v1alpha1.Notification
@@ -29,10 +29,11 @@ type Notification struct {
 	file     string
 }
 
-// At is its file.
+// At returns the file of the notification.
 func (n *Notification) At() Position { return Position{File: n.file} }
 
-// Server is where messages go, and kind what understands them: webhook or slack.
+// Server returns the destination of messages, and its kind: webhook or slack. The notification must
+// not have Problems.
 func (n *Notification) Server() (server v1alpha1.NotificationServer, kind string) {
 	if n.Spec.Slack != nil {
 		return *n.Spec.Slack, "slack"
@@ -40,15 +41,15 @@ func (n *Notification) Server() (server v1alpha1.NotificationServer, kind string
 	return *n.Spec.Webhook, "webhook"
 }
 
-// Selects says whether a notification is about a component that goes by a pipeline ("":
-// by none) on a cluster with the given labels.
+// Selects reports whether a notification is for a component that uses a pipeline ("" for none), on
+// a cluster with the given labels. The notification must not have Problems.
 func (n *Notification) Selects(component, pipeline string, set map[string]string) bool {
 	return (len(n.Spec.Components) == 0 || slices.Contains(n.Spec.Components, component)) &&
 		(len(n.Spec.Pipelines) == 0 || slices.Contains(n.Spec.Pipelines, pipeline)) &&
 		n.selector.Matches(labels.Set(set))
 }
 
-// Notification returns the one with the given name, or nil.
+// Notification returns the notification with the given name, or nil.
 func (f *Fleet) Notification(name string) *Notification {
 	i := slices.IndexFunc(f.Notifications, func(n *Notification) bool { return n.Name == name })
 	if i < 0 {
@@ -57,16 +58,16 @@ func (f *Fleet) Notification(name string) *Notification {
 	return f.Notifications[i]
 }
 
-// NotificationNames are the names that stand for something in the text of a
-// notification; see [v1alpha1.Notification].
+// NotificationNames returns the placeholders of the text of a notification; see
+// [v1alpha1.Notification].
 func NotificationNames() []string {
 	return []string{
 		"fleet", "event", "severity", "component", "cluster", "count", "pipeline", "stage", "from", "version", "revision", "hash", "reason", "message",
 	}
 }
 
-// ExpandText puts values in the place of $(name) in the text of a notification. What is
-// put there is not looked at again.
+// ExpandText replaces $(name) in the text of a notification by values. Placeholders in values are
+// not replaced.
 func ExpandText(text string, values map[string]string) string {
 	var pairs []string
 	for _, name := range NotificationNames() {
@@ -127,7 +128,7 @@ func (l *loader) newNotification(f topFile[notificationFile]) (*Notification, er
 type notificationFile struct {
 	spec     v1alpha1.Notification
 	selector labels.Selector
-	// componentsAt and pipelinesAt are the places of their names.
+	// componentsAt and pipelinesAt are the positions of their names.
 	componentsAt, pipelinesAt []point
 	mistakes
 }
@@ -190,7 +191,7 @@ func (c checker) notificationText(text string) {
 	}
 }
 
-// servers checks where messages go.
+// servers checks the destination of messages.
 func (c checker) servers(n v1alpha1.Notification) {
 	top := []string{"kind"}
 	switch {
@@ -221,7 +222,7 @@ func (c checker) servers(n v1alpha1.Notification) {
 	}
 }
 
-// Interval is the least time between two messages of a notification.
+// Interval returns the shortest time between two messages of a notification.
 func (n *Notification) Interval() time.Duration {
 	if n.Spec.Interval == nil {
 		return time.Minute

@@ -19,7 +19,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/storer"
 )
 
-// errTooLarge is an object above the limit that a reader set.
+// errTooLarge is the error for an object above the reader's limit.
 var errTooLarge = errors.New("it is too large")
 
 // Limits of single objects. A tree of 4 MiB has about 100,000 entries.
@@ -28,23 +28,23 @@ const (
 	maxTreeBytes   = 4 << 20
 )
 
-// objects reads git objects, whose sizes it looks at before it inflates them,
-// and whose hashes it checks after: neither go-git nor a disk does.
+// objects reads git objects. It checks their sizes before it inflates them and their hashes after,
+// because neither go-git nor a disk does.
 //
-// go-git's storage is not safe for concurrent use, so every read happens
-// whole, under the lock.
+// go-git's storage is not safe for concurrent use, so every read is done completely under the lock.
 type objects struct {
 	mu sync.Mutex
 	s  storer.EncodedObjectStorer
 	fs billy.Filesystem // of the repository; nil: it has no loose objects
-	// inflate is the reader of the last loose object, used again: each holds 40 KB.
+	// inflate is the reader of the last loose object. It is reused, because each reader takes 40
+	// KB.
 	inflate io.ReadCloser
-	// clone is the folder of the clone that they are of; empty: they are of a
-	// repository that is read in place.
+	// clone is the folder of the clone with these objects; empty for a repository that is read in
+	// place.
 	clone string
 }
 
-// read returns an object of at most limit bytes; errTooLarge above.
+// read returns an object of at most limit bytes. The error for a larger object is errTooLarge.
 func (o *objects) read(h plumbing.Hash, limit int64) (plumbing.ObjectType, []byte, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -71,7 +71,7 @@ func (o *objects) read(h plumbing.Hash, limit int64) (plumbing.ObjectType, []byt
 	return t, data, nil
 }
 
-// readTyped returns an object of one type.
+// readTyped returns an object of the type want.
 func (o *objects) readTyped(want plumbing.ObjectType, h plumbing.Hash, limit int64) ([]byte, error) {
 	t, data, err := o.read(h, limit)
 	switch {
@@ -85,8 +85,8 @@ func (o *objects) readTyped(want plumbing.ObjectType, h plumbing.Hash, limit int
 	return data, nil
 }
 
-// openLoose opens an object that has a file of its own, behind its header.
-// go-git would inflate whatever is in there, header or not.
+// openLoose opens an object that has its own file, after its header. go-git would inflate the file
+// with or without a header.
 func (o *objects) openLoose(h plumbing.Hash) (t plumbing.ObjectType, size int64, content io.Reader, done func() error, err error) {
 	if o.fs == nil {
 		return 0, 0, nil, nil, fs.ErrNotExist
@@ -111,7 +111,7 @@ func (o *objects) openLoose(h plumbing.Hash) (t plumbing.ObjectType, size int64,
 		return 0, 0, nil, nil, err //nolint:wrapcheck // as above
 	}
 	z := o.inflate
-	const longest = 32 // "commit 9223372036854775807\0" and some
+	const longest = 32 // "commit 9223372036854775807\0" and a few bytes more
 	var head []byte
 	for one := make([]byte, 1); len(head) == 0 || head[len(head)-1] != 0; head = append(head, one[0]) {
 		if len(head) == longest {
@@ -152,8 +152,8 @@ func (o *objects) readLoose(h plumbing.Hash, limit int64) (t plumbing.ObjectType
 }
 
 func (o *objects) readPacked(h plumbing.Hash, limit int64) (t plumbing.ObjectType, data []byte, err error) {
-	// What go-git can't find the size of may stand in another repository that
-	// this one borrows from.
+	// An object without a known size may be in another repository that this repository borrows
+	// from.
 	size, err := o.s.EncodedObjectSize(h)
 	if err != nil && !errors.Is(err, plumbing.ErrObjectNotFound) {
 		return 0, nil, err //nolint:wrapcheck // the caller wraps it
@@ -180,7 +180,7 @@ func (o *objects) readPacked(h plumbing.Hash, limit int64) (t plumbing.ObjectTyp
 	return raw.Type(), data, err
 }
 
-// has says whether an object is there, without reading it.
+// has reports whether an object exists, without reading it.
 func (o *objects) has(h plumbing.Hash) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -260,7 +260,7 @@ func (o *objects) blob(h plumbing.Hash, limit int64) ([]byte, error) {
 	return o.readTyped(plumbing.BlobObject, h, limit)
 }
 
-// blobSize returns a blob's size without reading it.
+// blobSize returns a blob's size without reading it, or 0 if the blob is not found.
 func (o *objects) blobSize(h plumbing.Hash) (size int64, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -272,7 +272,7 @@ func (o *objects) blobSize(h plumbing.Hash) (size int64, err error) {
 		size, err = o.s.EncodedObjectSize(h)
 	}
 	if errors.Is(err, plumbing.ErrObjectNotFound) {
-		// Read in full, it says what is wrong, or is found elsewhere.
+		// A full read finds the blob elsewhere, or reports the error.
 		return 0, nil
 	}
 	if err != nil {

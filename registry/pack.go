@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// maxDeltas is how long a chain of deltas may be. git makes none over 250 by
-	// itself; go-git walks the whole chain for each of its objects.
+	// maxDeltas is the longest chain of deltas. git itself makes none over 250. go-git walks the
+	// whole chain for each of its objects.
 	maxDeltas = 512
-	// heldObjects is how many bases, as large as they may be, are in memory in one walk
-	// down a tree of deltas.
+	// heldObjects bounds the bases in memory during one walk down a tree of deltas, as a multiple
+	// of the largest object.
 	heldObjects = 4
 )
 
@@ -31,18 +31,18 @@ const (
 type packEntry struct {
 	offset int64
 	crc    uint32
-	kind   plumbing.ObjectType // that of its base, once that is known
-	base   int32               // of a delta: an earlier entry; -1: none
-	child  int32               // a delta of this one, -1: none
-	next   int32               // another delta of the same base, -1: none
-	below  int32               // how many are made from it
+	kind   plumbing.ObjectType // of a delta: the kind of its base, once resolved
+	base   int32               // of a delta: the index of its base, an earlier entry; -1: none
+	child  int32               // a delta with this base; -1: none
+	next   int32               // another delta with the same base; -1: none
+	below  int32               // the number of deltas below it
 	depth  int32               // of the chain above
 	hash   plumbing.Hash
 }
 
-// packIndexer reads a pack: it knows what is in it before it inflates an object
-// into memory, and holds 64 bytes for each. go-git's own indexer holds whole
-// objects, large ones too, and needs 2.5 KB for each of a hundred thousand.
+// packIndexer reads a pack. It knows the content before it inflates an object into memory, and
+// holds 64 bytes for each object. go-git's own indexer holds whole objects, including large ones,
+// and needs 2.5 KB each for a hundred thousand objects.
 type packIndexer struct {
 	file     *os.File
 	limits   Limits
@@ -53,7 +53,8 @@ type packIndexer struct {
 	checksum plumbing.Hash
 }
 
-// indexPack reads a pack and names its objects, or says why it is refused.
+// indexPack reads a pack and computes the hashes of its objects. The error says why the pack is
+// refused.
 func indexPack(ctx context.Context, f *os.File, limits Limits) (*packIndexer, error) {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return nil, err //nolint:wrapcheck // the caller says of what
@@ -70,7 +71,7 @@ func indexPack(ctx context.Context, f *os.File, limits Limits) (*packIndexer, er
 	if err != nil {
 		return nil, err //nolint:wrapcheck // as above
 	}
-	const least = 9 // bytes that an object takes
+	const least = 9 // the fewest bytes of an object
 	p.entries = make([]packEntry, 0, min(int64(count), info.Size()/least))
 	for range count {
 		if err := ctx.Err(); err != nil {
@@ -86,7 +87,7 @@ func indexPack(ctx context.Context, f *os.File, limits Limits) (*packIndexer, er
 	return p, p.resolveAll(ctx)
 }
 
-// resolveAll names all deltas.
+// resolveAll computes the hashes of all deltas.
 func (p *packIndexer) resolveAll(ctx context.Context) error {
 	p.count()
 	for i := range p.entries {
@@ -108,8 +109,7 @@ func (p *packIndexer) resolveAll(ctx context.Context) error {
 	return nil
 }
 
-// scan reads the next object. Of what is no delta it learns the hash, as the
-// bytes pass by.
+// scan reads the next object. The hash of an object that is no delta is computed from the stream.
 func (p *packIndexer) scan() error {
 	h, err := p.scanner.NextObjectHeader()
 	if err != nil {
@@ -158,7 +158,7 @@ func (p *packIndexer) scan() error {
 	return nil
 }
 
-// attach makes an entry the child of the one at an offset.
+// attach makes an entry a child of the entry at an offset.
 func (p *packIndexer) attach(e *packEntry, offset int64) error {
 	i, ok := slices.BinarySearchFunc(p.entries, offset, func(e packEntry, offset int64) int { return cmp.Compare(e.offset, offset) })
 	if !ok {
@@ -173,7 +173,7 @@ func (p *packIndexer) attach(e *packEntry, offset int64) error {
 	return nil
 }
 
-// size counts what an object is when it is inflated.
+// size checks and counts the inflated size of an object.
 func (p *packIndexer) size(t plumbing.ObjectType, size, limit int64) error {
 	if size > limit {
 		return fmt.Errorf("%w: it has a %s of %d MiB, and at most %d MiB are received: take it out of the history, "+
@@ -185,7 +185,7 @@ func (p *packIndexer) size(t plumbing.ObjectType, size, limit int64) error {
 	return nil
 }
 
-// deltaSize counts what a delta is made from and what it makes.
+// deltaSize checks and counts the sizes of a delta's base and result.
 func (p *packIndexer) deltaSize(head *deltaHead) error {
 	base, target, err := head.sizes()
 	if err != nil {
@@ -197,8 +197,7 @@ func (p *packIndexer) deltaSize(head *deltaHead) error {
 	return p.size(plumbing.OFSDeltaObject, target, p.limits.ObjectBytes)
 }
 
-// deltaHead keeps the first bytes of a delta, which say how large what it is
-// made from and what it makes are.
+// deltaHead keeps the first bytes of a delta, which hold the sizes of its base and its result.
 type deltaHead struct{ data []byte }
 
 func (d *deltaHead) Write(p []byte) (int, error) {
@@ -220,8 +219,7 @@ func (d *deltaHead) sizes() (base, target int64, err error) {
 	return int64(b), int64(t), nil
 }
 
-// count says of each entry how many are made from it. A base stands in front of
-// its deltas.
+// count sets for each entry the number of deltas below it. A base precedes its deltas.
 func (p *packIndexer) count() {
 	for _, e := range slices.Backward(p.entries) {
 		if e.base >= 0 {
@@ -230,22 +228,22 @@ func (p *packIndexer) count() {
 	}
 }
 
-// inflate returns the bytes of an entry: those of the delta, if it is one.
+// inflate returns the bytes of an entry. For a delta they are the delta itself.
 func (p *packIndexer) inflate(e *packEntry) ([]byte, error) {
 	h, err := p.scanner.SeekObjectHeader(e.offset)
 	if err != nil {
 		return nil, fmt.Errorf("it is damaged: %w", err)
 	}
-	b := bytes.NewBuffer(make([]byte, 0, h.Length)) // at most limits.ObjectBytes: scan has seen it
+	b := bytes.NewBuffer(make([]byte, 0, h.Length)) // scan has checked it against limits.ObjectBytes
 	if _, _, err := p.scanner.NextObject(b); err != nil {
 		return nil, fmt.Errorf("it is damaged: %w", err)
 	}
 	return b.Bytes(), nil
 }
 
-// resolve names the deltas below an entry. The child with most below it comes
-// last, when its base is needed no more, so that few bases are held: as many as
-// the number of entries has binary digits.
+// resolve computes the hashes of the deltas below an entry. The child with the most deltas below it
+// comes last, when its base is no longer needed. So the number of bases in memory is at most the
+// number of binary digits of the number of entries.
 func (p *packIndexer) resolve(at int32, content []byte) error {
 	for p.entries[at].child >= 0 {
 		largest := p.largest(at)
@@ -274,7 +272,7 @@ func (p *packIndexer) resolve(at int32, content []byte) error {
 	return nil
 }
 
-// largest is the child of an entry with most below it.
+// largest returns the child of an entry with the most deltas below it.
 func (p *packIndexer) largest(at int32) int32 {
 	found := p.entries[at].child
 	for i := found; i >= 0; i = p.entries[i].next {
@@ -285,7 +283,7 @@ func (p *packIndexer) largest(at int32) int32 {
 	return found
 }
 
-// apply makes an entry from its base, and names it.
+// apply computes an entry from its base, and its hash.
 func (p *packIndexer) apply(base, at int32, content []byte) ([]byte, error) {
 	e := &p.entries[at]
 	delta, err := p.inflate(e)
@@ -301,7 +299,7 @@ func (p *packIndexer) apply(base, at int32, content []byte) ([]byte, error) {
 	return made, nil
 }
 
-// writeIndex writes what git calls a pack index, version 2.
+// writeIndex writes a git pack index, version 2.
 func (p *packIndexer) writeIndex(file string) (err error) {
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -311,7 +309,7 @@ func (p *packIndexer) writeIndex(file string) (err error) {
 	slices.SortFunc(p.entries, func(a, b packEntry) int { return bytes.Compare(a.hash[:], b.hash[:]) })
 	sum := hash.New(crypto.SHA1)
 	buffered := bufio.NewWriter(io.MultiWriter(f, sum))
-	put := func(b []byte) { _, _ = buffered.Write(b) } // Flush says what failed
+	put := func(b []byte) { _, _ = buffered.Write(b) } // Flush reports the error
 	number := func(n uint32) { put(binary.BigEndian.AppendUint32(nil, n)) }
 
 	put([]byte{0xff, 't', 'O', 'c', 0, 0, 0, 2})

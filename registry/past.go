@@ -11,8 +11,8 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/object"
 )
 
-// Refuses says why a version can't be had, though it may have a tag: that was moved, say,
-// or is not signed by a trusted key. Nil: it can.
+// Refuses returns why a version can't be used, or nil. A version with a tag can be refused, for
+// example because the tag was moved or has no signature of a trusted key.
 func (r *Repo) Refuses(component, version string) (*Problem, error) {
 	now := r.current()
 	trust, err := r.trust(now.objects)
@@ -23,15 +23,15 @@ func (r *Repo) Refuses(component, version string) (*Problem, error) {
 	return l.unpublished(component, version, Position{}), nil
 }
 
-// Made is a commit, as who made it says.
+// Made is the author's data of a commit, which is not verified.
 type Made struct {
 	Parents []string // full hashes
-	// Author and Committer, as NAME <EMAIL>.
+	// Author and Committer have the form NAME <EMAIL>.
 	Author, Committer string
 	Message           string
 }
 
-// Commit reads a commit, of which the full hash is given.
+// Commit reads a commit by its full hash.
 func (r *Repo) Commit(hash string) (Made, error) {
 	h := plumbing.NewHash(hash)
 	raw, err := r.current().objects.readTyped(plumbing.CommitObject, h, maxCommitBytes)
@@ -40,7 +40,7 @@ func (r *Repo) Commit(hash string) (Made, error) {
 	}
 	var data plumbing.MemoryObject
 	data.SetType(plumbing.CommitObject)
-	_, _ = data.Write(raw) // into memory
+	_, _ = data.Write(raw) // a write into memory can't fail
 	var c object.Commit
 	if err := c.Decode(&data); err != nil {
 		return Made{}, fmt.Errorf("commit %.12s is malformed: %w", hash, err)
@@ -53,13 +53,12 @@ func (r *Repo) Commit(hash string) (Made, error) {
 	return out, nil
 }
 
-// ErrNotBehind is the error of a commit that another one does not descend from.
+// ErrNotBehind is the error for a commit that is not in the chain of first parents of another.
 var ErrNotBehind = errors.New("not among the commits that it was made from, each the first parent of the next")
 
-// FirstParents returns the commits, full hashes, that led from one to another, the oldest
-// first: each the first parent of the next, as a branch had them. The first commit is not
-// among them. The error wraps [ErrNotBehind] where the walk, of at most so many commits, does
-// not come to it.
+// FirstParents returns the full hashes of the commits after from up to to, oldest first. Each is
+// the first parent of the next, as a branch had them. The error wraps [ErrNotBehind] if the walk
+// does not reach from within most commits.
 func (r *Repo) FirstParents(ctx context.Context, from, to string, most int) ([]string, error) {
 	var out []string
 	objects, end := r.current().objects, plumbing.NewHash(from)
@@ -80,8 +79,8 @@ func (r *Repo) FirstParents(ctx context.Context, from, to string, most int) ([]s
 	return out, nil
 }
 
-// Branches are the commits, full hashes, of the branches whose names begin with a
-// prefix, by their names, as of the last [Repo.Fetch].
+// Branches returns the full commit hashes of the branches whose names begin with prefix, by name,
+// as of the last [Repo.Fetch].
 func (r *Repo) Branches(prefix string) map[string]string {
 	out := map[string]string{}
 	for name, at := range r.current().branches {
@@ -92,11 +91,11 @@ func (r *Repo) Branches(prefix string) map[string]string {
 	return out
 }
 
-// Stood returns a commit at which a file, a layer or one of a cluster's, named a version
-// of a component: one that a commit, a full hash, descends from, or that itself; empty:
-// there is none. Nobody could name a version before it was tagged, so what lies behind
-// the tag's commit is not looked at. All else is: which commit a branch was at when
-// can't be told from the commits.
+// Stood returns a commit at which a file, of a layer or of a cluster, named a version of a
+// component. The commit is the given commit, a full hash, or one of its ancestors; "" if there is
+// none. No file could name a version before it was tagged, so ancestors of the tag's commit are
+// skipped. All other ancestors are searched, because commits do not record which commit a branch
+// had when.
 func (r *Repo) Stood(ctx context.Context, commit, file, component, version string) (string, error) {
 	now := r.current()
 	tagged, err := now.commitOf(component + "/" + version)
@@ -131,14 +130,14 @@ func (r *Repo) Stood(ctx context.Context, commit, file, component, version strin
 	return "", nil
 }
 
-// lookout looks for a version in a file at one commit after the other.
+// lookout searches commits for a version in a file.
 type lookout struct {
 	paths
 	file, component, version string
 	says                     map[plumbing.Hash]bool // by blob
 }
 
-// at says whether the file names the version at a commit, and which commits come before.
+// at reports whether the file names the version at a commit, and returns the parents of the commit.
 func (l *lookout) at(h plumbing.Hash) (says bool, parents []plumbing.Hash, err error) {
 	c, err := l.objects.commit(h)
 	if err != nil {
@@ -160,8 +159,8 @@ func (l *lookout) at(h plumbing.Hash) (says bool, parents []plumbing.Hash, err e
 	return says, c.parents, nil
 }
 
-// versionIn is the version of a component that a file names; empty where it names none,
-// or can't be read: then it named none to anybody.
+// versionIn returns the version of a component in a file; "" if the file names none or can't be
+// read.
 func versionIn(data []byte, file, component string) string {
 	if strings.HasPrefix(file, "layers/") {
 		return decodeLayer(data).spec.Components[component].Version
@@ -169,7 +168,7 @@ func versionIn(data []byte, file, component string) string {
 	return decodeMeta(data).spec.Version
 }
 
-// paths finds files in trees, and remembers what it found.
+// paths finds files in trees, and caches the results.
 type paths struct {
 	objects *objects
 	found   map[pathKey]plumbing.Hash
@@ -177,10 +176,10 @@ type paths struct {
 
 type pathKey struct {
 	tree plumbing.Hash
-	file string // below it
+	file string // relative to the tree
 }
 
-// blob is that of a file, zero where there is none.
+// blob returns the hash of a file's blob; zero if there is no such file.
 func (p *paths) blob(tree plumbing.Hash, file string) (plumbing.Hash, error) {
 	key := pathKey{tree, file}
 	if h, known := p.found[key]; known {

@@ -6,10 +6,9 @@ import (
 	"strings"
 )
 
-// FormatPath writes a path of keys as Keelson shows it: .image.tag, with keys
-// that hold anything but letters, digits, dashes and underscores quoted. It
-// can't tell the items of a list from keys and writes them as keys; a
-// [Delivery.Explain] shows them as [2].
+// FormatPath formats a path of keys: .image.tag. Keys are quoted if they hold anything but letters,
+// digits, dashes and underscores. List items look like keys here; [Delivery.Explain] shows them as
+// [2].
 func FormatPath(path []string) string {
 	var b strings.Builder
 	for _, key := range path {
@@ -31,9 +30,9 @@ func formatKey(key string) string {
 	return "." + strconv.Quote(key)
 }
 
-// ParsePath reads a path as [FormatPath] and [Delivery.Explain] write it:
-// .controller.args[2], .nodeSelector."kubernetes.io/os". The leading dot may be
-// left out; "" and "." are the root. An item of a list is its number.
+// ParsePath parses a path in the form of [FormatPath] and [Delivery.Explain]: .controller.args[2],
+// .nodeSelector."kubernetes.io/os". The leading dot is optional; "" and "." are the root. A list
+// item is its index.
 func ParsePath(s string) ([]string, error) {
 	rest := s
 	if rest != "" && rest[0] != '.' && rest[0] != '[' {
@@ -53,7 +52,7 @@ func ParsePath(s string) ([]string, error) {
 	return path, nil
 }
 
-// nextKey takes .key, ."key", [2] or ["key"] off the front.
+// nextKey splits .key, ."key", [2] or ["key"] from the front.
 func nextKey(s string) (key, rest string, err error) {
 	if s[0] == '[' {
 		inside, after, ok := strings.Cut(s[1:], "]")

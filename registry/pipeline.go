@@ -15,16 +15,16 @@ import (
 	"github.com/keelson-io/keelson/registry/window"
 )
 
-// Pipeline is the way of changes from cluster to cluster: one file under pipelines/.
+// Pipeline is one file under pipelines/: the order in which changes reach clusters.
 type Pipeline struct {
-	// Name is empty where it is not known which way a component goes.
+	// Name is empty if the pipeline of a component is unknown.
 	Name   string
 	Spec   v1alpha1.Pipeline
 	Stages []*Stage
-	// Jobs are the templates of its checks, by their paths.
+	// Jobs are the job templates of the pipeline's checks, by path.
 	Jobs map[string]string
-	// Problems block each delivery of the components that go this way, and then
-	// there may be no Stages.
+	// Problems block each delivery of the components that use the pipeline. With Problems, Stages
+	// may be empty.
 	Problems Problems
 
 	file string
@@ -37,29 +37,30 @@ type Stage struct {
 
 	selector      labels.Selector
 	at            point
-	before, after []point // of the checks' conditions
+	before, after []point // positions of the checks' conditions
 
-	// ranges of what is promoted, by component; "" is that of all others. Nil: nothing is.
+	// ranges are the version ranges to promote, by component; "" is for all other components. A nil
+	// map promotes nothing.
 	ranges     map[string]*semver.Constraints
 	promotedAt map[string]point // by component
 }
 
-// Names are what placeholders stand for; see [v1alpha1.Check].
+// Names are the values of placeholders; see [v1alpha1.Check].
 type Names struct {
 	Component, Pipeline, Stage string
-	// Cluster that is asked about; Clusters are those of the stage.
+	// Cluster is the checked cluster; Clusters are all clusters of the stage.
 	Cluster  string
 	Clusters []string
 }
 
-// perCluster is the placeholder that makes a check one of each cluster.
+// perCluster is the placeholder that makes a check run for each cluster.
 const perCluster = "$(cluster)"
 
-// PerCluster says whether a text with placeholders is another one on each cluster.
+// PerCluster reports whether a text with placeholders differs by cluster.
 func PerCluster(text string) bool { return strings.Contains(text, perCluster) }
 
-// Expand puts names in the place of placeholders. They are DNS labels, so they end no
-// string of YAML, PromQL or a URL.
+// Expand replaces placeholders by names. Names are DNS labels, so they end no string of YAML,
+// PromQL or a URL.
 func (n Names) Expand(text string) string {
 	return strings.NewReplacer(
 		"$(component)", n.Component, "$(pipeline)", n.Pipeline, "$(stage)", n.Stage,
@@ -67,12 +68,12 @@ func (n Names) Expand(text string) string {
 	).Replace(text)
 }
 
-// placeholder is anything that looks like one.
+// placeholder matches any text with the form of a placeholder.
 var placeholder = regexp.MustCompile(`\$\([^()]*\)`)
 
 const knownPlaceholders = "there are $(component), $(pipeline), $(stage), $(cluster) and $(clusters)"
 
-// unknownPlaceholder returns the first that stands for nothing.
+// unknownPlaceholder returns the first unknown placeholder; "" for none.
 func unknownPlaceholder(text string) string {
 	known := []string{"$(component)", "$(pipeline)", "$(stage)", perCluster, "$(clusters)"}
 	for _, p := range placeholder.FindAllString(text, -1) {
@@ -83,7 +84,7 @@ func unknownPlaceholder(text string) string {
 	return ""
 }
 
-// StageOf is the first stage that a cluster with the given labels is in, or nil.
+// StageOf returns the first stage for a cluster with the given labels, or nil.
 func (p *Pipeline) StageOf(set map[string]string) *Stage {
 	for _, s := range p.Stages {
 		if s.selector.Matches(labels.Set(set)) {
@@ -93,19 +94,19 @@ func (p *Pipeline) StageOf(set map[string]string) *Stage {
 	return nil
 }
 
-// RunsJobs reports whether a check of the stage of a cluster with the given labels has a
-// Job, which the cluster then runs.
+// RunsJobs reports whether the stage of a cluster with the given labels has a check with a Job,
+// which then runs on the cluster.
 func (p *Pipeline) RunsJobs(set map[string]string) bool {
 	s := p.StageOf(set)
 	has := func(c v1alpha1.Check) bool { return c.Job != nil }
 	return s != nil && (slices.ContainsFunc(s.Spec.Before, has) || slices.ContainsFunc(s.Spec.After, has))
 }
 
-// StageAt is where a stage stands.
+// StageAt returns the position of a stage.
 func (p *Pipeline) StageAt(s *Stage) Position { return s.at.in(p.file, "") }
 
-// CheckAt is where the condition of a check stands, by its number before, or after,
-// a stage.
+// CheckAt returns the position of the condition of a check, by its index among the checks before or
+// after a stage.
 func (p *Pipeline) CheckAt(s *Stage, after bool, i int) Position {
 	points := s.before
 	if after {
@@ -117,8 +118,8 @@ func (p *Pipeline) CheckAt(s *Stage, after bool, i int) Position {
 	return Position{File: p.file}
 }
 
-// Pipeline returns the one with the given name, or nil. Of NAME.yaml and NAME.yml it
-// is the second, of which nothing is known.
+// Pipeline returns the pipeline with the given name, or nil. If both NAME.yaml and NAME.yml exist,
+// it is the latter, which has Problems.
 func (f *Fleet) Pipeline(name string) *Pipeline {
 	for _, p := range slices.Backward(f.Pipelines) {
 		if p.Name == name {
@@ -128,8 +129,8 @@ func (f *Fleet) Pipeline(name string) *Pipeline {
 	return nil
 }
 
-// PipelineOf is the way that changes of a component go; nil: to all clusters at once.
-// Where it can't be known, it is one that has Problems, and no Stages.
+// PipelineOf returns the pipeline for changes of a component. Nil means that changes go to all
+// clusters at once. If the pipeline is unknown, the result has Problems and no Stages.
 func (f *Fleet) PipelineOf(component string) *Pipeline {
 	if p, ok := f.ways.of[component]; ok {
 		return p
@@ -137,8 +138,8 @@ func (f *Fleet) PipelineOf(component string) *Pipeline {
 	return f.ways.otherwise
 }
 
-// PipelineAt is where a component's pipeline is named: in its component.yaml, or in
-// fleet.yaml.
+// PipelineAt returns the position of the name of a component's pipeline: in its component.yaml, or
+// in fleet.yaml.
 func (f *Fleet) PipelineAt(component string) Position {
 	if at, ok := f.ways.at[component]; ok {
 		return at
@@ -146,7 +147,7 @@ func (f *Fleet) PipelineAt(component string) Position {
 	return f.ways.at[""]
 }
 
-// ways say which pipeline each component goes.
+// ways maps components to pipelines.
 type ways struct {
 	of        map[string]*Pipeline // components with a folder at the fleet's revision
 	otherwise *Pipeline
@@ -155,7 +156,7 @@ type ways struct {
 
 func (w ways) equal(v ways) bool { return w.otherwise == v.otherwise && maps.Equal(w.of, v.of) }
 
-// readPipelines reads pipelines/, and which of them is the fleet's.
+// readPipelines reads pipelines/, and determines the fleet's pipeline.
 func (l *loader) readPipelines(ctx context.Context) error {
 	l.fleet.ways.of, l.fleet.ways.at = map[string]*Pipeline{}, map[string]Position{}
 	files, unread, err := topFolder[pipelineFile]{name: "pipelines", kind: v1alpha1.KindPipeline, decode: decodePipeline}.read(ctx, l)
@@ -178,7 +179,8 @@ func (l *loader) readPipelines(ctx context.Context) error {
 	return nil
 }
 
-// way is the pipeline that a file names. One that is not there is one with a problem.
+// way returns the pipeline with a name in a file. For a missing pipeline it returns a Pipeline with
+// a problem.
 func (l *loader) way(name string, at Position) *Pipeline {
 	if p := l.fleet.Pipeline(name); p != nil {
 		return p
@@ -196,8 +198,8 @@ func (l *loader) noPipeline(at Position, name string) Problem {
 	return noFile(at, "pipeline", name, names)
 }
 
-// readWay finds out which pipeline a component goes, as the fleet's revision says.
-// Where no pipelines exist, none can be meant.
+// readWay determines the pipeline of a component at the fleet's revision. If no pipelines exist, a
+// broken component.yaml is not taken as naming one.
 func (l *loader) readWay(ctx context.Context, component string) error {
 	folder := join("components", component)
 	entries, err := l.tree.list(ctx, folder)
@@ -224,8 +226,8 @@ func (l *loader) readWay(ctx context.Context, component string) error {
 	return nil
 }
 
-// unknownWay notes that it is not known which way a component goes. The problems are
-// those of its version at the fleet's revision, and reported there.
+// unknownWay records that the pipeline of a component is unknown. The problems belong to its
+// version at the fleet's revision, and are reported there.
 func (l *loader) unknownWay(ctx context.Context, component string, problems ...Problem) error {
 	if len(l.fleet.Pipelines) > 0 {
 		l.fleet.ways.of[component] = &Pipeline{Problems: problems}
@@ -233,8 +235,8 @@ func (l *loader) unknownWay(ctx context.Context, component string, problems ...P
 	return ctx.Err()
 }
 
-// newPipeline reads the templates that the file of one names. What is the same as before
-// has the same pointer.
+// newPipeline builds a pipeline from its file and its templates. An unchanged pipeline keeps its
+// pointer.
 func (l *loader) newPipeline(ctx context.Context, f topFile[pipelineFile]) (*Pipeline, error) {
 	broken := &Pipeline{Name: f.stem, file: f.path, Problems: f.problems}
 	if f.content == nil {
@@ -259,7 +261,7 @@ func (l *loader) newPipeline(ctx context.Context, f topFile[pipelineFile]) (*Pip
 	})
 }
 
-// checkStage blocks a delivery whose way is broken, or does not lead here.
+// checkStage blocks a delivery whose pipeline is broken or has no stage for the cluster.
 func (r *clusterReader) checkStage(d *Delivery) {
 	p := r.fleet.PipelineOf(d.Component)
 	switch {

@@ -16,11 +16,11 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// Defaults of probes, and the most that a check may ask for.
+// Defaults of probes, and the limit for checks.
 const (
 	probeInterval = 5 * time.Minute
 	probeTimeout  = 2 * time.Minute
-	// MaxProbeRuns is how many runs of a probe are remembered.
+	// MaxProbeRuns is the number of runs of a probe that are kept.
 	MaxProbeRuns = 10
 )
 
@@ -28,36 +28,36 @@ const (
 type Probe struct {
 	Name string
 	Spec v1alpha1.Probe
-	// Interval between runs, and Timeout of a step.
+	// Interval is the time between runs, and Timeout bounds a step.
 	Interval, Timeout time.Duration
-	// Templates are the objects of custom subjects, by their paths.
+	// Templates are the objects of custom subjects, by path.
 	Templates map[string]map[string]any
-	// Hash of all that a run is made from: another one's results are not this one's.
+	// Hash is the hash of all inputs of a run. Results with another hash do not count.
 	Hash string
-	// Problems: it does not run, and what it may have left in clusters stays.
+	// Problems stop the probe. Its objects in clusters stay.
 	Problems Problems
 
 	selector labels.Selector
-	readyAt  []point // of the subjects' conditions
+	readyAt  []point // positions of the subjects' conditions
 	file     string
 }
 
-// Selects says whether a probe that has no Problems runs on a cluster.
+// Selects reports whether a probe runs on a cluster. A probe with Problems selects no cluster.
 func (p *Probe) Selects(c *Cluster) bool {
 	return p.selector != nil && p.selector.Matches(labels.Set(c.Spec.Labels))
 }
 
-// Stale is how old its last run may be before nothing is known of it any more.
+// Stale returns the age of the last run after which its result is unknown.
 func (p *Probe) Stale() time.Duration { return 2*p.Interval + p.Timeout }
 
-// At is its file.
+// At returns the file of the probe.
 func (p *Probe) At() Position { return Position{File: p.file} }
 
-// ReadyAt is where the condition of a subject stands, by the subject's number.
+// ReadyAt returns the position of the condition of a subject, by the subject's index.
 func (p *Probe) ReadyAt(i int) Position { return p.readyAt[i].in(p.file, "") }
 
-// Probe returns the one with the given name, or nil. Of NAME.yaml and NAME.yml it is
-// the second, of which nothing is known.
+// Probe returns the probe with the given name, or nil. If both NAME.yaml and NAME.yml exist, it is
+// the latter, which has Problems.
 func (f *Fleet) Probe(name string) *Probe {
 	for _, p := range slices.Backward(f.Probes) {
 		if p.Name == name {
@@ -67,8 +67,8 @@ func (f *Fleet) Probe(name string) *Probe {
 	return nil
 }
 
-// Probed are the probes that run on a cluster. Not known: nothing can be said, so that
-// none may be taken for gone.
+// Probed returns the probes for a cluster: those that run there, and all with Problems, which may
+// have objects there. If known is false, a missing probe must not count as deleted.
 func (f *Fleet) Probed(c *Cluster) (probes []*Probe, known bool) {
 	if f.probesUnread || len(c.Problems) > 0 {
 		return nil, false
@@ -104,8 +104,7 @@ func (l *loader) readProbes(ctx context.Context) error {
 	return nil
 }
 
-// newProbe reads the templates that the file of one names. What is the same as before has
-// the same pointer.
+// newProbe builds a probe from its file and its templates. An unchanged probe keeps its pointer.
 func (l *loader) newProbe(ctx context.Context, f topFile[probeFile]) (*Probe, error) {
 	broken := &Probe{Name: f.stem, file: f.path, Problems: f.problems}
 	if f.content == nil {
@@ -152,7 +151,7 @@ func orElse(d *metav1.Duration, otherwise time.Duration) time.Duration {
 	return d.Duration
 }
 
-// checkProbes says what is wrong with the probes that a pipeline's checks name.
+// checkProbes returns what is wrong with the probes of a pipeline's checks.
 func (l *loader) checkProbes(file string, refs []probeRef) Problems {
 	var out Problems
 	for _, r := range refs {
@@ -179,7 +178,7 @@ func (l *loader) checkProbes(file string, refs []probeRef) Problems {
 	return out
 }
 
-// probeRef is a check that names a probe.
+// probeRef is a check that uses a probe.
 type probeRef struct {
 	spec    v1alpha1.ProbeCheck
 	timeout time.Duration // of the check
@@ -196,7 +195,7 @@ type probeFile struct {
 	mistakes
 }
 
-// objectFile is the file of a custom subject.
+// objectFile is the object of a custom subject.
 type objectFile struct {
 	object map[string]any
 	mistakes
@@ -222,6 +221,6 @@ func decodeObject(data []byte) *objectFile {
 	case doc.sealed != nil || object["sops"] != nil:
 		wrong("an object of a probe can't be encrypted")
 	}
-	f.object, f.mistakes = object, doc.mistakes[:min(1, len(doc.mistakes))] // the first is enough
+	f.object, f.mistakes = object, doc.mistakes[:min(1, len(doc.mistakes))] // the first mistake is enough
 	return f
 }

@@ -6,18 +6,18 @@ import (
 	"strings"
 )
 
-// Position is a place in a file of the fleet repository. Line and Column count
-// from 1; 0 means the whole file.
+// Position is a position in a file of the fleet repository. Line and Column count from 1; 0 means
+// the whole file.
 type Position struct {
 	File   string `json:"file"`
 	Line   int    `json:"line,omitempty"`
 	Column int    `json:"column,omitempty"`
-	// Revision is set when the file was read at another revision than the
-	// fleet's, as a component's are: a tag name.
+	// Revision is a tag name if the file was read at another revision than the fleet's, like the
+	// files of a component.
 	Revision string `json:"revision,omitempty"`
 }
 
-// String is FILE:LINE:COLUMN, with @REVISION behind the file where one is set.
+// String returns FILE:LINE:COLUMN, with @REVISION after the file if it is set.
 func (p Position) String() string {
 	var b strings.Builder
 	b.WriteString(p.File)
@@ -44,7 +44,7 @@ type Problem struct {
 	Hint string `json:"hint,omitempty"`
 }
 
-// Error is "FILE:LINE:COLUMN: message (hint)".
+// Error returns "FILE:LINE:COLUMN: message (hint)".
 func (p Problem) Error() string {
 	s := p.At.String() + ": " + p.Message
 	if p.Hint != "" {
@@ -53,7 +53,7 @@ func (p Problem) Error() string {
 	return s
 }
 
-// Compare orders problems by where they stand.
+// Compare orders problems by position.
 func (p Problem) Compare(q Problem) int {
 	return cmp.Or(
 		cmp.Compare(p.At.File, q.At.File),
@@ -65,7 +65,7 @@ func (p Problem) Compare(q Problem) int {
 	)
 }
 
-// Problems is a list of mistakes; it is an error when it is not empty.
+// Problems is a list of mistakes, and an error if it is not empty.
 //
 //nolint:errname // it is data first, and an error where one is wanted
 type Problems []Problem
@@ -79,8 +79,7 @@ func (ps Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Err is nil without problems. Returning a nil Problems as an error would not
-// be nil.
+// Err returns nil without problems. A nil Problems in an error interface would not be nil.
 func (ps Problems) Err() error {
 	if len(ps) == 0 {
 		return nil

@@ -16,7 +16,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// Project is one file under projects/: what the components of a team may be and do.
+// Project is one file under projects/: the limits for the components of a team.
 type Project struct {
 	Name string
 	Spec v1alpha1.Project
@@ -25,10 +25,10 @@ type Project struct {
 	file     string
 }
 
-// At is its file.
+// At returns the file of the project.
 func (p *Project) At() Position { return Position{File: p.file} }
 
-// Has says whether a component is of the project.
+// Has reports whether a component belongs to the project.
 func (p *Project) Has(component string) bool { return anyGlob(p.Spec.Components, component) }
 
 func anyGlob(patterns []string, name string) bool {
@@ -40,8 +40,8 @@ func glob(pattern, name string) bool {
 	return ok && err == nil
 }
 
-// ProjectOf is the project of a component; nil: it is of none. Where several have it,
-// each delivery of it has a problem.
+// ProjectOf returns the project of a component, or nil. If several projects have the component, it
+// returns the first, and each delivery of the component has a problem.
 func (f *Fleet) ProjectOf(component string) *Project {
 	for _, p := range f.Projects {
 		if p.Has(component) {
@@ -84,8 +84,8 @@ func decodeProject(data []byte) *projectFile {
 	return f
 }
 
-// patterns checks a list of names with globs. One that is empty may come of a merge, and
-// must not be read as one that was left out.
+// patterns checks a list of names with globs. An empty list can result from a merge, and must not
+// be read as a missing key.
 func (c checker) patterns(field string, list []string) {
 	if _, set := c.doc.lookup(field); set != nil && len(list) == 0 && !c.doc.wrong(field) {
 		c.key([]string{field}, field+" is empty", "leave the key out for its default")
@@ -103,7 +103,7 @@ func (c checker) patterns(field string, list []string) {
 	}
 }
 
-// match checks what selects objects.
+// match checks a selector of objects.
 func (c checker) match(at []string, m v1alpha1.ObjectMatch) {
 	if m.Group == "" && len(m.Kinds) == 0 && m.Namespace == "" && m.Name == "" && !c.doc.wrong(at...) {
 		c.key(at, "this matches every object", `say so with {name: "*"}`)
@@ -115,8 +115,8 @@ func (c checker) match(at []string, m v1alpha1.ObjectMatch) {
 	}
 }
 
-// readProjects reads projects/. Which components a broken file is for can't be known, so
-// it blocks all.
+// readProjects reads projects/. A broken file blocks every cluster, because its components can't be
+// known.
 func (l *loader) readProjects(ctx context.Context) error {
 	files, unread, err := topFolder[projectFile]{name: "projects", kind: v1alpha1.KindProject, decode: decodeProject, strict: true}.read(ctx, l)
 	if err != nil {
@@ -136,7 +136,7 @@ func sameProjects(a, b []*Project) bool {
 	return slices.EqualFunc(a, b, func(p, q *Project) bool { return p.file == q.file && reflect.DeepEqual(p.Spec, q.Spec) })
 }
 
-// checkProject blocks a delivery that its project does not allow.
+// checkProject blocks a delivery that violates its project.
 func (r *clusterReader) checkProject(d *Delivery) {
 	for _, problem := range r.overstepped(d) {
 		r.report(problem)
@@ -144,10 +144,10 @@ func (r *clusterReader) checkProject(d *Delivery) {
 	}
 }
 
-// overstepped says what of a delivery its project does not allow.
+// overstepped returns the parts of a delivery that violate its project.
 func (r *clusterReader) overstepped(d *Delivery) (out Problems) {
 	if len(r.everywhere) > 0 {
-		return nil // the project may be what is broken, and nothing is delivered
+		return nil // the broken file may be the project, and nothing is delivered
 	}
 	p := r.fleet.ProjectOf(d.Component)
 	if p == nil {
@@ -185,7 +185,7 @@ func (p *Project) refuses(at Position, format string, args ...any) Problem {
 	return Problem{At: at, Message: fmt.Sprintf("project %s (%s) %s", p.Name, p.file, fmt.Sprintf(format, args...))}
 }
 
-// oversteppedBy says what a version claims for itself that the project does not allow.
+// oversteppedBy returns the fields of a version that violate the project.
 func (p *Project) oversteppedBy(v *Version) (out Problems) {
 	spec := &v.Spec
 	if !slices.ContainsFunc(p.Spec.Objects, func(m v1alpha1.ObjectMatch) bool { return m.Namespace != "" && glob(m.Namespace, spec.Namespace) }) {

@@ -15,8 +15,8 @@ import (
 // maxRange bounds a range of versions, in bytes.
 const maxRange = 256
 
-// promotion checks what is promoted, and returns the ranges, and where they stand, by
-// component; "" is all others.
+// promotion checks a promotion. It returns the version ranges and their positions by component; ""
+// is for all other components.
 func (c checker) promotion(path []string, p *v1alpha1.Promotion) (map[string]*semver.Constraints, map[string]point) {
 	if p == nil {
 		return nil, nil
@@ -46,7 +46,7 @@ func (c checker) promotion(path []string, p *v1alpha1.Promotion) (map[string]*se
 	return ranges, at
 }
 
-// versions reads a range of versions; nil where it is none.
+// versions parses a range of versions; nil if it is invalid.
 func (c checker) versions(path []string, text string) *semver.Constraints {
 	if len(text) > maxRange {
 		c.value(path, fmt.Sprintf("the range has %d bytes; at most %d are allowed", len(text), maxRange), "")
@@ -59,7 +59,7 @@ func (c checker) versions(path []string, text string) *semver.Constraints {
 	return r
 }
 
-// Promotes reports whether versions of a component are promoted in a stage.
+// Promotes reports whether a stage promotes versions of a component.
 func (s *Stage) Promotes(component string) bool { return s.rangeOf(component) != nil }
 
 func (s *Stage) rangeOf(component string) *semver.Constraints {
@@ -69,15 +69,16 @@ func (s *Stage) rangeOf(component string) *semver.Constraints {
 	return s.ranges[""]
 }
 
-// Takes reports whether a stage is to be promoted to a version of a component.
+// Takes reports whether a stage promotes a component to a version, because the version is in its
+// range.
 func (s *Stage) Takes(component, version string) bool {
 	r := s.rangeOf(component)
 	v, err := parseVersion(version)
 	return r != nil && err == nil && r.Check(v)
 }
 
-// Later reports whether a version, as it is written, is a later one than another.
-// HEAD is neither.
+// Later reports whether a version, as written, is later than another. HEAD is neither later nor
+// earlier.
 func Later(version, than string) bool {
 	a, err := parseVersion(version)
 	if err != nil {
@@ -87,12 +88,11 @@ func Later(version, than string) bool {
 	return err == nil && a.GreaterThan(b)
 }
 
-// Published are the versions of a component that have a tag, in order. It is nobody's
-// to change.
+// Published returns the versions of a component with a tag, in order. It is nil unless a cluster
+// has the component and its pipeline promotes versions. The caller must not change it.
 func (f *Fleet) Published(component string) []string { return f.published[component] }
 
-// Promoted are the components of which a stage of their pipeline promotes versions, in
-// order.
+// Promoted returns the components for which a stage of their pipeline promotes versions, in order.
 func (f *Fleet) Promoted() []string {
 	var out []string
 	for component := range f.published {
@@ -104,14 +104,16 @@ func (f *Fleet) Promoted() []string {
 	return out
 }
 
-// Place is where the version stands that the clusters of a stage have of a component.
+// Place is the position of the version of a component for the clusters of a stage.
 type Place struct {
-	// At is that of the version; zero: no cluster of the stage has the component.
+	// At is the position of the version; zero if no cluster of the stage has the component.
 	At      Position
 	Version string
-	// Wrong says why it is not one place of that stage alone; nil: it is.
+	// Wrong says why the version can't be promoted: it has several positions, or another stage
+	// shares the position. Otherwise nil.
 	Wrong *Problem
-	// Pinned are clusters of the stage, in order, whose own files say another version.
+	// Pinned are the clusters of the stage, in order, whose own files set the version, if layers
+	// set it for other clusters.
 	Pinned []string
 }
 
@@ -120,20 +122,20 @@ type placeKey struct {
 	stage     *Stage
 }
 
-// PlaceOf returns where the version of a component stands for a stage of its pipeline,
-// if that pipeline promotes anything.
+// PlaceOf returns the Place of a component for a stage of its pipeline. It is zero if the pipeline
+// promotes nothing.
 func (f *Fleet) PlaceOf(component string, s *Stage) Place { return f.places[placeKey{component, s}] }
 
-// uses are the clusters of a stage that have their version from a place.
+// uses are the clusters of a stage that have their version from a position.
 type uses struct {
 	version  string
 	clusters []string
 }
 
-// placed are the places of versions, by what uses them.
+// placed are the positions of versions, with their uses.
 type placed struct {
 	of map[placeKey]map[Position]*uses
-	// stages by component and place; nil is one that a cluster is in none of.
+	// stages are by component and position. A nil stage stands for clusters outside all stages.
 	stages map[string]map[Position][]*Stage
 }
 
@@ -153,8 +155,8 @@ func (p placed) add(key placeKey, d *Delivery) {
 	use.clusters = append(use.clusters, d.Cluster)
 }
 
-// findPlaces finds where versions stand that are promoted, and reports those that have
-// no place of their own.
+// findPlaces finds the positions of versions in pipelines that promote, and reports promoted
+// versions without a position of their own.
 func (l *loader) findPlaces() {
 	if !slices.ContainsFunc(l.fleet.Pipelines, promotes) {
 		return
@@ -175,7 +177,7 @@ func (l *loader) findPlaces() {
 	}
 	for key, at := range found.of {
 		if key.stage == nil {
-			continue // which is reported
+			continue // checkStage reports it
 		}
 		place := placeOf(key, at, found.stages[key.component])
 		l.fleet.places[key] = place
@@ -185,8 +187,7 @@ func (l *loader) findPlaces() {
 	}
 }
 
-// checkPromoted reports components that are named, and go by another pipeline, or exist
-// nowhere.
+// checkPromoted reports components of promotions that exist nowhere, or that use another pipeline.
 func (l *loader) checkPromoted() {
 	for _, p := range l.fleet.Pipelines {
 		for _, s := range p.Stages {
@@ -211,8 +212,8 @@ func promotes(p *Pipeline) bool {
 	return slices.ContainsFunc(p.Stages, func(s *Stage) bool { return s.ranges != nil })
 }
 
-// placeOf chooses the place of a stage: the one layer that its clusters have the version
-// from, or the one file of a cluster.
+// placeOf chooses the position for a stage: the only layer that sets the version, or the only file
+// of a cluster.
 func placeOf(key placeKey, at map[Position]*uses, shared map[Position][]*Stage) Place {
 	var layers, own []Position
 	var pinned []string

@@ -11,16 +11,16 @@ import (
 )
 
 var (
-	// ErrNoRef is wrapped by the error of a fetch of a ref that is not there.
+	// ErrNoRef is wrapped by the error of a fetch of a missing ref.
 	ErrNoRef = errors.New("the repository has no such ref")
-	// ErrUnrelated is wrapped by the error of two commits without a common one.
+	// ErrUnrelated is wrapped by the error for two commits without a common ancestor.
 	ErrUnrelated = errors.New("they have no commit in common")
 )
 
-// FetchProposal is [Repo.Fetch], and fetches the commit that another ref names, such
-// as refs/pull/7/head, whose hash it returns. The ref is not followed, and found by
-// no name afterwards; the commit may be gone after a later fetch. The error wraps
-// [ErrNoRef], or [ErrTooMuch] when it is larger than [Limits] allow.
+// FetchProposal is [Repo.Fetch], and also fetches the commit of another ref, such as
+// refs/pull/7/head. It returns the full hash of this commit. The ref is not followed and has no
+// name afterwards; a later fetch may remove the commit. The error wraps [ErrNoRef], or [ErrTooMuch]
+// if the proposal exceeds [Limits].
 func (r *Repo) FetchProposal(ctx context.Context, ref string) (string, error) {
 	if wrong := checkRef(ref); wrong != "" {
 		return "", fmt.Errorf("fetch %q: %s", ref, wrong)
@@ -32,7 +32,7 @@ func (r *Repo) FetchProposal(ctx context.Context, ref string) (string, error) {
 	return h.String(), nil
 }
 
-// localRef is what a ref names of a repository that is read in place.
+// localRef returns the hash of a ref of a repository that is read in place.
 func (r *Repo) localRef(ref plumbing.ReferenceName) (plumbing.Hash, error) {
 	repo, err := git.PlainOpenWithOptions(r.location.path, &git.PlainOpenOptions{EnableDotGitCommonDir: true})
 	if err != nil {
@@ -48,8 +48,8 @@ func (r *Repo) localRef(ref plumbing.ReferenceName) (plumbing.Hash, error) {
 	return found.Hash(), nil
 }
 
-// Branch returns the name of the branch that a revision follows, as of the last
-// [Repo.Fetch]; "" for one that does not move by itself.
+// Branch returns the name of the branch that a revision follows, as of the last [Repo.Fetch]. It
+// returns "" for a fixed revision.
 func (r *Repo) Branch(rev string) string {
 	now := r.current()
 	if branch := now.branchOf(rev); branch != "HEAD" {
@@ -58,9 +58,9 @@ func (r *Repo) Branch(rev string) string {
 	return now.headName
 }
 
-// MergeBase returns the commit that two others, full hashes, have in common and
-// that no other such commit descends from; of several, one. The error wraps
-// [ErrUnrelated] when there is none.
+// MergeBase returns a best common ancestor of two commits, given as full hashes: no other common
+// ancestor descends from it. If there are several, it returns one of them. The error wraps
+// [ErrUnrelated] if there is none.
 func (r *Repo) MergeBase(ctx context.Context, a, b string) (string, error) {
 	h, err := r.current().objects.mergeBase(ctx, plumbing.NewHash(a), plumbing.NewHash(b))
 	if err != nil {
@@ -69,16 +69,16 @@ func (r *Repo) MergeBase(ctx context.Context, a, b string) (string, error) {
 	return h.String(), nil
 }
 
-// Of a commit during [objects.mergeBase].
+// Marks of a commit during [objects.mergeBase].
 const (
-	ofA    = 1 << iota // it is reached from a
-	ofB                // from b
+	ofA    = 1 << iota // reached from a
+	ofB                // reached from b
 	behind             // a common commit descends from it
 	common = ofA | ofB
 )
 
-// mergeBase walks from both commits, the youngest first, as git does: what both
-// walks reach is common, and what only lies behind common commits is not looked at.
+// mergeBase walks from both commits, the youngest first, like git. Commits that both walks reach
+// are common. Commits that are only behind common commits are skipped.
 func (o *objects) mergeBase(ctx context.Context, a, b plumbing.Hash) (plumbing.Hash, error) {
 	w := &walk{objects: o, marks: map[plumbing.Hash]int{}, queued: map[plumbing.Hash]bool{}}
 	if err := errors.Join(w.mark(a, ofA), w.mark(b, ofB)); err != nil {
@@ -113,30 +113,30 @@ func (o *objects) mergeBase(ctx context.Context, a, b plumbing.Hash) (plumbing.H
 	return plumbing.ZeroHash, ErrUnrelated
 }
 
-// walk goes from commits to their parents.
+// walk walks from commits to their parents.
 type walk struct {
 	objects *objects
 	marks   map[plumbing.Hash]int
 	queue   youngest
 	queued  map[plumbing.Hash]bool
-	ahead   int // in the queue, and not behind
+	ahead   int // the number of queued commits that are not behind
 }
 
-// undecided says whether a commit may be yet to be found, or to be ruled out:
-// dates may lie, and of several that were found one be behind another by a way that
-// was left because nothing on it was ahead.
+// undecided reports whether a commit may still be found or ruled out. Dates may be wrong. One of
+// several found commits may be behind another, along a path that was left because nothing on it was
+// ahead.
 func (w *walk) undecided(found int) bool {
 	return w.ahead > 0 || found > 1 && w.queue.Len() > 0
 }
 
-// mark adds to what is known of a commit, and queues it if that is new.
+// mark adds marks to a commit, and queues the commit if a mark is new.
 func (w *walk) mark(h plumbing.Hash, with int) error {
 	had := w.marks[h]
 	if had|with == had {
 		return nil
 	}
 	w.marks[h] = had | with
-	if w.queued[h] { // its turn is still to come
+	if w.queued[h] { // it is still queued
 		if had&behind == 0 && with&behind != 0 {
 			w.ahead--
 		}
@@ -154,9 +154,9 @@ func (w *walk) mark(h plumbing.Hash, with int) error {
 	return nil
 }
 
-// next takes the youngest commit out of the queue.
+// next removes the youngest commit from the queue.
 func (w *walk) next() (c datedCommit, marks int) {
-	c, _ = heap.Pop(&w.queue).(datedCommit) // it holds nothing else
+	c, _ = heap.Pop(&w.queue).(datedCommit) // the heap holds no other type
 	delete(w.queued, c.hash)
 	if marks = w.marks[c.hash]; marks&behind == 0 {
 		w.ahead--
@@ -169,7 +169,7 @@ type datedCommit struct {
 	commitObject
 }
 
-// youngest is a heap of commits.
+// youngest is a heap of commits, the youngest first.
 type youngest []datedCommit
 
 func (y youngest) Len() int           { return len(y) }

@@ -22,41 +22,43 @@ import (
 	"github.com/go-git/go-git/v5/storage/memory"
 )
 
-// ErrMoved is wrapped by the error of a push to a branch that is not where it was
-// thought to be: somebody else was faster. Nothing was pushed.
+// ErrMoved is wrapped by the error of a push to a branch that is not at the expected commit,
+// because of another push. Nothing was pushed.
 var ErrMoved = errors.New("the branch has moved on")
 
-// Push is commits that are to be on a branch of the repository's server.
+// Push is a list of commits for a branch on the repository's server.
 type Push struct {
-	// Branch is its short name. It is at Expect, a full hash; empty: it is not there yet.
+	// Branch is the short name of the branch. Expect is its present commit, a full hash; empty if
+	// the branch does not exist.
 	Branch, Expect string
-	// Parent is the full hash of the commit that the first one is on top of.
+	// Parent is the full hash of the parent of the first commit.
 	Parent string
-	// Commits in their order, each on top of the one before.
+	// Commits are in order. Each is the parent of the next.
 	Commits []Commit
-	// Credentials is a file of logins as in [Options], for this push alone.
+	// Credentials is a file of logins as in [Options], only for this push.
 	Credentials string
-	// Author of the commits, and when they are made.
+	// Author, Email and When are those of the commits, as author and as committer.
 	Author, Email string
 	When          time.Time
-	// Sign makes the armored signature of a commit; nil: they are not signed.
+	// Sign returns the armored signature of a commit. If it is nil, commits are not signed.
 	Sign func(payload []byte) (string, error)
-	// Proposal says that the branch is none that is delivered. Else, with
-	// [Options.TrustedKeys], the last commit has to be signed by one of these keys: what
-	// nobody would take is not pushed.
+	// Proposal means that the branch is never delivered. Otherwise, with [Options.TrustedKeys], the
+	// last commit must be signed by a trusted key, because it would be refused when the branch is
+	// read.
 	Proposal bool
-	// Force has a branch go to where Commits are though that is not on top of Expect.
-	// It is for branches that nobody else writes to.
+	// Force moves the branch even if Commits are not on top of Expect. It is for branches with no
+	// other writer.
 	Force bool
 }
 
-// Commit is the new content of files that there are, and what is said of it.
+// Commit is the new content of existing files, and the commit message.
 type Commit struct {
 	Files   map[string][]byte
 	Message string
 }
 
-// ReadAt returns the content of a file at a commit of the past.
+// ReadAt returns the content of a file at a commit, given as full hash. A missing file is an error,
+// and so is a file over 1 MiB.
 func (r *Repo) ReadAt(ctx context.Context, commit, file string) ([]byte, error) {
 	now := r.current()
 	root, err := now.objects.commitTree(plumbing.NewHash(commit))
@@ -75,8 +77,8 @@ func (r *Repo) ReadAt(ctx context.Context, commit, file string) ([]byte, error) 
 	return now.objects.blob(h, maxFleetFile)
 }
 
-// Changes reports whether a commit has what another one has, with the files of a third,
-// which is not made, in their place, and with nothing else changed.
+// Changes reports whether a commit has the same tree as parent with the files of as replaced.
+// Nothing is pushed.
 func (r *Repo) Changes(commit, parent string, as Commit) (bool, error) {
 	b := &builder{objects: r.current().objects, storage: memory.NewStorage()}
 	is, err := b.objects.commitTree(plumbing.NewHash(commit))
@@ -91,11 +93,11 @@ func (r *Repo) Changes(commit, parent string, as Commit) (bool, error) {
 	return err == nil && is == want, err
 }
 
-// Push makes commits, and has the server take them as a branch; all or none of them. It
-// returns their hashes. The error wraps [ErrMoved] when the branch is elsewhere.
+// Push creates commits and pushes them to a branch, all or none. It returns their hashes. The error
+// wraps [ErrMoved] if the branch is at another commit than Expect.
 //
-// A branch that the push is on top of only ever goes forward: the server compares what
-// it has with Expect. When the connection breaks, the commits may be there.
+// Without Force, the branch only moves forward: the server compares its commit with Expect. If the
+// connection breaks, the commits may have been pushed.
 func (r *Repo) Push(ctx context.Context, p Push) ([]string, error) {
 	hashes, err := r.push(ctx, p)
 	if err != nil {
@@ -133,8 +135,8 @@ func (r *Repo) push(ctx context.Context, p Push) ([]string, error) {
 	return out, nil
 }
 
-// DeleteBranch has the server delete the branch of a push, with its Credentials. The
-// error wraps [ErrMoved] when it is not at Expect; one that is gone is no error.
+// DeleteBranch deletes the branch of a push on the server, with its Credentials. The error wraps
+// [ErrMoved] if the branch is not at Expect. A missing branch is no error.
 func (r *Repo) DeleteBranch(ctx context.Context, p Push) error {
 	err := r.deleteBranch(ctx, p)
 	if err != nil {
@@ -155,8 +157,7 @@ func (r *Repo) deleteBranch(ctx context.Context, p Push) error {
 	return r.change(ctx, p, nil, plumbing.ZeroHash)
 }
 
-// change has a branch go to another commit, whose new objects are given; zero: it is
-// deleted.
+// change moves a branch to the commit tip, with its new objects. A zero tip deletes the branch.
 func (r *Repo) change(ctx context.Context, p Push, objects *memory.Storage, tip plumbing.Hash) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.limits.Time, fmt.Errorf("it takes longer than %s", r.limits.Time))
 	defer cancel()
@@ -174,7 +175,8 @@ func (r *Repo) change(ctx context.Context, p Push, objects *memory.Storage, tip 
 	return err
 }
 
-// send has the server take a commit as the branch; asked: it may have, also with an error.
+// send requests the change of a branch. If asked is true, the server may have made it, even with an
+// error.
 func (r *Repo) send(ctx context.Context, dog *watchdog, p Push, objects *memory.Storage, tip plumbing.Hash) (asked bool, err error) {
 	server, offered, err := r.offered(ctx, dog, p)
 	if err != nil {
@@ -189,7 +191,7 @@ func (r *Repo) send(ctx context.Context, dog *watchdog, p Push, objects *memory.
 	is, expect := offered.References[name.String()], plumbing.NewHash(p.Expect)
 	switch {
 	case is.IsZero() && tip.IsZero():
-		return false, nil // somebody else deleted it
+		return false, nil // the branch is deleted already
 	case is != expect:
 		return false, moved(is, expect)
 	}
@@ -218,7 +220,7 @@ func (r *Repo) send(ctx context.Context, dog *watchdog, p Push, objects *memory.
 	return true, err
 }
 
-// offered opens a connection, and returns it with the refs that the server has.
+// offered opens a connection, and returns it with the server's refs.
 func (r *Repo) offered(ctx context.Context, dog *watchdog, p Push) (receiver, *packp.AdvRefs, error) {
 	dog.allow(r.limits.RefBytes)
 	to := r.location
@@ -234,8 +236,8 @@ func (r *Repo) offered(ctx context.Context, dog *watchdog, p Push) (receiver, *p
 	return server, refs, nil
 }
 
-// reconsider finds out what became of a push that failed: it may have been taken before
-// the connection broke, and it may have been refused because somebody was faster.
+// reconsider finds the result of a failed push. The server may have made the change before the
+// connection broke, or refused it because another push was first.
 func (r *Repo) reconsider(ctx context.Context, dog *watchdog, p Push, tip plumbing.Hash, failed error) error {
 	server, offered, err := r.offered(ctx, dog, p)
 	if err != nil {
@@ -263,8 +265,7 @@ func shortHash(h plumbing.Hash) string {
 	return h.String()[:12]
 }
 
-// trusts refuses a commit that the keys of this process would have it refuse when it
-// reads the branch again.
+// trusts refuses a commit that this process would refuse when it reads the branch again.
 func (r *Repo) trusts(commit plumbing.EncodedObject, p Push) error {
 	t, err := r.trust(r.current().objects)
 	if err != nil || t == nil || p.Proposal {
@@ -280,12 +281,12 @@ func (r *Repo) trusts(commit plumbing.EncodedObject, p Push) error {
 	return nil
 }
 
-// builder makes the objects of commits.
+// builder creates the objects of commits.
 type builder struct {
 	objects *objects
 	storage *memory.Storage
 	push    Push
-	last    plumbing.EncodedObject // that was made
+	last    plumbing.EncodedObject // the last object
 }
 
 func (b *builder) build() ([]plumbing.Hash, error) {
@@ -307,7 +308,7 @@ func (b *builder) build() ([]plumbing.Hash, error) {
 	return out, nil
 }
 
-// files returns the tree in which some files that are there have other content.
+// files returns the tree with new content for some existing files.
 func (b *builder) files(root plumbing.Hash, content map[string][]byte) (plumbing.Hash, error) {
 	for _, file := range slices.Sorted(maps.Keys(content)) {
 		blob, err := b.store(plumbing.BlobObject, func(o plumbing.EncodedObject) error { return write(o, content[file]) })
@@ -340,7 +341,7 @@ func (b *builder) commit(root, parent plumbing.Hash, message string) (plumbing.H
 	return b.store(plumbing.CommitObject, c.Encode)
 }
 
-// replace returns the tree in which a file that is there is another blob.
+// replace returns the tree with another blob for an existing file.
 func (b *builder) replace(tree plumbing.Hash, path []string, blob plumbing.Hash) (plumbing.Hash, error) {
 	entries, err := b.tree(tree)
 	if err != nil {
@@ -362,7 +363,7 @@ func (b *builder) replace(tree plumbing.Hash, path []string, blob plumbing.Hash)
 	return b.store(plumbing.TreeObject, (&object.Tree{Entries: entries}).Encode)
 }
 
-// tree reads one that was made before, or that the repository has.
+// tree returns the entries of a tree of this builder or of the repository.
 func (b *builder) tree(h plumbing.Hash) ([]object.TreeEntry, error) {
 	if b.storage.HasEncodedObject(h) == nil {
 		t, err := object.GetTree(b.storage, h)
@@ -406,10 +407,10 @@ func readAll(o plumbing.EncodedObject) ([]byte, error) {
 	return data, errors.Join(err, r.Close())
 }
 
-// receiver is a git server, during one push.
+// receiver is a connection to a git server for one push.
 type receiver interface {
 	refs(ctx context.Context) (*packp.AdvRefs, error)
-	// update has refs changed. A report with an error says what was refused.
+	// update requests changes of refs. With an error, a report says what the server refused.
 	update(ctx context.Context, req *packp.ReferenceUpdateRequest) (*packp.ReportStatus, error)
 	close() error
 }

@@ -11,26 +11,25 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 )
 
-// What is verified is the bytes of a commit or tag as git stored them, and what
-// is used of them is read from the same bytes here, by one reader: a parser
-// that understood them in another way than the signer's git would let a
-// signature vouch for something else.
+// The signature covers the bytes of a commit or tag as git stored them. The functions below read
+// the used fields from the same bytes. If another parser read them differently from the signer's
+// git, a signature would cover other content.
 
-// commitObject is what Keelson needs of a commit.
+// commitObject holds the fields of a commit that Keelson uses.
 type commitObject struct {
 	tree      plumbing.Hash
 	parents   []plumbing.Hash
 	committed time.Time
 }
 
-// tagObject is what Keelson needs of an annotated tag.
+// tagObject holds the fields of an annotated tag that Keelson uses.
 type tagObject struct {
 	target plumbing.Hash
 	name   string
-	tagged time.Time // zero: git lets a tag have no tagger
+	tagged time.Time // zero: the tag has no tagger, which git allows
 }
 
-// header takes "KEY VALUE\n" off the front of raw.
+// header splits "KEY VALUE\n" from the front of raw.
 func header(raw []byte, key string) (value string, rest []byte, ok bool) {
 	line, rest, found := bytes.Cut(raw, []byte("\n"))
 	value, ok = strings.CutPrefix(string(line), key+" ")
@@ -40,7 +39,7 @@ func header(raw []byte, key string) (value string, rest []byte, ok bool) {
 	return value, rest, true
 }
 
-// hashHeader takes "KEY HASH\n" off the front of raw.
+// hashHeader splits "KEY HASH\n" from the front of raw.
 func hashHeader(raw []byte, key string) (h plumbing.Hash, rest []byte, ok bool) {
 	value, rest, ok := header(raw, key)
 	if !ok || !isHash(value) {
@@ -49,13 +48,12 @@ func hashHeader(raw []byte, key string) (h plumbing.Hash, rest []byte, ok bool) 
 	return plumbing.NewHash(value), rest, true
 }
 
-// isHash says whether s is a SHA-1 as git writes it.
+// isHash reports whether s is a SHA-1 as git writes it.
 func isHash(s string) bool {
 	return len(s) == 40 && strings.Trim(s, "0123456789abcdef") == ""
 }
 
-// parseCommit reads a commit as git does: tree, parents, author and committer,
-// in this order and no other.
+// parseCommit parses a commit like git: tree, parents, author and committer, only in this order.
 func parseCommit(raw []byte) (commitObject, error) {
 	var c commitObject
 	tree, rest, ok := hashHeader(raw, "tree")
@@ -85,7 +83,7 @@ func parseCommit(raw []byte) (commitObject, error) {
 	return c, err
 }
 
-// parseTag reads an annotated tag as git does.
+// parseTag parses an annotated tag like git.
 func parseTag(raw []byte) (tagObject, error) {
 	var t tagObject
 	target, rest, ok := hashHeader(raw, "object")
@@ -108,8 +106,7 @@ func parseTag(raw []byte) (tagObject, error) {
 	return t, err
 }
 
-// onceOnly refuses headers that stand a second time: which of the two counts
-// is where readers differ.
+// onceOnly refuses repeated headers, because readers differ in which of them they use.
 func onceOnly(rest []byte, keys ...string) error {
 	for line := range headerLines(rest) {
 		for _, key := range keys {
@@ -121,8 +118,7 @@ func onceOnly(rest []byte, keys ...string) error {
 	return nil
 }
 
-// headerLines yields the lines, with their ends, up to the empty one behind
-// which the message begins.
+// headerLines yields the lines, with their ends, before the empty line in front of the message.
 func headerLines(raw []byte) func(yield func([]byte) bool) {
 	return func(yield func([]byte) bool) {
 		for line := range bytes.Lines(raw) {
@@ -133,7 +129,7 @@ func headerLines(raw []byte) func(yield func([]byte) bool) {
 	}
 }
 
-// personTime reads the time behind NAME <EMAIL> SECONDS ZONE.
+// personTime parses the time after NAME <EMAIL>: SECONDS ZONE.
 func personTime(person string) (time.Time, error) {
 	fields := strings.Fields(person[strings.LastIndex(person, ">")+1:])
 	if len(fields) == 0 {
@@ -147,14 +143,14 @@ func personTime(person string) (time.Time, error) {
 	return time.Unix(seconds, 0).UTC(), nil
 }
 
-// errUnsigned is an object without a signature.
+// errUnsigned is the error for an object without a signature.
 var errUnsigned = errors.New("it is not signed")
 
-// cutCommit takes the signature out of a commit: what is left is what was
-// signed. git leaves out every header that begins with gpgsig; here such a
-// header other than the one signature is refused, since nobody signed it.
+// cutCommit removes the signature from a commit; the rest is the signed payload. git removes every
+// header that begins with gpgsig. Here such a header is refused unless it is the only signature,
+// because no signature covers it.
 func cutCommit(raw []byte) (payload, signature []byte, err error) {
-	inside := false // the signature's lines, each behind a space
+	inside := false // in the signature, whose further lines start with a space
 	end := 0
 	for line := range headerLines(raw) {
 		end += len(line)
@@ -180,7 +176,7 @@ func cutCommit(raw []byte) (payload, signature []byte, err error) {
 	return append(payload, raw[end:]...), signature, nil
 }
 
-// markers start a signature in the message of a tag, as git knows them.
+// markers are the lines with which git starts a signature in the message of a tag.
 var markers = [...]string{ //nolint:gochecknoglobals // a constant
 	pgpSignature, "-----BEGIN PGP MESSAGE-----", sshSignature, "-----BEGIN SIGNED MESSAGE-----",
 }
@@ -190,7 +186,7 @@ const (
 	sshSignature = "-----BEGIN SSH SIGNATURE-----"
 )
 
-// cutTag takes the signature off the end of a tag's message.
+// cutTag removes the signature from the end of a tag's message.
 func cutTag(raw []byte) (payload, signature []byte, err error) {
 	for line := range headerLines(raw) {
 		if bytes.HasPrefix(line, []byte("gpgsig")) {

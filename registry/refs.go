@@ -20,18 +20,18 @@ import (
 	"github.com/go-git/go-git/v5/storage/filesystem"
 )
 
-// refs is what a repository's branches and tags were at one moment, with the
-// objects behind them. It does not change.
+// refs holds a repository's branches and tags at one moment, with their objects. It does not
+// change.
 type refs struct {
 	objects  *objects
-	head     plumbing.Hash // zero: no commit there
+	head     plumbing.Hash // zero: HEAD has no commit
 	headName string        // the branch that HEAD names, for errors
 	branches map[string]plumbing.Hash
 	tags     map[string]plumbing.Hash // not peeled
 	seen     map[string]firstSeen     // by tag
-	shared   bool                     // and so the memory has it
-	keys     string                   // the digest of the trusted keys that decided what is in seen
-	// versions that have a tag, by component, unordered.
+	shared   bool                     // the memory has seen, too
+	keys     string                   // the digest of the trusted keys that seen was checked with
+	// versions are the versions with a tag, by component, unordered.
 	versions map[string][]string
 
 	digest func() string // of the tags and the trusted keys
@@ -40,7 +40,7 @@ type refs struct {
 	peeled map[string]plumbing.Hash // commits, by tag
 }
 
-// openObjects reads the objects of the repository at path.
+// openObjects returns the objects of the repository at path.
 func (r *Repo) openObjects(repo *git.Repository, path string) *objects {
 	o := &objects{s: repo.Storer}
 	if r.location.path == "" {
@@ -52,13 +52,13 @@ func (r *Repo) openObjects(repo *git.Repository, path string) *objects {
 	return o
 }
 
-// openPacks is how many packs stay open between two reads, until nobody has the
-// objects any more. A clone that was just made has one.
+// openPacks is how many packs stay open between two reads, while the objects are referenced. A new
+// clone has one pack.
 const openPacks = 4
 
-// packed is the folder of a clone of our own, in which every object is in a pack: a
-// fetch writes nothing else. go-git would look for a file of each first, by way of
-// every folder above it, which took half the time of a load.
+// packed is the folder of Keelson's own clone, in which every object is in a pack, because a fetch
+// writes only packs. go-git would first look for a file of each object, through every folder above
+// it, which took half the time of a load.
 type packed struct{ billy.Filesystem }
 
 func (p packed) Open(path string) (billy.File, error) {
@@ -68,9 +68,8 @@ func (p packed) Open(path string) (billy.File, error) {
 	return p.Filesystem.Open(path) //nolint:wrapcheck // it is one
 }
 
-// withoutLocks is the folder of a repository that others may write to at this
-// moment. git writes main.lock, and renames it to main; go-git takes the first for a
-// ref, too, and fails as long as nothing is in it.
+// withoutLocks is the folder of a repository that other processes may write to. git writes
+// main.lock and renames it to main. go-git reads main.lock as a ref, and fails while it is empty.
 type withoutLocks struct{ billy.Filesystem }
 
 func (w withoutLocks) ReadDir(path string) ([]os.FileInfo, error) {
@@ -78,8 +77,7 @@ func (w withoutLocks) ReadDir(path string) ([]os.FileInfo, error) {
 	return slices.DeleteFunc(files, func(f os.FileInfo) bool { return strings.HasSuffix(f.Name(), ".lock") }), err
 }
 
-// snapshot reads the refs of the repository at path, and remembers the tags
-// that it sees for the first time.
+// snapshot reads the refs of the repository at path, and remembers new tags.
 func (r *Repo) snapshot(ctx context.Context, path string) (*refs, error) {
 	repo, err := git.PlainOpenWithOptions(path, &git.PlainOpenOptions{EnableDotGitCommonDir: true})
 	if err != nil {
@@ -148,7 +146,7 @@ func (r *refs) read(repo *git.Repository, most int) error {
 	return nil
 }
 
-// commitOf returns the commit that a tag points to.
+// commitOf returns the commit of a tag.
 func (r *refs) commitOf(tag string) (plumbing.Hash, error) {
 	r.mu.Lock()
 	h, ok := r.peeled[tag]
@@ -166,7 +164,7 @@ func (r *refs) commitOf(tag string) (plumbing.Hash, error) {
 	return h, nil
 }
 
-// resolve turns a revision into a commit.
+// resolve returns the commit of a revision.
 func (r *refs) resolve(rev string) (plumbing.Hash, error) {
 	if rev == "" || rev == "HEAD" {
 		if r.head.IsZero() {
@@ -198,7 +196,7 @@ func (r *refs) resolve(rev string) (plumbing.Hash, error) {
 	return plumbing.ZeroHash, fmt.Errorf("no branch, tag or commit is called %q", rev)
 }
 
-// short finds a commit by the first digits of its hash; zero when there is none.
+// short finds a commit by the first digits of its hash; zero if there is none.
 func (r *refs) short(rev string) (plumbing.Hash, error) {
 	const fewest = 4 // git's own minimum
 	if len(rev) < fewest || len(rev) > 40 {
@@ -224,10 +222,9 @@ func (r *refs) short(rev string) (plumbing.Hash, error) {
 	}
 }
 
-// Resolve returns the full hash of the commit that a branch, a tag, or a full
-// or short hash names, as of the last [Repo.Fetch]. "" and "HEAD" are the
-// branch that the repository's own HEAD names. A branch wins over a tag of the
-// same name.
+// Resolve returns the full hash of the commit of a branch, a tag, or a full or short hash, as of
+// the last [Repo.Fetch]. "" and "HEAD" are the branch that the repository's own HEAD names. A
+// branch is preferred to a tag of the same name.
 func (r *Repo) Resolve(rev string) (string, error) {
 	h, err := r.current().resolve(rev)
 	if err != nil {
@@ -236,8 +233,8 @@ func (r *Repo) Resolve(rev string) (string, error) {
 	return h.String(), nil
 }
 
-// Tags identifies the tags that there are as of the last [Repo.Fetch], with the keys that
-// decide which of them are trusted: while it is the same, a commit has the same fleet.
+// Tags identifies the tags as of the last [Repo.Fetch], and the trusted keys. While it is the same,
+// a commit has the same fleet.
 func (r *Repo) Tags() string { return r.current().digest() }
 
 func (r *refs) hashTags() string {
@@ -249,7 +246,7 @@ func (r *refs) hashTags() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// current is what the last Fetch saw.
+// current returns the refs of the last Fetch.
 func (r *Repo) current() *refs {
 	r.mu.RLock()
 	defer r.mu.RUnlock()

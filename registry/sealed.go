@@ -15,31 +15,30 @@ import (
 	"github.com/keelson-io/keelson/registry/sops"
 )
 
-// encryptValues is how to encrypt what may be.
+// encryptValues is the hint for files with too much encrypted.
 const encryptValues = "decrypt it, and encrypt values alone: sops encrypt --encrypted-regex '^(password|token)$', " +
 	"or '^values$' for all of them"
 
-// Seal is a file of which SOPS encrypted values, as it stands in git. The
-// registry has no keys: what it holds, hashes and shows is the encrypted text.
+// Seal is a file with values that SOPS encrypted, as it is in git. The registry has no keys: it
+// stores, hashes and shows only encrypted text.
 type Seal struct {
 	File string
 	Data []byte
-	// Hash of Data, in hexadecimal digits.
+	// Hash is the SHA-256 of Data, in hexadecimal digits.
 	Hash string
 }
 
-// Secret is one value that was encrypted.
+// Secret is one decrypted value.
 type Secret struct {
-	// Path below .Values; items of lists by their number.
+	// Path is the path below .Values; list items are named by their index.
 	Path []string
 	// Value is a string, float64 or bool.
 	Value any
 	At    Position
 }
 
-// Seals are the encrypted files that the values are from, the weakest first.
-// A file is verified as a whole, so it is one of them also when none of these
-// values is encrypted.
+// Seals returns the encrypted files of the values, the weakest first. A file is verified as a
+// whole, so it is included even if none of these values is encrypted.
 func (v *Values) Seals() []Seal {
 	if v == nil {
 		return nil
@@ -51,16 +50,16 @@ func (v *Values) Seals() []Seal {
 	return out
 }
 
-// Confidential says whether any of the values is, or was before [Values.Open],
-// in an encrypted file: then what is made of them must not be written down.
+// Confidential reports whether any of the values is from an encrypted file, before or after
+// [Values.Open]. Results that are made from such values must not be stored.
 func (v *Values) Confidential() bool {
 	return v != nil && (v.source.sealed != nil || v.source.opened || v.base.Confidential())
 }
 
-// Open decrypts the values. The function gets each of [Values.Seals] and
-// returns its leaves, or an error, which Open returns. Values without a Seal
-// are returned as they are, and else values of the same origins with all that
-// was encrypted in clear text, which nobody else shares.
+// Open decrypts the values. The function open gets each of [Values.Seals] and returns its leaves.
+// Open returns its error. Values without a Seal are returned unchanged. Otherwise the result has
+// the same origins, with all encrypted values in clear text, and is not shared. A value that stays
+// encrypted is an error.
 func (v *Values) Open(open func(Seal) ([]sops.Leaf, error)) (*Values, []Secret, error) {
 	if len(v.Seals()) == 0 {
 		return v, nil, nil
@@ -124,8 +123,8 @@ func (s *source) encryptedValue(values any) (at Position, found bool) {
 	return at, walk(view{source: s, value: values, place: s.places})
 }
 
-// hideEncrypted returns a value as it is shown: the encrypted text tells nobody
-// anything.
+// hideEncrypted returns a value for display. Encrypted text is replaced, because it is of no use
+// there.
 func hideEncrypted(value any) (shown any, hidden bool) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -152,7 +151,7 @@ func hideEncrypted(value any) (shown any, hidden bool) {
 	return value, hidden
 }
 
-// cutPath returns what is left of a path below another one.
+// cutPath returns the part of a path below another path.
 func cutPath(path, above []string) ([]string, bool) {
 	if len(path) <= len(above) || !slices.Equal(path[:len(above)], above) {
 		return nil, false
@@ -160,8 +159,8 @@ func cutPath(path, above []string) ([]string, bool) {
 	return path[len(above):], true
 }
 
-// putValue returns a copy of in with the value at a path that leads to an
-// encrypted one. Where there is none, nothing is put.
+// putValue returns a copy of in with a new value at a path, if the value there is encrypted.
+// Otherwise the content is unchanged.
 func putValue(in any, path []string, value any) any {
 	if len(path) == 0 {
 		if sops.IsEncrypted(in) {
@@ -186,14 +185,14 @@ func putValue(in any, path []string, value any) any {
 	return in
 }
 
-// sealed is a file that SOPS encrypted, at any path.
+// sealed is the content of a file that SOPS encrypted.
 type sealed struct {
 	data []byte
 	hash string
 }
 
-// unseal takes the key of SOPS out of a document that may be encrypted, so that
-// the rest is as its author wrote it but for the encrypted values.
+// unseal removes the key of SOPS from an encrypted document. The rest is then as the author wrote
+// it, except for the encrypted values.
 func (d *document) unseal(data []byte, kind string) {
 	encrypted := encryptedIn(d.root, nil)
 	key, _ := d.lookup(sops.Key)
@@ -231,7 +230,7 @@ func (d *document) unseal(data []byte, kind string) {
 	d.value = dropComments(d.root, d.value)
 }
 
-// checkSeal says what is encrypted that must not be.
+// checkSeal reports encrypted content that must not be encrypted.
 func (d *document) checkSeal(key *yaml.Node, encrypted [][]string, kind string) (p point, message, hint string) {
 	switch {
 	case kind != v1alpha1.KindMetaConfig && kind != v1alpha1.KindLayer:
@@ -261,7 +260,7 @@ func (d *document) checkSeal(key *yaml.Node, encrypted [][]string, kind string) 
 	return d.valuePoint(encrypted[0]...), strings.Join(names, ", ") + message, encryptValues
 }
 
-// isValue says whether a path of a file leads to a value for a chart.
+// isValue reports whether a path in a file leads to a value for a chart.
 func isValue(kind string, path []string) bool {
 	if kind == v1alpha1.KindMetaConfig {
 		return within(path, "values")
@@ -269,8 +268,7 @@ func isValue(kind string, path []string) bool {
 	return len(path) > 3 && within(path, "components") && path[2] == "values"
 }
 
-// encryptedIn returns the paths of all encrypted values, in the order of the
-// file.
+// encryptedIn returns the paths of all encrypted values, in file order.
 func encryptedIn(n *yaml.Node, path []string) [][]string {
 	var out [][]string
 	switch n.Kind {
@@ -291,8 +289,8 @@ func encryptedIn(n *yaml.Node, path []string) [][]string {
 	return out
 }
 
-// dropComments takes encrypted comments, which SOPS writes as items, out of the
-// lists below a node and its value.
+// dropComments removes encrypted comments from the lists below a node and its value. SOPS writes
+// these comments as list items.
 func dropComments(n *yaml.Node, value any) any {
 	switch v := value.(type) {
 	case map[string]any:

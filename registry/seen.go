@@ -15,24 +15,24 @@ import (
 	"github.com/go-git/go-git/v5/plumbing/hash"
 )
 
-// firstSeen is what a tag was when it was first seen. A version can't change,
-// so a tag whose commit differs from it is a mistake.
+// firstSeen is the state of a tag when it was first seen. A version can't change, so a tag with
+// another commit is a mistake.
 type firstSeen struct {
 	commit plumbing.Hash
-	// raw is the tag object, or the commit again: while it is the same, the
-	// commit is too, and no object needs to be read.
+	// raw is the hash of the tag object, or of the commit for a lightweight tag. While raw is the
+	// same, the commit is too, and no object has to be read.
 	raw plumbing.Hash
 }
 
-// remember fills in what the tags of components were when first seen, and
-// writes down those that are new. It is a file and not refs of our own, since
-// ten thousand refs would be as many files, to be read at each start; and it
-// is not in the repository, which is read in place when it is local.
+// remember sets the first-seen state of the tags of components, and stores new tags. It uses a file
+// instead of refs of its own, because ten thousand refs would be as many files to read at each
+// start. The file is not in the repository, because a local repository is read in place.
 //
-// Of a signed repository only tags with a good signature are remembered: who
-// may push but not sign must not get to take a version's name.
+// In a signed repository, only tags with a good signature are remembered. A user who may push but
+// not sign must not be able to take the name of a version.
 //
-// With a [Memory], a tag is in it before it is used: what another replica saw first counts.
+// With a [Memory], a tag is stored there before it is used, so that the replica that sees it first
+// decides.
 func (r *Repo) remember(ctx context.Context, now *refs) error {
 	t, err := r.trust(now.objects)
 	if err != nil {
@@ -57,7 +57,8 @@ func (r *Repo) remember(ctx context.Context, now *refs) error {
 	return writeSeen(file, seen)
 }
 
-// rememberShared is remember with a memory: what others wrote meanwhile is looked at again.
+// rememberShared is remember with a memory. It reads the memory again after a conflict with another
+// replica.
 func (r *Repo) rememberShared(ctx context.Context, now *refs, t *trust, here map[string]firstSeen) (seen map[string]firstSeen, err error) {
 	for range memoryPasses {
 		seen = maps.Clone(here)
@@ -72,7 +73,7 @@ func (r *Repo) rememberShared(ctx context.Context, now *refs, t *trust, here map
 	return nil, err
 }
 
-// see adds the tags that are new to those that were seen.
+// see adds new tags to seen.
 func (r *refs) see(t *trust, seen map[string]firstSeen) {
 	clear(r.peeled)
 	for tag, raw := range r.tags {
@@ -99,7 +100,7 @@ func (r *refs) see(t *trust, seen map[string]firstSeen) {
 	}
 }
 
-// readSeen reads the file that writeSeen wrote; none is an empty memory.
+// readSeen reads a file of writeSeen; a missing file is empty.
 func readSeen(file string) (map[string]firstSeen, error) {
 	data, err := os.ReadFile(file)
 	if errors.Is(err, os.ErrNotExist) {
@@ -111,7 +112,7 @@ func readSeen(file string) (map[string]firstSeen, error) {
 	return parseSeen(file, data)
 }
 
-// parseSeen reads what encodeSeen wrote.
+// parseSeen parses the output of encodeSeen.
 func parseSeen(file string, data []byte) (map[string]firstSeen, error) {
 	seen := map[string]firstSeen{}
 	for line := range strings.Lines(string(data)) {
@@ -128,7 +129,7 @@ func parseSeen(file string, data []byte) (map[string]firstSeen, error) {
 	return seen, nil
 }
 
-// writeSeen writes what readSeen reads.
+// writeSeen writes the file for readSeen.
 func writeSeen(file string, seen map[string]firstSeen) error {
 	return replaceFile(file, encodeSeen(seen))
 }
@@ -146,11 +147,11 @@ func seenLine(tag string, first firstSeen) string {
 	return fmt.Sprintf("%s %s %s\n", first.commit, first.raw, tag)
 }
 
-// seenSize is the length of a tag's line.
+// seenSize returns the length of a tag's line, in bytes.
 func seenSize(tag string) int { return 2*hash.HexSize + len(tag) + len("  \n") }
 
-// replaceFile replaces a file in one step, so that a killed process leaves the
-// old one or the new one.
+// replaceFile replaces a file in one step, so that a killed process leaves either the old file or
+// the new file.
 func replaceFile(file string, data []byte) (err error) {
 	f, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+"-*")
 	if err != nil {

@@ -10,25 +10,23 @@ import (
 	"strings"
 )
 
-// sum is a hash of what makes two things equal; zero: equal to nothing else.
+// sum is a hash of the content that makes two values equal; a zero sum equals no other value.
 type sum [sha256.Size]byte
 
-// sharing holds what a [Repo] has one of, whoever wrote it how often: a layer
-// of which one line changed gives all other components the sources that they
-// had, so their Values, and so their deliveries; and clusters whose files are
-// alike share what is merged from them.
+// sharing holds the parts of which a [Repo] keeps one copy each. If one line of a layer changes,
+// all other components keep their sources, so their Values and their deliveries. Clusters with
+// equal files share the merged values.
 type sharing struct {
 	sources interned[sourceKey, source]
 	merged  interned[mergedKey, merged]
 	values  interned[valuesKey, Values]
-	// files of charts, by the hash of their content: a version shares with the
-	// one before what did not change.
+	// files are the files of charts, by the hash of their content. Versions share unchanged files.
 	files interned[string, fileData]
-	// packed are charts out of archives, by the hash of the archive.
+	// packed are the charts from archives, by the hash of the archive.
 	packed interned[string, packedChart]
 }
 
-// fileData is what a file holds. Who shares it holds this, too.
+// fileData is the content of a file. A user of the content must reference it.
 type fileData struct{ data []byte }
 
 type sourceKey struct {
@@ -46,15 +44,15 @@ type valuesKey struct {
 	source *source
 }
 
-// source returns the source that has a file's values at these places.
+// source returns the shared source with the same file, values and positions.
 func (t *sharing) source(s *source) *source {
-	data, err := json.Marshal(s.values) // sorts keys
+	data, err := json.Marshal(s.values) // Marshal sorts keys
 	if err != nil {
-		return s // of no file: what stands in one has a form in JSON
+		return s // not from a file: values in files have a form in JSON
 	}
 	if s.sealed == nil {
 		s.sealedAt = nil
-	} else { // other files with this text may open to something else
+	} else { // other files with this text may decrypt to other values
 		data = append(data, s.sealed.hash+strings.Join(s.sealedAt, ".")...)
 	}
 	s.sum = sha256.Sum256(data)
@@ -63,7 +61,7 @@ func (t *sharing) source(s *source) *source {
 	return t.sources.get(sourceKey{s.file, s.sum, sum(h.Sum(nil))}, func() *source { return s })
 }
 
-// lay lays a source over Values.
+// lay returns Values with a source merged over base.
 func (t *sharing) lay(base *Values, s *source) *Values {
 	if s == nil {
 		return base
@@ -77,7 +75,7 @@ func (t *sharing) lay(base *Values, s *source) *Values {
 	})
 }
 
-// hash writes all places to h.
+// hash writes all positions to h.
 func (p *places) hash(h hash.Hash) {
 	if p == nil {
 		h.Write([]byte{0})

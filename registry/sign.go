@@ -8,8 +8,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// SignWith returns what signs commits with an SSH key, as git does with gpg.format=ssh. The
-// file is read each time: keys are replaced.
+// SignWith returns a function that signs commits with an SSH key, like git with gpg.format=ssh. The
+// file is read at each call, because keys are replaced.
 func SignWith(file string) func(payload []byte) (string, error) {
 	return func(payload []byte) (string, error) {
 		pem, err := readSmall(file)

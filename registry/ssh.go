@@ -18,13 +18,13 @@ import (
 	"golang.org/x/crypto/ssh/agent"
 )
 
-// sshServer runs git-upload-pack, or git-receive-pack, on a server. It is not go-git's: that one
-// reads ~/.ssh/config, which may send a session to another host, and puts no
-// bound to what the server sends, or to how long it is silent.
+// sshServer runs git-upload-pack, or git-receive-pack, on a server. It does not use go-git's SSH
+// transport. go-git reads ~/.ssh/config, which may redirect a session to another host. It also
+// bounds neither the data from the server nor the time without data.
 type sshServer struct {
 	client  *ssh.Client
 	session *ssh.Session
-	agent   io.Closer // nil: none was asked
+	agent   io.Closer // nil: no agent is used
 	in      io.WriteCloser
 	out     io.Reader
 	stop    func() bool
@@ -57,7 +57,7 @@ func dialSSH(ctx context.Context, at address, service string, w *watchdog) (_ *s
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it names the address
 	}
-	// Neither the handshake nor a session knows of contexts.
+	// The handshake and sessions do not use contexts.
 	s.stop = context.AfterFunc(ctx, func() { _ = conn.Close() })
 	c, channels, requests, err := ssh.NewClientConn(conn, address, config)
 	if err != nil {
@@ -70,7 +70,7 @@ func dialSSH(ctx context.Context, at address, service string, w *watchdog) (_ *s
 	return s, nil
 }
 
-// start runs a service of git's.
+// start starts a git service.
 func (s *sshServer) start(service, path string, w *watchdog) (err error) {
 	if s.session, err = s.client.NewSession(); err != nil {
 		return err //nolint:wrapcheck // the caller wraps it
@@ -83,12 +83,12 @@ func (s *sshServer) start(service, path string, w *watchdog) (err error) {
 		return err //nolint:wrapcheck // as above
 	}
 	s.out = w.reader(out)
-	// The far end is a shell: within single quotes it leaves all but these alone.
+	// The server runs a shell. Within single quotes, a shell interprets only these characters.
 	quoted := "'" + strings.NewReplacer("'", `'\''`, "!", `'\!'`).Replace(path) + "'"
 	return s.session.Start(service + " " + quoted) //nolint:wrapcheck // as above
 }
 
-// knowHosts refuses every host whose key is not known already.
+// knowHosts makes config refuse hosts with an unknown key.
 func knowHosts(config *ssh.ClientConfig, address, file string) error {
 	files := userKnownHosts()
 	if file != "" {
@@ -127,7 +127,7 @@ func knowHosts(config *ssh.ClientConfig, address, file string) error {
 	return nil
 }
 
-// sshAuth logs in with a key, or asks the agent.
+// sshAuth returns the login with a key file, or with the SSH agent.
 func sshAuth(ctx context.Context, login login) ([]ssh.AuthMethod, io.Closer, error) {
 	if login.KeyFile == "" {
 		socket := os.Getenv("SSH_AUTH_SOCK")
@@ -210,7 +210,7 @@ func (s *sshServer) close() error {
 		err = errors.Join(err, s.agent.Close())
 	}
 	if errors.Is(err, net.ErrClosed) || errors.Is(err, io.EOF) {
-		return nil // it had ended before
+		return nil // the connection had ended before
 	}
 	return err
 }

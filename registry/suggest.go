@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// maxSuggested is how many candidates are compared: a file of names that exist
-// nowhere, in a repository of names, would take hours to be guessed at.
+// maxSuggested bounds the compared candidates. A file of unknown names, in a repository with many
+// names, would otherwise take hours.
 const maxSuggested = 2000
 
-// Suggest returns `did you mean "X"?` for the candidate that is nearest to
-// what was written, or "" when none is near or there are too many.
+// Suggest returns `did you mean "X"?` for the candidate nearest to written, or "" if none is near
+// or there are too many.
 func Suggest(written string, candidates []string) string {
 	if len(candidates) > maxSuggested {
 		return ""
@@ -28,8 +28,7 @@ func Suggest(written string, candidates []string) string {
 	return fmt.Sprintf("did you mean %q?", best)
 }
 
-// distance counts the edits from a to b: insert, delete, replace, or swap of
-// two neighbours.
+// distance counts the edits from a to b: insert, delete, replace, or swap two neighbours.
 func distance(a, b string) int {
 	if len(a) > 64 || len(b) > 64 {
 		return max(len(a), len(b))

@@ -13,20 +13,19 @@ import (
 	"github.com/keelson-io/keelson/registry/archive"
 )
 
-// tree is a folder with all below it, at one moment: a git tree, or a work tree.
+// tree is a folder with its content at one moment: a git tree, or a work tree.
 type tree interface {
-	// list returns the folder's entries by name, or nothing when the folder
-	// is not there.
+	// list returns the folder's entries by name, or nothing if the folder does not exist.
 	list(ctx context.Context, folder string) ([]entry, error)
-	// read returns a file's content; errTooLarge above limit bytes.
+	// read returns a file's content. The error for more than limit bytes is errTooLarge.
 	read(ctx context.Context, e entry, limit int64) ([]byte, error)
-	// size returns a file's size without reading it.
+	// size returns a file's size without reading it; 0 if its object is not found.
 	size(ctx context.Context, e entry) (int64, error)
-	// hash is the git hash of a folder, or "" when it is not there.
+	// hash returns the git hash of a folder, or "" if the folder does not exist.
 	hash(ctx context.Context, folder string) (string, error)
 }
 
-// entryKind is what stands under a name in a folder.
+// entryKind is the kind of an entry in a folder.
 type entryKind uint8
 
 // The zero entryKind is invalid.
@@ -55,7 +54,7 @@ func (k entryKind) String() string {
 // entry is one name in a folder.
 type entry struct {
 	name string
-	path string // from the repository's root
+	path string // relative to the repository's root
 	kind entryKind
 	hash string // of the blob or tree
 }
@@ -106,7 +105,7 @@ func (t *gitTree) hash(ctx context.Context, folder string) (string, error) {
 	return h.String(), nil
 }
 
-// folder finds a folder's tree; the zero hash when there is no such folder.
+// folder finds a folder's tree; zero if there is no such folder.
 func (t *gitTree) folder(ctx context.Context, folder string) (plumbing.Hash, error) {
 	h := t.root
 	for step := range steps(folder) {
@@ -125,8 +124,8 @@ func (t *gitTree) folder(ctx context.Context, folder string) (plumbing.Hash, err
 	return h, nil
 }
 
-// entries returns the entries of a tree by name, without paths, from the cache
-// where it can. The caller must not modify them.
+// entries returns the entries of a tree by name, without paths, from the cache if possible. The
+// caller must not modify them.
 func (t *gitTree) entries(ctx context.Context, h plumbing.Hash) ([]entry, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

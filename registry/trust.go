@@ -17,22 +17,22 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// trust judges the signatures of one repository at one moment. A nil trust
-// judges nothing: no keys were given.
+// trust verifies the signatures of one repository at one moment. A nil trust means that no keys
+// were given.
 type trust struct {
 	keys    *trustedKeys
 	objects *objects
 	cache   *cache
 }
 
-// verdict is what became of one object's signature.
+// verdict is the result of verifying one object's signature.
 type verdict struct {
 	signer Signer
-	wrong  string // empty: it is good
+	wrong  string // empty: the signature is good
 }
 
-// trust reads the trusted keys again: a key that is taken out of its file
-// counts no longer, without a restart. Nil without keys.
+// trust reads the trusted keys at each call, so that a removed key stops counting without a
+// restart. The result is nil without keys.
 func (r *Repo) trust(o *objects) (*trust, error) {
 	if len(r.trustedFiles) == 0 {
 		return nil, nil //nolint:nilnil // a nil trust is one
@@ -44,7 +44,7 @@ func (r *Repo) trust(o *objects) (*trust, error) {
 	return &trust{keys: keys, objects: o, cache: r.cache}, nil
 }
 
-// outside refuses trusted keys that whoever can push could change.
+// outside refuses trusted keys inside the repository, where a push could change them.
 func outside(l location, files []string) error {
 	for _, file := range files {
 		found, err := localPath(file)
@@ -58,7 +58,7 @@ func outside(l location, files []string) error {
 	return nil
 }
 
-// digest names the keys; "" without any.
+// digest identifies the keys; "" without keys.
 func (t *trust) digest() string {
 	if t == nil {
 		return ""
@@ -66,7 +66,7 @@ func (t *trust) digest() string {
 	return t.keys.digest
 }
 
-// commit says who signed a commit.
+// commit returns the signer of a commit.
 func (t *trust) commit(h plumbing.Hash) (Signer, error) {
 	v, err := cached(t.cache, cacheKey{job: "signer", hash: h.String(), name: t.keys.digest}, func() (verdict, error) {
 		raw, err := t.objects.readTyped(plumbing.CommitObject, h, maxCommitBytes)
@@ -88,7 +88,7 @@ func (v verdict) result(err error, what string) (Signer, error) {
 	return v.signer, nil
 }
 
-// judgeCommit judges the bytes of a commit.
+// judgeCommit verifies the signature of a commit.
 func (k *trustedKeys) judgeCommit(raw []byte) verdict {
 	c, err := parseCommit(raw)
 	if err != nil {
@@ -105,8 +105,8 @@ func (k *trustedKeys) judgeCommit(raw []byte) verdict {
 	return verdict{signer: signer}
 }
 
-// judgeTag judges the bytes of an annotated tag that stands under a name: one
-// that was signed under another name publishes something else.
+// judgeTag verifies the signature of an annotated tag with the given name. A tag that was signed
+// under another name is refused, because it publishes something else.
 func (k *trustedKeys) judgeTag(raw []byte, name string) verdict {
 	t, err := parseTag(raw)
 	if err != nil {
@@ -126,8 +126,7 @@ func (k *trustedKeys) judgeTag(raw []byte, name string) verdict {
 	return verdict{signer: signer}
 }
 
-// tag says what is wrong with the signature of a tag: that of its object, or of
-// the commit where it is only a name.
+// tag verifies the signature of a tag: of the tag object, or of the commit of a lightweight tag.
 func (t *trust) tag(name string, raw plumbing.Hash) (lightweight bool, err error) {
 	type judged struct {
 		verdict
@@ -153,7 +152,7 @@ func (t *trust) tag(name string, raw plumbing.Hash) (lightweight bool, err error
 	return v.lightweight, err
 }
 
-// distrusted says why a version's tag may not be used.
+// distrusted returns why a version's tag may not be used, or nil.
 func (l *loader) distrusted(tag string, raw plumbing.Hash, at Position) *Problem {
 	if l.trust == nil {
 		return nil
@@ -172,20 +171,20 @@ func (l *loader) distrusted(tag string, raw plumbing.Hash, at Position) *Problem
 	}
 }
 
-// admission is why a commit may be loaded.
+// admission records why a commit may be loaded.
 type admission struct {
 	signer Signer
-	branch string        // "" of a commit or tag that the caller chose
-	before plumbing.Hash // that the branch was accepted at; zero: never
-	rewind bool          // the commit does not descend from it, and the caller allowed that
-	spent  bool          // what the caller allows has happened
+	branch string        // "" for a commit or tag that the caller chose
+	before plumbing.Hash // the accepted commit of the branch; zero: none
+	rewind bool          // the commit does not descend from before, and the caller allowed this
+	spent  bool          // the allowed rewind has happened, or none is allowed
 	unkept bool          // the memory does not have the commit
 }
 
-// errOvertaken says that a branch went on while one of its commits was loaded.
+// errOvertaken means that another process accepted another commit of the branch during the load.
 var errOvertaken = errors.New("was accepted by another process")
 
-// rewoundError says that a branch does not descend from what it was.
+// rewoundError means that a branch does not descend from its accepted commit.
 type rewoundError struct {
 	branch         string
 	commit, before plumbing.Hash
@@ -198,8 +197,7 @@ func (e *rewoundError) Error() string {
 		e.branch, e.commit.String()[:12], e.signer, e.before.String()[:12], e.commit)
 }
 
-// admit lets a commit be loaded that is signed, and descends from the one that
-// its branch was accepted at before.
+// admit checks that a commit is signed, and descends from the accepted commit of its branch.
 func (r *Repo) admit(ctx context.Context, t *trust, branch string, commit plumbing.Hash) (*admission, error) {
 	signer, err := t.commit(commit)
 	if err != nil {
@@ -229,7 +227,7 @@ func (r *Repo) admit(ctx context.Context, t *trust, branch string, commit plumbi
 	if ok {
 		return a, nil
 	}
-	// A rewind that happened already is no permission: a replay is another one.
+	// A rewind that has happened gives no further permission: a replay is another rewind.
 	if !a.spent {
 		if a.rewind, err = t.objects.descends(ctx, commit, to); a.rewind || err != nil {
 			return a, err
@@ -238,8 +236,8 @@ func (r *Repo) admit(ctx context.Context, t *trust, branch string, commit plumbi
 	return nil, &rewoundError{branch: branch, commit: commit, before: a.before, signer: signer}
 }
 
-// acceptedBefore is what was accepted, by what this machine remembers and by what the memory
-// has, which counts; and the latter alone.
+// acceptedBefore returns what was accepted, by the cache folder and the memory, and the memory's
+// part alone. The memory overrides the cache folder.
 func (r *Repo) acceptedBefore(ctx context.Context) (all, kept accepted, err error) {
 	if all, err = readAccepted(r.acceptedFile()); err != nil || r.memory == nil {
 		return all, kept, err
@@ -256,8 +254,8 @@ func (r *Repo) acceptedBefore(ctx context.Context) (all, kept accepted, err erro
 	return all, kept, nil
 }
 
-// accept remembers the head of a branch that was loaded. Of several processes that load at
-// once, one is first; the others hear of it.
+// accept stores the head of a loaded branch. If several processes load different commits at once,
+// the first one wins, and the others get errOvertaken.
 func (r *Repo) accept(ctx context.Context, a *admission, commit plumbing.Hash) error {
 	to := plumbing.NewHash(r.acceptRewind)
 	spend := !a.spent && (a.rewind || commit == to)
@@ -298,8 +296,7 @@ func (r *Repo) accept(ctx context.Context, a *admission, commit plumbing.Hash) e
 
 func (r *Repo) acceptedFile() string { return filepath.Join(r.folder, "accepted") }
 
-// branchOf returns the branch that a revision follows; "" for one that does not
-// move by itself.
+// branchOf returns the branch that a revision follows; "" for a fixed revision.
 func (r *refs) branchOf(rev string) string {
 	if rev == "" || rev == "HEAD" {
 		return "HEAD"
@@ -310,10 +307,10 @@ func (r *refs) branchOf(rev string) string {
 	return ""
 }
 
-// maxAncestors bounds the walk through a branch's history.
+// maxAncestors bounds the number of commits that a walk through the history reads.
 const maxAncestors = 1_000_000
 
-// descends says whether a commit is another or has it as an ancestor.
+// descends reports whether a commit is ancestor or descends from it.
 func (o *objects) descends(ctx context.Context, commit, ancestor plumbing.Hash) (bool, error) {
 	if commit == ancestor {
 		return true, nil
@@ -344,11 +341,10 @@ func (o *objects) descends(ctx context.Context, commit, ancestor plumbing.Hash) 
 	return false, nil
 }
 
-// accepted is what a repository's branches were when they were last loaded with
-// a good signature.
+// accepted holds a repository's branch heads that were last loaded with a good signature.
 type accepted struct {
 	heads   map[string]plumbing.Hash
-	rewound map[plumbing.Hash]bool // rewinds that were allowed and have happened
+	rewound map[plumbing.Hash]bool // allowed rewinds that have happened
 }
 
 func (a accepted) encode() []byte {
@@ -371,7 +367,7 @@ func readAccepted(file string) (accepted, error) {
 	return parseAccepted(file, data)
 }
 
-// parseAccepted reads what encode wrote; nothing is an empty memory.
+// parseAccepted parses the output of encode; empty data has no heads.
 func parseAccepted(file string, data []byte) (accepted, error) {
 	a := accepted{map[string]plumbing.Hash{}, map[plumbing.Hash]bool{}}
 	for line := range strings.Lines(string(data)) {

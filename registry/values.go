@@ -11,19 +11,18 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// Values are one delivery's meta-config: layers and the cluster's own file,
-// merged by Helm's rules (maps merge, lists replace, null deletes), with the
-// place that each value came from. They are immutable, and shared by the
-// deliveries that have the same sources, also from one Load to the next: the
-// same pointer means the same values. They are safe for concurrent use.
+// Values are one delivery's meta-config: layers and the cluster's own file, merged by Helm's rules
+// (maps merge, lists replace, null deletes), with the position of each value. They are immutable.
+// Deliveries with the same sources share them, also across Loads: the same pointer means the same
+// values. They are safe for concurrent use.
 type Values struct {
-	// base is what source is laid over; nil at the bottom.
+	// base is what source is merged over; nil at the bottom.
 	base   *Values
 	source *source
 	merged *merged
 }
 
-// merged is what Values hold, without where it came from.
+// merged is the content of Values, without positions.
 type merged struct {
 	base *merged
 	over map[string]any
@@ -32,28 +31,28 @@ type merged struct {
 	all  map[string]any
 }
 
-// source is one place that sets values: a layer's entry, or a cluster's file.
+// source is one source of values: a layer's entry, or a cluster's file.
 type source struct {
 	file, revision string
 	values         map[string]any
 	places         *places
-	// sealed is the file, if SOPS encrypted values of it, and sealedAt where in
-	// it these values are.
+	// sealed is the file if SOPS encrypted some of its values, and sealedAt the path of these
+	// values in it.
 	sealed   *sealed
 	sealedAt []string
-	opened   bool // it was sealed, and is in clear text now
-	// sum is over the values, and the seal they are under; see sharing.
+	opened   bool // it was encrypted, and is now in clear text
+	// sum is the hash of the values and their encrypted file; see sharing.
 	sum sum
 }
 
-// ValuesFrom returns Values that hold the given map and know no origins. It is
-// for tests and for values that don't come from a fleet repository. The caller
-// must not modify the map afterwards; nil stands for no values at all.
+// ValuesFrom returns Values with the given map and without origins. It is for tests and for values
+// from outside a fleet repository. The caller must not modify the map afterwards; nil means no
+// values.
 func ValuesFrom(values map[string]any) *Values {
 	return newValues(nil, &source{values: values})
 }
 
-// newValues lays a source over Values; nobody shares what is merged.
+// newValues merges a source over Values. The result is not shared.
 func newValues(base *Values, s *source) *Values {
 	m := &merged{over: s.values}
 	if base != nil {
@@ -62,9 +61,8 @@ func newValues(base *Values, s *source) *Values {
 	return &Values{base: base, source: s, merged: m}
 }
 
-// Map returns the merged values, never nil. A null is kept: it deletes the
-// chart's own value when Helm merges it. The caller must not modify the map.
-// The Map of a nil *Values is empty.
+// Map returns the merged values, never nil. A null is kept, because it deletes the chart's own
+// value when Helm merges it. The caller must not modify the map. The Map of a nil *Values is empty.
 func (v *Values) Map() map[string]any {
 	if v == nil {
 		return map[string]any{}
@@ -80,9 +78,9 @@ func (m *merged) get() map[string]any {
 	return m.all
 }
 
-// Identity is the same (==) for Values of one [Repo] that hold the same,
-// wherever each value is set: of clusters whose files are alike, say. It may
-// differ where they hold the same by other layers. That of nil is nil.
+// Identity returns the same value (==) for Values of one [Repo] with the same content, for example
+// of clusters with equal files, whatever the positions. It may differ if the same content comes
+// from other layers. The Identity of nil is nil.
 func (v *Values) Identity() any {
 	if v == nil {
 		return nil
@@ -90,11 +88,10 @@ func (v *Values) Identity() any {
 	return v.merged
 }
 
-// Origin returns the place that set the value at the given path: the file that
-// won, and there the line of its key or list item. Items of a list are given
-// by their number. For a path that leads below or beside what is set, it is
-// the place of the nearest value above it; not ok when there is none, or when
-// the Values know no origins.
+// Origin returns the position that set the value at the given path: the strongest file, and in it
+// the line of the key or list item. List items are given by their index. For a path that is not
+// set, it is the position of the nearest value above. It returns false if there is none, or if the
+// Values have no origins.
 func (v *Values) Origin(path ...string) (Position, bool) {
 	var best Position
 	found := false
@@ -111,8 +108,8 @@ func (v *Values) Origin(path ...string) (Position, bool) {
 	return best, found
 }
 
-// Only returns the path of the only value that is written so: 3, "3" and a template's 3 are
-// alike. Not ok where there is none, or several.
+// Only returns the path of the only value with the same text: 3, "3" and a template's 3 are equal.
+// It returns false if there is no such value, or several.
 func (v *Values) Only(value any) (path []string, ok bool) {
 	found := 0
 	var look func(in any, at []string)
@@ -137,7 +134,7 @@ func (v *Values) Only(value any) (path []string, ok bool) {
 	return path, found == 1
 }
 
-// alike compares two values; scalars by what a template writes of them.
+// alike compares two values; scalars by the text that a template writes.
 func alike(a, b any) bool {
 	if scalar(a) && scalar(b) {
 		return fmt.Sprint(a) == fmt.Sprint(b)
@@ -153,7 +150,7 @@ func scalar(a any) bool {
 	return true
 }
 
-// views returns what each source says at the root, the strongest first.
+// views returns the root values of each source, the strongest first.
 func (v *Values) views() []view {
 	var out []view
 	for ; v != nil; v = v.base {
@@ -164,7 +161,7 @@ func (v *Values) views() []view {
 	return out
 }
 
-// view is what one source says at one path.
+// view is the value of one source at one path.
 type view struct {
 	source *source
 	value  any
@@ -178,7 +175,7 @@ func (v view) position() (Position, bool) {
 	return v.place.in(v.source.file, v.source.revision), true
 }
 
-// child returns what the source says one step further down.
+// child returns the view one step below.
 func (v view) child(step string) (view, bool) {
 	switch value := v.value.(type) {
 	case map[string]any:
@@ -195,9 +192,8 @@ func (v view) child(step string) (view, bool) {
 	}
 }
 
-// effective returns the views that make up the merged value: the strongest,
-// and while that is a map, the maps below it. Anything but a map hides what is
-// below it.
+// effective returns the views that form the merged value: the strongest view, and while it is a
+// map, the maps below it. A value that is no map hides the views below it.
 func effective(views []view) []view {
 	for i, v := range views {
 		if _, isMap := v.value.(map[string]any); !isMap {
@@ -207,7 +203,7 @@ func effective(views []view) []view {
 	return views
 }
 
-// descend goes one step down in the merged value.
+// descend returns the views one step below in the merged value.
 func descend(views []view, step string) []view {
 	var out []view
 	for _, v := range effective(views) {
@@ -218,8 +214,8 @@ func descend(views []view, step string) []view {
 	return out
 }
 
-// mergeMaps lays over on top of base, by the rules of helm -f BASE -f OVER.
-// Neither is modified; the result shares what did not change.
+// mergeMaps merges over over base, by the rules of helm -f BASE -f OVER. Neither is modified; the
+// result shares unchanged parts.
 func mergeMaps(base, over map[string]any) map[string]any {
 	if len(over) == 0 {
 		return base
@@ -238,15 +234,15 @@ func mergeMaps(base, over map[string]any) map[string]any {
 	return out
 }
 
-// places are the places of a value and of all below it. A key's place is that
-// of the key, an item's that of the item.
+// places are the positions of a value and of all values below it. A map entry has the position of
+// its key, and a list item its own.
 type places struct {
 	point
 	keys  map[string]*places
 	items []*places
 }
 
-// placesOf remembers the places of node n, which stands at p.
+// placesOf returns the positions of node n, which has position p.
 func placesOf(n *yaml.Node, p point) *places {
 	if n == nil {
 		return nil

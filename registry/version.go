@@ -10,27 +10,27 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// Limits of a version. They are far above any real chart, and keep a broken or
-// hostile commit from taking the memory of a process that serves every cluster.
+// Limits of a version. They are far above any real chart. They keep a broken or hostile commit from
+// using up the memory of a process that serves every cluster.
 const (
 	maxFleetFile      = 1 << 20
 	maxComponentFile  = 5 << 20
 	maxComponentBytes = 50 << 20
 	maxComponentFiles = 10_000
-	// maxFolderDepth of nesting, and maxComponentFolders: the same tree under
-	// many names, level by level, is a small repository of endless folders.
+	// maxFolderDepth bounds the nesting, and maxComponentFolders the folders. A small repository
+	// can hold endless folders, with the same tree under many names at each level.
 	maxFolderDepth      = 64
 	maxComponentFolders = 10_000
 )
 
-// versionResult is a version, or why it can't be had.
+// versionResult is a version, or why it can't be read.
 type versionResult struct {
 	version  *Version
 	problems Problems
 	holds    holding
 }
 
-// Results that may be others the next time, which keeps them out of the cache.
+// Errors of results that a later Load may change, which keep these results out of the cache.
 var (
 	errUnreadable = errors.New("something could not be read")
 	errOverBudget = errors.New("the budget of the Load is spent")
@@ -45,7 +45,7 @@ type versionReader struct {
 	revision  string // for positions: the tag, or "" at the fleet's own revision
 
 	problems Problems
-	// unreadable: something could not be read, and may be the next time.
+	// unreadable: something could not be read, and a later Load may succeed.
 	unreadable bool
 	budget     *budget // of the Load
 	files      int
@@ -56,13 +56,13 @@ type versionReader struct {
 	entries    []entry // all files below the folder
 }
 
-// holds is what the version makes the Load hold, as far as that is known.
+// holds returns how much the version adds to the Load, as far as it is known.
 func (r *versionReader) holds() holding {
 	return holding{r.files + r.folders + r.unpacked.files, r.bytes + r.unpacked.bytes}
 }
 
-// read returns the version; its error is one of ctx, or errOverBudget when the
-// files are more than may be read.
+// read returns the version. Its error is that of ctx, or errOverBudget if the files exceed the
+// budget.
 func (r *versionReader) read(ctx context.Context, name, commit, hash string) (*versionResult, error) {
 	if err := r.walk(ctx, r.folder); err != nil {
 		return nil, err
@@ -92,14 +92,13 @@ func (r *versionReader) read(ctx context.Context, name, commit, hash string) (*v
 	return &versionResult{version: v, holds: r.holds()}, nil
 }
 
-// failed is the result when there are problems.
+// failed returns the result with the problems.
 func (r *versionReader) failed() *versionResult {
 	return &versionResult{problems: r.problems, holds: r.holds()}
 }
 
-// overBudget is the result of all versions from the one on that is too much.
-// Smaller ones behind it are refused, too, so that what is refused depends on
-// the fleet alone and not on what an earlier Load has read.
+// overBudget returns the result of a version above the budget. All later versions are refused, too,
+// even small ones. So the result depends only on the fleet, not on what an earlier Load has read.
 func (r *versionReader) overBudget() *versionResult {
 	r.problems = nil
 	r.add(r.folder, "the versions in use hold more than %d files and folders or %d MiB in all", maxVersionFiles, maxVersionBytes>>20)
@@ -113,7 +112,7 @@ func (r *versionReader) add(path string, format string, args ...any) {
 	})
 }
 
-// walk lists the files below a folder and reports what a component can't hold.
+// walk lists the files below a folder, and reports entries that a component can't hold.
 func (r *versionReader) walk(ctx context.Context, folder string) error {
 	r.folders++
 	switch {
@@ -146,7 +145,7 @@ func (r *versionReader) walk(ctx context.Context, folder string) error {
 	return nil
 }
 
-// take lists one file, unless a limit forbids it.
+// take records one file, unless it exceeds a limit.
 func (r *versionReader) take(ctx context.Context, e entry) error {
 	size, err := r.tree.size(ctx, e)
 	if err != nil {
@@ -171,7 +170,7 @@ func (r *versionReader) take(ctx context.Context, e entry) error {
 	return nil
 }
 
-// trouble reports what could not be read, unless it is the caller who gave up.
+// trouble reports a read error. If ctx has ended, it returns the error of ctx instead.
 func (r *versionReader) trouble(ctx context.Context, path string, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -181,7 +180,7 @@ func (r *versionReader) trouble(ctx context.Context, path string, err error) err
 	return nil
 }
 
-// file reads one file of the component's folder; nil when it is not there.
+// file reads one file of the component's folder; nil if it does not exist or can't be read.
 func (r *versionReader) file(ctx context.Context, name string) (data []byte, path string, err error) {
 	path = join(r.folder, name)
 	i := slices.IndexFunc(r.entries, func(e entry) bool { return e.path == path })
@@ -240,7 +239,7 @@ func (r *versionReader) readSpec(ctx context.Context, v *Version) error {
 	return nil
 }
 
-// missing reports a file that is not there, and one that may be meant for it.
+// missing reports a missing file, and a misspelled name if such a file exists.
 func (r *versionReader) missing(path, misnamed string) {
 	p := Problem{At: Position{File: path, Revision: r.revision}, Message: "the file is missing"}
 	if r.has(misnamed) {

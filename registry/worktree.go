@@ -17,8 +17,8 @@ import (
 	"github.com/keelson-io/keelson/registry/archive"
 )
 
-// workTree is a folder of files, committed or not. What it has read it keeps,
-// so that one Load sees one state of each file.
+// workTree is a folder of files, committed or not. It keeps what it has read, so that one Load uses
+// one state of each file.
 type workTree struct {
 	root    *os.Root
 	folders map[string][]entry
@@ -26,12 +26,12 @@ type workTree struct {
 }
 
 type workFile struct {
-	data []byte // nil when the file is too large
+	data []byte // nil if the file is too large
 	size int64
 	exec bool
 }
 
-// openWorkTree opens the folder; no symbolic link leads out of it.
+// openWorkTree opens the folder. Symbolic links out of it are not followed.
 func openWorkTree(path string) (*workTree, error) {
 	if _, err := os.Lstat(filepath.Join(path, ".git")); err != nil {
 		return nil, fmt.Errorf("%s has no work tree: %w", path, err)
@@ -76,7 +76,7 @@ func (t *workTree) list(ctx context.Context, folder string) ([]entry, error) {
 	return out, nil
 }
 
-// look says what an entry is, and reads it if it is a file.
+// look sets the kind of an entry, and reads it if it is a file.
 func (t *workTree) look(e *entry, mode fs.FileMode) error {
 	switch {
 	case mode&fs.ModeSymlink != 0:
@@ -123,7 +123,8 @@ func (t *workTree) read(ctx context.Context, e entry, limit int64) ([]byte, erro
 
 func (t *workTree) size(_ context.Context, e entry) (int64, error) { return t.files[e.path].size, nil }
 
-// hash is what git would call the folder if it were committed as it is.
+// hash returns the git hash that the folder would have if it were committed. It differs from git's
+// for folders with symbolic links, submodules, or files over maxComponentFile.
 func (t *workTree) hash(ctx context.Context, folder string) (string, error) {
 	entries, err := t.list(ctx, folder)
 	if err != nil || len(entries) == 0 {
@@ -158,7 +159,7 @@ func (t *workTree) hash(ctx context.Context, folder string) (string, error) {
 	return plumbing.ComputeHash(plumbing.TreeObject, b.Bytes()).String(), nil
 }
 
-// gitSortKey orders as git does: folders as if their names ended with a slash.
+// gitSortKey gives git's order: folders sort as if their names ended with a slash.
 func gitSortKey(e entry) string {
 	if e.kind == entryFolder {
 		return e.name + "/"

@@ -1,13 +1,11 @@
-// Package archive unpacks charts that are packed as helm package packs them: a
-// gzipped tar with one folder in it.
+// Package archive unpacks charts that helm package packed: a gzipped tar with one folder in it.
 //
-// Guarantee: what comes back are plain files with clean relative names, each
-// once; anything else in an archive is an error, and with an error nothing comes
-// back. Nothing is written anywhere.
+// Guarantee: the result is plain files with clean relative names, each name once. Anything else in
+// an archive is an error, and an error returns no files. Nothing is written to disk.
 //
-// Limits and cost: archives are outside input. They are read as a stream and
-// given up as soon as a limit is passed, so that one needs at most twice the
-// memory that its [Limits] allow for files, however far it would unfold.
+// Limits and cost: archives are untrusted input. They are read as a stream, and reading stops at
+// the first exceeded limit. An archive needs at most twice the memory that its [Limits] allow for
+// files, however large it would unpack.
 package archive
 
 import (
@@ -33,29 +31,29 @@ type File struct {
 	Data []byte
 }
 
-// Limits of what an archive unfolds to.
+// Limits bound what an archive unpacks to.
 type Limits struct {
 	Files     int   // entries, folders included
 	Bytes     int64 // all files together
 	FileBytes int64 // one file
 }
 
-// maxDepth of folders; real charts, with subcharts in subcharts, stay below ten.
+// maxDepth is the deepest nesting of folders. Real charts, with subcharts in subcharts, stay below
+// ten.
 const maxDepth = 32
 
-// Unpack returns the files of the one folder in an archive, in name order, and
-// the folder's name. Archives inside of it (charts/NAME-1.2.3.tgz) stay packed.
+// Unpack returns the files of the one folder in an archive, in name order, and the folder's name.
+// Archives inside it (charts/NAME-1.2.3.tgz) stay packed.
 //
-// It is stricter than helm: it refuses links and devices, where helm would take
-// an empty file for them, and names that a second folder, an absolute or
-// climbing path, a repetition or a backslash make doubtful.
+// Unpack is stricter than helm. It refuses links and devices, which helm reads as empty files. It
+// refuses a second folder, absolute paths, paths with "..", repeated names and backslashes.
 func Unpack(data []byte, limits Limits) (folder string, files []File, err error) {
 	packed := bytes.NewReader(data)
 	unzipped, err := gzip.NewReader(packed)
 	if err != nil {
 		return "", nil, fmt.Errorf("not a gzipped tar as helm package makes it: %w", err)
 	}
-	unzipped.Multistream(false) // so that what follows can be seen
+	unzipped.Multistream(false) // so that bytes after the end are noticed
 	u := unpacker{limits: limits, kinds: map[string]bool{}}
 	u.stream = stream{in: unzipped, left: limits.stream()}
 	u.tar = tar.NewReader(&u.stream)
@@ -72,12 +70,12 @@ func Unpack(data []byte, limits Limits) (folder string, files []File, err error)
 	return u.folder, u.files, nil
 }
 
-// Sum is the SHA-256 of the list of files and their SHA-256, as
+// Sum returns the SHA-256 of the list of files with their SHA-256, in the form sha256:HEX. In a
+// chart's folder, this command prints the same sum:
 //
 //	find . -type f | cut -c3- | LC_ALL=C sort | tr '\n' '\0' | xargs -0 sha256sum | sha256sum
 //
-// prints it in a chart's folder, in the form sha256:HEX. The files must be in
-// name order.
+// The files must be in name order.
 func Sum(files []File) string {
 	all := sha256.New()
 	for _, f := range files {
@@ -86,21 +84,20 @@ func Sum(files []File) string {
 	return "sha256:" + hex.EncodeToString(all.Sum(nil))
 }
 
-// Digest is the SHA-256 of an archive in the form sha256:HEX.
+// Digest returns the SHA-256 of an archive in the form sha256:HEX.
 func Digest(data []byte) string {
 	sum := sha256.Sum256(data)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// stream is how long a tar within the limits can be: the files, and for each
-// entry its header, its padding and a PAX header with a long name.
+// stream returns the longest tar within the limits: the files, and for each entry its header, its
+// padding and a PAX header with a long name.
 func (l Limits) stream() int64 {
 	const block, slack = 512, 1 << 20
 	return l.Bytes + int64(l.Files)*8*block + slack
 }
 
-// stream is a reader that ends with an error at its limit, and knows whether its end was
-// reached.
+// stream is a reader that fails at its limit, and records whether its end was reached.
 type stream struct {
 	in    io.Reader
 	left  int64
@@ -122,7 +119,7 @@ func (s *stream) Read(p []byte) (int, error) {
 	s.left -= int64(n)
 	if errors.Is(err, io.EOF) {
 		if n > 0 {
-			return n, nil // its end is told when somebody asks for more
+			return n, nil // the next Read reports the end
 		}
 		s.ended = true
 	}
@@ -189,7 +186,7 @@ func (u *unpacker) take(h *tar.Header) error {
 	return u.read(name, h.Size)
 }
 
-// unusual says what an entry is, other than a file or a folder.
+// unusual names the kind of an entry that is neither a file nor a folder; "" otherwise.
 func unusual(h *tar.Header) string {
 	switch h.Typeflag {
 	case tar.TypeReg, tar.TypeDir:
@@ -210,8 +207,8 @@ func unusual(h *tar.Header) string {
 	return ""
 }
 
-// name checks an entry's name, and returns what follows the chart's folder; ""
-// for that folder itself.
+// name checks an entry's name and returns the part below the chart's folder. It returns "" for that
+// folder itself.
 func (u *unpacker) name(full string, isFolder bool) (string, error) {
 	clean := full
 	if isFolder {
@@ -253,8 +250,8 @@ func checkName(name string) string {
 	return ""
 }
 
-// CheckEntry says what is wrong with a file's or folder's own name, in git or in
-// an archive that may be unpacked into git; "" is nothing.
+// CheckEntry returns what is wrong with the base name of a file or folder; "" for a valid name. It
+// is for names in git, and in archives that may be unpacked into git.
 func CheckEntry(name string) string {
 	switch {
 	case !utf8.ValidString(name):
@@ -262,7 +259,7 @@ func CheckEntry(name string) string {
 	case strings.ContainsAny(name, `/\`) || strings.ContainsFunc(name, func(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf) }):
 		return fmt.Sprintf("file name %q holds a slash, backslash, control or invisible character", name)
 	}
-	// Windows leaves out dots and spaces at the end, and calls .git git~1, too.
+	// Windows ignores dots and spaces at the end, and git~1 is a short name of .git there.
 	switch strings.ToLower(strings.TrimRight(name, ". ")) {
 	case "", ".git", "git~1":
 		return fmt.Sprintf("%q is not a file name", name)
@@ -270,7 +267,7 @@ func CheckEntry(name string) string {
 	return ""
 }
 
-// claim holds that a name stands once, and for one kind of thing.
+// claim records a name. It refuses a repeated file, and a name of both a file and a folder.
 func (u *unpacker) claim(name string, isFolder bool) error {
 	if was, ok := u.kinds[name]; ok && (!was || !isFolder) {
 		return fmt.Errorf("%q stands in it twice", name)
@@ -282,7 +279,7 @@ func (u *unpacker) claim(name string, isFolder bool) error {
 			return fmt.Errorf("%q is a file, and a folder of %q", name[:i], name)
 		}
 		if ok {
-			break // those above are known, too
+			break // its parents are recorded, too
 		}
 		u.kinds[name[:i]] = true
 	}
@@ -296,7 +293,7 @@ func (u *unpacker) read(name string, size int64) error {
 	if u.bytes += size; u.bytes > u.limits.Bytes {
 		return fmt.Errorf("it unpacks to more than %d MiB", u.limits.Bytes>>20)
 	}
-	// What the header promises is not asked for before it comes.
+	// The size in the header is not trusted: ReadAll allocates only for data that arrives.
 	data, err := io.ReadAll(u.tar)
 	if err != nil {
 		return fmt.Errorf("%q is damaged or cut off: %w", name, err)
@@ -305,8 +302,8 @@ func (u *unpacker) read(name string, size int64) error {
 	return nil
 }
 
-// padding reads what follows the tar's end, up to that of the stream, whose
-// checksum is compared there. Only zeros may follow, as tar pads its blocks.
+// padding reads from the end of the tar to the end of the stream, where gzip compares its checksum.
+// Only zeros may follow, because tar pads its blocks.
 func (u *unpacker) padding() error {
 	block := make([]byte, 4096)
 	for {

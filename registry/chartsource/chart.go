@@ -16,28 +16,27 @@ import (
 	"github.com/keelson-io/keelson/registry/archive"
 )
 
-// Chart is a chart as it will stand in template/.
+// Chart is a chart with the content for template/.
 type Chart struct {
 	Source v1alpha1.ChartSource
-	// Archive is the .tgz; nil for a folder on a disk.
+	// Archive is the .tgz; nil for a folder on disk.
 	Archive []byte
-	// Files are the chart's, in name order, with those of dependencies that were
-	// brought from elsewhere.
+	// Files are the chart's files in name order, including downloaded dependencies.
 	Files []archive.File
-	// Warnings for people: a tag that points to something else by now.
+	// Warnings are messages for users, for example that a tag was moved.
 	Warnings []string
 }
 
-// Wanted says which chart to bring.
+// Wanted names the chart to get.
 type Wanted struct {
 	// Chart is oci://HOST/PATH/NAME, the path of a .tgz or of a folder, or, with
 	// Repository (https://HOST/PATH), a name.
 	Chart, Repository string
-	// Version, or a range of versions as ^1.45; "": the newest.
+	// Version is a version or a range like ^1.45. "" is the newest version.
 	Version string
 }
 
-// From asks for another version of a chart out of the same place.
+// From returns a Wanted for any version of the chart from the same origin.
 func From(source v1alpha1.ChartSource) Wanted {
 	if strings.HasPrefix(source.URL, "oci://") {
 		return Wanted{Chart: source.URL}
@@ -45,10 +44,10 @@ func From(source v1alpha1.ChartSource) Wanted {
 	return Wanted{Chart: source.Name, Repository: source.URL}
 }
 
-// ErrMoved is a version that has another digest than before.
+// ErrMoved: a version has another digest than the pinned one.
 var ErrMoved = errors.New("a version was published a second time, with another content")
 
-// Resolve finds the newest version that is wanted, and reads it.
+// Resolve finds the newest version in the wanted range, and reads it with its dependencies.
 func (c *Client) Resolve(ctx context.Context, want Wanted) (*Chart, error) {
 	chart, err := c.resolve(ctx, want)
 	if err != nil {
@@ -71,7 +70,7 @@ func (c *Client) resolve(ctx context.Context, want Wanted) (*Chart, error) {
 	return c.remote(ctx, v1alpha1.ChartSource{URL: place, Name: name, Version: want.Version})
 }
 
-// split says where a chart is, and how it is called; no place: on the disk.
+// split returns the origin and the name of a chart. The origin is "" for a chart on disk.
 func split(want Wanted) (place, name string, err error) {
 	isURL := strings.Contains(want.Chart, "://")
 	switch {
@@ -100,13 +99,13 @@ func split(want Wanted) (place, name string, err error) {
 	return place, name, nil
 }
 
-// Fetch reads the very chart that source pins, to the digest, and its
-// dependencies likewise. Of a chart from a disk nothing can be fetched.
+// Fetch reads exactly the chart that source pins by digest, and its pinned dependencies. It returns
+// an error for a chart from disk.
 func (c *Client) Fetch(ctx context.Context, source v1alpha1.ChartSource) (*Chart, error) {
 	if strings.HasPrefix(source.URL, "file:") {
 		return nil, fmt.Errorf("%s %s is from a disk (%s): bring it again with --chart", source.Name, source.Version, source.URL)
 	}
-	// Not nil: without a pin, no dependency may be brought.
+	// Not nil: a dependency without a pin must be refused.
 	pins := append([]v1alpha1.ChartDependency{}, source.Dependencies...)
 	source.Dependencies, source.Files = nil, ""
 	chart, err := c.remote(ctx, source)
@@ -116,8 +115,8 @@ func (c *Client) Fetch(ctx context.Context, source v1alpha1.ChartSource) (*Chart
 	return c.complete(ctx, chart, Wanted{}, pins)
 }
 
-// remote reads a chart out of a registry or repository: the newest version in a
-// range, or, with a digest, the one that is pinned.
+// remote reads a chart from a registry or repository: the newest version in a range. With a digest,
+// it reads the pinned chart.
 func (c *Client) remote(ctx context.Context, source v1alpha1.ChartSource) (*Chart, error) {
 	var (
 		data     []byte
@@ -140,7 +139,7 @@ func (c *Client) remote(ctx context.Context, source v1alpha1.ChartSource) (*Char
 	return chart, nil
 }
 
-// fromRegistry reads a chart of an OCI registry, and fills in its version.
+// fromRegistry reads a chart from an OCI registry, and sets its version and digest.
 func (c *Client) fromRegistry(ctx context.Context, source *v1alpha1.ChartSource) (data []byte, warnings []string, err error) {
 	o, err := c.ociChart(source.URL)
 	if err != nil {
@@ -158,7 +157,7 @@ func (c *Client) fromRegistry(ctx context.Context, source *v1alpha1.ChartSource)
 	}
 	desc, err := o.find(ctx, source.Version)
 	if notFound(err) && source.Digest == "" {
-		// With or without a v.
+		// The tag may differ by a leading v.
 		versions, listErr := o.versions(ctx)
 		if listErr != nil {
 			return nil, nil, err
@@ -189,7 +188,7 @@ func (c *Client) fromRegistry(ctx context.Context, source *v1alpha1.ChartSource)
 	return data, warnings, err
 }
 
-// fromRepository reads a chart of a chart repository, and fills in its version.
+// fromRepository reads a chart from a chart repository, and sets its version and digest.
 func (c *Client) fromRepository(ctx context.Context, source *v1alpha1.ChartSource) ([]byte, error) {
 	r, err := c.chartRepository(source.URL)
 	if err != nil {
@@ -219,7 +218,7 @@ func (c *Client) fromRepository(ctx context.Context, source *v1alpha1.ChartSourc
 	return data, nil
 }
 
-// unpack makes a chart of a .tgz, which must be what its source says it is.
+// unpack makes a chart from a .tgz, whose name and version must match its source.
 func unpack(source v1alpha1.ChartSource, data []byte) (*Chart, error) {
 	_, files, err := archive.Unpack(data, registry.ChartLimits())
 	if err != nil {
@@ -270,8 +269,8 @@ func (c *Client) local(want Wanted) (*Chart, error) {
 	return chart, nil
 }
 
-// fileURL names a file from the root of the repository; one that is outside of
-// it by its name alone, since where it stands says nothing to anybody else.
+// fileURL names a file relative to the root of the repository. A file outside the repository is
+// named by its base name alone, because its path has no meaning on another machine.
 func (c *Client) fileURL(file string) string {
 	abs, err := filepath.Abs(file)
 	root, rootErr := filepath.Abs(c.options.Root)
@@ -283,8 +282,8 @@ func (c *Client) fileURL(file string) string {
 	return "file:" + filepath.Base(abs)
 }
 
-// readFolder reads a chart's folder within the limits of a component. Links
-// would lead elsewhere on another machine.
+// readFolder reads a chart's folder within the limits of a component. It refuses links, because
+// their targets can differ on another machine.
 func readFolder(root *os.Root) (files []archive.File, err error) {
 	limits := registry.ChartLimits()
 	err = fs.WalkDir(root.FS(), ".", func(name string, d fs.DirEntry, err error) error {
@@ -318,7 +317,7 @@ func readFolderAt(folder string) (files []archive.File, err error) {
 	return readFolder(root)
 }
 
-// readLimited reads a file and takes it off the limits.
+// readLimited reads a file and subtracts it from the limits.
 func readLimited(root *os.Root, name string, left *archive.Limits) ([]byte, error) {
 	info, err := root.Lstat(name)
 	if err != nil {

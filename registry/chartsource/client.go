@@ -14,7 +14,7 @@ import (
 	"oras.land/oras-go/v2/registry/remote/credentials"
 )
 
-// Limits of what is downloaded.
+// Limits of downloads: bytes, and the number of tags.
 const (
 	maxIndex    = 32 << 20
 	maxManifest = 4 << 20
@@ -22,32 +22,32 @@ const (
 	maxTags     = 20_000
 )
 
-// answerTimeout bounds the wait for the head of an answer.
+// answerTimeout bounds the wait for the header of a response.
 const answerTimeout = 30 * time.Second
 
-// Options of a [Client]. The zero Options know no credentials.
+// Options configure a [Client]. The zero Options have no credentials.
 type Options struct {
-	// RegistryConfigs are files with credentials for OCI registries, in Docker's
-	// form; the first that knows a host counts. One that is not there is empty.
-	// They may name credential helpers, which are run.
+	// RegistryConfigs are files with credentials for OCI registries, in Docker's form. The first
+	// file with an entry for a host is used. A missing file counts as empty. The files may name
+	// credential helpers, which are executed.
 	RegistryConfigs []string
-	// RepositoryConfig is Helm's repositories.yaml with credentials for chart
-	// repositories; "": none.
+	// RepositoryConfig is the path of Helm's repositories.yaml, with credentials for chart
+	// repositories; "" for none.
 	RepositoryConfig string
-	// PlainHTTP are the hosts (HOST or HOST:PORT) that are talked to without TLS.
+	// PlainHTTP are the hosts (HOST or HOST:PORT) that may be contacted without TLS.
 	PlainHTTP []string
 	// UserAgent is sent with each request.
 	UserAgent string
-	// Transport carries the requests; nil: [http.DefaultTransport], with a timeout
-	// for the head of an answer.
+	// Transport carries the requests. If it is nil, [http.DefaultTransport] is used, with a timeout
+	// for the response header.
 	Transport http.RoundTripper
-	// Root is the folder of the fleet repository: local charts are named from it.
+	// Root is the folder of the fleet repository. Paths of local charts are made relative to it.
 	Root string
-	// Progress is told what is being done; may be nil.
+	// Progress is called with each step; may be nil.
 	Progress func(what string)
 }
 
-// Client brings charts. It is safe for concurrent use if Options.Progress is.
+// Client gets charts. It is safe for concurrent use if Options.Progress is.
 type Client struct {
 	options    Options
 	transport  http.RoundTripper
@@ -55,7 +55,7 @@ type Client struct {
 	passwords  []repositoryEntry
 }
 
-// New returns a [Client], with the credentials that are known now.
+// New returns a [Client]. It reads the credentials of chart repositories now.
 func New(options Options) (*Client, error) {
 	c := &Client{options: options, transport: options.Transport}
 	if c.transport == nil {
@@ -90,19 +90,19 @@ func (c *Client) say(format string, args ...any) {
 	}
 }
 
-// guard lets no request out without TLS, but to hosts for which that was asked.
+// guard refuses requests without TLS, except to the hosts in plain.
 type guard struct {
 	next  http.RoundTripper
 	plain []string
 }
 
-// errPlain is a request that would not be encrypted.
+// errPlain is a request without TLS to a host that is not in PlainHTTP.
 var errPlain = errors.New("it would go without TLS, which nobody asked for")
 
 func (g *guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme != "https" && !slices.Contains(g.plain, r.URL.Host) {
 		if r.Body != nil {
-			_ = r.Body.Close() // as a RoundTripper must
+			_ = r.Body.Close() // RoundTripper requires it
 		}
 		return nil, fmt.Errorf("%w: --plain-http %s allows it", errPlain, r.URL.Host)
 	}
@@ -112,9 +112,10 @@ func (g *guard) RoundTrip(r *http.Request) (*http.Response, error) {
 // errRedirect is a redirect that is not followed.
 var errRedirect = errors.New("redirect refused")
 
-// checkRedirect keeps redirects few, encrypted, and away from what credentials
-// were sent to. strict refuses to leave a host that credentials were sent to;
-// oras takes them off by itself, and registries do keep blobs elsewhere.
+// checkRedirect bounds the number of redirects, refuses a change from https to http, and removes
+// credentials for another origin. With strict, a redirect to another origin is refused if
+// credentials were sent. For OCI registries strict is false: oras removes the credentials itself,
+// and registries store blobs elsewhere.
 func checkRedirect(strict bool) func(*http.Request, []*http.Request) error {
 	return func(r *http.Request, via []*http.Request) error {
 		from := via[len(via)-1]
@@ -124,17 +125,17 @@ func checkRedirect(strict bool) func(*http.Request, []*http.Request) error {
 		case from.URL.Scheme == "https" && r.URL.Scheme != "https":
 			return fmt.Errorf("%w: from https to %s://%s", errRedirect, r.URL.Scheme, r.URL.Host)
 		case origin(via[0].URL) == origin(r.URL):
-			return nil // the headers are those that were meant for it
+			return nil // the headers are meant for this origin
 		case strict && from.Header.Get("Authorization") != "":
 			return fmt.Errorf("%w: %s asks for credentials and sends to another host, %s", errRedirect, from.URL.Host, r.URL.Host)
 		}
-		r.Header.Del("Authorization") // Go keeps it for a subdomain or another port, and at each step anew
+		r.Header.Del("Authorization") // Go sets it at each redirect, even for a subdomain or another port
 		r.Header.Del("Cookie")
 		return nil
 	}
 }
 
-// origin is scheme, host and port.
+// origin returns scheme, host and port of a URL.
 func origin(u *url.URL) string {
 	port := u.Port()
 	switch {
@@ -147,7 +148,7 @@ func origin(u *url.URL) string {
 	return u.Scheme + "://" + strings.ToLower(u.Hostname()) + ":" + port
 }
 
-// get reads a file of at most limit bytes.
+// get downloads a file of at most limit bytes.
 func (c *Client) get(ctx context.Context, u *url.URL, user *url.Userinfo, limit int64) (data []byte, err error) {
 	defer func() { err = withoutQuery(err) }()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), http.NoBody)
@@ -164,7 +165,7 @@ func (c *Client) get(ctx context.Context, u *url.URL, user *url.Userinfo, limit 
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it says what and where
 	}
-	defer func() { _ = answer.Body.Close() }() // it was read, or is of no use
+	defer func() { _ = answer.Body.Close() }() // the body was read, or is not needed
 	if answer.StatusCode != http.StatusOK {
 		return nil, &statusError{url: shown(u), status: answer.Status, code: answer.StatusCode}
 	}
@@ -181,7 +182,7 @@ func (c *Client) get(ctx context.Context, u *url.URL, user *url.Userinfo, limit 
 	return data, nil
 }
 
-// statusError is an answer that is not 200.
+// statusError is a response with a status other than 200.
 type statusError struct {
 	url, status string
 	code        int
@@ -193,13 +194,13 @@ func tooLarge(what string, limit int64) error {
 	return fmt.Errorf("%s is larger than %d MiB", what, limit>>20)
 }
 
-// shown is a URL without what may be secret in it.
+// shown returns a URL without its credentials and query, which may be secret.
 func shown(u *url.URL) string {
 	return (&url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, Opaque: u.Opaque}).String()
 }
 
-// withoutQuery takes query strings out of the text of an error: a redirect to a
-// store of blobs carries a signature there.
+// withoutQuery removes query strings and credentials from the text of an error. A redirect to a
+// blob store carries a signature in its query.
 func withoutQuery(err error) error {
 	failed, ok := errors.AsType[*url.Error](err)
 	if !ok {

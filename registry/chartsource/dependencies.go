@@ -21,10 +21,9 @@ func (c *Client) complete(ctx context.Context, chart *Chart, from Wanted, pins [
 	return chart, nil
 }
 
-// addDependencies brings what Chart.yaml names and charts/ does not hold, as helm
-// dependency build does: the locked version, else the newest in the range. With
-// pins these decide, and nothing else may be brought. A packed chart has its
-// dependencies in it, unless somebody packed it by hand.
+// addDependencies gets the charts that Chart.yaml names and charts/ does not hold, like helm
+// dependency build: the locked version, otherwise the newest in the range. With pins, only pinned
+// versions are used. A packed chart holds its dependencies already, unless it was packed by hand.
 func (c *Client) addDependencies(ctx context.Context, chart *Chart, from Wanted, pins []v1alpha1.ChartDependency) error {
 	m, err := readMetadata(chart.Files)
 	if err != nil {
@@ -65,7 +64,7 @@ func (c *Client) addDependencies(ctx context.Context, chart *Chart, from Wanted,
 	return nil
 }
 
-// dependency brings one, with those of its own.
+// dependency gets one dependency, which must hold its own dependencies.
 func (c *Client) dependency(ctx context.Context, d dependency, from Wanted, pins []v1alpha1.ChartDependency) (*Chart, error) {
 	if wrong := registry.CheckChartName(d.Name); wrong != "" {
 		return nil, fmt.Errorf("%s", wrong)
@@ -97,7 +96,7 @@ func (c *Client) dependency(ctx context.Context, d dependency, from Wanted, pins
 	return selfContained(sub)
 }
 
-// localFolder is the folder of a chart that is from the disk.
+// localFolder returns the folder of a chart on disk; false for any other chart.
 func localFolder(from Wanted) (string, bool) {
 	if from.Chart == "" || from.Repository != "" || strings.Contains(from.Chart, "://") || strings.HasSuffix(from.Chart, ".tgz") {
 		return "", false
@@ -119,8 +118,8 @@ func (c *Client) pinnedDependency(ctx context.Context, d dependency, pins []v1al
 	return nil, fmt.Errorf("chart.yaml does not pin it")
 }
 
-// selfContained refuses a dependency that lacks what it depends on itself: one level
-// is what helm dependency build does.
+// selfContained refuses a dependency that lacks its own dependencies. helm dependency build
+// resolves only one level, too.
 func selfContained(sub *Chart) (*Chart, error) {
 	m, err := readMetadata(sub.Files)
 	if err != nil {
@@ -138,7 +137,7 @@ func selfContained(sub *Chart) (*Chart, error) {
 	return sub, nil
 }
 
-// bundled are the names of the charts in charts/.
+// bundled returns the names of the charts in charts/.
 func bundled(files []archive.File) (map[string]bool, error) {
 	have := map[string]bool{}
 	for _, f := range files {

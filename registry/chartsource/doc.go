@@ -1,17 +1,16 @@
-// Package chartsource brings charts of other people into a fleet repository: out
-// of an OCI registry, a chart repository, or from a disk, pinned by digest, and
-// with what they depend on. What is delivered are then files in git.
+// Package chartsource copies third-party charts into a fleet repository: from an OCI registry, a
+// chart repository or disk, pinned by digest, with their dependencies. Keelson then delivers files
+// in git.
 //
-// Guarantee: what comes back has the digest that was asked for, the name and the
-// version that its source promised, and every dependency that it names. Anything
-// else is an error, and with an error nothing in a work tree has changed. A
-// [Tree] is changed by renames of what was written whole beside it, and local
-// changes are not overwritten without a word.
+// Guarantee: a returned chart has the requested digest, the name and version that its source names,
+// and all its dependencies. Anything else is an error. [Tree.Write] writes the new files beside the
+// old ones, replaces them by renames, and undoes the renames after an error. The caller checks
+// [Component.Touched] before it overwrites local changes.
 //
-// Credentials go to the very host that they are kept for, never along a
-// redirect, and never without TLS unless that was asked for. They come from
-// where helm keeps them, and show in no error.
+// Credentials go only to the host that they are stored for. They are never sent along a redirect to
+// another origin, and never without TLS unless the options allow it. They come from helm's files,
+// and appear in no error.
 //
-// Limits: an index of a chart repository is at most 32 MiB, a packed chart 50
-// MiB, and it unpacks within the limits of a component ([registry.ChartLimits]).
+// Limits: the index of a chart repository has at most 32 MiB, a packed chart at most 50 MiB. A
+// packed chart must unpack within the limits of a component ([registry.ChartLimits]).
 package chartsource

@@ -21,7 +21,7 @@ import (
 	"github.com/keelson-io/keelson/registry/archive"
 )
 
-// The media types of a chart's layer: helm's, and its older one.
+// The media types of a chart's layer: helm's current type, and its older type.
 const (
 	chartLayer    = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
 	chartLayerOld = "application/tar+gzip"
@@ -55,7 +55,8 @@ func (c *Client) ociChart(url string) (*ociChart, error) {
 	return &ociChart{client: c, url: url, repository: r}, nil
 }
 
-// versions are the tags that are versions.
+// versions returns the versions of all tags. Tags that are not versions are included; newest skips
+// them.
 func (o *ociChart) versions(ctx context.Context) ([]string, error) {
 	var out []string
 	pages := 0
@@ -75,7 +76,7 @@ func (o *ociChart) versions(ctx context.Context) ([]string, error) {
 	return out, nil
 }
 
-// find returns the digest of a version's .tgz, and where to read it; not found:
+// find returns the descriptor of a version's .tgz. For a missing version the error is
 // [errdef.ErrNotFound].
 func (o *ociChart) find(ctx context.Context, version string) (ocispec.Descriptor, error) {
 	desc, err := o.findLayer(ctx, version)
@@ -91,7 +92,7 @@ func (o *ociChart) findLayer(ctx context.Context, version string) (ocispec.Descr
 	if err != nil {
 		return none, err //nolint:wrapcheck // find says where
 	}
-	defer func() { _ = body.Close() }() // it was read, or is of no use
+	defer func() { _ = body.Close() }() // the body was read, or is not needed
 	if desc.Size > maxManifest {
 		return none, tooLarge("its manifest", maxManifest)
 	}
@@ -118,19 +119,19 @@ func (o *ociChart) findLayer(ctx context.Context, version string) (ocispec.Descr
 	return found[0], nil
 }
 
-// read returns the .tgz with a digest.
+// read returns the .tgz with the digest want.
 func (o *ociChart) read(ctx context.Context, want string) (data []byte, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("read %s@%s: %w", o.url, want, withoutQuery(err))
 		}
 	}()
-	// What a manifest says of the size is not needed: the blob is asked for its own.
+	// The size in the manifest is not used: the response for the blob has its own size.
 	desc, body, err := o.repository.Blobs().FetchReference(ctx, want)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // above
 	}
-	defer func() { _ = body.Close() }() // it was read, or is of no use
+	defer func() { _ = body.Close() }() // the body was read, or is not needed
 	if desc.Size > maxArchive {
 		return nil, tooLarge("it", maxArchive)
 	}
@@ -146,7 +147,7 @@ func (o *ociChart) read(ctx context.Context, want string) (data []byte, err erro
 	return data, nil
 }
 
-// tagOf and versionOf: a tag can't hold the plus of a version, as helm has it.
+// tagOf and versionOf convert like helm, because a tag can't hold the plus of a version.
 func tagOf(version string) string { return strings.ReplaceAll(version, "+", "_") }
 
 func versionOf(tag string) string { return strings.ReplaceAll(tag, "_", "+") }

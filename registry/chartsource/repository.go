@@ -16,14 +16,14 @@ import (
 	"github.com/keelson-io/keelson/registry/archive"
 )
 
-// repositoryEntry is one of Helm's repositories.yaml, as far as it is used.
+// repositoryEntry is an entry of Helm's repositories.yaml, with the fields that are used.
 type repositoryEntry struct {
 	URL      string `json:"url"`
 	Username string `json:"username"`
 	Password string `json:"password"`
 }
 
-// readRepositoryConfig reads the entries that have credentials.
+// readRepositoryConfig reads all entries. A missing file has none.
 func readRepositoryConfig(file string) ([]repositoryEntry, error) {
 	if file == "" {
 		return nil, nil
@@ -39,17 +39,17 @@ func readRepositoryConfig(file string) ([]repositoryEntry, error) {
 		Repositories []repositoryEntry `json:"repositories"`
 	}
 	if err := yaml.Unmarshal(data, &config); err != nil {
-		// What the parser says may quote the file.
+		// The error of the parser may quote the file, with its passwords.
 		return nil, fmt.Errorf("read credentials for chart repositories: %s is not YAML as helm writes it", file)
 	}
 	return config.Repositories, nil
 }
 
-// chartRepository is one that has an index.yaml.
+// chartRepository is a repository with an index.yaml.
 type chartRepository struct {
 	client *Client
 	url    *url.URL
-	user   *url.Userinfo // nil: none is known
+	user   *url.Userinfo // nil: no credentials are known
 }
 
 func (c *Client) chartRepository(place string) (*chartRepository, error) {
@@ -74,7 +74,7 @@ type indexed struct {
 	Digest  string   `json:"digest"`
 }
 
-// index reads what the repository says of one chart.
+// index returns the versions of a chart in the repository's index; none is an error.
 func (r *chartRepository) index(ctx context.Context, name string) ([]indexed, error) {
 	u := *r.url
 	u.Path = strings.TrimSuffix(u.Path, "/") + "/index.yaml"
@@ -107,7 +107,7 @@ func (r *chartRepository) index(ctx context.Context, name string) ([]indexed, er
 	return out, nil
 }
 
-// read returns the .tgz of a version; its digest is the index's, where that has one.
+// read returns the .tgz of a version. Its digest must match the index, if the index has one.
 func (r *chartRepository) read(ctx context.Context, v indexed) ([]byte, error) {
 	if len(v.URLs) == 0 {
 		return nil, fmt.Errorf("the index of %s has no URL for version %s", shown(r.url), v.Version)
@@ -116,7 +116,7 @@ func (r *chartRepository) read(ctx context.Context, v indexed) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the index of %s has a broken URL for version %s", shown(r.url), v.Version)
 	}
-	if !at.IsAbs() { // as Helm joins them
+	if !at.IsAbs() { // resolved like Helm does
 		base := *r.url
 		base.Path, base.RawPath = strings.TrimSuffix(base.Path, "/")+"/", ""
 		at = base.ResolveReference(at)

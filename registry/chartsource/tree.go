@@ -21,10 +21,10 @@ import (
 	"github.com/keelson-io/keelson/registry/archive"
 )
 
-// Tree is the work tree of a fleet repository. No symbolic link leads out of it.
+// Tree is the work tree of a fleet repository. Symbolic links out of the tree are not followed.
 type Tree struct{ root *os.Root }
 
-// OpenTree opens a folder that has components/ in it.
+// OpenTree opens a folder, which must hold a folder components.
 func OpenTree(folder string) (*Tree, error) {
 	root, err := os.OpenRoot(folder)
 	if err != nil {
@@ -39,7 +39,7 @@ func OpenTree(folder string) (*Tree, error) {
 // Close closes the folder.
 func (t *Tree) Close() error { return t.root.Close() } //nolint:wrapcheck // it says what
 
-// Components are the names of all components that have a chart.yaml, in order.
+// Components returns the names of all components with a chart.yaml, in order.
 func (t *Tree) Components() ([]string, error) {
 	all, err := t.Folders()
 	if err != nil {
@@ -58,7 +58,7 @@ func (t *Tree) Components() ([]string, error) {
 	return names, nil
 }
 
-// Folders are the names of all components, in order.
+// Folders returns the names of all components, in order.
 func (t *Tree) Folders() ([]string, error) {
 	entries, err := fs.ReadDir(t.root.FS(), "components")
 	if err != nil {
@@ -73,23 +73,23 @@ func (t *Tree) Folders() ([]string, error) {
 	return names, nil
 }
 
-// HasSpec tells whether a component has its component.yaml.
+// HasSpec reports whether a component has a component.yaml.
 func (t *Tree) HasSpec(component string) bool {
 	_, err := t.root.Lstat(path.Join("components", component, "component.yaml"))
 	return err == nil
 }
 
-// Component is what stands in the folder of one component.
+// Component is the content of a component's folder.
 type Component struct {
 	Name string
 	// Source is nil without a chart.yaml.
 	Source *v1alpha1.ChartSource
-	// Files are those below template/, in name order.
+	// Files are the files below template/, in name order.
 	Files []archive.File
 }
 
-// Component reads the folder of a component, which need not exist. The error is
-// [registry.Problems] for a chart.yaml that is wrong.
+// Component reads the folder of a component, which need not exist. For mistakes in chart.yaml the
+// error is [registry.Problems].
 func (t *Tree) Component(name string) (*Component, error) {
 	if wrong := registry.CheckComponentName(name); wrong != "" {
 		return nil, errors.New(wrong)
@@ -127,18 +127,18 @@ func (t *Tree) Component(name string) (*Component, error) {
 	return c, nil
 }
 
-// Packed tells whether chart.yaml keeps the .tgz.
+// Packed reports whether chart.yaml says that template/ holds the .tgz.
 func (c *Component) Packed() bool { return c.Source != nil && c.Source.Files == "" }
 
-// Difference is one file that is not as pinned.
+// Difference is one file that differs from the pinned chart.
 type Difference struct {
-	File string `json:"file"` // from the component's folder
+	File string `json:"file"` // relative to the component's folder
 	// State is "changed", "missing" or "extra".
 	State string `json:"state"`
 }
 
-// Compare returns where the component differs from a chart, in file order. Notes
-// beside a packed chart are the user's own.
+// Compare returns the differences between the component and a chart, in file order. Notes beside a
+// packed chart belong to the user and are no difference.
 func (c *Component) Compare(chart *Chart, packed bool) []Difference {
 	want := map[string][]byte{}
 	for _, f := range chart.layout(packed) {
@@ -170,8 +170,8 @@ func (c *Component) Compare(chart *Chart, packed bool) []Difference {
 	return out
 }
 
-// Touched says whether somebody changed template/ since keelson vendor wrote it,
-// by the sums in chart.yaml. Files of nobody knows whom are touched.
+// Touched reports whether template/ changed since keelson vendor wrote it, by the sums in
+// chart.yaml. Files without a chart.yaml count as touched.
 func (c *Component) Touched() bool {
 	switch {
 	case len(c.Files) == 0:
@@ -194,7 +194,7 @@ func (c *Component) Touched() bool {
 	return archive.Sum(c.Files) != c.Source.Files
 }
 
-// layout are the files that belong into template/.
+// layout returns the files that belong into template/.
 func (c *Chart) layout(packed bool) []archive.File {
 	if packed {
 		return []archive.File{{Name: c.Source.Name + "-" + c.Source.Version + ".tgz", Data: c.Archive}}
@@ -202,7 +202,7 @@ func (c *Chart) layout(packed bool) []archive.File {
 	return c.Files
 }
 
-// source is the chart.yaml that belongs to the chart.
+// source returns the chart.yaml that belongs to the chart.
 func (c *Chart) source(packed bool) v1alpha1.ChartSource {
 	s := c.Source
 	s.Header = v1alpha1.Header{APIVersion: v1alpha1.GroupVersion.String(), Kind: v1alpha1.KindChartSource}
@@ -213,7 +213,7 @@ func (c *Chart) source(packed bool) v1alpha1.ChartSource {
 	return s
 }
 
-// CanPack says why the chart can't be kept packed; nil: it can.
+// CanPack returns an error if the chart can't be kept packed, otherwise nil.
 func (c *Chart) CanPack() error {
 	switch limit := registry.ChartLimits().FileBytes; {
 	case c.Archive == nil:
@@ -227,9 +227,10 @@ func (c *Chart) CanPack() error {
 	return nil
 }
 
-// Write puts a chart into a component's template/, and its chart.yaml beside it.
-// Both are written under other names first; until the renames nothing changes,
-// and when one of them fails, those before are undone.
+// Write writes a chart into a component's template/, and its chart.yaml beside it. Both are written
+// under temporary names first and then renamed. If a rename fails, the earlier renames are undone.
+// After an error, a new empty folder of the component can remain. A failure to remove the replaced
+// files is returned after the new files are in place.
 func (t *Tree) Write(c *Component, chart *Chart, packed bool) (err error) {
 	folder := path.Join("components", c.Name)
 	if err := t.root.MkdirAll(folder, 0o755); err != nil {
@@ -261,8 +262,8 @@ func (t *Tree) Write(c *Component, chart *Chart, packed bool) (err error) {
 	)
 }
 
-// replace renames in order: what is in the way aside, if it is there, then the new
-// in its place.
+// replace renames in order: the old folder out of the way if it exists, then the new folder and the
+// new file to their places.
 func (t *Tree) replace(aside, in, source [2]string) error {
 	moved := true
 	if err := t.root.Rename(aside[0], aside[1]); errors.Is(err, fs.ErrNotExist) {
@@ -299,7 +300,8 @@ func (t *Tree) writeFile(name string, data []byte) error {
 	return nil
 }
 
-// notes are files of the user's beside a packed chart, which stay.
+// notes returns the user's notes beside a packed chart, which Write keeps if the chart stays
+// packed.
 func (c *Component) notes(packed bool) []archive.File {
 	if !packed || !c.Packed() {
 		return nil
@@ -313,7 +315,7 @@ func (c *Component) notes(packed bool) []archive.File {
 	return out
 }
 
-// formatSource writes chart.yaml with its keys in the order of their meaning.
+// formatSource writes chart.yaml with its keys in a fixed order, by meaning.
 func formatSource(s v1alpha1.ChartSource) ([]byte, error) {
 	type dependency struct{ URL, Name, Version, Digest string }
 	out := struct {
@@ -340,8 +342,8 @@ func formatSource(s v1alpha1.ChartSource) ([]byte, error) {
 	return append([]byte("# Written by keelson vendor, and checked by keelson vendor --check.\n"), data...), nil
 }
 
-// Ignored returns the files in a component's folder that git add would leave
-// out, by the .gitignore of the repository and of the chart itself.
+// Ignored returns the files in a component's folder that git add would skip because of a
+// .gitignore, of the repository or of the chart itself.
 func (t *Tree) Ignored(c *Component) ([]string, error) {
 	patterns, err := t.ignores(c)
 	if err != nil {
@@ -361,8 +363,7 @@ func (t *Tree) Ignored(c *Component) ([]string, error) {
 	return out, nil
 }
 
-// ignores are the patterns that hold for the component's files, those of the
-// folders above first.
+// ignores returns the patterns for the component's files. Patterns of higher folders come first.
 func (t *Tree) ignores(c *Component) ([]gitignore.Pattern, error) {
 	var patterns []gitignore.Pattern
 	add := func(folder []string, data []byte) {

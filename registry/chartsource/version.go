@@ -8,13 +8,13 @@ import (
 	"github.com/Masterminds/semver/v3"
 )
 
-// exact tells whether a version is one, and no range: 1.45.0, v1.45.0.
+// exact reports whether version is a single version like 1.45.0 or v1.45.0, not a range.
 func exact(version string) bool {
 	_, err := semver.StrictNewVersion(strings.TrimPrefix(version, "v"))
 	return err == nil
 }
 
-// same tells whether two versions are the same one, with or without a v.
+// same reports whether two versions are equal, with or without a v.
 func same(a, b string) bool {
 	if a == b {
 		return true
@@ -24,15 +24,15 @@ func same(a, b string) bool {
 	return errA == nil && errB == nil && va.Equal(vb) && va.Metadata() == vb.Metadata()
 }
 
-// satisfies tells whether a version is one of a range.
+// satisfies reports whether a version is in a range.
 func satisfies(constraint, version string) bool {
 	c, errC := semver.NewConstraint(constraint)
 	v, errV := semver.NewVersion(version)
 	return errC == nil && errV == nil && c.Check(v)
 }
 
-// newest returns the newest of the versions that is in the range; "" is all but
-// pre-releases, as for helm. An exact version is found with or without its v.
+// newest returns the newest version in the range want. The range "" excludes pre-releases, like
+// helm. An exact version is found with or without its v.
 func newest(versions []string, want string) (string, error) {
 	if exact(want) {
 		if slices.Contains(versions, want) {
@@ -65,7 +65,7 @@ func newest(versions []string, want string) (string, error) {
 	return best.Original(), nil
 }
 
-// few names the newest versions.
+// few returns a text with the four newest versions and the number of older versions.
 func few(versions []string) string {
 	var all []*semver.Version
 	for _, text := range versions {

@@ -10,7 +10,7 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// approvals reads a file as the registry does.
+// approvals reads a file of approvals strictly, like the registry.
 func approvals(data []byte) ([]v1alpha1.Approval, error) {
 	var f v1alpha1.Approvals
 	if err := helmyaml.UnmarshalStrict(data, &f); err != nil {
@@ -22,14 +22,13 @@ func approvals(data []byte) ([]v1alpha1.Approval, error) {
 	return f.Approvals, nil
 }
 
-// approvalLine is one approval as decision 005 shows it.
+// approvalLine formats one approval as in decision 005.
 func approvalLine(a v1alpha1.Approval) string {
 	return fmt.Sprintf("- {cluster: %s, component: %s, object: %s, hash: %s, because: %s}",
 		scalar(a.Cluster), scalar(a.Component), scalar(a.Object), scalar(a.Hash), scalar(comment(a.Because)))
 }
 
-// scalar is a string as it may stand in a flow mapping: quoted where it would be
-// read as anything else.
+// scalar formats a string for a flow mapping. It is quoted if YAML would read it as something else.
 func scalar(s string) string {
 	plain := s != "" && !strings.ContainsFunc(s, func(r rune) bool {
 		return (r < '0' || r > '9') && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && !strings.ContainsRune(" ./_-:", r)

@@ -1,9 +1,8 @@
-// Package edit changes single lines of a fleet repository's files, and leaves
-// every other byte of them as it is: comments, order, quotes, line ends.
+// Package edit changes single lines of a fleet repository's files, and keeps every other byte:
+// comments, order, quotes, line ends.
 //
-// It takes and returns the content of files. Each edit is read back and compared
-// with what was meant; what can't be edited like that is an error, and nothing
-// is returned.
+// It takes and returns the content of files. Each edit is read back and compared with the intended
+// change. An edit that fails this check is an error.
 package edit
 
 import (
@@ -58,8 +57,8 @@ func parse(data []byte) (*file, error) {
 	return f, nil
 }
 
-// lineEnds refuses what YAML counts as a line end and [file] does not: the lines of nodes
-// would be others than those of the file, or none (YAML 1.1, section 5.4).
+// lineEnds refuses line ends of YAML other than LF and CRLF, because [file] splits lines at LF
+// only. The lines of the nodes would not match the lines of the file (YAML 1.1, section 5.4).
 func lineEnds(data []byte) error {
 	if !utf8.Valid(data) {
 		return errors.New("it is not UTF-8: change it by hand")
@@ -71,7 +70,7 @@ func lineEnds(data []byte) error {
 	return nil
 }
 
-// find returns the nodes of a top-level key, nil when it is not there.
+// find returns the nodes of a top-level key, or nil if the key is missing.
 func (f *file) find(name string) (key, value *yaml.Node) {
 	for i := 0; i+1 < len(f.root.Content); i += 2 {
 		if f.root.Content[i].Value == name {
@@ -81,8 +80,8 @@ func (f *file) find(name string) (key, value *yaml.Node) {
 	return nil, nil
 }
 
-// end is the line, from 0, behind the value of a top-level key: that of the next
-// key, or of the comments before it, or the end of the file.
+// end returns the line, from 0, after the value of a top-level key: the line of the next key or of
+// the comments before it, or the end of the file.
 func (f *file) end(name string) int {
 	for i := 0; i+2 < len(f.root.Content); i += 2 {
 		if f.root.Content[i].Value != name {
@@ -105,7 +104,7 @@ func (f *file) end(name string) int {
 	return at
 }
 
-// insert returns the content with lines at a place.
+// insert returns the content with lines inserted before line at.
 func (f *file) insert(at int, lines ...string) []byte {
 	newline := "\n"
 	if len(f.lines) > 0 && strings.HasSuffix(f.lines[0], "\r\n") {
@@ -113,14 +112,14 @@ func (f *file) insert(at int, lines ...string) []byte {
 	}
 	text := strings.Join(lines, newline)
 	if at == len(f.lines) && !strings.HasSuffix(f.lines[at-1], "\n") {
-		text = newline + text // and no line end, as before
+		text = newline + text // keep the missing line end
 	} else {
 		text += newline
 	}
 	return []byte(strings.Join(f.lines[:at], "") + text + strings.Join(f.lines[at:], ""))
 }
 
-// remove returns the content without a line.
+// remove returns the content without line at.
 func (f *file) remove(at int) []byte {
 	before, after := strings.Join(f.lines[:at], ""), strings.Join(f.lines[at+1:], "")
 	if after == "" && !strings.HasSuffix(f.lines[at], "\n") {
@@ -129,7 +128,7 @@ func (f *file) remove(at int) []byte {
 	return []byte(before + after)
 }
 
-// check reads an edit back: all but one key has to be as before.
+// check reads an edit back. The key must have the value want, and all other keys must be unchanged.
 func (f *file) check(edited []byte, key string, want any) error {
 	before, after := map[string]any{}, map[string]any{}
 	if err := f.root.Decode(&before); err != nil {
@@ -147,9 +146,8 @@ func (f *file) check(edited []byte, key string, want any) error {
 	return nil
 }
 
-// Paused sets or removes "paused: true" in a cluster.yaml or meta-config file.
-// The reason becomes a comment on the line; it may be empty. When the file says so
-// already, the same content is returned.
+// Paused sets or removes "paused: true" in a cluster.yaml or meta-config file. The reason becomes a
+// comment on the line; it may be empty. If nothing has to change, the same content is returned.
 func Paused(data []byte, paused bool, because string) ([]byte, error) {
 	f, err := parse(data)
 	if err != nil {
@@ -192,7 +190,7 @@ func pausedLine(because string) string {
 
 func lineEnd(line string) string { return line[len(strings.TrimRight(line, "\r\n")):] }
 
-// comment is text that fits behind a #.
+// comment replaces characters that would end or damage a YAML comment on one line.
 func comment(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) || unicode.Is(unicode.Zl, r) || unicode.Is(unicode.Zp, r) || r == '\uFEFF' || r == unicode.ReplacementChar {
@@ -203,9 +201,8 @@ func comment(s string) string {
 	return strings.Join(strings.Fields(s), " ")
 }
 
-// Approve adds approvals to an approvals file; nil data is a file that is not
-// there yet. Those that are in it already are left out: with none left the same
-// content is returned.
+// Approve adds approvals to an approvals file; nil data stands for a new file. Approvals that the
+// file has already are skipped. If none is left to add, the same content is returned.
 func Approve(data []byte, add []v1alpha1.Approval) ([]byte, error) {
 	if data == nil {
 		data = []byte("apiVersion: " + v1alpha1.GroupVersion.String() + "\nkind: " + v1alpha1.KindApprovals + "\napprovals:\n")
@@ -258,7 +255,7 @@ func Approve(data []byte, add []v1alpha1.Approval) ([]byte, error) {
 func valueOf(data []byte, key string) any {
 	all := map[string]any{}
 	if err := yaml.Unmarshal(data, &all); err != nil {
-		return nil // check says so
+		return nil // check reports it
 	}
 	return all[key]
 }

@@ -10,9 +10,8 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// Version writes another version of a component into a layer, or into the meta-config
-// file of one, in place of the version that is there. It returns the line, from 1, that
-// is another one now.
+// Version replaces the version of a component, from by to, in a layer or in a meta-config file. It
+// returns the changed line, from 1. It is an error if the file has another version than from.
 func Version(data []byte, component, from, to string) (edited []byte, line int, err error) {
 	f, err := parse(data)
 	if err != nil {
@@ -49,7 +48,7 @@ func Version(data []byte, component, from, to string) (edited []byte, line int, 
 	return edited, is.Line, f.check(edited, path[0], want[path[0]])
 }
 
-// below is the value at a path of block or flow mappings; nil: there is none.
+// below returns the value at a path of block or flow mappings, or nil.
 func below(n *yaml.Node, path []string) *yaml.Node {
 	for _, step := range path {
 		var found *yaml.Node
@@ -68,7 +67,7 @@ func below(n *yaml.Node, path []string) *yaml.Node {
 	return n
 }
 
-// cut takes the line of a scalar apart, behind its quote if it has one.
+// cut splits the line of a scalar before its first character, after the opening quote.
 func (f *file) cut(n *yaml.Node) (before, rest string, ok bool) {
 	line := []rune(f.lines[n.Line-1])
 	at := n.Column - 1

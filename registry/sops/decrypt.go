@@ -25,34 +25,33 @@ const (
 	ivBytes      = 32
 )
 
-// macOnlyEncrypted begins the MAC of a file in which it is over the encrypted
-// values alone, so that it is no MAC of the other sort: the SHA-256 of "sops".
+// macOnlyEncrypted starts the MAC of a file with mac_only_encrypted, so that this MAC differs from
+// the MAC over all values. It is the SHA-256 of "sops".
 const macOnlyEncrypted = "\x8a\x3f\xd2\xad\x54\xce\x66\x52\x7b\x10\x34\xf3\xd1\x47\xbe\x0b" +
 	"\x0b\x97\x5b\x3b\xf4\x4f\x72\xc6\xfd\xad\xec\x81\x76\xf2\x7d\x69"
 
-// Leaf is a value that was encrypted.
+// Leaf is a decrypted value.
 type Leaf struct {
-	// Path from the top of the file; items of lists by their number, which does
-	// not count encrypted comments.
+	// Path is the path from the top of the file. List items are named by their index, which skips
+	// encrypted comments.
 	Path []string
 	// Line and Column count from 1.
 	Line, Column int
-	// Value is a string, float64 or bool: as Helm reads what SOPS decrypts to.
+	// Value is a string, float64 or bool, as Helm reads the output of SOPS.
 	Value any
 }
 
-// Opened is what a file hides.
+// Opened is the decrypted content of a file.
 type Opened struct {
 	// Leaves are the encrypted values, in the order of the file.
 	Leaves []Leaf
-	// Salt is as secret as they are, and as long as the file keeps its data key
-	// (until sops rotate) the same. It keys the hashes of what they are part of,
-	// so that a weak password can't be found by trying.
+	// Salt is as secret as the values. It is the same while the file keeps its data key (until sops
+	// rotate). Hashes of secrets are keyed with it, so that a weak password can't be found by
+	// trying.
 	Salt [sha256.Size]byte
 }
 
-// Decrypt opens the file when the MAC holds for all its values. Its errors are
-// of type *[Error].
+// Decrypt decrypts the file if the MAC matches all its values. Its errors are of type *[Error].
 func (f *File) Decrypt(identities []age.Identity) (*Opened, error) {
 	key, err := f.dataKey(identities)
 	if err != nil {
@@ -96,7 +95,7 @@ func (f *File) Decrypt(identities []age.Identity) (*Opened, error) {
 	return out, nil
 }
 
-// open returns a leaf's value, and the form in which it is part of the MAC.
+// open returns a leaf's value, and its form in the MAC.
 func (l leaf) open(c cipher.AEAD) (Leaf, []byte, error) {
 	fail := func(message, hint string) error {
 		return &Error{Line: l.line, Column: l.column, Message: message, Hint: hint}
@@ -119,7 +118,7 @@ func (l leaf) open(c cipher.AEAD) (Leaf, []byte, error) {
 	return Leaf{Path: l.path, Line: l.line, Column: l.column, Value: plain}, text, nil
 }
 
-// dataKey decrypts the key of the values.
+// dataKey decrypts the data key.
 func (f *File) dataKey(identities []age.Identity) ([]byte, error) {
 	broken := false
 	for _, r := range f.recipients {
@@ -143,15 +142,15 @@ func (f *File) dataKey(identities []age.Identity) ([]byte, error) {
 	return nil, &Error{NoKey: true, Message: "there is no key for it: it is encrypted for " + strings.Join(f.Recipients(), ", ")}
 }
 
-// open decrypts one value that is bound to a place. The errors of the cipher
-// say no more than that it failed.
+// open decrypts one value that is bound to a position. The errors of the cipher are not wrapped,
+// because they say only that it failed.
 func open(c cipher.AEAD, value any, bound string) (any, error) {
 	text, ok := value.(string)
 	switch {
 	case !ok:
 		return nil, errors.New("it is no string")
 	case text == "":
-		return "", nil // SOPS leaves it as it is
+		return "", nil // SOPS does not encrypt empty strings
 	}
 	e, ok := encryptedValue(text)
 	if !ok || len(e.iv) != ivBytes || len(e.tag) != aes.BlockSize {
@@ -191,7 +190,7 @@ func encryptedValue(text string) (encrypted, bool) {
 	return e, ok
 }
 
-// typed reads what was encrypted as the type that it had.
+// typed converts decrypted text to its original type.
 func typed(plain []byte, kind string) (any, error) {
 	var (
 		value any
@@ -217,12 +216,12 @@ func typed(plain []byte, kind string) (any, error) {
 		return nil, errors.New("its type is unknown")
 	}
 	if err != nil {
-		return nil, errors.New("it is no " + kind) // without the cause, which quotes it
+		return nil, errors.New("it is no " + kind) // without the cause, which quotes the value
 	}
 	return value, nil
 }
 
-// macText is the form in which a value is part of the MAC.
+// macText returns the form of a value in the MAC.
 func macText(value any) ([]byte, error) {
 	switch v := value.(type) {
 	case string:
@@ -247,8 +246,7 @@ func macText(value any) ([]byte, error) {
 	}
 }
 
-// asHelmReads is the value that Helm reads from the file that SOPS would
-// decrypt to.
+// asHelmReads returns the value that Helm reads from the output of SOPS.
 func asHelmReads(value any) (any, error) {
 	switch v := value.(type) {
 	case int:

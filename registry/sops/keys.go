@@ -12,31 +12,30 @@ import (
 	"filippo.io/age"
 )
 
-// The environment of SOPS that names age keys.
+// Environment variables of SOPS for age keys.
 const (
 	EnvKey     = "SOPS_AGE_KEY"
 	EnvKeyFile = "SOPS_AGE_KEY_FILE"
 	envKeyCmd  = "SOPS_AGE_KEY_CMD"
 )
 
-// maxKeyFile bounds what is read of a file of keys.
+// maxKeyFile bounds the size of a file of keys, in bytes.
 const maxKeyFile = 1 << 20
 
-// Keys says where age identities (private keys) are. They are read whenever a
-// file is decrypted, so that a key that is added is found and one that is
-// taken away is forgotten, without a restart.
+// Keys names the sources of age identities (private keys). They are read for each decryption, so
+// that added and removed keys take effect without a restart.
 type Keys struct {
-	// File is the only one that is looked at, if it is set. Else it is as with
-	// SOPS: SOPS_AGE_KEY, SOPS_AGE_KEY_FILE and ConfigDir's sops/age/keys.txt,
-	// all that there are.
+	// File is the only source if it is set. Otherwise all sources of SOPS are used: SOPS_AGE_KEY,
+	// SOPS_AGE_KEY_FILE, and sops/age/keys.txt in ConfigDir.
 	File string
-	// Env looks up an environment variable; nil: there are none.
+	// Env looks up an environment variable; nil for none.
 	Env func(name string) string
-	// ConfigDir is the user's folder for settings; empty: there is none.
+	// ConfigDir is the user's folder for settings; empty for none.
 	ConfigDir string
 }
 
-// Identities reads the keys. None is no error.
+// Identities reads the keys. To have no keys is no error. A missing File or SOPS_AGE_KEY_FILE is an
+// error.
 func (k Keys) Identities() ([]age.Identity, error) {
 	if k.File != "" {
 		return readKeys(k.File)
@@ -67,7 +66,7 @@ func (k Keys) Identities() ([]age.Identity, error) {
 	return out, nil
 }
 
-// Where says where the keys are looked for, and how to name another place.
+// Where returns a text with the sources of keys, and how to set another source.
 func (k Keys) Where() string {
 	var where []string
 	env := k.env()
@@ -116,8 +115,8 @@ func readKeys(file string) (ids []age.Identity, err error) {
 	return parseKeys(file, string(data))
 }
 
-// parseKeys reads one identity a line. Errors hold nothing of the line, and
-// not even the cause: it may quote what it was given.
+// parseKeys parses one identity a line. Errors contain neither the line nor the cause, because the
+// cause may quote the line.
 func parseKeys(name, text string) ([]age.Identity, error) {
 	var out []age.Identity
 	n := 0

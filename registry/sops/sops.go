@@ -1,12 +1,11 @@
 // Package sops reads YAML files that SOPS encrypted for age keys.
 //
-// It is the reading half of the format that github.com/getsops/sops documents:
-// every value is encrypted by itself and bound to its path, the key of the
-// values is encrypted for each recipient, and a MAC over all values binds the
-// file together. decisions/012 says why it is not that module itself; the tests
-// hold the two against each other.
+// It reads the format that github.com/getsops/sops documents. Every value is encrypted separately
+// and bound to its path. The key of the values is encrypted for each recipient. A MAC over all
+// values binds the file together. decisions/012 says why Keelson does not use that module; the
+// tests compare both.
 //
-// No error of this package holds a value or a key.
+// No error of this package contains a value or a key.
 package sops
 
 import (
@@ -21,44 +20,42 @@ import (
 	"time"
 
 	"filippo.io/age"
-	"go.yaml.in/yaml/v3" // the parser of SOPS: the MAC is over what it reads
+	"go.yaml.in/yaml/v3" // the parser of SOPS, because the MAC is over its results
 )
 
-// Key is the key at the top of a file under which SOPS keeps what it needs.
+// Key is the top-level key of the metadata of SOPS in a file.
 const Key = "sops"
 
 const (
 	prefix        = "ENC[AES256_GCM,"
 	commentSuffix = ",type:comment]"
-	// defaultSuffix of keys that stay clear, in a file that says nothing else.
+	// defaultSuffix is the suffix of keys that stay in clear text, if the file sets no other rule.
 	defaultSuffix = "_unencrypted"
 )
 
-// IsEncrypted says whether a value is one that SOPS encrypted. Nobody writes
-// such a string by hand.
+// IsEncrypted reports whether SOPS encrypted a value. Such strings are not written by hand.
 func IsEncrypted(value any) bool {
 	s, ok := value.(string)
 	return ok && strings.HasPrefix(s, prefix)
 }
 
-// IsComment says whether the item of a list is none, but an encrypted comment:
-// SOPS has no other place for those.
+// IsComment reports whether a list item is an encrypted comment. SOPS has no other place for these
+// comments.
 func IsComment(item any) bool {
 	s, ok := item.(string)
 	return ok && IsEncrypted(s) && strings.HasSuffix(s, commentSuffix)
 }
 
-// Error is why a file can't be read or decrypted.
+// Error says why a file can't be read or decrypted.
 type Error struct {
 	// Line and Column count from 1; 0: the whole file.
 	Line, Column  int
 	Message, Hint string
-	// NoKey is set when nothing is wrong with the file, but none of the keys
-	// is for it.
+	// NoKey is set if none of the keys is for the file, and the file itself is valid.
 	NoKey bool
 }
 
-// Error is "LINE:COLUMN: message (hint)".
+// Error returns "LINE:COLUMN: message (hint)".
 func (e *Error) Error() string {
 	s := e.Message
 	if e.Line > 0 {
@@ -70,33 +67,32 @@ func (e *Error) Error() string {
 	return s
 }
 
-// File is an encrypted file, still encrypted. It is immutable.
+// File is a parsed file, still encrypted. It is immutable.
 type File struct {
 	recipients []recipient
 	rule       rule
-	macOnly    bool // the MAC is over the encrypted values alone
+	macOnly    bool // the MAC is over the encrypted values only
 	mac        string
-	modified   string // as the MAC is bound to it
+	modified   string // the time that the MAC is bound to
 	leaves     []leaf
 }
 
-// recipient is an age public key, and the data key encrypted for it.
+// recipient is an age public key, with the data key encrypted for it.
 type recipient struct{ name, enc string }
 
 // leaf is one value of a file, in the order of the MAC.
 type leaf struct {
-	// path with the numbers of list items, which don't count encrypted
-	// comments.
+	// path has the indexes of list items, which skip encrypted comments.
 	path []string
-	// bound is the path as a value is bound to it: without numbers.
+	// bound is the path that the value is bound to: without indexes.
 	bound        string
 	line, column int
-	// value as SOPS reads it: string, int, float64, bool or time.Time.
+	// value is the value as SOPS reads it: string, int, float64, bool or time.Time.
 	value     any
 	encrypted bool
 }
 
-// Recipients are the age public keys that the file is encrypted for.
+// Recipients returns the age public keys that the file is encrypted for.
 func (f *File) Recipients() []string {
 	var out []string
 	for _, r := range f.recipients {
@@ -105,7 +101,7 @@ func (f *File) Recipients() []string {
 	return out
 }
 
-// Parse reads a file. Its errors are of type *[Error].
+// Parse parses a file. Its errors are of type *[Error].
 func Parse(data []byte) (*File, error) {
 	root, err := parseYAML(data)
 	if err != nil {
@@ -131,7 +127,7 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var doc, second yaml.Node
 	if err := decoder.Decode(&doc); err != nil {
-		return nil, &Error{Message: "not valid YAML"} // its text may quote values
+		return nil, &Error{Message: "not valid YAML"} // the error of the parser may quote values
 	}
 	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
 		return nil, &Error{Message: "the file holds more than one YAML document"}
@@ -142,7 +138,7 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 	return doc.Content[0], nil
 }
 
-// metadata as SOPS writes it below its key.
+// metadata is the metadata of SOPS below its key.
 type metadata struct {
 	Age       []ageKey    `yaml:"age"`
 	KMS       []yaml.Node `yaml:"kms"`
@@ -170,8 +166,7 @@ type ageKey struct {
 	Enc       string `yaml:"enc"`
 }
 
-// isNative says whether a recipient is an age key, and not one of SSH or of a
-// plugin.
+// isNative reports whether a recipient is an age key, not an SSH key or a plugin.
 func isNative(recipient string) bool {
 	_, err := age.ParseX25519Recipient(recipient)
 	if err != nil {
@@ -180,7 +175,7 @@ func isNative(recipient string) bool {
 	return err == nil
 }
 
-// services are the key services that the data key is encrypted for, too.
+// services returns the other key services that the data key is encrypted for.
 func (m *metadata) services() []string {
 	var out []string
 	for _, s := range []struct {
@@ -201,7 +196,7 @@ func (m *metadata) services() []string {
 	return out
 }
 
-// parser makes a File.
+// parser builds a File.
 type parser struct{ file File }
 
 func (p *parser) metadata(root *yaml.Node) error {
@@ -251,12 +246,12 @@ func failAt(n *yaml.Node, message, hint string) error {
 	return &Error{Line: n.Line, Column: n.Column, Message: message, Hint: hint}
 }
 
-// rule says which values of a file are encrypted.
+// rule determines which values of a file are encrypted.
 type rule struct {
 	suffix string
 	regex  *regexp.Regexp // nil: by suffix
-	clear  bool           // what matches is clear, not encrypted
-	// asMarked: it goes by comments; what looks encrypted is.
+	clear  bool           // matching keys are in clear text, not encrypted
+	// asMarked: comments decide, so values that look encrypted are.
 	asMarked bool
 }
 
@@ -294,7 +289,7 @@ func newRule(m metadata) (rule, error) {
 	return out, nil
 }
 
-// encrypts says whether a value below the keys is encrypted.
+// encrypts reports whether a value below the keys is encrypted.
 func (r rule) encrypts(keys []string, value any) bool {
 	if r.asMarked {
 		return IsEncrypted(value)
@@ -308,7 +303,7 @@ func (r rule) encrypts(keys []string, value any) bool {
 	return matches != r.clear
 }
 
-// place is where a walk is.
+// place is the current position of a walk.
 type place struct{ path, keys []string }
 
 func (p place) key(key string) place {
@@ -331,7 +326,7 @@ func (p *parser) walk(n *yaml.Node, at place) error {
 		i := 0
 		for _, item := range n.Content {
 			if item.Kind == yaml.ScalarNode && IsComment(item.Value) {
-				continue // bound to nothing, and not in the MAC
+				continue // a comment has no binding, and is not in the MAC
 			}
 			if err := p.walk(item, at.item(i)); err != nil {
 				return err

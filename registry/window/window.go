@@ -1,5 +1,5 @@
-// Package window computes times that come again and again: a cron expression, a
-// duration and a time zone. It has no clock.
+// Package window computes recurring times from a cron expression, a duration and a time zone. It
+// does not read the clock.
 package window
 
 import (
@@ -11,31 +11,31 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// Window is a time that comes again and again.
+// Window is a recurring span of time.
 type Window struct {
 	schedule cron.Schedule
 	duration time.Duration
 	zone     *time.Location
 }
 
-// Windows are open where one of them is; none are always open.
+// Windows are open while one of them is open. An empty list is always open.
 type Windows []Window
 
-// longest is how long a window may be open at once: longer is a mistake, and what
-// looks for the last beginning would look far.
+// longest is how long a window may be open. A longer window is a mistake, and the search for its
+// last beginning would be long.
 const longest = 7 * 24 * time.Hour
 
-// shift bounds what clocks are set forward or back by.
+// shift bounds how far clocks are set forward or back.
 const shift = 3 * time.Hour
 
-// New returns a window that begins as a cron expression of five fields says, by
-// the clock on the wall in a time zone ("" is UTC), and is open for a duration. The
-// error says what of it makes no sense.
+// New returns a window that begins by a cron expression of five fields, in the local time of a zone
+// ("" is UTC). It is open for a duration of at most 7 days. The error says which argument is
+// invalid.
 func New(expression string, duration time.Duration, zone string) (Window, error) {
 	switch {
 	case strings.Contains(expression, "TZ="):
 		return Window{}, errors.New("the time zone has a field of its own")
-	case zone == "Local": // says something else on each machine
+	case zone == "Local": // it differs by machine
 		return Window{}, errors.New(`time zone "Local" names none`)
 	}
 	parser := cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
@@ -53,8 +53,8 @@ func New(expression string, duration time.Duration, zone string) (Window, error)
 	return Window{schedule: schedule, duration: duration, zone: location}, nil
 }
 
-// At reports whether a window is open, or else when the next one opens: the zero time
-// if none ever does.
+// At reports whether a window is open. If none is, opens is when the next window opens, or zero if
+// never.
 func (w Windows) At(now time.Time) (opens time.Time, open bool) {
 	if len(w) == 0 {
 		return now, true
@@ -71,8 +71,8 @@ func (w Windows) At(now time.Time) (opens time.Time, open bool) {
 	return opens, false
 }
 
-// Until is when the answer of [Windows.At] is another one, by time alone: the zero
-// time if never. It may be earlier, and the answer the same, where windows overlap.
+// Until returns when time alone changes the answer of [Windows.At]; zero for never. If windows
+// overlap, the time may be too early, and the answer still the same.
 func (w Windows) Until(now time.Time) time.Time {
 	opens, open := w.At(now)
 	switch {
@@ -90,12 +90,12 @@ func (w Windows) Until(now time.Time) time.Time {
 	return closes
 }
 
-// at is when the window that is open at a time began, or when the next one does.
+// at returns when the window that is open at a time began, or when the next window begins; zero if
+// never.
 //
-// Beginnings are sought by the clock on the wall, as if it were never set forward or
-// back, and made times of the zone afterwards. So one that falls into the hour that is
-// left out begins where that hour would, and one in the hour that comes twice begins
-// once; each is open for its duration.
+// Beginnings are computed in local time without clock changes, and converted to the zone
+// afterwards. So a beginning in a skipped hour is at the clock change. A beginning in a repeated
+// hour happens once. Each window is open for its duration.
 func (w Window) at(now time.Time) time.Time {
 	begin := onTheWall(now.In(w.zone)).Add(-w.duration - shift)
 	for at := w.schedule.Next(begin); !at.IsZero(); at = w.schedule.Next(at) {
@@ -107,18 +107,18 @@ func (w Window) at(now time.Time) time.Time {
 	return time.Time{}
 }
 
-// onTheWall is what a clock shows, as a time in UTC.
+// onTheWall returns the time that a local clock shows, as a time in UTC.
 func onTheWall(t time.Time) time.Time {
 	return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), time.UTC)
 }
 
-// inZone is the first time at which a clock in a zone shows that, or would have.
+// inZone returns the first time at which a clock in a zone shows wall, or would have shown it.
 func inZone(wall time.Time, zone *time.Location) time.Time {
 	t := time.Date(wall.Year(), wall.Month(), wall.Day(), wall.Hour(), wall.Minute(), wall.Second(), wall.Nanosecond(), zone)
 	if earlier := t.Add(-time.Hour); onTheWall(earlier.In(zone)).Equal(wall) {
 		return earlier
 	}
-	// An hour that is left out: the moment at which the clock was set forward.
+	// In a skipped hour it is the moment of the clock change.
 	begins, ends := t.ZoneBounds()
 	switch shown := onTheWall(t.In(zone)); {
 	case shown.After(wall):
