@@ -33,17 +33,17 @@ func builtIn(env environment, profile v1alpha1.DangerProfile) ([]rule, error) {
 		},
 		{
 			name: "finalizers", effect: v1alpha1.EffectKeep, on: changed,
-			because: "without its finalizer an object may go before it is cleaned up",
+			because: "without its finalizer, an object may be deleted before its controller has cleaned up",
 			paths:   []string{".metadata.finalizers"},
 		},
 		{
 			name: "owner-references", effect: v1alpha1.EffectKeep, on: changed,
-			because: "without its owner an object stays for ever, and with another one it may be deleted",
+			because: "an object without its owner stays when the owner is deleted; with another owner, the object is deleted together with that one",
 			paths:   []string{".metadata.ownerReferences"},
 		},
 		{
 			name: "owner-gained", effect: v1alpha1.EffectHold, on: []v1alpha1.Event{v1alpha1.OnAdd},
-			because: "an object that has an owner is deleted with it, and at once where the owner does not exist",
+			because: "the object is deleted together with its owner, and soon if the owner does not exist",
 			paths:   []string{".metadata.ownerReferences"},
 		},
 	}
@@ -61,7 +61,7 @@ func builtIn(env environment, profile v1alpha1.DangerProfile) ([]rule, error) {
 		{
 			name: "workload-selector", effect: v1alpha1.EffectHold,
 			kinds:   []string{"Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CloneSet"},
-			because: "a selector is immutable: the object would have to be deleted and created anew, with all its pods",
+			because: "a selector is immutable: the workload would have to be deleted and created again, with all its pods",
 			fix:     "keep the selector, or add a workload with another name and move the traffic to it",
 			source:  kubernetesDocs + "concepts/workloads/controllers/deployment/#label-selector-updates",
 			paths:   []string{".spec.selector"},
@@ -69,14 +69,14 @@ func builtIn(env environment, profile v1alpha1.DangerProfile) ([]rule, error) {
 		{
 			name: "volume-claim-templates", effect: v1alpha1.EffectHold,
 			kinds:   []string{"StatefulSet", "CloneSet"},
-			because: "claim templates are immutable, and existing volumes would not follow",
+			because: "existing claims do not follow a changed template, and in a StatefulSet the templates are immutable",
 			fix:     "resize the claims themselves, or move the data to a workload with another name",
 			source:  kubernetesDocs + "concepts/workloads/controllers/statefulset/#volume-claim-templates",
 			paths:   []string{".spec.volumeClaimTemplates"},
 		},
 		{
 			name: "service-name", effect: v1alpha1.EffectHold, on: changed,
-			kinds: []string{"StatefulSet"}, because: "serviceName is immutable: it is part of every pod's DNS name",
+			kinds: []string{"StatefulSet"}, because: "serviceName is immutable: the StatefulSet would have to be deleted and created again, and its pods get other DNS names",
 			fix:    "keep the name, and add a second Service where clients need another one",
 			source: kubernetesDocs + "concepts/workloads/controllers/statefulset/#stable-network-id",
 			paths:  []string{".spec.serviceName"},
@@ -99,13 +99,13 @@ func builtIn(env environment, profile v1alpha1.DangerProfile) ([]rule, error) {
 			"back up and delete the custom resources first, or annotate the CRD with helm.sh/resource-policy: keep",
 			"https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/",
 		),
-		deletion(coreGroup, "PersistentVolumeClaim", "deleting a claim may delete its data").advise(
+		deletion(coreGroup, "PersistentVolumeClaim", "deleting a claim also deletes its volume and data, unless the reclaim policy of the volume is Retain").advise(
 			"set the reclaim policy of its volume to Retain first", reclaiming,
 		),
-		deletion(coreGroup, "PersistentVolume", "deleting a volume may delete its data").advise(
+		deletion(coreGroup, "PersistentVolume", "deleting a volume also deletes its data once its claim is gone, unless its reclaim policy is Retain").advise(
 			"set its reclaim policy to Retain, and delete the claim and its pods first", reclaiming,
 		),
-		deletion("storage.k8s.io", "StorageClass", "claims that name the class would no longer bind").advise(
+		deletion("storage.k8s.io", "StorageClass", "claims that name the class no longer get a new volume").advise(
 			"keep the class until no claim and no claim template names it",
 			"https://kubernetes.io/docs/concepts/storage/storage-classes/",
 		),
@@ -152,7 +152,7 @@ func ofServices() []catalogued {
 	return []catalogued{
 		{
 			name: "service-allocations", effect: v1alpha1.EffectKeep, on: []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove},
-			group: coreGroup, kinds: []string{"Service"}, because: "the cluster allocated it, and clients may use it",
+			group: coreGroup, kinds: []string{"Service"}, because: "the cluster allocated this address or port, and clients may use it",
 			fix:    "create a second Service with the wanted address, move the clients, and delete the first one",
 			source: servicesPage,
 			paths: []string{
@@ -169,7 +169,7 @@ func ofServices() []catalogued {
 		},
 		{
 			name: "service-type", effect: v1alpha1.EffectHold,
-			group: coreGroup, kinds: []string{"Service"}, because: "another type opens or closes the Service to other networks, and gives up what was allocated",
+			group: coreGroup, kinds: []string{"Service"}, because: "another type opens or closes the Service to other networks, and may release its node ports or load balancer",
 			fix:    "create a second Service of the new type, move the clients, and delete the first one",
 			source: servicesPage,
 			when:   `(new == null ? 'ClusterIP' : new) != (old == null ? 'ClusterIP' : old)`,
@@ -183,7 +183,7 @@ func ofStorage() []catalogued {
 		{
 			name: "storage-class", effect: v1alpha1.EffectHold,
 			group: "storage.k8s.io", kinds: []string{"StorageClass"},
-			because: "it is immutable: the class would have to be deleted and created anew, and existing volumes would not follow",
+			because: "this field is immutable: the class would have to be deleted and created again, and existing volumes keep the old settings",
 			fix:     "create a class with another name, and let new claims name it",
 			source:  "https://kubernetes.io/docs/concepts/storage/storage-classes/",
 			paths:   []string{".provisioner", ".parameters", ".reclaimPolicy", ".volumeBindingMode"},
@@ -191,14 +191,14 @@ func ofStorage() []catalogued {
 		{
 			name: "claim-class", effect: v1alpha1.EffectHold,
 			group: coreGroup, kinds: []string{"PersistentVolumeClaim"},
-			because: "it is immutable: the claim would have to be deleted and created anew, with its data",
+			because: "the class of a claim is immutable once set: the claim would have to be deleted and created again, without its data",
 			fix:     "create a second claim of the new class, copy the data, and let the pods mount it",
 			source:  volumesPage,
 			paths:   []string{".spec.storageClassName"},
 		},
 		{
 			name: "claim-shrunk", effect: v1alpha1.EffectHold,
-			group: coreGroup, kinds: []string{"PersistentVolumeClaim"}, because: "a volume can't shrink",
+			group: coreGroup, kinds: []string{"PersistentVolumeClaim"}, because: "a volume can't shrink: the API server refuses the smaller request, unless the last expansion failed",
 			fix:    "create a smaller claim, copy the data, and let the pods mount it",
 			source: volumesPage,
 			when:   `old != null && (new == null || quantity(new) < quantity(old))`,
@@ -207,7 +207,7 @@ func ofStorage() []catalogued {
 		{
 			name: "claim-binding", effect: v1alpha1.EffectHold, on: []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove},
 			group: coreGroup, kinds: []string{"PersistentVolumeClaim"},
-			because: "the volume of a claim, its origin and its access modes are immutable: a new claim would start without the data",
+			because: "the volume, data source, selector and access modes of a claim are immutable: a new claim would start without the data",
 			fix:     "create a second claim, copy the data, and let the pods mount it",
 			source:  volumesPage,
 			paths:   []string{".spec.volumeName", ".spec.accessModes", ".spec.dataSource", ".spec.dataSourceRef", ".spec.selector"},
@@ -234,8 +234,8 @@ func ofTheAPI() []catalogued {
 	injected := func(group, path string, kinds ...string) catalogued {
 		return catalogued{
 			name: "ca-bundle", effect: v1alpha1.EffectKeep, on: []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove},
-			group: group, kinds: kinds, because: "another program put the certificate there, and without it the API server trusts the webhook no more",
-			fix:    "leave caBundle out of git, or write it there and nowhere else",
+			group: group, kinds: kinds, because: "another program wrote this certificate, and without it the API server no longer trusts the server that it calls",
+			fix:    "leave caBundle out of git, or let git be its only writer",
 			source: webhookReference,
 			// One that Keelson applied follows git: charts renew theirs.
 			when: `old != recorded`, paths: []string{path},
@@ -244,7 +244,7 @@ func ofTheAPI() []catalogued {
 	return []catalogued{
 		{
 			name: "crd-scope", effect: v1alpha1.EffectHold, group: extensions, kinds: crd,
-			because: "a scope is immutable: the CRD would have to be deleted and created anew, with all its custom resources",
+			because: "a scope is immutable: the CRD would have to be deleted and created again, which deletes all its custom resources",
 			fix:     "create another CRD with the new scope, and move the custom resources",
 			source:  crdTasks,
 			paths:   []string{".spec.scope"},
@@ -253,13 +253,13 @@ func ofTheAPI() []catalogued {
 			name: "crd-served-version", effect: v1alpha1.EffectHold, group: extensions, kinds: crd,
 			because: "a version is no longer served: clients that use it fail at once",
 			fix:     "serve the version until no client and no manifest uses it",
-			source:  versioning + "#upgrade-existing-objects-to-a-new-stored-version",
+			source:  versioning + "#version-removal",
 			when:    `old != null && old.exists(o, o.?served.orValue(true) && (new == null || !new.exists(n, n.name == o.name && n.?served.orValue(true))))`,
 			paths:   []string{".spec.versions"},
 		},
 		{
 			name: "crd-stored-version", effect: v1alpha1.EffectHold, group: extensions, kinds: crd,
-			because: "custom resources are stored in another version: the way back is barred once they are",
+			because: "custom resources are stored in another version from now on: a later CRD without that version is refused",
 			fix:     "serve both versions for a release, and change the stored one in a later change",
 			source:  versioning + "#upgrade-existing-objects-to-a-new-stored-version",
 			when:    `old != null && old.exists(o, o.?storage.orValue(false) && (new == null || !new.exists(n, n.name == o.name && n.?storage.orValue(false))))`,
@@ -267,7 +267,7 @@ func ofTheAPI() []catalogued {
 		},
 		{
 			name: ruleCRDSchema, effect: v1alpha1.EffectHold, group: extensions, kinds: crd,
-			because: "custom resources that exist would no longer satisfy their schema, or lose fields by it",
+			because: "existing custom resources do not satisfy the new schema, or lose fields by it",
 			fix:     "change the custom resources first, or add a version with the new schema",
 			source:  crdTasks + "#field-pruning",
 			paths:   []string{".spec.versions"},
@@ -277,7 +277,7 @@ func ofTheAPI() []catalogued {
 		injected(extensions, ".spec.conversion.webhook.clientConfig.caBundle", crd...),
 		{
 			name: "webhook-fails-closed", effect: v1alpha1.EffectHold, group: admission, kinds: webhooks,
-			because: "with failurePolicy Fail nothing that the webhook matches can be written while it is down",
+			because: "with failurePolicy Fail, the API server refuses every request that the webhook matches while the webhook is down",
 			fix:     "keep failurePolicy at Ignore, or run the webhook with several replicas and leave out kube-system",
 			source:  webhookReference + "#failure-policy",
 			// Absent is Fail. A webhook that goes as a whole fails nothing.
@@ -287,7 +287,7 @@ live.webhooks.exists(o, o.name == n.name && o.?failurePolicy.orValue('Fail') != 
 		},
 		{
 			name: "webhook-widened", effect: v1alpha1.EffectHold, group: admission, kinds: webhooks,
-			because: "the webhook is asked about more than before, and can refuse it",
+			because: "the webhook may get more requests than before, and can refuse or change them",
 			fix:     "let the webhook only report on these objects first",
 			source:  webhookPractices,
 			on:      []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange},
@@ -296,7 +296,7 @@ live.webhooks.exists(o, o.name == n.name && o.?failurePolicy.orValue('Fail') != 
 		},
 		{
 			name: "webhook-selector", effect: v1alpha1.EffectHold, group: admission, kinds: webhooks,
-			because: "the webhook is asked about other objects than before, and can refuse them",
+			because: "the webhook may get requests for other objects than before, and can refuse or change them",
 			fix:     "let the webhook only report on these objects first",
 			source:  webhookPractices,
 			// To select anything where everything was selected is to narrow, and so are one more
@@ -312,7 +312,7 @@ o.?objectSelector.orValue({}) == old && !has(n.objectSelector)))))`,
 		},
 		{
 			name: "rbac-escalation", effect: v1alpha1.EffectHold, on: fieldsAndCreation(), group: rbacGroup, kinds: []string{"Role", "ClusterRole"},
-			because: "the role gains a wildcard, or to escalate, bind or impersonate: its subjects may take any right",
+			because: "the role gains a wildcard, or the verb escalate, bind or impersonate: its subjects may get more rights than the role lists",
 			fix:     "list the verbs and resources that the program needs",
 			source:  rbacGoodPractices,
 			when: `new != null && new.exists(n, (
@@ -333,7 +333,7 @@ n.?resourceNames.orValue([]) != [] && n.resourceNames.all(x, x in o.resourceName
 func ofPods() []catalogued {
 	return []catalogued{
 		{
-			name: "privileged", effect: v1alpha1.EffectHold, on: fieldsAndCreation(), because: "a privileged container owns its node",
+			name: "privileged", effect: v1alpha1.EffectHold, on: fieldsAndCreation(), because: "a privileged container has full control over its node",
 			fix:    "grant the capabilities that the container needs instead",
 			source: podSecurity,
 			when:   gainedField, paths: inContainers(".securityContext.privileged"),
@@ -345,13 +345,13 @@ func ofPods() []catalogued {
 			paths:  inPods(".volumes[*].hostPath.path"),
 		},
 		{
-			name: "host-namespaces", effect: v1alpha1.EffectHold, on: fieldsAndCreation(), because: "the pods gain their node's network, processes or memory",
-			fix:    "publish ports by a Service, and read the node through its API",
+			name: "host-namespaces", effect: v1alpha1.EffectHold, on: fieldsAndCreation(), because: "the pods share the network, processes or inter-process communication of their node",
+			fix:    "publish ports with a Service, and read facts about the node from the API server",
 			source: podSecurity,
 			when:   gainedField, paths: inPods(".hostNetwork", ".hostPID", ".hostIPC"),
 		},
 		{
-			name: "new-capability", effect: v1alpha1.EffectHold, on: fieldsAndCreation(), because: "the containers gain a capability",
+			name: "new-capability", effect: v1alpha1.EffectHold, on: fieldsAndCreation(), because: "the containers gain a Linux capability: a compromised container can do more on its node",
 			fix:    "change the program so that it needs no capability, or give the capability to a container of its own",
 			source: podSecurity,
 			// Pods of the strictest profile may have that one.
@@ -420,7 +420,7 @@ func ownRules(env environment) ([]rule, error) {
 		r, err := newRule(env, v1alpha1.DangerRule{
 			Name: "keelson-own-objects", Match: m, Effect: v1alpha1.EffectDeny,
 			On:      []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange, v1alpha1.OnRemove, v1alpha1.OnDeleteObject},
-			Because: "Keelson itself remembers in it what it did, and no component may have it",
+			Because: "Keelson stores its own state in this object, and no component may change it",
 		})
 		if err != nil {
 			return nil, err

@@ -67,28 +67,28 @@ func ofBindings() []catalogued {
 	list := []catalogued{
 		{
 			name: "rbac-anonymous-subject", effect: v1alpha1.EffectHold, on: fieldsAndCreation(),
-			because: "requests without any credentials gain the role: everyone who reaches the API server has it",
+			because: "requests without credentials gain the role: unless anonymous access is off, everyone who reaches the API server has it",
 			fix:     "bind the role to the ServiceAccount, user or group that needs it",
 			source:  "https://kubernetes.io/docs/reference/access-authn-authz/authentication/#anonymous-requests",
 			when:    gainedSubject(`n.name in ['system:anonymous', 'system:unauthenticated']`), paths: []string{subjects},
 		},
 		{
 			name: "rbac-everyone-subject", effect: v1alpha1.EffectHold, on: fieldsAndCreation(),
-			because: "everyone who can log in gains the role: each user and each pod, and on GKE any Google account",
+			because: "every ServiceAccount gains the role; with system:authenticated also every user, and on GKE every Google account",
 			fix:     "bind the role to the ServiceAccount, user or group that needs it",
-			source:  "https://cloud.google.com/kubernetes-engine/security-bulletins#gcp-2024-003",
+			source:  "https://cloud.google.com/kubernetes-engine/docs/best-practices/rbac",
 			when:    gainedSubject(`n.kind == 'Group' && n.name in ['system:authenticated', 'system:serviceaccounts']`), paths: []string{subjects},
 		},
 		{
 			name: "rbac-namespace-accounts", effect: v1alpha1.EffectHold, on: fieldsAndCreation(),
-			because: "every ServiceAccount of a namespace gains the role, with the default one of each pod and those still to come",
+			because: "every ServiceAccount of a namespace gains the role: also the default one, and those that are created later",
 			fix:     "bind the role to the ServiceAccounts that need it",
 			source:  rbacGoodPractices,
 			when:    gainedSubject(`n.kind == 'Group' && n.name.startsWith('system:serviceaccounts:')`), paths: []string{subjects},
 		},
 		{
 			name: "rbac-admin-binding", effect: v1alpha1.EffectHold, on: fieldsAndCreation(),
-			because: "a subject gains an administrator's role: it may read every Secret, and change every object, that the binding covers",
+			because: "a subject gains an administrator's role: it may read all Secrets and change almost all objects that the binding covers",
 			fix:     "write a role with the rights that the subject needs, and bind that",
 			source:  rbacGoodPractices + "#least-privilege",
 			when: `object.roleRef.kind == 'ClusterRole' && object.roleRef.name in ['cluster-admin', 'admin'] &&
@@ -98,21 +98,21 @@ object.?subjects.orValue([]).exists(n, live == null || live.roleRef.name != obje
 		},
 		{
 			name: "rbac-role-ref", effect: v1alpha1.EffectHold, on: []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove},
-			because: "roleRef is immutable: the binding is deleted and created anew, and its subjects have no rights meanwhile",
+			because: "roleRef is immutable: the binding is deleted and created again, and its subjects lack the role in between",
 			fix:     "create a binding of another name for the new role, and delete this one in a later change",
 			source:  rbacReference + "#clusterrolebinding-example",
 			when:    `new != null && (new.name != old.name || new.kind != old.kind)`, paths: []string{".roleRef"},
 		},
 		{
 			name: "rbac-subjects-emptied", effect: v1alpha1.EffectHold, on: []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove},
-			because: "the binding loses its last subject: what used the role is refused from the next request on",
+			because: "the binding loses all its subjects: unless another binding gives them the role, their next request is refused",
 			fix:     "keep the subject until nothing uses its rights, then delete the binding",
 			source:  rbacReference,
 			when:    `old != null && old != [] && (new == null || new == [])`, paths: []string{subjects},
 		},
 		{
 			name: "rbac-subject-lost", effect: v1alpha1.EffectWarn, on: []v1alpha1.Event{v1alpha1.OnChange},
-			because: "a ServiceAccount that the component keeps loses the role: its pods are refused from the next request on",
+			because: "a ServiceAccount that the component keeps loses the role: its pods are refused, unless another binding gives the role",
 			fix:     "keep the subject, or check that its pods no longer need the role",
 			source:  rbacReference,
 			when: `old != null && old.exists(o, o.kind == 'ServiceAccount' && !(new != null && new.exists(n, ` + sameSubject("o", "n") + `)) &&
@@ -121,7 +121,7 @@ object.?subjects.orValue([]).exists(n, live == null || live.roleRef.name != obje
 		},
 		{
 			name: "rbac-system-group", effect: v1alpha1.EffectWarn, on: fieldsAndCreation(),
-			because: "a group of the control plane gains the role: of all nodes, of bootstrap tokens, or of administrators",
+			because: "a group that Kubernetes reserves gains the role, such as all nodes, all bootstrap tokens, or all administrators",
 			fix:     "bind the role to the ServiceAccount that needs it, and leave the system groups to Kubernetes",
 			source:  rbacReference + "#default-roles-and-role-bindings",
 			when: gainedSubject(`n.kind == 'Group' && n.name.startsWith('system:') && !n.name.startsWith('system:serviceaccounts') &&
@@ -130,7 +130,7 @@ object.?subjects.orValue([]).exists(n, live == null || live.roleRef.name != obje
 		},
 		{
 			name: "rbac-system-role", effect: v1alpha1.EffectWarn, on: fieldsAndCreation(),
-			because: "a subject gains a role of the control plane, whose rights change with each Kubernetes version",
+			because: "a subject gains a role of the control plane, whose rights may change with each Kubernetes version",
 			fix:     "write a role with the rights that the subject needs, and bind that",
 			source:  rbacReference + "#default-roles-and-role-bindings",
 			// Those are made to be bound by add-ons, or open to all.
@@ -175,7 +175,7 @@ func ofBoundRoles() []catalogued {
 		{
 			name: "rbac-bound-role-deleted", effect: v1alpha1.EffectHold, on: deleted,
 			group: rbacGroup, kinds: []string{"Role", "ClusterRole"},
-			because: "a binding of the component still names the role: its subjects lose all of these rights",
+			because: "a binding of the component still names the role: the subjects of that binding lose these rights",
 			fix:     "delete the bindings first, or keep the role",
 			source:  rbacReference,
 			when: bindingsOfComponent + `.exists(b, b.roleRef.kind == old.kind && b.roleRef.name == old.metadata.name &&
@@ -197,8 +197,8 @@ r.metadata.?namespace.orValue('') == object.metadata.?namespace.orValue(''))`,
 		{
 			name: "rbac-binding-deleted", effect: v1alpha1.EffectWarn, on: deleted,
 			group: rbacGroup, kinds: []string{"RoleBinding", "ClusterRoleBinding"},
-			because: "an account that stays loses the role, and no other binding of the component gives it",
-			fix:     "keep the binding, or check that the account's pods no longer need the role",
+			because: "subjects lose the role: those of a system: binding, or a ServiceAccount that no other binding of the component covers",
+			fix:     "keep the binding, or check that its subjects no longer need the role",
 			source:  rbacReference,
 			// A binding of the cluster itself is of accounts that other components have.
 			when: `old.metadata.name.startsWith('system:') || old.?subjects.orValue([]).exists(s, s.kind == 'ServiceAccount' && ` + accountsOfComponent + `.exists(a, a.metadata.name == s.name &&
@@ -288,15 +288,15 @@ func ofRolesThatEscalate() []catalogued {
 	list := []catalogued{
 		{
 			name: "rbac-secrets-read", kinds: []string{"ClusterRole"},
-			because: "the role gains to read all Secrets: every password, key and token that its bindings cover",
+			because: "the role gains the right to read all Secrets that its bindings cover: every password, key and token",
 			fix:     "name the Secrets in resourceNames with verb get, or use a Role in one namespace",
 			source:  rbacGoodPractices + "#listing-secrets",
 			when:    granted(grant{core(), []string{"secrets"}, []string{"get", "list", "watch"}, true}),
 		},
 		{
 			name:    "rbac-exec",
-			because: "the role gains to run commands in running pods, with their files, Secrets and accounts",
-			fix:     "give the right to people for the time that they need it, and not to a program",
+			because: "the role gains the right to run commands in running pods; from Kubernetes 1.35 on, exec and attach need the verb create",
+			fix:     "give the right to people for a limited time, and not to a program",
 			source:  "https://attack.mitre.org/techniques/T1609/",
 			when: granted(
 				grant{core(), []string{"pods/exec", "pods/attach"}, []string{"create", "get"}, false},
@@ -305,22 +305,22 @@ func ofRolesThatEscalate() []catalogued {
 		},
 		{
 			name: "rbac-nodes-proxy", kinds: []string{"ClusterRole"},
-			because: "the role gains the kubelet's own API: it can run commands in every pod, past admission and the audit log",
-			fix:     "use nodes/metrics or nodes/stats, which give numbers only",
+			because: "the role gains the API of the kubelets: it can run commands in every pod, which admission and the audit log do not see",
+			fix:     "use nodes/metrics or nodes/stats, which only give numbers",
 			source:  rbacGoodPractices + "#access-to-proxy-subresource-of-nodes",
 			when:    granted(grant{core(), []string{"nodes/proxy"}, []string{"get", "create"}, false}),
 		},
 		{
 			name:    "rbac-token-request",
-			because: "the role gains to make tokens for any ServiceAccount that its bindings cover, and so has the rights of all",
+			because: "the role gains the right to create tokens for every ServiceAccount that its bindings cover, and so all their rights",
 			fix:     "name the ServiceAccounts in resourceNames",
 			source:  rbacGoodPractices + "#token-request",
 			when:    granted(grant{core(), []string{"serviceaccounts/token"}, []string{"create"}, true}),
 		},
 		{
 			name: "rbac-csr-approval", kinds: []string{"ClusterRole"},
-			because: "the role gains to approve or sign certificates: a certificate can name any user, and nothing revokes it",
-			fix:     "name the signers in resourceNames, and none whose certificates are API clients",
+			because: "the role gains a right to approve or sign certificates: a client certificate can name almost any user, and nothing revokes it",
+			fix:     "name the signers in resourceNames, and leave out those of client certificates for the API server",
 			source:  rbacGoodPractices + "#csrs-and-certificate-issuing",
 			when: granted(
 				grant{[]string{"certificates.k8s.io"}, []string{"certificatesigningrequests/approval", "certificatesigningrequests/status"}, []string{"update", "patch"}, false},
@@ -329,7 +329,7 @@ func ofRolesThatEscalate() []catalogued {
 		},
 		{
 			name: "rbac-admission-write", kinds: []string{"ClusterRole"},
-			because: "the role gains to change admission or the API itself: it can read and alter every object on its way",
+			because: "the role gains the right to change admission or APIServices: it may read, change or refuse objects that others write",
 			fix:     "name the configurations in resourceNames, with verbs update and patch",
 			source:  rbacGoodPractices + "#control-admission-webhooks",
 			when: granted(grant{
@@ -343,7 +343,7 @@ func ofRolesThatEscalate() []catalogued {
 		},
 		{
 			name: "rbac-aggregation-rule", kinds: []string{"ClusterRole"},
-			because: "the role gains the rules of every ClusterRole with these labels, and of those still to come",
+			because: "the role gains the rules of every ClusterRole with these labels, also of those that are created later",
 			fix:     "write the rules into the role, or select a label that only your own roles have",
 			source:  rbacReference + "#aggregated-clusterroles",
 			when:    `new != null && new.exists(n, old == null || !(n in old))`,
@@ -351,7 +351,7 @@ func ofRolesThatEscalate() []catalogued {
 		},
 		{
 			name:    "rbac-rules-emptied",
-			because: "the role loses its last rule: its subjects are refused from the next request on",
+			because: "the role loses all its rules: unless another role gives these rights, the next request of its subjects is refused",
 			fix:     "keep the rules until nothing uses them, then delete the role and its bindings",
 			source:  rbacReference,
 			on:      []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove},
@@ -371,22 +371,22 @@ func ofRoles() []catalogued {
 	list := []catalogued{
 		{
 			name: "rbac-secrets-read-namespace", kinds: []string{"Role"},
-			because: "the role gains to read all Secrets of its namespace",
+			because: "the role gains the right to read all Secrets of its namespace",
 			fix:     "name the Secrets in resourceNames, with verb get",
 			source:  rbacGoodPractices + "#listing-secrets",
 			when:    granted(grant{core(), []string{"secrets"}, []string{"get", "list", "watch"}, true}),
 		},
 		{
 			name:    "rbac-role-write",
-			because: "the role gains to write roles or bindings: it can hand its rights on to other accounts",
+			because: "the role gains the right to write roles or bindings: its subjects can give their own rights to other accounts",
 			fix:     "name the roles and bindings in resourceNames, or keep them in git",
 			source:  rbacReference + "#privilege-escalation-prevention-and-bootstrapping",
 			when:    granted(grant{[]string{rbacGroup}, []string{"roles", "clusterroles", "rolebindings", "clusterrolebindings"}, writes(), true}),
 		},
 		{
 			name:    "rbac-workload-create",
-			because: "the role gains to create pods: a pod can use every Secret and every ServiceAccount of its namespace",
-			fix:     "give the right in a Role of a namespace that has no other Secrets and accounts",
+			because: "the role gains the right to create pods or workloads: their pods can use every Secret and ServiceAccount of the namespace",
+			fix:     "give the right only in a namespace that has no other Secrets and ServiceAccounts",
 			source:  rbacGoodPractices + "#workload-creation",
 			when: grant{
 				[]string{"", "apps", "batch"},
@@ -397,28 +397,28 @@ func ofRoles() []catalogued {
 		},
 		{
 			name: "rbac-volume-create", kinds: []string{"ClusterRole"},
-			because: "the role gains to create PersistentVolumes: one of type hostPath opens the files of a node",
+			because: "the role gains the right to create PersistentVolumes: one of type hostPath opens the files of a node",
 			fix:     "leave volumes to a provisioner, and give the right to create claims",
 			source:  rbacGoodPractices + "#persistent-volume-creation",
 			when:    granted(grant{core(), []string{"persistentvolumes"}, []string{"create"}, false}),
 		},
 		{
 			name: "rbac-namespace-write", kinds: []string{"ClusterRole"},
-			because: "the role gains to change namespaces: their labels choose Pod Security levels, network policies and webhooks",
+			because: "the role gains the right to change or delete namespaces: their labels decide which security policies and webhooks apply",
 			fix:     "name the namespaces in resourceNames, or keep them in git",
 			source:  rbacGoodPractices + "#namespace-modification",
 			when:    granted(grant{core(), []string{"namespaces"}, []string{"update", "patch", "delete", "deletecollection"}, true}),
 		},
 		{
 			name: "rbac-node-write", kinds: []string{"ClusterRole"},
-			because: "the role gains to change or delete nodes: their labels and taints decide where pods run",
+			because: "the role gains the right to change or delete nodes: their labels and taints decide where pods run",
 			fix:     "name the subresource or the nodes that the program needs",
-			source:  rbacGoodPractices,
+			source:  kubernetesDocs + "concepts/scheduling-eviction/assign-pod-node/#node-isolation-restriction",
 			when:    granted(grant{core(), []string{"nodes"}, []string{"update", "patch", "delete", "deletecollection"}, true}),
 		},
 		{
 			name:    "rbac-port-forward",
-			because: "the role gains to open connections into pods, which network policies do not see",
+			because: "the role gains the right to open connections into pods through the API server: network policies do not see the real client",
 			fix:     "reach the pods through a Service, and admit the client in a NetworkPolicy",
 			source:  "https://kubernetes.io/docs/tasks/access-application-cluster/port-forward-access-application-cluster/",
 			when: granted(
@@ -428,16 +428,16 @@ func ofRoles() []catalogued {
 		},
 		{
 			name: "rbac-non-resource-urls", kinds: []string{"ClusterRole"},
-			because: "the role gains paths of the API server that are no objects, such as profiles and logs",
+			because: "the role gains API server paths that are not objects, such as /debug/pprof and /logs",
 			fix:     "list only the paths that the program reads, such as /metrics",
-			source:  rbacReference + "#referring-to-resources",
+			source:  rbacReference + "#role-examples",
 			when: `new != null && new.exists(n, n.?nonResourceURLs.orValue([]).exists(u, !(u in ['/metrics', '/metrics/*', '/metrics/slis', '/healthz', '/healthz/*',
 '/livez', '/livez/*', '/readyz', '/readyz/*', '/version', '/version/']) && (old == null || !old.exists(o, u in o.?nonResourceURLs.orValue([])))))`,
 		},
 		{
 			name: "rbac-rights-lost", on: []v1alpha1.Event{v1alpha1.OnChange},
-			because: "the role loses a verb or a resource: a program that still needs it is refused",
-			fix:     "check that the version that runs after this change does without it",
+			because: "the role loses a verb or a resource: a program that still needs it is refused, unless another role gives it",
+			fix:     "check that the programs that use the role no longer need the verb or resource",
 			source:  rbacReference,
 			// Rules that stay as they are, or gain, are sorted out first, for the cost. Of groups nothing is asked:
 			// resources move from one to another. Policies of pods are gone from Kubernetes.
@@ -448,7 +448,7 @@ o.?verbs.orValue([]).exists(v, !new.exists(n, (r in n.?resources.orValue([]) || 
 		},
 		{
 			name: "rbac-aggregated", kinds: []string{"ClusterRole"},
-			because: "the rules on built-in kinds are added to a default role: every subject of that role gains them",
+			because: "the rules on built-in kinds are added to a default role, such as view: every subject of that role gains them",
 			fix:     "bind the role to the subjects that need it, without the label",
 			source:  rbacReference + "#aggregated-clusterroles",
 			// Rules on a custom resource are what the label is for.
@@ -459,7 +459,7 @@ o.?verbs.orValue([]).exists(v, !new.exists(n, (r in n.?resources.orValue([]) || 
 		},
 		{
 			name: "rbac-view-writes", kinds: []string{"ClusterRole"},
-			because: "the default role view gains more than to read: everyone who may look around may now write, or read Secrets",
+			because: "the default role view gains more than reading: every subject of view may now write, or read Secrets",
 			fix:     "use the label aggregate-to-edit for these rules",
 			source:  rbacReference + "#user-facing-roles",
 			when: `object.metadata.?labels[?'rbac.authorization.k8s.io/aggregate-to-view'].orValue('') == 'true' && object.?rules.orValue([]).exists(n,
@@ -499,7 +499,7 @@ func ofAccounts() []catalogued {
 		{
 			name: "account-deleted-in-use", effect: v1alpha1.EffectHold, on: []v1alpha1.Event{v1alpha1.OnDeleteObject},
 			group: coreGroup, kinds: account,
-			because: "workloads of the component still use the ServiceAccount: their tokens end, and no new pod is created",
+			because: "workloads of the component still use the ServiceAccount: their tokens end, and without the account no new pod is created",
 			fix:     "move the workloads to another ServiceAccount first",
 			source:  accountTasks,
 			when: podSpecsIn(`old.metadata.?namespace.orValue('')`) +
@@ -509,7 +509,7 @@ func ofAccounts() []catalogued {
 		{
 			name: "account-token-mounted", effect: v1alpha1.EffectWarn, on: []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove},
 			group: coreGroup, kinds: account,
-			because: "new pods of the ServiceAccount get a token for the API, which they do not have today",
+			because: "new pods of the ServiceAccount get a token for the API, unless their own spec refuses one",
 			fix:     "set automountServiceAccountToken in the pods that call the API, and leave it false here",
 			source:  accountTasks + "#opt-out-of-api-credential-automounting",
 			when:    `old == false && new != false`, paths: []string{".automountServiceAccountToken"},
@@ -517,7 +517,7 @@ func ofAccounts() []catalogued {
 		{
 			name: "account-token-unmounted", effect: v1alpha1.EffectWarn, on: []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange},
 			group: coreGroup, kinds: account,
-			because: "new pods of the ServiceAccount have no token, and a binding of the component shows that they call the API",
+			because: "new pods of the ServiceAccount get no API token, and a binding of the component suggests that they need one",
 			fix:     "set automountServiceAccountToken to true in the pods that call the API",
 			source:  accountTasks + "#opt-out-of-api-credential-automounting",
 			when: `new == false && old != false && ` + bindingsOfComponent + `.exists(b, b.?subjects.orValue([]).exists(s, s.kind == 'ServiceAccount' &&
@@ -529,7 +529,7 @@ s.name == object.metadata.name && s.?namespace.orValue('') == object.metadata.?n
 		{
 			name: "account-cloud-identity", effect: v1alpha1.EffectWarn,
 			group: coreGroup, kinds: account,
-			because: "new pods of the ServiceAccount act with another cloud identity, or with none",
+			because: "pods of the ServiceAccount act with another cloud identity or none, at the latest after their restart",
 			fix:     "check that the new identity has what the pods use, and no more",
 			source:  "https://docs.aws.amazon.com/eks/latest/userguide/iam-roles-for-service-accounts.html",
 			paths: []string{
@@ -540,7 +540,7 @@ s.name == object.metadata.name && s.?namespace.orValue('') == object.metadata.?n
 		{
 			name: "account-pull-secret-lost", effect: v1alpha1.EffectWarn, on: []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove},
 			group: coreGroup, kinds: account,
-			because: "new pods of the ServiceAccount no longer log in to a registry: their images may not be pulled",
+			because: "new pods of the ServiceAccount lack the credentials of a registry: their images may not be pulled",
 			fix:     "keep the entry until no image comes from that registry",
 			source:  accountTasks + "#add-imagepullsecrets-to-a-service-account",
 			when:    `old != null && old.exists(o, new == null || !new.exists(n, n.?name.orValue('') == o.?name.orValue('')))`,
@@ -557,7 +557,7 @@ s.name == object.metadata.name && s.?namespace.orValue('') == object.metadata.?n
 		{
 			name: "client-certificate-request", effect: v1alpha1.EffectWarn, on: []v1alpha1.Event{v1alpha1.OnCreateObject},
 			group: "certificates.k8s.io", kinds: []string{"CertificateSigningRequest"},
-			because: "the request asks for a client certificate of the API server, and nothing revokes one before it expires",
+			because: "the request asks for a client certificate for the API server, and nothing can revoke it before it expires",
 			fix:     "use a ServiceAccount's token, or a short spec.expirationSeconds",
 			source:  "https://kubernetes.io/docs/reference/access-authn-authz/certificate-signing-requests/",
 			when:    `new in ['kubernetes.io/kube-apiserver-client', 'kubernetes.io/kube-apiserver-client-kubelet']`, paths: []string{".spec.signerName"},

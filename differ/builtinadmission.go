@@ -37,7 +37,7 @@ func ofWebhooks() []catalogued {
 	list := []catalogued{
 		{
 			name: "webhook-url", effect: v1alpha1.EffectHold, on: fieldsAndCreation(),
-			because: "the API server sends the objects to an address outside of the cluster, with their Secrets if it matches these",
+			because: "the API server sends every object that the webhook matches to this address, which may be outside of the cluster",
 			fix:     "name a Service of the cluster in clientConfig.service",
 			source:  webhookReference + "#url",
 			// A condition that names the variable cluster reads labels: [c]luster does not.
@@ -46,7 +46,7 @@ func ofWebhooks() []catalogued {
 		},
 		{
 			name: "webhook-on-system-pods", effect: v1alpha1.EffectWarn, on: created,
-			because: "while the webhook is down no pod can start: none of kube-system, and none of the webhook itself",
+			because: "while the webhook is down, no pod can be created: not in kube-system, and not for the webhook itself",
 			fix:     "leave out kube-system and the webhook's own namespace in namespaceSelector, or set failurePolicy to Ignore",
 			source:  "https://blog.jetstack.io/blog/gke-webhook-outage/",
 			when: failsClosed + `w.?namespaceSelector.orValue({}) == {} && w.?objectSelector.orValue({}) == {} && w.?matchConditions.orValue([]) == [] &&
@@ -56,7 +56,7 @@ r.?operations.orValue([]).exists(p, p in ['CREATE', '*'])))`,
 		},
 		{
 			name: "webhook-on-heartbeats", effect: v1alpha1.EffectWarn, on: created,
-			because: "while the webhook is down no node and no leader renews its lease: the control plane takes them for dead",
+			because: "while the webhook is down, node heartbeats, leader elections or access checks fail: healthy nodes and leaders may count as dead",
 			fix:     "leave out leases, nodes and access reviews, or set failurePolicy to Ignore",
 			source:  webhookPractices,
 			// Selectors of namespaces do not leave out what has none.
@@ -68,7 +68,7 @@ k in ['*', '*/*'] && '*' in r.?apiGroups.orValue([]) && r.?scope.orValue('*') !=
 		},
 		{
 			name: "webhook-timeout", effect: v1alpha1.EffectWarn, on: fieldsAndCreation(),
-			because: "each write that the webhook matches may wait that long for it, and requests pile up in the API server",
+			because: "each request that the webhook matches may wait longer than ten seconds, and requests pile up in the API server",
 			fix:     "set timeoutSeconds to 10 or less",
 			source:  webhookReference + "#timeouts",
 			when:    `new != null && new > 10 && (old == null || new > old)`,
@@ -76,8 +76,8 @@ k in ['*', '*/*'] && '*' in r.?apiGroups.orValue([]) && r.?scope.orValue('*') !=
 		},
 		{
 			name: "webhook-conditions-lost", effect: v1alpha1.EffectWarn, on: []v1alpha1.Event{v1alpha1.OnRemove},
-			because: "the webhook is asked about requests that a match condition leaves out today",
-			fix:     "check that the webhook answers these requests, and is not needed to start itself",
+			because: "the webhook gets requests that the removed match condition leaves out today",
+			fix:     "check that the webhook can answer these requests, and that its own pods do not depend on it",
 			source:  webhookReference + "#matching-requests-matchconditions",
 			when:    sameWebhook(`o.?matchConditions.orValue([]).exists(c, !n.?matchConditions.orValue([]).exists(d, d.name == c.name))`),
 			paths:   []string{".webhooks[*].matchConditions"},
@@ -92,14 +92,14 @@ k in ['*', '*/*'] && '*' in r.?apiGroups.orValue([]) && r.?scope.orValue('*') !=
 		},
 		{
 			name: "webhook-removed", effect: v1alpha1.EffectWarn, on: []v1alpha1.Event{v1alpha1.OnRemove},
-			because: "what the webhook checks or fills in is no longer checked or filled in, from the next request on",
+			because: "the removed webhook no longer checks or changes objects, from the next request on",
 			fix:     "check that another webhook or policy does it, or that nothing relies on it",
 			source:  webhookReference,
 			paths:   []string{".webhooks[*].name"},
 		},
 		{
 			name: "ca-injection-lost", effect: v1alpha1.EffectWarn, on: []v1alpha1.Event{v1alpha1.OnRemove},
-			because: "cert-manager no longer renews the certificate here: calls fail when the present one expires",
+			because: "cert-manager no longer updates caBundle: the API server's calls fail when the CA certificate changes or expires",
 			fix:     "keep the annotation, or write the certificate into caBundle",
 			source:  "https://cert-manager.io/docs/concepts/ca-injector/",
 			when: `!object.metadata.?annotations.orValue({}).exists(k, k.startsWith('cert-manager.io/inject-')) &&
@@ -108,7 +108,7 @@ k in ['*', '*/*'] && '*' in r.?apiGroups.orValue([]) && r.?scope.orValue('*') !=
 		},
 		{
 			name: "webhook-deleted", effect: v1alpha1.EffectWarn, on: []v1alpha1.Event{v1alpha1.OnDeleteObject},
-			because: "what its webhooks check or fill in is no longer checked or filled in, from the next request on",
+			because: "the webhooks of this object no longer check or change objects, from the next request on",
 			fix:     "check that another webhook or policy does it, or that nothing relies on it",
 			source:  webhookReference,
 			// Under another name they go on.
@@ -136,15 +136,15 @@ func ofValidatingWebhooks() []catalogued {
 		},
 		{
 			name:    "webhook-rules-lost",
-			because: "the webhook no longer checks some kinds or operations: what it refused there is let in",
-			fix:     "check that another webhook or policy checks them",
+			because: "a rule of the webhook is removed or changed: what the webhook refuses by that rule may be let in",
+			fix:     "check that the remaining rules, or another webhook or policy, cover the same requests",
 			source:  webhookReference + "#matching-requests-rules",
 			when:    `old != null && new != null && old.exists(o, !(o in new))`, paths: []string{".webhooks[*].rules"},
 		},
 		{
 			name:    "webhook-selector-gained",
-			because: "the webhook no longer checks all namespaces or objects: what it refused in the others is let in",
-			fix:     "select by a label that those who are checked can't change",
+			because: "the webhook no longer checks all namespaces or objects: what it refuses in the others is let in",
+			fix:     "select by a label that the users of these namespaces can't change",
 			source:  webhookReference + "#matching-requests-namespaceselector",
 			when: `new != null && new != {} && (old == null || old == {}) && ` + sameWebhook(`(
 n.?namespaceSelector.orValue({}) == new && o.?namespaceSelector.orValue({}) == {} || n.?objectSelector.orValue({}) == new && o.?objectSelector.orValue({}) == {})`),
@@ -182,9 +182,9 @@ func ofBackends() []catalogued {
 		{
 			name: "api-backend-deleted", effect: v1alpha1.EffectHold, on: []v1alpha1.Event{v1alpha1.OnDeleteObject},
 			group: coreGroup, kinds: []string{"Service"},
-			because: "the API server still calls the Service for a webhook, a conversion or an aggregated API: these requests fail",
+			because: "the API server still calls the Service for a webhook, a conversion or an aggregated API: these calls fail",
 			fix:     "delete the webhook configuration, APIService or conversion first",
-			source:  webhookPractices,
+			source:  webhookReference + "#service-reference",
 			when: `(objects.?ValidatingWebhookConfiguration.orValue([]) + objects.?MutatingWebhookConfiguration.orValue([]) +
 objects.?APIService.orValue([]) + objects.?CustomResourceDefinition.orValue([])).exists(x, ` + backendsOf("x") + `.exists(s,
 s.?name.orValue('') == old.metadata.name && s.?namespace.orValue('') == old.metadata.?namespace.orValue('')))`,
@@ -192,7 +192,7 @@ s.?name.orValue('') == old.metadata.name && s.?namespace.orValue('') == old.meta
 		},
 		{
 			name: "api-backend-missing", effect: v1alpha1.EffectWarn, kinds: kinds, on: fieldsAndCreation(),
-			because: "the component has Services in that namespace, and none of this name: calls of the API server may fail",
+			because: "the component has Services in that namespace, but none with this name: without the Service, the API server's calls fail",
 			fix:     "correct the name of the Service, or add the Service",
 			source:  webhookReference + "#service-reference",
 			when: backendsOf("object") + `.exists(s, has(s.name) && ` + services + `.exists(v, v.metadata.?namespace.orValue('') == s.?namespace.orValue('')) &&
@@ -201,8 +201,8 @@ s.?name.orValue('') == old.metadata.name && s.?namespace.orValue('') == old.meta
 		},
 		{
 			name: "api-backend-port", effect: v1alpha1.EffectWarn, kinds: kinds, on: fieldsAndCreation(),
-			because: "the component's Service does not have that port: calls of the API server fail",
-			fix:     "write a port of the Service; without one it is 443",
+			because: "the component's Service does not have that port: the API server's calls fail",
+			fix:     "name a port that the Service has; the default is 443",
 			source:  webhookReference + "#service-reference",
 			when: backendsOf("object") + `.exists(s, has(s.name) && ` + services + `.exists(v, v.metadata.name == s.name &&
 v.metadata.?namespace.orValue('') == s.?namespace.orValue('') && !v.spec.?ports.orValue([]).exists(p, p.port == s.?port.orValue(443))))`,
@@ -210,9 +210,9 @@ v.metadata.?namespace.orValue('') == s.?namespace.orValue('') && !v.spec.?ports.
 		},
 		{
 			name: "api-backend-changed", effect: v1alpha1.EffectWarn, kinds: kinds, on: []v1alpha1.Event{v1alpha1.OnChange},
-			because: "the API server calls another Service at once: requests fail where it is not ready or has another certificate",
+			because: "the API server calls another Service at once: calls fail if it is not ready, or caBundle does not trust its certificate",
 			fix:     "start the other Service first, with a certificate that caBundle trusts",
-			source:  webhookPractices,
+			source:  webhookReference + "#service-reference",
 			paths:   paths(".name", ".namespace"),
 		},
 	}
@@ -236,15 +236,15 @@ func ofPolicies() []catalogued {
 		},
 		{
 			name: "policy-validations-lost", effect: v1alpha1.EffectHold, kinds: []string{validating}, on: []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove},
-			because: "the policy has fewer validations: objects that one of them refuses today are let in",
+			because: "the policy has fewer validations: objects that only a removed one refuses are let in",
 			fix:     "check that another policy refuses them",
 			source:  policyReference,
 			when:    `old != null && (new == null || size(new) < size(old))`, paths: []string{".spec.validations"},
 		},
 		{
 			name: "policy-denies", effect: v1alpha1.EffectWarn, kinds: []string{binding},
-			because: "requests that pass with a warning today are refused from now on, those of controllers too",
-			fix:     "read the warnings in the audit log first",
+			because: "requests that only cause a warning or an audit entry today are refused from now on, also those of controllers",
+			fix:     "bind the policy with the action Audit first, and read the audit log",
 			source:  policyReference,
 			when: `live != null && !('Deny' in live.spec.?validationActions.orValue([])) &&
 'Deny' in object.spec.?validationActions.orValue([])`,
@@ -252,29 +252,29 @@ func ofPolicies() []catalogued {
 		},
 		{
 			name: "policy-fails-open", effect: v1alpha1.EffectWarn, kinds: []string{validating, mutating},
-			because: "where an expression fails, or its parameter is missing, the object is let in as it is",
+			because: "if an expression fails, or a required parameter is missing, the policy is skipped and the request passes",
 			fix:     "keep failurePolicy at Fail",
 			source:  policyReference + "#failure-policy",
 			when:    `new == 'Ignore' && live != null && live.spec.?failurePolicy.orValue('Fail') == 'Fail'`, paths: []string{".spec.failurePolicy"},
 		},
 		{
 			name: "policy-fails-closed", effect: v1alpha1.EffectWarn, kinds: []string{validating, mutating},
-			because: "where an expression fails, or its parameter is missing, the request is refused from now on",
+			because: "if an expression fails, or a required parameter is missing, the request is refused from now on",
 			fix:     "check in the API server's metrics that the expressions do not fail today",
 			source:  policyReference + "#failure-policy",
 			when:    `old == 'Ignore' && object.spec.?failurePolicy.orValue('Fail') == 'Fail'`, paths: []string{".spec.failurePolicy"},
 		},
 		{
 			name: "policy-exception", effect: v1alpha1.EffectWarn, kinds: []string{validating}, on: []v1alpha1.Event{v1alpha1.OnAdd},
-			because: "requests for which the new match condition is false pass by the policy",
-			fix:     "check that only the requests that should be exempt meet the exception",
+			because: "requests for which the new match condition is false skip the policy",
+			fix:     "check that the condition is false only for requests that should be exempt",
 			source:  policyReference + "#matching-requests-matchconditions",
 			when:    `live != null`, paths: []string{".spec.matchConditions"},
 		},
 		{
 			name: "policy-param-optional", effect: v1alpha1.EffectWarn, kinds: []string{binding, "MutatingAdmissionPolicyBinding"},
 			on:      []v1alpha1.Event{v1alpha1.OnChange},
-			because: "when its parameter is deleted the policy no longer applies, and nothing is refused",
+			because: "if the parameter is missing, the policy no longer refuses or changes anything by this binding",
 			fix:     "keep parameterNotFoundAction at Deny",
 			source:  policyReference + "#parameter-resources",
 			when: `old != null && new != null && old.?parameterNotFoundAction.orValue('') == 'Deny' &&
@@ -283,7 +283,7 @@ new.?parameterNotFoundAction.orValue('') == 'Allow'`,
 		},
 		{
 			name: "policy-missing", effect: v1alpha1.EffectWarn, kinds: []string{binding}, on: fieldsAndCreation(),
-			because: "the component has policies, and none of this name: the API server ignores a binding without its policy",
+			because: "the component has policies, but none with this name: a binding without its policy has no effect",
 			fix:     "correct policyName, or add the policy",
 			source:  policyReference,
 			when: `objects.?ValidatingAdmissionPolicy.orValue([]) != [] &&
@@ -293,7 +293,7 @@ new.?parameterNotFoundAction.orValue('') == 'Allow'`,
 		{
 			name: "policy-deleted", effect: v1alpha1.EffectWarn, on: []v1alpha1.Event{v1alpha1.OnDeleteObject},
 			kinds:   []string{validating, binding, mutating, "MutatingAdmissionPolicyBinding"},
-			because: "what the policy refuses or fills in is no longer refused or filled in, from the next request on",
+			because: "the policy no longer refuses or changes requests, from the next request on; after a binding is deleted, other bindings still apply it",
 			fix:     "check that another policy or webhook does it",
 			source:  policyReference,
 			paths:   []string{""},
@@ -312,7 +312,7 @@ func ofPolicyMatches() []catalogued {
 	list := []catalogued{
 		{
 			name:    "policy-narrowed",
-			because: "the policy matches less than before: objects that it refuses today are let in there",
+			because: "the policy may match fewer requests than before: what it refuses today may be let in",
 			fix:     "check that another policy matches what this one leaves out",
 			source:  policyReference,
 			when: `live != null && new != null && (old == null ? new != {} :
@@ -322,7 +322,7 @@ new.?excludeResourceRules.orValue([]).exists(n, !(n in old.?excludeResourceRules
 		},
 		{
 			name:    "policy-widened",
-			because: "the policy matches more than before, and can refuse it",
+			because: "the policy may match more requests than before, and can refuse them",
 			fix:     "bind the policy with the action Warn or Audit first",
 			source:  policyReference,
 			when: `live != null && old != null && (new == null ||

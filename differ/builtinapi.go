@@ -12,14 +12,14 @@ func ofAggregatedAPIs() []catalogued {
 	list := []catalogued{
 		{
 			name: "api-insecure", effect: v1alpha1.EffectHold, on: fieldsAndCreation(),
-			because: "the API server no longer checks who answers: a program in between can read and forge every response",
-			fix:     "set caBundle to the certificate of the aggregated API server",
+			because: "the API server does not check who answers for this API: a program in between can read and forge every response",
+			fix:     "set caBundle to the CA certificate of the aggregated API server",
 			source:  reference,
 			when:    `new == true && old != true`, paths: []string{".spec.insecureSkipTLSVerify"},
 		},
 		{
 			name: "delete-APIService", effect: v1alpha1.EffectHold, on: []v1alpha1.Event{v1alpha1.OnDeleteObject},
-			because: "every request for this API fails: autoscalers without it stop, and clients get an error",
+			because: "every request for this API fails: clients get errors, and autoscalers that read metrics from it stop",
 			fix:     "check that nothing uses the API, and approve the deletion",
 			source:  reference,
 			paths:   []string{""},
@@ -45,21 +45,21 @@ func ofCRDs() []catalogued {
 	list := []catalogued{
 		{
 			name: "crd-conversion-lost", effect: v1alpha1.EffectHold, on: changed,
-			because: "custom resources are no longer converted: read in another version, they lose the fields that only theirs has",
+			because: "custom resources are no longer converted: in another version, they lose the fields that only the stored version has",
 			fix:     "keep the webhook until all custom resources are stored in the version that is left",
 			source:  versioning,
 			when:    `old == 'Webhook' && new != 'Webhook' && size(object.spec.versions) > 1`, paths: []string{".spec.conversion.strategy"},
 		},
 		{
 			name: "crd-pruning", effect: v1alpha1.EffectHold, on: changed,
-			because: "fields that the schema does not have are dropped from custom resources as they are read",
+			because: "fields that the schema does not have are dropped from custom resources when they are read or written",
 			fix:     "add the fields to the schema first",
 			source:  definitions + "#field-pruning",
 			when:    `old == true && new != true`, paths: []string{".spec.preserveUnknownFields"},
 		},
 		{
 			name: "crd-subresource-lost", effect: v1alpha1.EffectHold, on: changed,
-			because: "a version loses its status or scale: writes of controllers and autoscalers there fail",
+			because: "a version loses its status or scale subresource: requests of controllers and autoscalers for it fail",
 			fix:     "keep the subresource for as long as a controller or autoscaler uses it",
 			source:  definitions + "#subresources",
 			when: `old != null && new != null && old.exists(o, o.?subresources.orValue({}).exists(s, new.exists(n, n.name == o.name &&
@@ -68,7 +68,7 @@ func ofCRDs() []catalogued {
 		},
 		{
 			name: "crd-kind-changed", effect: v1alpha1.EffectHold, on: changed,
-			because: "manifests and clients that write the old kind are refused, while its custom resources stay",
+			because: "the kind of a CRD is immutable once the CRD is established: the API server refuses the change",
 			fix:     "create another CRD, and move the custom resources",
 			source:  definitions,
 			when:    `new != null`, paths: []string{".spec.names.kind"},
@@ -76,7 +76,7 @@ func ofCRDs() []catalogued {
 		{
 			name: "crd-field-removed", effect: v1alpha1.EffectWarn, on: []v1alpha1.Event{v1alpha1.OnChange},
 			// What is lost of a status, its controller writes again.
-			because: "the schema no longer has a field: the API server drops it from custom resources when they are next written",
+			because: "the schema no longer has a field of spec: the API server drops it from custom resources when they are read or written",
 			fix:     "keep the field until no custom resource has it", source: versioning,
 			when: `old != null && new != null && old.exists(o, new.exists(n, n.name == o.name &&
 [dyn(n.?schema.openAPIV3Schema.properties.?spec.orValue({}))].exists(s, s.?properties.hasValue() && !s.?additionalProperties.hasValue() &&
@@ -86,7 +86,7 @@ o.?schema.openAPIV3Schema.properties.?spec.properties.orValue({}).exists(k, !(k 
 		},
 		{
 			name: "crd-conversion-gained", effect: v1alpha1.EffectWarn,
-			because: "custom resources of other versions can't be read or written while the conversion webhook is down",
+			because: "custom resources can't be read or written in versions other than the stored one while the conversion webhook is down",
 			fix:     "run the webhook with several replicas before this change",
 			source:  versioning,
 			when:    `new == 'Webhook' && old != 'Webhook'`, paths: []string{".spec.conversion.strategy"},
@@ -109,29 +109,29 @@ func ofNamespaces() []catalogued {
 	list := []catalogued{
 		{
 			name: "pod-security-lowered", effect: v1alpha1.EffectHold, on: []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove},
-			because: "the namespace lets in pods that it refuses today, up to those that own their node",
+			because: "the namespace lets in pods that it refuses today; at level privileged, also pods that control their node",
 			fix:     "run the pod that needs it in a namespace of its own",
 			source:  admission,
 			when:    `old != null && ` + rank(`(new == null ? '' : new)`) + ` < ` + rank(`old`), paths: []string{enforce},
 		},
 		{
 			name: "pod-security-raised", effect: v1alpha1.EffectWarn, on: []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange},
-			because: "pods that run today are refused when they are created anew, where they do not meet the level",
+			because: "running pods that do not meet the new level are refused when they are created again",
 			fix:     "set the labels warn and audit to this level first, and read what they report",
 			source:  "https://kubernetes.io/docs/tasks/configure-pod-container/enforce-standards-namespace-labels/",
 			when:    `live != null && ` + rank(`(new == null ? '' : new)`) + ` > ` + rank(`(old == null ? '' : old)`), paths: []string{enforce},
 		},
 		{
 			name: "pod-security-privileged", effect: v1alpha1.EffectWarn, on: []v1alpha1.Event{v1alpha1.OnCreateObject},
-			because: "the namespace lets in any pod, with those that own their node",
+			because: "the namespace lets in every pod, also one that controls its node",
 			fix:     "set the level to baseline or restricted, unless the pods manage nodes",
 			source:  podSecurity,
 			when:    `new == 'privileged'`, paths: []string{enforce},
 		},
 		{
 			name: "mesh-label", effect: v1alpha1.EffectWarn, on: []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove},
-			because: "new pods join no mesh, or another one: peers that ask for mutual TLS refuse them",
-			fix:     "change the label while no peer asks for mutual TLS, and restart the pods by and by",
+			because: "pods may leave the mesh or join another one: peers that require mutual TLS then refuse them",
+			fix:     "change the label while no peer requires mutual TLS, and restart the pods step by step",
 			source:  "https://istio.io/latest/docs/setup/additional-setup/sidecar-injection/",
 			paths: []string{
 				`.metadata.labels["istio-injection"]`, `.metadata.labels["istio.io/rev"]`, `.metadata.labels["istio.io/dataplane-mode"]`,
@@ -140,7 +140,7 @@ func ofNamespaces() []catalogued {
 		},
 		{
 			name: "namespace-label-selected", effect: v1alpha1.EffectWarn, on: []v1alpha1.Event{v1alpha1.OnChange, v1alpha1.OnRemove},
-			because: "a NetworkPolicy or webhook of the component selects namespaces by this label, and no longer this one",
+			because: "a NetworkPolicy or webhook of the component selects namespaces by this label, and no longer selects this namespace",
 			fix:     "change the selector in the same commit, or keep the label",
 			source:  "https://kubernetes.io/docs/concepts/services-networking/network-policies/",
 			when: `live.metadata.?labels.orValue({}).exists(k, object.metadata.?labels[?k].orValue('') != live.metadata.labels[k] && (
@@ -190,7 +190,7 @@ func ofPriorities() []catalogued {
 		},
 		{
 			name: "flow-exempt", effect: v1alpha1.EffectHold, on: fieldsAndCreation(), group: flowGroup, kinds: []string{"FlowSchema"},
-			because: "the requests are never queued or refused: they can overload the API server for all others",
+			because: "requests of the FlowSchema are never queued or refused: they can overload the API server for all clients",
 			fix:     "name a priority level that has a limit",
 			source:  flowControl + "#exempt-requests",
 			when:    `new == 'exempt' && old != 'exempt'`, paths: []string{".spec.priorityLevelConfiguration.name"},
@@ -198,14 +198,14 @@ func ofPriorities() []catalogued {
 		{
 			name: "flow-shares-lowered", effect: v1alpha1.EffectWarn, on: []v1alpha1.Event{v1alpha1.OnChange},
 			group: flowGroup, kinds: []string{"PriorityLevelConfiguration"},
-			because: "the priority level gets half of its share or less: its requests wait, or are refused",
+			because: "the priority level gets half of its share or less: under load, its requests wait or are refused",
 			fix:     "lower the share in steps, and watch the rejected requests in the API server's metrics",
 			source:  flowControl,
 			when:    `new != null && old != null && double(new) * 2.0 <= double(old)`, paths: []string{".spec.limited.nominalConcurrencyShares"},
 		},
 		{
 			name: "lease-holder", effect: v1alpha1.EffectWarn, on: fieldsAndCreation(), group: "coordination.k8s.io", kinds: []string{"Lease"},
-			because: "the Lease has its holder from git: the program that leads today loses it, and two may act at once",
+			because: "git sets the holder of the Lease: the program that leads today loses the Lease, and two may act at once",
 			fix:     "leave the Lease out of git, or at least its holder and times",
 			source:  "https://kubernetes.io/docs/concepts/architecture/leases/",
 			when:    `new != null && new != ''`, paths: []string{".spec.holderIdentity"},
