@@ -44,7 +44,7 @@ func From(source v1alpha1.ChartSource) Wanted {
 	return Wanted{Chart: source.Name, Repository: source.URL}
 }
 
-// ErrMoved: a version has another digest than the pinned one.
+// ErrMoved says that a version has another digest than the pinned one.
 var ErrMoved = errors.New("a version was published a second time, with another content")
 
 // Resolve finds the newest version in the wanted range, and reads it with its dependencies.
