@@ -173,3 +173,12 @@ func TestNewNodes(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// show writes the fields of a change, one a line.
+func show(c differ.Change) string {
+	var b strings.Builder
+	for _, f := range c.Fields {
+		fmt.Fprintf(&b, "%s %s: recorded %v, target %v, live %v (%s %s)\n", f.Action, f.Path, f.Recorded, f.Target, f.Live, f.Rule, f.Because)
+	}
+	return b.String()
+}

@@ -389,14 +389,6 @@ func round(t *rapid.T, k *keelson, s *server, target object) {
 	}
 }
 
-func show(c differ.Change) string {
-	var b strings.Builder
-	for _, f := range c.Fields {
-		fmt.Fprintf(&b, "%s %s: recorded %v, target %v, live %v (%s %s)\n", f.Action, f.Path, f.Recorded, f.Target, f.Live, f.Rule, f.Because)
-	}
-	return b.String()
-}
-
 // changesWhatItSays compares the object before and after: whatever differs is
 // among the plan's fields, and not among those that it keeps or releases.
 func changesWhatItSays(t *rapid.T, s *server, before object, managers fieldpath.ManagedFields, c differ.Change) {
