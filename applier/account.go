@@ -20,9 +20,8 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// account is who writes a component's objects: Keelson itself, or a service
-// account that it impersonates. Keelson's own records, and all that is only
-// read, are never an account's.
+// account writes a component's objects: Keelson itself, or a service account that it impersonates.
+// Keelson itself writes its records and makes all reads.
 type account struct {
 	namespace, name string // empty: Keelson itself
 	dynamic         dynamic.Interface
@@ -35,15 +34,14 @@ func (a *account) String() string {
 	return "service account " + a.namespace + "/" + a.name
 }
 
-// ForbiddenError says that the API server does not let an account write an
-// object of its component. Nobody else writes it in its stead.
+// ForbiddenError reports that the API server does not let an account write an object of its
+// component. No other account writes it instead.
 type ForbiddenError struct {
 	ID differ.ID
 	// Account is NAMESPACE/NAME of the service account; empty: Keelson's own.
 	Account string
-	// Verbs that the account lacks on the resource; none when Keelson may not
-	// impersonate the account, or when roles grant them and something else
-	// forbids it.
+	// Verbs that the account lacks on the resource. None when Keelson may not impersonate the
+	// account, or when roles grant them and another check forbids the write.
 	Verbs    []string
 	Resource string // plural, with its group: deployments.apps
 	message  string
@@ -54,7 +52,7 @@ func (e *ForbiddenError) Error() string { return e.message }
 
 func (e *ForbiddenError) Unwrap() error { return e.err }
 
-// account returns who writes the objects of a component.
+// account returns the account that writes the objects of a component.
 func (c *Cluster) account(w Want) (*account, error) {
 	if w.ServiceAccount == "" {
 		return &account{dynamic: c.dynamic}, nil
@@ -83,8 +81,8 @@ func (c *Cluster) account(w Want) (*account, error) {
 	return a, nil
 }
 
-// resource returns the client that writes objects of one kind as the
-// component's account, in a namespace where the kind has one.
+// resource returns the client that writes objects of one kind as the component's account, in the
+// object's namespace if the kind is namespaced.
 func (p *Prepared) resource(m *meta.RESTMapping, id differ.ID) dynamic.ResourceInterface {
 	return resourceOf(p.as.dynamic, m, id)
 }
@@ -93,10 +91,9 @@ func (p *Prepared) forbidden(ctx context.Context, m *meta.RESTMapping, id differ
 	return p.as.forbidden(ctx, m, id, err, verbs...)
 }
 
-// forbidden explains a refusal for want of rights; any other error comes back
-// as it is. Verbs are what was tried. It asks the API server what is lacking: a
-// webhook, a quota, or a namespace that goes answers with the same code, and
-// that is no [ForbiddenError].
+// forbidden explains a refusal for missing rights. It returns any other error unchanged. Verbs are
+// the verbs that were tried. It asks the API server which rights are missing. A webhook, a quota,
+// or a terminating namespace answers with the same code, but is no [ForbiddenError].
 func (a *account) forbidden(ctx context.Context, m *meta.RESTMapping, id differ.ID, err error, verbs ...string) error {
 	if err == nil || !apierrors.IsForbidden(err) {
 		return err
@@ -111,7 +108,7 @@ func (a *account) forbidden(ctx context.Context, m *meta.RESTMapping, id differ.
 	for _, verb := range verbs {
 		allowed, rerr := a.may(ctx, verb, m, id)
 		switch {
-		case apierrors.IsForbidden(rerr): // everybody may ask for their own rights, so it is not let be who asks
+		case apierrors.IsForbidden(rerr): // every user may review its own rights, so the impersonation was refused
 			e.message = fmt.Sprintf("%s: Keelson may not impersonate %s: grant it the verb impersonate on this one account (keelson rbac prints the role): %v", id, a, err)
 			return e
 		case rerr != nil:
@@ -138,7 +135,7 @@ func in(id differ.ID) string {
 	return " in namespace " + id.Namespace
 }
 
-// grant says how to give an account what it lacks.
+// grant explains how to give an account the missing rights.
 func (a *account) grant(e *ForbiddenError) string {
 	if a.name == "" {
 		return "keelson rbac prints the roles that it needs"
@@ -153,12 +150,12 @@ func (a *account) grant(e *ForbiddenError) string {
 		what, name, e.Resource, flags, bind, name, what, name, a.namespace, a.name, flags)
 }
 
-// may asks the API server whether the account has a right. Everybody who is
-// authenticated may ask for their own.
+// may asks the API server whether the account has a right. Every authenticated user may ask this
+// about itself.
 func (a *account) may(ctx context.Context, verb string, m *meta.RESTMapping, id differ.ID) (bool, error) {
 	name := id.Name
 	if verb == "create" {
-		name = "" // it is authorized without a name
+		name = "" // create is authorized without a name
 	}
 	review := &authorizationv1.SelfSubjectAccessReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview"},
@@ -183,8 +180,7 @@ func (a *account) may(ctx context.Context, verb string, m *meta.RESTMapping, id 
 	return allowed, nil
 }
 
-// RoleRules returns the rules of a Role, or with an empty namespace of a
-// ClusterRole.
+// RoleRules returns the rules of a Role or, with an empty namespace, of a ClusterRole.
 func (c *Cluster) RoleRules(ctx context.Context, namespace, name string) ([]rbacv1.PolicyRule, error) {
 	resource := c.dynamic.Resource(rbacv1.SchemeGroupVersion.WithResource("clusterroles"))
 	objects, what := dynamic.ResourceInterface(resource), "ClusterRole "+name
@@ -195,7 +191,7 @@ func (c *Cluster) RoleRules(ctx context.Context, namespace, name string) ([]rbac
 	if err != nil {
 		return nil, fmt.Errorf("cluster %s: read %s: %w", c.name, what, err)
 	}
-	var role rbacv1.ClusterRole // as a Role, as far as rules go
+	var role rbacv1.ClusterRole // the rules of a Role have the same form
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"rules": u.Object["rules"]}, &role); err != nil {
 		return nil, fmt.Errorf("cluster %s: decode %s: %w", c.name, what, err)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// mergeAnnouncement adds the updates to a record that were announced since it was written, as
-// intents.
+// mergeAnnouncement adds the updates that were announced since a record was written to the record,
+// as intents.
 func (c *Cluster) mergeAnnouncement(ctx context.Context, r *record) error {
 	a, err := c.announcer.entry(ctx, r.Component, r.version)
 	if err != nil || a == nil {

@@ -39,7 +39,7 @@ const (
 	announceTries = 10
 )
 
-// claimedError reports that an entry of another session stands against an announcement or a
+// claimedError reports that an entry of another session conflicts with an announcement or a
 // claim: an announcement that this session has not read, or a claim.
 type claimedError struct{ by announcement }
 
@@ -70,8 +70,8 @@ func (a *announcement) equal(b *announcement) bool {
 	return a == b || a != nil && b != nil && a.Record == b.Record && a.Writer == b.Writer && a.Claimed == b.Claimed && slices.Equal(a.Objects, b.Objects)
 }
 
-// before reports whether a resourceVersion is older than another one. The empty one is older
-// than all others. It is false for versions that are not numbers.
+// before reports whether a resourceVersion is older than another one. The empty version is older
+// than any other. The result is false for versions that are not numbers.
 func before(version, than string) bool {
 	if version == "" || than == "" {
 		return than != ""
@@ -159,7 +159,7 @@ func (n *announcer) read(ctx context.Context) error {
 
 // write carries out a request. Requests that arrive during a write of the Secret are written
 // together by the next one. The error is a [claimedError] when an entry of another session
-// stands against the request.
+// conflicts with the request.
 func (n *announcer) write(ctx context.Context, a *announceRequest) error {
 	a.done = make(chan error, 1)
 	n.mu.Lock()
@@ -225,8 +225,8 @@ func (n *announcer) writeBatch(ctx context.Context, batch []*announceRequest) (r
 	return refused, err
 }
 
-// merge returns the new entries of the Secret: those of other sessions, those of this session
-// that are in force, and the batch without the refused requests.
+// merge returns the new entries of the Secret: all of other sessions, those of this session that
+// are in force, and the batch without the refused requests.
 func (n *announcer) merge(batch []*announceRequest) (map[string]announcement, map[*announceRequest]error) {
 	next, refused := map[string]announcement{}, map[*announceRequest]error{}
 	for component, is := range n.all {
@@ -267,7 +267,7 @@ func (n *announcer) merge(batch []*announceRequest) (map[string]announcement, ma
 	return next, refused
 }
 
-// droppedClaims is the key of the entry whose Claimed is that of the newest dropped claim.
+// droppedClaims is the key of the entry with the Claimed of the newest dropped claim.
 const droppedClaims = ""
 
 // dropOldClaims drops the older half of the claims when there are more than maxClaims. Updates

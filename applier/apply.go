@@ -39,40 +39,40 @@ type Step struct {
 	Component string
 	ID        differ.ID
 	Op        differ.Op
-	Hook      string // the event of a hook that was created, as pre-install
+	Hook      string // event of a hook, for example pre-install; empty: no hook
 	Err       error
 }
 
-// Outcome is what an apply did, also when it broke off.
+// Outcome holds what an apply did. It is valid after a failed apply, too.
 type Outcome struct {
-	// A replacement is a deletion and a creation.
+	// A replacement counts as a deletion and a creation.
 	Created, Updated, Deleted, Restored int
-	// Again is when to look again although nothing will tell; 0: no need.
+	// Again is the delay after which to plan again, because no event may announce the change; 0:
+	// not needed.
 	Again time.Duration
-	// Removed: nothing is left of a component that git wants absent, not even its
-	// record.
+	// Removed: git wants the component absent, and neither its objects nor its record are left.
 	Removed bool
-	// TakenFrom are the components of which objects were taken over.
+	// TakenFrom names the components from which objects were taken over.
 	TakenFrom []string
-	// Kept are objects that the policy of a hook would have deleted and a danger rule kept.
-	// They stay in the cluster, and are of no component from then on.
+	// Kept lists objects that a hook's policy would have deleted and a danger rule kept. They stay
+	// in the cluster and belong to no component from then on.
 	Kept []*HookError
-	// Health of the target objects, as the last answers show them.
+	// Health of the target objects, from the last answers of the API server.
 	Health []ObjectHealth
 }
 
-// Wrote reports whether any object is another one now.
+// Wrote reports whether any object was created, updated or deleted.
 func (o *Outcome) Wrote() bool { return o.Created+o.Updated+o.Deleted > 0 }
 
-// lookAgain asks for another look. Of several the soonest counts: it finds the
-// others still waiting, and asks for them once more.
+// lookAgain requests another pass after a delay. The earliest request wins: that pass makes the
+// other requests again.
 func (o *Outcome) lookAgain(after time.Duration) {
 	if o.Again == 0 || after < o.Again {
 		o.Again = after
 	}
 }
 
-// applying is one apply on its way.
+// applying is an apply in progress.
 type applying struct {
 	*Prepared
 	cluster *Cluster
@@ -81,15 +81,15 @@ type applying struct {
 
 	mu      sync.Mutex
 	objects map[differ.ID]RecordedObject // the record that will be written
-	before  map[differ.ID]RecordedObject // as it was
+	before  map[differ.ID]RecordedObject // the record before the apply
 	live    map[differ.ID]map[string]any
 	outcome Outcome
 
 	hooks      []RecordedHook // as they will be recorded
 	retryHooks bool
-	reach      []batch            // what this pass comes to, in order
+	reach      []batch            // batches that this pass can reach, in order
 	tried      map[differ.ID]bool // writes that were sent
-	announced  string             // the version of the record that does not have what is intended, since that is announced; or empty
+	announced  string             // version of the record that lacks the intents, because they are announced instead; empty: not announced
 }
 
 // ApplyOptions are the settings of one apply.
@@ -99,16 +99,15 @@ type ApplyOptions struct {
 	// Timeout bounds the wait between waves, for each hook, and for health
 	// before the last hooks; 0: five minutes.
 	Timeout time.Duration
-	// RetryHooks runs a hook again that failed, without the pause that is else
-	// made: a person asks for it.
+	// RetryHooks runs a failed hook again without the usual pause, because a user asked for it.
 	RetryHooks bool
 }
 
-// Apply carries out a prepared plan: the record of what is intended first, then
-// batch after batch, deletions last, then the record of what was done, also
-// when the apply broke off. The Outcome is valid with an error, too.
+// Apply carries out a prepared plan: the record of the intents first, then the batches in order,
+// deletions last, then the record of what was done. It writes the last record also after an error.
+// The Outcome is valid with an error, too.
 //
-// The error is [ErrStale] when somebody else wrote meanwhile.
+// The error wraps [ErrStale] when another writer changed something meanwhile.
 func (c *Cluster) Apply(ctx context.Context, p *Prepared, o ApplyOptions) (Outcome, error) {
 	if p.quiet {
 		return Outcome{Health: p.Health}, nil
@@ -148,12 +147,12 @@ func (a *applying) run(ctx context.Context) error {
 		if len(a.hooks) < len(a.record.Hooks) {
 			return a.writeFacts(ctx, false)
 		}
-		return nil // what is held waits, and costs nothing
+		return nil // held changes wait, without any write
 	}
 	if a.hooksPending(a.events()) && (anyHeld(a.wanted()) || a.hooksHeld(a.events()) || a.want.Absent && a.stopped()) {
-		// Hooks are for the target as a whole: a migration does not run ahead of what
-		// waits for it. Nor does one whose name an object has that may not be deleted.
-		// What is pinned is recorded all the same.
+		// Hooks run for the target as a whole: a migration must not run before a held change. Nor
+		// may a hook run whose name belongs to an object that must not be deleted. The pin is
+		// recorded nevertheless.
 		if a.pinStale() {
 			return a.writeFacts(ctx, false)
 		}
@@ -181,12 +180,12 @@ func (a *applying) run(ctx context.Context) error {
 	case a.announced == a.record.version:
 		a.cluster.announcer.retract(ctx, a.want.Component)
 	default:
-		a.cluster.announcer.release(a.want.Component) // what is still uncertain, the record says by now
+		a.cluster.announcer.release(a.want.Component) // the record now holds what is still uncertain
 	}
 	return errors.Join(err, facts)
 }
 
-// settleRecord takes in what needed no write in the cluster.
+// settleRecord records the changes that needed no write in the cluster.
 func (a *applying) settleRecord() {
 	for i := range a.Plan.Changes {
 		ch := &a.Plan.Changes[i]
@@ -204,8 +203,7 @@ func (a *applying) settleRecord() {
 	}
 }
 
-// mayCome reports whether a write that another session had begun may still come
-// through.
+// mayCome reports whether a write that another session began may still take effect.
 func (a *applying) mayCome() bool {
 	at := a.record.IntentsAt
 	return at != nil && a.now.Sub(*at) < inFlight
@@ -227,8 +225,8 @@ func outlive(ctx context.Context) (context.Context, context.CancelFunc) {
 	return out, func() { stop(); cancel() }
 }
 
-// writeFacts records what was done. The time to do so does not end with the
-// apply's context: what was created must not be forgotten.
+// writeFacts records what was done. The write outlives the apply's context, so that created objects
+// are not forgotten.
 func (a *applying) writeFacts(ctx context.Context, whole bool) error {
 	ctx, cancel := outlive(ctx)
 	defer cancel()
@@ -259,16 +257,16 @@ func (a *applying) writeFacts(ctx context.Context, whole bool) error {
 	return nil
 }
 
-// stopped reports whether a danger rule kept anything from being applied.
+// stopped reports whether a danger rule kept any change from being applied.
 func (a *applying) stopped() bool {
 	return slices.ContainsFunc(a.Plan.Changes, func(c differ.Change) bool {
 		return c.State == differ.StateHeld || c.State == differ.StateDenied
 	})
 }
 
-// judged is a history whose last delivery has its health, now that another one begins.
-// It is written with what has to be written anyway, and by the first try: what stands in
-// the cluster after that is no longer the last delivery alone.
+// judged returns the history with the health of its last delivery, because another delivery begins.
+// The health is written with the first record of the new delivery: afterwards the cluster no longer
+// holds the last delivery alone.
 func (a *applying) judged(history []HistoryEntry) []HistoryEntry {
 	if len(history) == 0 || history[0].Health != "" || a.record.TargetHash == a.want.Target.Hash {
 		return history
@@ -278,7 +276,7 @@ func (a *applying) judged(history []HistoryEntry) []HistoryEntry {
 	return out
 }
 
-// lastHealth is the health of what was delivered last, as the plan found it.
+// lastHealth returns the health of the last delivery, from the objects that the plan read.
 func (a *applying) lastHealth() v1alpha1.Health {
 	if a.cluster.wasHealthy(a.want.Component, a.record.delivered()) {
 		return v1alpha1.HealthHealthy
@@ -286,7 +284,7 @@ func (a *applying) lastHealth() v1alpha1.Health {
 	var objects []ObjectHealth
 	for i := range a.states {
 		switch s := &a.states[i]; {
-		case s.RecordedUID == "": // not delivered by it
+		case s.RecordedUID == "": // not part of the last delivery
 		case s.Live == nil:
 			return v1alpha1.HealthDegraded
 		default:
@@ -330,8 +328,7 @@ func (a *applying) one(ctx context.Context, c *differ.Change) error {
 	return a.patch(ctx, m, c)
 }
 
-// mapping finds the resource of an object; of a kind that came with a CRD of the
-// apply, too.
+// mapping finds the resource of an object, also of a kind whose CRD this apply created.
 func (a *applying) mapping(ctx context.Context, id differ.ID, apiVersion string) (*meta.RESTMapping, error) {
 	if m := a.mappings[id]; m != nil {
 		return m, nil
@@ -347,9 +344,8 @@ func (a *applying) mapping(ctx context.Context, id differ.ID, apiVersion string)
 	return m, nil
 }
 
-// makeRoom deletes an object that is to be created anew, and waits until it is
-// gone. The record says by now that the new one is intended: a killed process
-// goes on from there.
+// makeRoom deletes an object that is to be created anew, and waits until it is gone. The record
+// already has the intent to replace it, so another process can continue after a crash.
 func (a *applying) makeRoom(ctx context.Context, m *meta.RESTMapping, c *differ.Change) error {
 	old := &unstructured.Unstructured{Object: c.Live}
 	err := sendDelete(ctx, permitChange(c), dynamicDeleter(a.resource(m, c.ID)), DeleteOptions(old))
@@ -373,15 +369,15 @@ func (a *applying) makeRoom(ctx context.Context, m *meta.RESTMapping, c *differ.
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.outcome.Deleted++
-	// What was recorded is gone, and the change is approved: if the creation is refused, the
-	// next one must not wait for what was.
+	// The recorded object is gone, and the change is approved. If the creation is refused, the next
+	// plan must not wait for the old object.
 	delete(a.before, c.ID)
 	return nil
 }
 
 func (a *applying) patch(ctx context.Context, m *meta.RESTMapping, c *differ.Change) error {
 	objects := a.resource(m, c.ID)
-	var base *unstructured.Unstructured // what an update must find
+	var base *unstructured.Unstructured // an update requires this version
 	if c.Op == differ.OpUpdate {
 		base = &unstructured.Unstructured{Object: c.Live}
 	}

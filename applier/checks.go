@@ -18,29 +18,27 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// checkKept is how long a Job stays in the cluster that has ended, in seconds, should
-// nobody come to delete it.
+// checkKept is how long an ended Job stays in the cluster, in seconds, if no session deletes it.
 const checkKept = 24 * 60 * 60
 
-// CheckJob is the Job of a pipeline's check on a cluster. It is no object of its
-// component: it has not its label, and no record names it, so no plan and no prune comes
-// to it. It is found again by its name, which is that of one run.
+// CheckJob is the Job of a pipeline's check on a cluster. It is no object of its component: it
+// lacks the component's label, and no record names it, so no plan changes or deletes it. Its name
+// identifies one run.
 type CheckJob struct {
-	// Want says who creates it, where, and which danger rules hold. Its
-	// target is not looked at.
+	// Want gives the account, the namespace and the danger rules. Its target is not used.
 	Want Want
-	// Name of the Job, Run that it is of, and Fleet that asks for it.
+	// Name of the Job, the Run that it belongs to, and the Fleet that needs it.
 	Name, Run, Fleet string
 	Job              *batchv1.Job
-	// Confirm is asked before the Job is created, when there is none, whether it is still
-	// to be; nil: it is.
+	// Confirm is called before the Job is created. An error stops the creation. Nil: no
+	// confirmation is needed.
 	Confirm func(context.Context) error
-	// Source is its file.
+	// Source is the position of the Job's file.
 	Source registry.Position
 }
 
-// CheckError says that a check's Job has failed, or can't be what is asked for. To try
-// again would be another run.
+// CheckError reports that a check's Job has failed, or can't be as requested. Another try needs
+// another run.
 type CheckError struct {
 	// Message says why: condition, pod, exit code, message and events.
 	Message string
@@ -52,7 +50,7 @@ func checkFailed(format string, args ...any) error {
 	return &CheckError{Message: fmt.Sprintf(format, args...)}
 }
 
-// jobsMapping is that of a kind which every cluster serves.
+// jobsMapping returns the mapping of Jobs, which every cluster serves.
 func jobsMapping() *meta.RESTMapping {
 	return &meta.RESTMapping{
 		Resource: batchv1.SchemeGroupVersion.WithResource("jobs"), GroupVersionKind: batchv1.SchemeGroupVersion.WithKind("Job"),
@@ -64,10 +62,10 @@ func checkID(namespace, name string) differ.ID {
 	return differ.ID{Group: batchv1.GroupName, Kind: "Job", Namespace: namespace, Name: name}
 }
 
-// BeginCheck creates the Job of a check, or finds it, and returns it as it is. Begun: it
-// is known to have been created, and not created again. With a [*CheckError] it has
-// failed; with any other error it was not created, or that is not known, and it may be
-// tried again.
+// BeginCheck creates the Job of a check, or finds it, and returns its current state. begun: the Job
+// is known to have been created, and is not created again. A [*CheckError] means that the check has
+// failed. After any other error the Job was not created, or this is unknown, and the call may be
+// repeated.
 func (c *Cluster) BeginCheck(ctx context.Context, j CheckJob, begun bool) (live map[string]any, err error) {
 	m, id := jobsMapping(), checkID(j.Want.Namespace, j.Name)
 	if live, err = Get(ctx, c.dynamic, m, id); err != nil {
@@ -124,7 +122,7 @@ func (c *Cluster) createCheck(ctx context.Context, m *meta.RESTMapping, id diffe
 	return nil, fmt.Errorf("create %s: %w", id, as.forbidden(ctx, m, id, err, "patch", "create"))
 }
 
-// object is the Job as it is created.
+// object returns the Job to create.
 func (j CheckJob) object(id differ.ID) (*renderer.Object, error) {
 	job := j.Job.DeepCopy()
 	job.TypeMeta = metav1.TypeMeta{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: id.Kind}
@@ -142,9 +140,9 @@ func (j CheckJob) object(id differ.ID) (*renderer.Object, error) {
 	return &renderer.Object{Content: content, Source: j.Source}, nil
 }
 
-// AwaitCheck waits until the Job that [Cluster.BeginCheck] returned has come to its end.
-// With nil it is complete, with a [*CheckError] it has failed; any other error is that
-// of the context or of a read, and nothing is known.
+// AwaitCheck waits until the Job that [Cluster.BeginCheck] returned has ended. Nil: it is complete.
+// A [*CheckError]: it has failed. Any other error is of the context or of a read, and the result is
+// unknown.
 func (c *Cluster) AwaitCheck(ctx context.Context, j CheckJob, live map[string]any) error {
 	id, uid, last := checkID(j.Want.Namespace, j.Name), uidOf(live), live
 	var end hookEnd
@@ -170,16 +168,16 @@ func (c *Cluster) AwaitCheck(ctx context.Context, j CheckJob, live map[string]an
 	return &CheckError{Message: c.diagnoseEnd(ctx, id, last, end.message)}
 }
 
-// diagnoseEnd says how something that comes to an end did so.
+// diagnoseEnd explains how an object that ends, such as a Job, has ended.
 func (c *Cluster) diagnoseEnd(ctx context.Context, id differ.ID, live map[string]any, message string) string {
 	text := c.diagnose(ctx, []patient{{ObjectHealth{ID: id, Health: v1alpha1.HealthDegraded, Message: message}, live}})
 	return strings.TrimPrefix(text, id.String()+": ")
 }
 
-// FoundCheck is the Job of a check that a cluster has, of whatever fleet.
+// FoundCheck is the Job of a check that exists in a cluster, of any fleet.
 type FoundCheck struct{ Component, Fleet, Run, Namespace, Name string }
 
-// Checks returns all of them: one read.
+// Checks returns the Jobs of all checks, with one request.
 func (c *Cluster) Checks(ctx context.Context) ([]FoundCheck, error) {
 	list, err := c.metadata.Resource(jobsMapping().Resource).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.LabelCheck})
 	if err != nil {
@@ -196,8 +194,8 @@ func (c *Cluster) Checks(ctx context.Context) ([]FoundCheck, error) {
 	return out, nil
 }
 
-// EndCheck deletes the Job of a check, and has its pods deleted, if it is still that of
-// its run. It is nothing to do where there is none.
+// EndCheck deletes the Job of a check, and its pods, if the Job still belongs to its run. It does
+// nothing if there is none.
 func (c *Cluster) EndCheck(ctx context.Context, w Want, is FoundCheck) error {
 	m, id := jobsMapping(), checkID(is.Namespace, is.Name)
 	live, err := Get(ctx, c.dynamic, m, id)
@@ -214,7 +212,7 @@ func (c *Cluster) EndCheck(ctx context.Context, w Want, is FoundCheck) error {
 	}
 	background := metav1.DeletePropagationBackground
 	err = sendDelete(ctx, permitCheck(id, u.GetUID()), dynamicDeleter(resourceOf(as.dynamic, m, id)), metav1.DeleteOptions{PropagationPolicy: &background})
-	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // gone, or another one
+	if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // gone, or changed
 		return nil
 	}
 	return fmt.Errorf("delete %s: %w", id, as.forbidden(ctx, m, id, err, "delete"))

@@ -13,23 +13,22 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// Claims are what the other components of a cluster want there. Nothing that one
-// of them wants is deleted: it moves. And nothing is, as long as it can't be told
-// what one of them wants.
+// Claims holds what the other components of a cluster want. An object that another component wants
+// is transferred instead of deleted. No object is deleted while the target of another component is
+// unknown.
 type Claims struct {
 	wanted  map[differ.ID][]claim
 	unknown map[string]string // why, by component
 }
 
-// claim is one component's wish for an object.
+// claim is an object's entry in the target of one component.
 type claim struct {
 	component, source string
-	when              string // tells on what the wish depends; empty: always
-	moves             string // when the wish ends; empty: not
+	when              string // condition of the claim; empty: always
+	moves             string // when the claim ends; empty: never
 }
 
-// tell says of a component what it does about an object, and where and when it
-// wants it.
+// tell describes what a component does about an object, and where and when it wants the object.
 func (c claim) tell(does string) string {
 	text := fmt.Sprintf("component %s%s (%s)", c.component, does, c.source)
 	if c.when != "" {
@@ -38,26 +37,26 @@ func (c claim) tell(does string) string {
 	return text
 }
 
-// NewClaims are those of nobody.
+// NewClaims returns an empty set.
 func NewClaims() *Claims {
 	return &Claims{wanted: map[differ.ID][]claim{}, unknown: map[string]string{}}
 }
 
-// Add notes what a component wants.
+// Add adds the objects that a component wants.
 func (c *Claims) Add(component string, t *renderer.Target) {
 	for _, o := range t.Objects {
 		c.add(o, claim{component: component})
 	}
 }
 
-// AddPinned notes what a pinned component wants: what it is pinned to, and what git
-// says of it now, which it gets when the pin ends.
+// AddPinned adds the objects of a pinned component: those of the pinned delivery, and those that
+// git wants now, which it gets when the pin ends.
 func (c *Claims) AddPinned(w Want, now *renderer.Target) {
 	c.addBoth(w, now, claim{when: "as long as it is " + w.Pin.String(), moves: "when the pin ends"}, "once it is no longer "+w.Pin.String())
 }
 
-// AddWaiting notes what a component wants whose turn in a rollout has not come: what
-// it has, and what git says of it now; nil: it is to be removed.
+// AddWaiting adds the objects of a component that a rollout has not released yet: those it has, and
+// those that git wants now; nil: it is to be removed.
 func (c *Claims) AddWaiting(w Want, now *renderer.Target) {
 	if now == nil {
 		now = &renderer.Target{}
@@ -65,7 +64,7 @@ func (c *Claims) AddWaiting(w Want, now *renderer.Target) {
 	c.addBoth(w, now, claim{when: "until it is let go in its rollout", moves: "when that is let go in its rollout"}, "once it is let go in its rollout")
 }
 
-// addBoth notes what a component has for some time, and what it gets then.
+// addBoth adds the objects that a component has for some time, and those that it gets later.
 func (c *Claims) addBoth(w Want, now *renderer.Target, meanwhile claim, then string) {
 	has, gets := idsOf(w.Target), idsOf(now)
 	for _, o := range w.Target.Objects {
@@ -99,7 +98,7 @@ func (c *Claims) add(o *renderer.Object, one claim) {
 	}
 }
 
-// AddUnknown notes a component whose target can't be known, and why.
+// AddUnknown adds a component whose target is unknown, with the reason.
 func (c *Claims) AddUnknown(component, why string) { c.unknown[component] = firstLine(why) }
 
 func firstLine(s string) string {
@@ -107,7 +106,7 @@ func firstLine(s string) string {
 	return strings.TrimSuffix(line, ":")
 }
 
-// unknowns names the first component of which nothing is known.
+// unknowns returns the first component whose target is unknown, by name.
 func (c *Claims) unknowns() (component, why string) {
 	for name := range c.unknown {
 		if component == "" || name < component {
@@ -117,9 +116,8 @@ func (c *Claims) unknowns() (component, why string) {
 	return component, c.unknown[component]
 }
 
-// askOthers asks what the other components of the cluster want, where that counts:
-// before anything is deleted, and before anything is taken over. A converged
-// cluster does not come here.
+// askOthers finds out what the other components of the cluster want, if this matters: before a
+// deletion, and before a takeover. A converged cluster does not need it.
 func (c *Cluster) askOthers(ctx context.Context, p *Prepared) error {
 	concerned := false
 	for i := range p.Plan.Changes {
@@ -147,11 +145,11 @@ func (c *Cluster) askOthers(ctx context.Context, p *Prepared) error {
 	if p.Plan, err = differ.Compare(ctx, p.schemas, p.states, p.policy); err != nil {
 		return fmt.Errorf("compare: %w", err)
 	}
-	return c.readOwners(ctx, p) // of what is taken over
+	return c.readOwners(ctx, p) // of the objects to take over
 }
 
-// concernsOthers reports whether what other components want decides about a
-// change: about a deletion, be it held, and about what bears another's label.
+// concernsOthers reports whether a change depends on what other components want. This holds for a
+// deletion, even a held one, and for an object with another component's label.
 func concernsOthers(s *differ.State, ch *differ.Change) bool {
 	if s.Target == nil {
 		return ch.Op == differ.OpDelete || ch.State == differ.StateHeld
@@ -159,7 +157,7 @@ func concernsOthers(s *differ.State, ch *differ.Change) bool {
 	return ch.OtherComponent()
 }
 
-// waits says whom the deletion of an object waits for; empty: for nobody.
+// waits returns what the deletion of an object waits for; empty: nothing.
 func (c *Claims) waits(id differ.ID) string {
 	if by := c.wanted[id]; len(by) > 0 {
 		return "waits until " + by[0].tell(" has taken it over, which wants it")
@@ -170,8 +168,8 @@ func (c *Claims) waits(id differ.ID) string {
 	return ""
 }
 
-// contest decides who has an object that carries another component's label. It is
-// taken over from a component whose record has it and that does without it now.
+// contest decides which component has an object that carries another component's label. The object
+// is taken over if the other component's record has it, and its target does not.
 func (c *Cluster) contest(ctx context.Context, claims *Claims, s *differ.State, pin *Pin) error {
 	from := (&unstructured.Unstructured{Object: s.Live}).GetLabels()[v1alpha1.LabelComponent]
 	if by := claims.wanted[s.ID]; len(by) > 0 {
@@ -207,10 +205,10 @@ func (c *Cluster) contest(ctx context.Context, claims *Claims, s *differ.State, 
 	return nil
 }
 
-// relabelled decides about an object of this component's own record, by its UID, on
-// which stands the label of a component that has no record of it, and doesn't want it.
-// A label is a word that any of a cluster's tenants may change: it is drift, unless
-// there is a component of which it isn't known what it wants.
+// relabelled decides about an object of this component's own record, by its UID, with the label of
+// another component. That component has no record of the object, and does not want it. Any tenant
+// of a cluster can change a label, so the label is drift, unless the target of some component is
+// unknown.
 func relabelled(claims *Claims, s *differ.State, from string) {
 	if name, why := claims.unknowns(); name != "" {
 		s.Contested = fmt.Sprintf("its label says that it belongs to component %s, and it is not known whether component %s wants it: %s", from, name, why)

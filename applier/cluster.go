@@ -1,11 +1,10 @@
-// Package applier takes plans to API servers: it reads what a cluster has,
-// asks differ what to do, does it in order, and records it in the cluster.
+// Package applier applies plans to API servers. It reads what a cluster has, lets differ compute
+// the changes, applies them in order, and records them in the cluster.
 //
-// Every write of an existing object carries the resourceVersion that its plan
-// was made from, so a concurrent writer causes a new plan and never a lost
-// update. A failed read is an error and never an absence: nothing is created,
-// changed or deleted because of it. A settled component costs no API call
-// beyond what the [Reader] makes.
+// Every write of an existing object carries the resourceVersion from which its plan was made. So a
+// concurrent writer causes a new plan and never a lost update. A failed read is an error and never
+// an absence: nothing is created, changed or deleted because of it. A settled component costs no
+// API call beyond the calls of the [Reader].
 package applier
 
 import (
@@ -31,17 +30,16 @@ import (
 // Reader finds live objects, from a cache or from the API server.
 // Implementations are safe for concurrent use.
 type Reader interface {
-	// Get returns the object at the mapping's version, or nil when it is not known
-	// to exist: whether it does is then for the API server to say. It may leave out
-	// managedFields.
+	// Get returns the object at the mapping's version, or nil when it is not known to exist. The
+	// API server then decides whether it exists. Get may leave out managedFields.
 	Get(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error)
 	// Fresh returns the object with managedFields, not older than what Get
 	// returned last.
 	Fresh(ctx context.Context, m *meta.RESTMapping, id differ.ID) (map[string]any, error)
-	// Scaled returns what autoscalers own of which objects. Of the kinds of
-	// autoscalers ([Autoscalers]) the cluster serves the given ones.
+	// Scaled returns what autoscalers own, by object. served lists the kinds of autoscalers
+	// ([Autoscalers]) that the cluster serves.
 	Scaled(ctx context.Context, served []schema.GroupVersionResource) (map[differ.ID]differ.Scaling, error)
-	// Wrote tells of an object that a write was answered with; nil: deleted.
+	// Wrote receives the object that the API server returned for a write; nil: deleted.
 	Wrote(id differ.ID, object map[string]any)
 }
 
@@ -53,56 +51,56 @@ type Cluster struct {
 	dynamic   dynamic.Interface // with Keelson's own rights
 	discovery *discoverer
 	reader    Reader
-	keeper    Keeper // the reader, when it is one; else nil
+	keeper    Keeper // the reader, if it implements Keeper; else nil
 	progress  func(Step)
 	limits    instanceLimits
 	redactor  *redact.Redactor
-	// skipsDryRuns: of a familiar change none is asked for.
+	// skipsDryRuns: a familiar change needs no dry run.
 	skipsDryRuns bool
-	hiding       string // begins the names of what is hidden for this cluster
+	hiding       string // prefix of this cluster's names in the redactor
 	writer       Writer
 	secrets      corev1client.SecretInterface // Keelson's own
 	metadata     metadata.Interface
 	announcer    *announcer
 
 	mu sync.Mutex
-	// records by component, as last read or written; nil: to be read again. One that
-	// is missing does not exist, if all were listed, unless the component is quiet.
+	// records by component, as last read or written; nil: must be read again. If all records were
+	// listed, a missing entry means that the record does not exist, unless the component is quiet.
 	records map[string]*record
 	listed  bool
-	// littered are components that may have parts of a record which no head names.
+	// littered are components that may have record parts which no head names.
 	littered map[string]bool
-	// quiet are the components at rest, which have no record in memory.
+	// quiet are the settled components, whose records are not in memory.
 	quiet map[string]*quiet
-	// healthy is what each component was last seen at rest as.
+	// healthy holds, by component, the delivery that was last found settled and healthy.
 	healthy map[string]unique.Handle[Delivered]
-	// unfenced are components that were taken over in the middle of an apply, and not
-	// all of whose objects were touched yet.
+	// unfenced are components that were taken over in the middle of an apply, and of which some
+	// objects were not touched yet.
 	unfenced map[string]bool
-	// namespaces that were there when they were asked for.
+	// namespaces that existed when they were read.
 	namespaces map[string]bool
-	mayCreate  *bool // namespaces; nil: not asked yet
-	// doubted are objects that exist although the cache had none.
+	mayCreate  *bool // whether Keelson may create namespaces; nil: not asked yet
+	// doubted are objects that exist although the cache lacked them.
 	doubted map[differ.ID]bool
 	maskKey []byte
-	// named: the cluster says that it has this name. It said so when kube-system had the UID
-	// namedUID; sure: it still has.
+	// named: the Secret mask-key has this cluster's name. It got the name when kube-system had the
+	// UID namedUID. sure: the name was confirmed for this API server.
 	named, sure bool
 	namedUID    string
-	// accounts are those that write objects, by NAMESPACE/NAME.
+	// accounts that write objects, by NAMESPACE/NAME.
 	accounts map[string]*account
 	answers  map[differ.ID]answered
-	// familiar are the kinds of changes of which the API server took one in a dry run.
+	// familiar are the kinds of changes of which the API server accepted one in a dry run.
 	familiar map[sum]bool
-	// lookedAt is what was found of the custom resources of CRDs.
+	// lookedAt holds the findings about the custom resources of CRDs.
 	lookedAt map[differ.ID]looked
-	// nodesRead are the nodes of the cluster; nil: they have to be read.
+	// nodesRead are the nodes of the cluster; nil: must be read.
 	nodesRead *differ.Nodes
-	// settled are the inputs of the objects that were found settled, by component.
+	// settled holds the inputs of the objects that were found settled, by component.
 	settled map[string]map[differ.ID]differ.Inputs
 }
 
-// Options tell how to reach a cluster.
+// Options configure the access to a cluster.
 type Options struct {
 	// Name of the cluster, for errors.
 	Name   string
@@ -111,34 +109,33 @@ type Options struct {
 	Schemas *SchemaCache
 	// Reader of live objects; nil reads from the API server each time.
 	Reader Reader
-	// Progress hears of each finished step; may be nil.
+	// Progress is called after each finished step; may be nil.
 	Progress func(Step)
-	// Redactor is told of the data of Secrets, as wanted and as they are; nil:
-	// nobody is.
+	// Redactor receives the data of Secrets, wanted and live; nil: the data is not redacted.
 	Redactor *redact.Redactor
-	// SkipDryRuns leaves out the dry run of an update where the API server took one of the
-	// same fields, of the same resource and schema, before. It is for a session that applies
-	// what it plans: what would be refused shows in the next plan only.
+	// SkipDryRuns skips the dry run of an update if the API server accepted an update of the same
+	// fields, of the same resource and schema, before. It is for a session that applies its plans:
+	// only the next plan shows a refusal.
 	SkipDryRuns bool
 	// Writer is the session that writes; the zero Writer is a new one.
 	Writer Writer
 }
 
-// Writer is one session that writes to a cluster. Every component has one writer
-// at a time: a session takes it over with its first write of the component's
-// record, which begins a new epoch there.
+// Writer is one session that writes to a cluster. Every component has one writer at a time. A
+// session takes a component over with its first write of the component's record, which begins a new
+// epoch.
 type Writer struct {
-	// Identity tells sessions apart; empty: by chance.
+	// Identity distinguishes sessions; empty: a random one.
 	Identity string
-	// Confirm is asked before each takeover whether the session may; nil: it may.
-	// Its error should be [ErrDeposed] where another session was chosen.
+	// Confirm is called before each takeover. An error forbids the takeover; it should be
+	// [ErrDeposed] if another session was chosen. Nil: takeovers are allowed.
 	Confirm func(context.Context) error
 }
 
-// ErrDeposed says that another session was chosen to write: this one must not.
+// ErrDeposed reports that another session was chosen to write, so this session must not.
 var ErrDeposed = errors.New("another writer was chosen")
 
-// New prepares a cluster; it makes no call.
+// New prepares a cluster. It makes no API call.
 func New(o Options) (*Cluster, error) {
 	dyn, err := dynamic.NewForConfig(o.Config)
 	if err != nil {
@@ -179,7 +176,8 @@ func New(o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// Close forgets what was hidden for the cluster: nothing of it is said any more.
+// Close removes the cluster's data from the redactor. Nothing about the cluster may be printed
+// afterwards.
 func (c *Cluster) Close() { c.redactor.Forget(c.hiding) }
 
 func resourceOf(d dynamic.Interface, m *meta.RESTMapping, id differ.ID) dynamic.ResourceInterface {

@@ -12,25 +12,25 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// maskKeyName is the Secret that says which cluster an API server is of, and that has the
-// key of the hashes in records. Nothing is planned before it was read.
+// maskKeyName is the Secret with the name of the API server's cluster, and with the key of the
+// hashes in records. It is read before anything is planned.
 const maskKeyName = "mask-key"
 
 // The keys of that Secret.
 const (
 	keyMask    = "key"
-	keyCluster = "cluster" // its name in git; empty: not said yet
-	keyUID     = "uid"     // of the Namespace kube-system when that was said
+	keyCluster = "cluster" // the cluster's name in git; empty: not set yet
+	keyUID     = "uid"     // UID of the Namespace kube-system when the name was set
 )
 
-// AnyCluster stands for the name of a cluster where an administrator lets several of them
-// share one API server.
+// AnyCluster is stored instead of a name when an administrator lets several clusters share one API
+// server.
 const AnyCluster = "*"
 
-// OtherClusterError says that a connection leads to the API server of another cluster.
+// OtherClusterError reports that a connection leads to the API server of another cluster.
 type OtherClusterError struct {
-	Cluster string // whose connection it is
-	Other   string // whose API server it is
+	Cluster string // the connection's cluster
+	Other   string // the API server's cluster
 }
 
 func (e *OtherClusterError) Error() string {
@@ -40,9 +40,9 @@ func (e *OtherClusterError) Error() string {
 		e.Other, v1alpha1.Namespace, maskKeyName, e.Cluster, v1alpha1.Namespace, maskKeyName, keyCluster)
 }
 
-// key returns the key of the hashes that stand for Secret data in this cluster, or nil
-// before [Cluster.Prepare] has made it. It never leaves the cluster and the process. The
-// error is an [*OtherClusterError] where the API server is that of another cluster.
+// key returns the key of the hashes that stand for Secret data in this cluster, or nil before
+// [Cluster.Prepare] has made it. It never leaves the cluster and the process. The error is an
+// [*OtherClusterError] when the API server is of another cluster.
 func (c *Cluster) key(ctx context.Context) ([]byte, error) {
 	c.mu.Lock()
 	key := c.maskKey
@@ -62,9 +62,9 @@ func (c *Cluster) key(ctx context.Context) ([]byte, error) {
 	return c.maskKey, nil
 }
 
-// sureOfName reports whether the name was said of this API server. One that was restored
-// from a backup has the name, and would take any copy of it for one as well: the UID says
-// that. It asks once.
+// sureOfName reports whether the stored name was set for this API server. A cluster restored from a
+// backup has the name of the original, and would accept the original's name for itself. The UID of
+// kube-system shows the difference. A positive answer is remembered.
 func (c *Cluster) sureOfName(ctx context.Context) (bool, error) {
 	c.mu.Lock()
 	named, uidThen, sure := c.named, c.namedUID, c.sure
@@ -83,17 +83,17 @@ func (c *Cluster) sureOfName(ctx context.Context) (bool, error) {
 	return sure, nil
 }
 
-// nameSecret is the Secret that says which cluster this is.
+// nameSecret is the Secret with the cluster's name.
 type nameSecret struct{ *corev1.Secret }
 
-// names reports whether it lets a cluster of this name be here for good.
+// names reports whether the Secret allows a cluster of this name.
 func (s nameSecret) names(cluster string) bool {
 	is := string(s.Data[keyCluster])
 	return is == cluster || is == AnyCluster
 }
 
-// readName reads which cluster this is, and refuses another than its name says; nil: it
-// was not said yet.
+// readName reads the Secret with the cluster's name, and fails when it names another cluster; nil:
+// there is no Secret yet.
 func (c *Cluster) readName(ctx context.Context) (*nameSecret, error) {
 	found, err := c.getSecret(ctx, maskKeyName)
 	if err != nil {
@@ -110,8 +110,7 @@ func (c *Cluster) readName(ctx context.Context) (*nameSecret, error) {
 	if other == "" || s.names(c.name) {
 		return &s, nil
 	}
-	// A copy, of a backup that was restored elsewhere, says nothing of the cluster that it
-	// is in.
+	// A copy of the Secret, from a backup restored elsewhere, says nothing about this cluster.
 	uid, err := c.uid(ctx)
 	if err != nil {
 		return nil, err
@@ -122,8 +121,8 @@ func (c *Cluster) readName(ctx context.Context) (*nameSecret, error) {
 	return &s, nil
 }
 
-// uid is that of the Namespace kube-system, which no two clusters share; empty where it
-// may not be read.
+// uid returns the UID of the Namespace kube-system, which differs between clusters; empty: it may
+// not be read, or does not exist.
 func (c *Cluster) uid(ctx context.Context) (string, error) {
 	system, err := c.dynamic.Resource(namespaceMapping().Resource).Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
 	switch {
@@ -135,10 +134,9 @@ func (c *Cluster) uid(ctx context.Context) (string, error) {
 	return string(system.GetUID()), nil
 }
 
-// Prepare makes the cluster ready to hold records: the namespace, the key, and the name
-// of the cluster. An apply does so too, but what was planned before must then be planned
-// again. The error is an [*OtherClusterError] where the API server is that of another
-// cluster.
+// Prepare makes the cluster ready for records: the namespace, the key, and the name of the cluster.
+// An apply does so, too, but then an earlier plan must be made again. The error is an
+// [*OtherClusterError] when the API server is of another cluster.
 func (c *Cluster) Prepare(ctx context.Context) error {
 	if err := c.prepare(ctx); err != nil {
 		return fmt.Errorf("cluster %s: %w", c.name, err)
@@ -158,10 +156,10 @@ func (c *Cluster) prepare(ctx context.Context) error {
 	}
 	err := c.sayName(ctx)
 	if err != nil && !apierrors.IsAlreadyExists(err) && !apierrors.IsConflict(err) {
-		return err // else another session was first: what it said counts
+		return err // else another session was first, and its name counts
 	}
 	c.mu.Lock()
-	c.maskKey = nil // to be read again
+	c.maskKey = nil // so that it is read again
 	c.mu.Unlock()
 	key, err := c.key(ctx)
 	if err == nil && key == nil {
@@ -170,7 +168,7 @@ func (c *Cluster) prepare(ctx context.Context) error {
 	return err
 }
 
-// sayName writes down which cluster this is, and the key, if there is none.
+// sayName stores the cluster's name, and a key if there is none.
 func (c *Cluster) sayName(ctx context.Context) error {
 	s, err := c.readName(ctx)
 	if err != nil || s != nil && string(s.Data[keyCluster]) == AnyCluster {

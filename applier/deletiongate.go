@@ -22,13 +22,13 @@ import (
 // permit is the permission to delete one object. The zero permit permits nothing.
 type permit struct {
 	id differ.ID
-	// uid or version, or both, are what the object must still have.
+	// The object must still have uid, version, or both.
 	uid     types.UID
 	version string
 }
 
-// permitChange is the permission that a plan gives: to delete or to replace an object.
-// Every other change permits nothing.
+// permitChange returns the permission that a plan gives to delete or replace an object. Any other
+// change permits nothing.
 func permitChange(c *differ.Change) permit {
 	if c.Op != differ.OpDelete && c.Op != differ.OpReplace || c.State == differ.StateHeld || c.State == differ.StateDenied {
 		return permit{id: c.ID}
@@ -36,14 +36,14 @@ func permitChange(c *differ.Change) permit {
 	return permit{id: c.ID, uid: types.UID(uidOf(c.Live))}
 }
 
-// permitCheck is the permission to delete the Job of a check, which Keelson made.
+// permitCheck returns the permission to delete the Job of a check, which Keelson made.
 func permitCheck(id differ.ID, uid types.UID) permit { return permit{id: id, uid: uid} }
 
-// deleter sends a DELETE: that of the dynamic client, or of a typed one.
+// deleter sends a DELETE, with the dynamic client or a typed one.
 type deleter func(ctx context.Context, name string, options metav1.DeleteOptions) error
 
-// sendDelete is the only place that sends a DELETE. The request holds only for the object
-// that the permit names by UID or resourceVersion.
+// sendDelete is the only place that sends a DELETE. The request is valid only for the object that
+// the permit names by UID or resourceVersion.
 func sendDelete(ctx context.Context, p permit, send deleter, options metav1.DeleteOptions) error {
 	if p.uid == "" && p.version == "" {
 		return fmt.Errorf("delete %s: the deletion has no permit, which is a defect of Keelson", p.id)
@@ -60,26 +60,26 @@ func sendDelete(ctx context.Context, p permit, send deleter, options metav1.Dele
 	return send(ctx, p.id.Name, options)
 }
 
-// deleteRecordSecret deletes a Secret of Keelson's own: a record, or a part of one. No
-// component has it, so no rule is about it.
+// deleteRecordSecret deletes a Secret of Keelson's own: a record, or a part of a record. It belongs
+// to no component, so no rule applies.
 func (c *Cluster) deleteRecordSecret(ctx context.Context, name string, uid types.UID, version string) error {
 	own := permit{id: differ.ID{Kind: "Secret", Namespace: v1alpha1.Namespace, Name: name}, uid: uid, version: version}
 	return sendDelete(ctx, own, c.secrets.Delete, metav1.DeleteOptions{})
 }
 
-// dynamicDeleter deletes by a dynamic client.
+// dynamicDeleter deletes with a dynamic client.
 func dynamicDeleter(objects dynamic.ResourceInterface) deleter {
 	return func(ctx context.Context, name string, options metav1.DeleteOptions) error {
 		return objects.Delete(ctx, name, options)
 	}
 }
 
-// permitHook judges the deletion of the object that has the name of a hook, as the object
-// is now. An object of the inventory is in the plan, which shows the deletion and must allow
-// it, too. Every other object is what an earlier run of a hook left, or Helm's.
+// permitHook applies the danger rules to the deletion of the object that has a hook's name, in its
+// current state. An object of the inventory is in the plan, which shows the deletion and must allow
+// it, too. Any other object was left by an earlier run of a hook, or is Helm's.
 //
-// The error is a [*HookError] that says which rule stops the deletion, and with which hash
-// git can approve it.
+// The error is a [*HookError] with the rule that stops the deletion, and the hash by which git can
+// approve it.
 func (a *applying) permitHook(ctx context.Context, event string, id differ.ID, live *unstructured.Unstructured) (permit, error) {
 	c, state := a.planned(id)
 	if c != nil && c.Op == differ.OpDelete && permitChange(c).uid != live.GetUID() {
@@ -98,7 +98,7 @@ func (a *applying) permitHook(ctx context.Context, event string, id differ.ID, l
 	return permit{}, &HookError{Event: event, ID: id, Message: "the object of this name can't be deleted: " + stopReason(c)}
 }
 
-// stopReason says why a plan leaves an object in place that a hook would delete.
+// stopReason returns why a plan keeps an object that a hook would delete.
 func stopReason(c *differ.Change) string {
 	switch {
 	case c.State == differ.StateHeld || c.State == differ.StateDenied:
@@ -113,7 +113,7 @@ func stopReason(c *differ.Change) string {
 	return "the component has it, too"
 }
 
-// planned is what the plan has of an object, and from which state; nil: nothing.
+// planned returns the plan's change of an object, and its state; nil: the plan has none.
 func (p *Prepared) planned(id differ.ID) (*differ.Change, *differ.State) {
 	for i := range p.Plan.Changes {
 		if c := &p.Plan.Changes[i]; c.ID == id {
@@ -123,10 +123,10 @@ func (p *Prepared) planned(id differ.ID) (*differ.Change, *differ.State) {
 	return nil, nil
 }
 
-// judgeDeletion asks about the deletion of an object as it is now. One that is in the plan
-// is compared anew: it may have been protected, or taken over, since the plan was made.
-// Of another one the danger rules alone decide: a hook of this component made it, or Helm
-// did and the component adopts what is Helm's.
+// judgeDeletion decides about the deletion of an object in its current state. An object of the plan
+// is compared again: it may have been protected, or taken over, since. For any other object only
+// the danger rules decide. A hook of this component made it, or Helm did and the component adopts
+// Helm's objects.
 func (a *applying) judgeDeletion(ctx context.Context, id differ.ID, live *unstructured.Unstructured, planned *differ.State) (*differ.Change, error) {
 	schemas, err := a.cluster.schemas(ctx, map[differ.ID]schema.GroupVersionKind{id: live.GroupVersionKind()})
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// What a diagnosis reads and tells is bounded: it stands in a status and in a
-// log line, and its texts come from whoever wrote the container.
+// What a diagnosis reads and returns is bounded. It is part of a status and of a log line, and the
+// author of a container chooses the texts.
 const (
 	diagnosedObjects = 3
 	diagnosedPods    = 200
@@ -29,21 +29,20 @@ const (
 	diagnoseTimeout  = 10 * time.Second
 )
 
-// patient is an object that is not healthy, as it was read last.
+// patient is an object that is not healthy, as it was last read.
 type patient struct {
 	ObjectHealth
 	live map[string]any
 }
 
-// Diagnose says why the objects of a plan are not healthy: which object, which
-// condition, which pod, and their last events; empty when all are healthy. It
-// reads pods and events, so it is for the end of a wait. What can't be read is
-// said so in the text.
+// Diagnose explains why the objects of a plan are not healthy: which object, which condition, which
+// pod, and their last events. Empty: all are healthy. It reads pods and events, so call it at the
+// end of a wait. The text names what can't be read.
 func (c *Cluster) Diagnose(ctx context.Context, p *Prepared) string {
 	return c.diagnose(ctx, patientsOf(p))
 }
 
-// patientsOf are the objects of a plan that are not healthy.
+// patientsOf returns the objects of a plan that are not healthy.
 func patientsOf(p *Prepared) []patient {
 	live := map[differ.ID]map[string]any{}
 	for i := range p.Plan.Changes {
@@ -58,10 +57,10 @@ func patientsOf(p *Prepared) []patient {
 	return patients
 }
 
-// PodTrouble says which pod of an object that is not healthy does not start, and why: for
-// want of its image, say, which a status of the object tells when time is up. Empty where no
-// pod is known to be in trouble. It lists pods and asks nothing else, so it is for the time
-// of a wait. What can't be read is left to Diagnose.
+// PodTrouble returns which pod of an unhealthy object does not start, and why: for example a
+// missing image, which the object's own status shows only after its deadline. Empty: no such pod is
+// known. It only lists pods, so it may be called during a wait. It ignores read errors, which
+// Diagnose reports.
 func (c *Cluster) PodTrouble(ctx context.Context, p *Prepared) string {
 	ctx, cancel := context.WithTimeout(ctx, diagnoseTimeout)
 	defer cancel()
@@ -75,8 +74,8 @@ func (c *Cluster) PodTrouble(ctx context.Context, p *Prepared) string {
 	return ""
 }
 
-// Examine says why one object is not healthy, given how it was last, as Diagnose
-// does.
+// Examine explains why one object is not healthy, as Diagnose does, given its last health and
+// content.
 func (c *Cluster) Examine(ctx context.Context, h ObjectHealth, live map[string]any) string {
 	return c.diagnose(ctx, []patient{{h, live}})
 }
@@ -104,7 +103,7 @@ func (c *Cluster) diagnose(ctx context.Context, patients []patient) string {
 	return strings.Join(out, "; ")
 }
 
-// examine tells of one object.
+// examine explains the state of one object.
 func (c *Cluster) examine(ctx context.Context, p patient) string {
 	text := fmt.Sprintf("%s: %s", p.ID, bounded(p.Message))
 	if p.live == nil {
@@ -140,7 +139,7 @@ func named(pod *corev1.Pod) *unstructured.Unstructured {
 	return u
 }
 
-// worstCondition is the one that says most about what is wrong.
+// worstCondition returns the condition that best explains a failure.
 func worstCondition(live map[string]any) (condition, bool) {
 	bad := []string{"Failed", "FailureTarget", "Stalled", "ReplicaFailure", "Degraded"}
 	worst, rank := condition{}, 0
@@ -163,18 +162,18 @@ func worstCondition(live map[string]any) (condition, bool) {
 	return worst, rank > 0
 }
 
-// troubledPod is a pod with what is wrong with it.
+// troubledPod is a pod with its problem.
 type troubledPod struct {
 	*corev1.Pod
 	rank    int // how bad it is; 0: there is no such pod
 	trouble string
 }
 
-// troubled is the least rank of a pod that waiting alone may not help: it has failed, ended,
-// has no place, or waits for something else than its turn.
+// troubled is the lowest rank of a pod that waiting alone may not help. It has failed, ended, or is
+// not scheduled, or it waits for something other than its normal start.
 const troubled = 4
 
-// worstPod returns the pod of an object that is worst off.
+// worstPod returns the pod of an object with the worst problem.
 func (c *Cluster) worstPod(ctx context.Context, p patient) (troubledPod, error) {
 	pods, err := c.podsOf(ctx, p)
 	if err != nil {
@@ -192,8 +191,8 @@ func (c *Cluster) worstPod(ctx context.Context, p patient) (troubledPod, error) 
 	return worst, nil
 }
 
-// podsOf returns the pods that an object's selector finds and, where pods name
-// it as their controller, that are its own.
+// podsOf returns the pods that an object's selector matches, without pods whose controller is an
+// earlier object of the same name.
 func (c *Cluster) podsOf(ctx context.Context, p patient) ([]corev1.Pod, error) {
 	if p.ID.Group == "" && p.ID.Kind == "Pod" {
 		pod, err := asPod(p.live)
@@ -236,7 +235,7 @@ func asPod(object map[string]any) (corev1.Pod, error) {
 	return pod, nil
 }
 
-// podTrouble says what is wrong with a pod, and how bad that is; 0: nothing.
+// podTrouble returns the problem of a pod, and its rank; 0: none.
 func podTrouble(pod *corev1.Pod) (rank int, trouble string) {
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses) {
 		if of, text := containerTrouble(s); of > rank {
@@ -290,12 +289,12 @@ func ended(t *corev1.ContainerStateTerminated) string {
 	return text
 }
 
-// lastEvents are the newest events about objects, in a line each.
+// lastEvents returns the newest events about objects, one line each.
 func (c *Cluster) lastEvents(ctx context.Context, objects []*unstructured.Unstructured) ([]string, error) {
 	var events []corev1.Event
 	for _, u := range objects {
 		if u.GetUID() == "" || u.GetNamespace() == "" {
-			continue // those of cluster-scoped objects are anywhere
+			continue // events of cluster-scoped objects may be in any namespace
 		}
 		list, err := c.dynamic.Resource(corev1.SchemeGroupVersion.WithResource("events")).Namespace(u.GetNamespace()).
 			List(ctx, metav1.ListOptions{
@@ -331,7 +330,7 @@ func countOf(s *corev1.EventSeries) int32 {
 	return s.Count
 }
 
-// happened is when an event happened last, in whatever field says so.
+// happened returns when an event last happened, from whichever field has it.
 func happened(e corev1.Event) time.Time {
 	last := e.LastTimestamp.Time
 	if e.Series != nil && e.Series.LastObservedTime.After(last) {
@@ -346,7 +345,7 @@ func happened(e corev1.Event) time.Time {
 	return last
 }
 
-// bounded is a text from the cluster in one line of bounded length.
+// bounded returns a text from the cluster as one line of bounded length.
 func bounded(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	if len(text) > shownText {

@@ -19,11 +19,11 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// NotServedError says that an API server serves no such kind.
+// NotServedError reports that an API server does not serve a kind.
 type NotServedError struct {
 	GVK schema.GroupVersionKind
-	// Unknown is set when the kind's group could not be discovered, so that
-	// nothing can be said about it: an aggregated API that is down, for example.
+	// Unknown is set when the kind's group could not be discovered, so that the kind may exist: for
+	// example when an aggregated API is down.
 	Unknown error
 }
 
@@ -38,7 +38,7 @@ func (e *NotServedError) Unwrap() error { return e.Unknown }
 
 func notServed(err error) (*NotServedError, bool) { return errors.AsType[*NotServedError](err) }
 
-// surface is what an API server serves, as discovery tells at one moment.
+// surface is what an API server serves, from one discovery.
 type surface struct {
 	capabilities renderer.Capabilities
 	mappings     map[schema.GroupVersionKind]*meta.RESTMapping
@@ -56,13 +56,13 @@ type discoverer struct {
 	// documents are the published OpenAPI documents by group and version;
 	// their paths carry a hash of the content.
 	documents map[schema.GroupVersion]*differ.Schema
-	// misses counts how often a document was asked for in vain.
+	// misses counts how often a document was not published when it was read.
 	misses map[schema.GroupVersion]int
 }
 
-// maxMisses bounds how often an unpublished document is asked for. New ones
-// come some moments after their CRD; some never come, and a settled cluster
-// must not be asked for them for ever.
+// maxMisses bounds how often an unpublished document is looked for. New documents appear some
+// moments after their CRD. Some never appear, and must not cost a settled cluster a request each
+// time.
 const maxMisses = 3
 
 func newDiscoverer(client *discovery.DiscoveryClient, schemas *SchemaCache) *discoverer {
@@ -74,9 +74,8 @@ func newDiscoverer(client *discovery.DiscoveryClient, schemas *SchemaCache) *dis
 	return d
 }
 
-// rediscover makes the next question ask the API server what it serves. The
-// schemas of the given groups are asked for anew, too, because a CRD of theirs
-// has changed.
+// rediscover makes the next call ask the API server what it serves. It also drops the schemas of
+// the given groups, because one of their CRDs has changed.
 func (d *discoverer) rediscover(groups ...string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -86,7 +85,7 @@ func (d *discoverer) rediscover(groups ...string) {
 	maps.DeleteFunc(d.misses, func(gv schema.GroupVersion, _ int) bool { return of(gv) })
 }
 
-// forget drops everything: another version of the API server may answer now.
+// forget drops everything, because another version of the API server may answer now.
 func (d *discoverer) forget() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -130,7 +129,7 @@ func discover(ctx context.Context, client *discovery.DiscoveryClient) (*surface,
 	}
 	versions := map[string]bool{}
 	for gv := range s.failed {
-		// It is registered, so a chart that asks must not be told that it is gone.
+		// The group is registered, so a chart that asks must find it.
 		versions[gv.String()] = true
 	}
 	for _, list := range lists {
@@ -168,8 +167,8 @@ func (s *surface) add(list *metav1.APIResourceList, versions map[string]bool) er
 	return nil
 }
 
-// mapping finds a kind; at another version of its group when its own is no
-// longer served. The error is a [*NotServedError].
+// mapping finds a kind, at another version of its group when its own is no longer served. The error
+// is a [*NotServedError].
 func (s *surface) mapping(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
 	if m, ok := s.mappings[gvk]; ok {
 		return m, nil
@@ -195,14 +194,13 @@ func (c *Cluster) Mapping(ctx context.Context, gvk schema.GroupVersionKind) (*me
 	return s.mapping(gvk)
 }
 
-// IsNotServed says whether an error is that of a kind which is known not to be
-// served.
+// IsNotServed reports whether an error says that a kind is certainly not served.
 func IsNotServed(err error) bool {
 	not, ok := notServed(err)
 	return ok && not.Unknown == nil
 }
 
-// Capabilities returns what a chart may ask about the cluster.
+// Capabilities returns what a chart may read about the cluster.
 func (c *Cluster) Capabilities(ctx context.Context) (renderer.Capabilities, error) {
 	s, err := c.discovery.surface(ctx)
 	if err != nil {
@@ -211,16 +209,15 @@ func (c *Cluster) Capabilities(ctx context.Context) (renderer.Capabilities, erro
 	return s.capabilities, nil
 }
 
-// Forget drops what is known of the API that the cluster serves, for when
-// another API server may answer.
+// Forget drops what is known about the cluster's API, because another API server may answer.
 func (c *Cluster) Forget() {
 	c.discovery.forget()
 	c.forgetAnswers()
 }
 
-// Restart drops all that was read of the cluster, records too, for when it was not
-// there for a while: its store may have been set back to an older state, in which
-// resourceVersions that are known name something else.
+// Restart drops what was read of the cluster, records too, after the cluster was away for a while.
+// Its store may have been restored to an older state, in which known resourceVersions mean
+// something else.
 func (c *Cluster) Restart() {
 	c.Forget()
 	c.mu.Lock()
@@ -233,15 +230,15 @@ func (c *Cluster) Restart() {
 	c.listed, c.maskKey, c.named, c.sure, c.mayCreate = false, nil, false, false, nil
 }
 
-// Rediscover asks anew what the cluster serves, and for the schemas of the
-// given groups: a CRD or APIService of theirs has changed.
+// Rediscover makes the next calls ask what the cluster serves, and read the schemas of the given
+// groups: one of their CRDs or APIServices has changed.
 func (c *Cluster) Rediscover(groups ...string) {
 	c.discovery.rediscover(groups...)
 	c.forgetAnswers()
 }
 
-// schemasFor returns the schemas of the given groups and versions. One that is
-// not published (yet) is left out: differ then deduces types.
+// schemasFor returns the schemas of the given groups and versions. It leaves out schemas that are
+// not published (yet): differ then deduces types.
 func (d *discoverer) schemasFor(ctx context.Context, wanted []schema.GroupVersion) (differ.Schemas, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -279,8 +276,8 @@ func (d *discoverer) schemasFor(ctx context.Context, wanted []schema.GroupVersio
 	return out, nil
 }
 
-// schemaOf returns the schema of a document, which is read where no cluster has it. The
-// lock is held.
+// schemaOf returns the schema of a document. It reads the document if no cluster has it. The caller
+// holds the lock.
 func (d *discoverer) schemaOf(ctx context.Context, doc openapi.GroupVersionWithContext) (*differ.Schema, error) {
 	s := d.schemas.find(publishedDigest(doc.ServerRelativeURL()))
 	if s == nil {
@@ -295,7 +292,7 @@ func (d *discoverer) schemaOf(ctx context.Context, doc openapi.GroupVersionWithC
 	return s, d.fits(s)
 }
 
-// fits says whether one more schema may be kept. The lock is held.
+// fits returns an error when one more schema may not be kept. The caller holds the lock.
 func (d *discoverer) fits(s *differ.Schema) error {
 	values := s.Values()
 	for _, other := range d.documents {

@@ -12,7 +12,7 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// establish waits until new CRDs are served, then learns the API anew.
+// establish waits until new CRDs are served, and then reads their schemas.
 func (a *applying) establish(ctx context.Context, crds []*differ.Change) error {
 	for _, c := range crds {
 		if c.Op == differ.OpDelete {
@@ -45,9 +45,8 @@ func (a *applying) establish(ctx context.Context, crds []*differ.Change) error {
 	return nil
 }
 
-// published waits until the API server publishes the schemas of new kinds, some
-// moments after it serves them. Without them types would be deduced; that is no
-// failure, so the wait just ends.
+// published waits until the API server publishes the schemas of new kinds, some moments after it
+// serves them. Without schemas types are deduced, so a timeout is no error.
 func (a *applying) published(ctx context.Context, crds []*differ.Change) error {
 	var versions []schema.GroupVersion
 	var kinds []schema.GroupVersionKind
@@ -70,14 +69,14 @@ func (a *applying) published(ctx context.Context, crds []*differ.Change) error {
 	if err != nil && (!wait.Interrupted(err) || ctx.Err() != nil) {
 		return fmt.Errorf("schemas of new kinds: %w", err)
 	}
-	// Learnt now, so that the next look at a settled cluster asks for nothing.
+	// Discovered now, so that the next plan of a settled cluster needs no request.
 	if _, err := a.cluster.discovery.surface(ctx); err != nil {
 		return err
 	}
 	return nil
 }
 
-// servedVersions are those of the kind that a CRD defines.
+// servedVersions returns the served versions of the kind that a CRD defines.
 func servedVersions(crd map[string]any) []schema.GroupVersion {
 	spec, _ := crd["spec"].(map[string]any)
 	versions, _ := spec["versions"].([]any)

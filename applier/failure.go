@@ -11,21 +11,20 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// ErrStale says that an object changed after the plan was made. Nothing of it
-// was overwritten: plan again.
+// ErrStale reports that an object changed after the plan was made. No change of the object was
+// overwritten: plan again.
 var ErrStale = errors.New("the object changed meanwhile")
 
-// TerminatingError says that a namespace is being deleted, so that nothing can be
-// created in it. It passes.
+// TerminatingError reports that a namespace is being deleted, so nothing can be created in it. The
+// error is temporary.
 type TerminatingError struct{ Namespace string }
 
 func (e *TerminatingError) Error() string {
 	return fmt.Sprintf("Namespace %s is being deleted; what belongs there is created when it is gone", e.Namespace)
 }
 
-// Refused reports whether an API server understood a request and will not do it:
-// asking again changes nothing until somebody changes the object, a webhook or
-// rights. Of several errors every one has to be a refusal.
+// Refused reports whether an API server understood a request and will not do it. A retry fails
+// until the object, a webhook or rights change. With several errors, each must be a refusal.
 func Refused(err error) bool {
 	if many, ok := errors.AsType[joined](err); ok {
 		return !slices.ContainsFunc(many.Unwrap(), func(one error) bool { return !Refused(one) })
@@ -41,13 +40,13 @@ func Refused(err error) bool {
 	return false
 }
 
-// joined is what [errors.Join] makes, and fmt.Errorf with several errors.
+// joined is the error that [errors.Join] makes, or fmt.Errorf with several errors.
 type joined interface {
 	error
 	Unwrap() []error
 }
 
-// RetryAfter is how long an API server asked to be left alone; 0: it did not.
+// RetryAfter returns how long an API server asked to wait before the next request; 0: it did not.
 func RetryAfter(err error) time.Duration {
 	seconds, ok := apierrors.SuggestsClientDelay(err)
 	if !ok {
@@ -56,7 +55,7 @@ func RetryAfter(err error) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// statusOf is the HTTP status that an API server answered with; 0: none did.
+// statusOf returns the HTTP status of the API server's answer; 0: there was none.
 func statusOf(err error) int32 {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -65,9 +64,8 @@ func statusOf(err error) int32 {
 	return status.Status().Code
 }
 
-// unanswered reports whether a write may have come through although it failed:
-// nobody answered, or with an error of the server, which may come from behind
-// the write. Too many requests are turned away before.
+// unanswered reports whether a failed write may have taken effect: there was no answer, or a server
+// error, which may occur after the write. Too many requests (429) are refused before.
 func unanswered(err error) bool {
 	code := statusOf(err)
 	return code == 0 || code >= http.StatusInternalServerError

@@ -12,20 +12,19 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// maxFamiliar bounds the kinds of changes that are known of a cluster; each takes some
-// tens of bytes.
+// maxFamiliar bounds the known kinds of changes of a cluster. Each takes some tens of bytes.
 const maxFamiliar = 4096
 
-// errUnfamiliar says that a write without a dry run was refused. The next plan asks.
+// errUnfamiliar reports that a write without a dry run was refused. The next plan makes a dry run.
 var errUnfamiliar = errors.New("the API server refused what it had taken of another object")
 
-// familiar names a kind of change: the resource, the hash of its schema, and which fields
-// change, and how, whatever their values. The zero sum names none: of such a change a dry
-// run is always asked for, because what it says decides about more than the object.
+// familiar identifies a kind of change: the resource, the hash of its schema, and which fields
+// change and how, without their values. With the zero sum a dry run is always made, because its
+// answer decides about more than the object.
 //
-// A dry run can tell three things. A refusal: the write itself is refused, too, nothing is
-// changed by it, and the next plan asks. That nothing would change: the write itself changes
-// nothing, and says so. What admission adds: that is shown, and decides nothing.
+// A dry run has three kinds of answers. A refusal: the write itself is refused, too, changes
+// nothing, and the next plan makes a dry run. No change: the write itself changes nothing, and says
+// so. Additions by admission: they are shown, and decide nothing.
 func (p *Prepared) familiar(c *differ.Change) sum {
 	m := p.mappings[c.ID]
 	if c.Op != differ.OpUpdate || c.HandOver != nil || c.First != nil || len(c.Migrate) > 0 || m == nil {
@@ -51,7 +50,7 @@ func (p *Prepared) familiar(c *differ.Change) sum {
 	return sum(h.Sum(nil)[:16])
 }
 
-// anyItem is a path without the keys, values and indexes of list items.
+// anyItem returns a path without the keys, values and indexes of list items.
 func anyItem(path string) string {
 	var b strings.Builder
 	for i := 0; i < len(path); i++ {
@@ -63,7 +62,8 @@ func anyItem(path string) string {
 	return b.String()
 }
 
-// closing is where the bracket closes with which a text begins. One in quotes is text.
+// closing returns the index of the bracket that closes the text's first one. Brackets in quotes are
+// text.
 func closing(text string) int {
 	quoted := false
 	for i := 0; i < len(text); i++ {
@@ -81,10 +81,10 @@ func closing(text string) int {
 	return len(text)
 }
 
-// skips reports whether the dry run of a change is left out. That is so where the change is
-// all that the plan writes: a refusal of one object holds hooks, waves and deletions up, and
-// one that is forbidden ends the plan before any other is written. What was refused before is
-// asked for again, even after the kind was learned from another object.
+// skips reports whether the dry run of a change is left out. It is left out only if the plan writes
+// nothing else: a refused object blocks hooks, waves and deletions, and a forbidden object ends the
+// plan before other writes. A change that was refused before gets a dry run again, even if another
+// object made its kind familiar.
 func (c *Cluster) skips(p *Prepared, ch *differ.Change) bool {
 	if !c.skipsDryRuns || len(p.want.Target.Hooks) > 0 || !p.writesAlone(ch) {
 		return false
@@ -96,12 +96,12 @@ func (c *Cluster) skips(p *Prepared, ch *differ.Change) bool {
 	return !refused && c.familiar[p.familiar(ch)]
 }
 
-// writesAlone reports whether a plan writes one object alone.
+// writesAlone reports whether a change is the only one of a plan.
 func (p *Prepared) writesAlone(ch *differ.Change) bool {
 	return !slices.ContainsFunc(p.Plan.Changes, func(other differ.Change) bool { return other.ID != ch.ID && other.Op != differ.OpNone })
 }
 
-// learn notes that the API server took a change of a kind.
+// learn records that the API server accepted a change of a kind.
 func (c *Cluster) learn(kind sum) {
 	if kind == (sum{}) {
 		return
@@ -114,8 +114,8 @@ func (c *Cluster) learn(kind sum) {
 	c.familiar[kind] = true
 }
 
-// unlearn hears that the API server refused a write. If there was no dry run of it, that is
-// a reason to plan again, with one. An error that may pass teaches nothing.
+// unlearn handles a refused write. If the write had no dry run, the error wraps [ErrStale], and the
+// next plan makes one. Errors that may be temporary change nothing.
 func (a *applying) unlearn(c *differ.Change, err error) error {
 	if unanswered(err) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		return err

@@ -17,19 +17,18 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// inFlight is longer than any request of another session can be on its way: they
-// end after half a minute, and an API server's own limit is one.
+// inFlight is longer than a request of another session can be under way: such a request ends after
+// half a minute, and an API server's own limit is one minute.
 const inFlight = 2 * time.Minute
 
-// unwritten is the resourceVersion that no object ever has: server-side apply
-// with it creates an object, or fails when there is one.
+// unwritten is a resourceVersion that no object ever has: server-side apply with it creates an
+// object, or fails when the object exists.
 const unwritten = "1"
 
-// fence takes a component over that another session left in the middle of an
-// apply. That session may be alive and have writes on their way. Its record
-// can't be written any more; every object that it was about to write gets a new
-// resourceVersion, which those writes don't have, and what it was about to create
-// stays in the inventory. So [ErrStale] is the answer when that is done.
+// fence takes a component over that another session left in the middle of an apply. That session
+// may still run and have writes under way. It can no longer write the record. Every object that it
+// was about to write gets a new resourceVersion, which those writes lack. Objects that it was about
+// to create stay in the inventory. Afterwards fence returns [ErrStale].
 func (a *applying) fence(ctx context.Context) error {
 	rec := a.record.Record
 	ours := rec.Writer == a.cluster.writer.Identity
@@ -77,7 +76,7 @@ func (a *applying) touch(ctx context.Context, id differ.ID, apiVersion string, e
 	m, err := s.mapping(schema.FromAPIVersionAndKind(apiVersion, id.Kind))
 	if err != nil {
 		if gone, ok := notServed(err); ok && gone.Unknown == nil {
-			return nil // its CRD is gone or not there yet: no write can reach it
+			return nil // its CRD is missing: no write can reach the object
 		}
 		return fmt.Errorf("%s: %w", id, err)
 	}

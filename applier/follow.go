@@ -15,7 +15,7 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// awaitGone waits until an object that was deleted has gone.
+// awaitGone waits until a deleted object is gone.
 func (a *applying) awaitGone(ctx context.Context, m *meta.RESTMapping, h hook, old *unstructured.Unstructured) error {
 	waiting, cancel := context.WithTimeout(ctx, a.timeout)
 	defer cancel()
@@ -34,11 +34,10 @@ func (a *applying) awaitGone(ctx context.Context, m *meta.RESTMapping, h hook, o
 	return nil
 }
 
-// Follow shows one object after each change, nil while it does not exist, until
-// enough was seen. The error is that of ctx or of a read.
+// Follow calls enough with one object after each change, nil while the object does not exist, until
+// enough returns true. The error is of ctx or of a read.
 //
-// It watches, and does not poll: a finished Job with a short time to live is
-// there for a moment.
+// It watches instead of polling: a finished Job with a short time to live exists only for a moment.
 func Follow(ctx context.Context, d dynamic.Interface, m *meta.RESTMapping, from Point, enough func(live map[string]any) bool) error {
 	id, live := from.ID, from.Live
 	objects := resourceOf(d, m, id)
@@ -67,15 +66,14 @@ func Follow(ctx context.Context, d dynamic.Interface, m *meta.RESTMapping, from 
 	}
 }
 
-// Point is an object, in the state that was just answered with, from which on
-// nothing may be missed; nil: it is read first.
+// Point is an object in a known state, after which no change may be missed; nil: it is read first.
 type Point struct {
 	ID   differ.ID
 	Live map[string]any
 }
 
-// watchOne shows an object after each change from live on, until enough was seen
-// or the watch ends, which it does after some minutes.
+// watchOne calls enough after each change of an object since live, until enough returns true or the
+// watch ends, which happens after some minutes.
 func watchOne(ctx context.Context, objects dynamic.ResourceInterface, name string, live map[string]any, enough func(map[string]any) bool) (done bool, err error) {
 	w, err := objects.Watch(ctx, metav1.ListOptions{
 		FieldSelector:   fields.OneTermEqualSelector(metav1.ObjectNameField, name).String(),

@@ -15,14 +15,13 @@ import (
 type ObjectHealth struct {
 	ID     differ.ID
 	Health v1alpha1.Health
-	// Message says what is waited for, or what is wrong; of what is healthy, why it
-	// stands where it does.
+	// Message says what is missing or wrong. For a healthy object it explains the state, if needed.
 	Message string
 }
 
-// Of reads an object's health, for the generation that is in the object now: by
-// the first of the rules that is about it, then by what Keelson knows, then by
-// kstatus. A rule that has no answer makes it Unknown, never Healthy.
+// Of computes an object's health for its current generation: by the first matching rule, then by
+// Keelson's built-in rules, then by kstatus. A rule that fails makes the health Unknown, never
+// Healthy.
 func (r HealthRules) Of(id differ.ID, live map[string]any) ObjectHealth {
 	if live == nil {
 		return ObjectHealth{ID: id, Health: v1alpha1.HealthProgressing, Message: "it does not exist yet"}
@@ -41,8 +40,8 @@ func (r HealthRules) Of(id differ.ID, live map[string]any) ObjectHealth {
 	return h
 }
 
-// unsettled is what no rule is asked about: an object that is being deleted, and
-// one whose status is about an earlier generation.
+// unsettled handles objects for which no rule is evaluated: those being deleted, and those whose
+// status is about an earlier generation.
 func unsettled(id differ.ID, live map[string]any) (ObjectHealth, bool) {
 	u := unstructured.Unstructured{Object: live}
 	if u.GetDeletionTimestamp() != nil {
@@ -65,17 +64,15 @@ func unsettled(id differ.ID, live map[string]any) (ObjectHealth, bool) {
 	return ObjectHealth{}, false
 }
 
-// observed kinds get an observedGeneration from their controller as soon as that
-// has looked at them. Of a StatefulSet without replicas nothing else
-// tells whether it has.
+// observed reports whether the controller of a kind sets observedGeneration as soon as it has seen
+// the object. For a StatefulSet without replicas no other field shows this.
 func observed(id differ.ID) bool {
 	_, workload := workloadKinds()[id.Kind]
 	return id.Group == "apps" && (id.Kind == "StatefulSet" || id.Kind == "Deployment" || id.Kind == "DaemonSet") ||
 		id.Group == workloadsGroup && workload
 }
 
-// byKstatus follows kstatus, the library that kubectl's and Flux's waiting is
-// made of.
+// byKstatus uses kstatus, the library behind the waiting of kubectl and Flux.
 func byKstatus(live map[string]any) ObjectHealth {
 	r, err := status.Compute(&unstructured.Unstructured{Object: live})
 	if err != nil {
@@ -101,7 +98,7 @@ func progressing(format string, args ...any) ObjectHealth {
 // condition is one of status.conditions.
 type condition struct {
 	kind, status, reason, message string
-	generation                    int64 // that it is about; 0: it does not say
+	generation                    int64 // that it is about; 0: not given
 }
 
 func conditionsOf(live map[string]any) []condition {
@@ -151,9 +148,8 @@ func textAt(m map[string]any, key string) string {
 	return s
 }
 
-// Worst returns the health of a whole: Degraded before Unknown before
-// Progressing before Healthy, with a message that names the object. Where all are
-// healthy it is of the first that has something to say.
+// Worst returns the worst health: Degraded before Unknown before Progressing before Healthy. The
+// message names the object. If all are healthy, it is the message of the first object that has one.
 func Worst(objects []ObjectHealth) (v1alpha1.Health, string) {
 	worst, message := v1alpha1.HealthHealthy, ""
 	for _, o := range objects {

@@ -11,8 +11,8 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// HealthRules say when objects are healthy. The zero value holds what Keelson
-// and kstatus know.
+// HealthRules define when objects are healthy. The zero value has only the rules of Keelson and
+// kstatus.
 type HealthRules struct {
 	rules  []healthRule
 	labels map[string]string // of the cluster
@@ -22,16 +22,16 @@ type healthRule struct {
 	match                       v1alpha1.ObjectMatch
 	current, inProgress, failed differ.Condition
 	because                     string
-	text                        v1alpha1.HealthRule // that it was compiled from
+	text                        v1alpha1.HealthRule // the rule's source
 }
 
 func (r healthRule) readsCluster() bool {
 	return slices.ContainsFunc([]string{r.text.InProgress, r.text.Failed, r.text.Current}, differ.ReadsCluster)
 }
 
-// HealthRuleError says which condition of which rule can't be used.
+// HealthRuleError reports which condition of which rule is invalid.
 type HealthRuleError struct {
-	Rule  int    // its number, from 0
+	Rule  int    // index, from 0
 	Field string // current, inProgress or failed; "": the rule itself
 	Err   error
 }
@@ -43,9 +43,8 @@ func (e *HealthRuleError) Error() string {
 // Unwrap returns the cause.
 func (e *HealthRuleError) Unwrap() error { return e.Err }
 
-// NewHealthRules compiles the health rules of a component, for a cluster with
-// labels. The error is a [*HealthRuleError]: an object must not pass for healthy
-// because of a typing mistake.
+// NewHealthRules compiles the health rules of a component, for a cluster with labels. The error is
+// a [*HealthRuleError]: an object must not count as healthy because of a typing mistake.
 func NewHealthRules(rules []v1alpha1.HealthRule, labels map[string]string) (HealthRules, error) {
 	out := HealthRules{labels: labels}
 	language := differ.NewConditions()
@@ -78,7 +77,7 @@ func (r HealthRules) on(labels map[string]string) HealthRules {
 	return r
 }
 
-// write hashes the rules so that no two are hashed alike.
+// write hashes the rules so that different rules give different input.
 func (r HealthRules) write(h io.Writer) {
 	for i := range r.rules {
 		rule := &r.rules[i]
@@ -93,8 +92,8 @@ func (r HealthRules) write(h io.Writer) {
 	}
 }
 
-// ask finds the first rule that is about the object; it is not decided without
-// one, or when that leaves the rest to others.
+// ask evaluates the first rule that matches the object. decided is false without such a rule, or if
+// it leaves the rest to later checks.
 func (r HealthRules) ask(id differ.ID, live map[string]any) (h ObjectHealth, decided bool) {
 	for i := range r.rules {
 		if rule := &r.rules[i]; differ.Matches(rule.match, id) {
@@ -133,7 +132,7 @@ func (r *healthRule) ask(live map[string]any, labels map[string]string) (h Objec
 	return ObjectHealth{Health: v1alpha1.HealthProgressing, Message: r.because}, r.current.Set()
 }
 
-// known says how objects are that kstatus takes for healthy too early, or never.
+// known returns the health of objects that kstatus reports as healthy too early, or never.
 func known(live map[string]any) (h ObjectHealth, decided bool) {
 	group, _, _ := strings.Cut(textAt(live, "apiVersion"), "/")
 	if group == textAt(live, "apiVersion") {
@@ -168,7 +167,7 @@ func degraded(format string, args ...any) ObjectHealth {
 	return ObjectHealth{Health: v1alpha1.HealthDegraded, Message: fmt.Sprintf(format, args...)}
 }
 
-// jobHealth: kstatus takes a Job for healthy that is still running.
+// jobHealth is needed because kstatus reports a running Job as healthy.
 func jobHealth(live map[string]any) ObjectHealth {
 	for _, kind := range []string{"Failed", "FailureTarget"} {
 		if c := conditionOf(live, kind); c.status == "True" {
@@ -187,8 +186,8 @@ func jobHealth(live map[string]any) ObjectHealth {
 		numberAt(live, "status", "succeeded"), numberAt(live, "status", "active"), numberAt(live, "status", "failed"))
 }
 
-// awaited is an object with a condition that must be true; without it, its
-// controller has not looked at it.
+// awaited returns the health of an object with a condition that must be true. Without the
+// condition, its controller has not seen the object.
 func awaited(live map[string]any, kind string) ObjectHealth {
 	switch c := conditionOf(live, kind); c.status {
 	case "True":
@@ -200,8 +199,8 @@ func awaited(live map[string]any, kind string) ObjectHealth {
 	}
 }
 
-// onDelete: a person, or another controller, deletes the pods that are of the
-// old template. What is not updated is no sign of bad health.
+// onDelete reports whether a person, or another controller, deletes the pods of the old template.
+// Then pods that are not updated are no sign of bad health.
 func onDelete(live map[string]any) bool {
 	spec, _ := live["spec"].(map[string]any)
 	strategy, _ := spec["updateStrategy"].(map[string]any)
@@ -216,7 +215,7 @@ func counted(live map[string]any, in, wanted, there string) ObjectHealth {
 	return ObjectHealth{Health: v1alpha1.HealthHealthy}
 }
 
-// withoutAddress is a load balancer that nothing has provided.
+// withoutAddress reports whether a load balancer has no address yet.
 func withoutAddress(live map[string]any) bool {
 	spec, _ := live["spec"].(map[string]any)
 	status, _ := live["status"].(map[string]any)
@@ -225,7 +224,7 @@ func withoutAddress(live map[string]any) bool {
 	return spec["type"] == "LoadBalancer" && len(ingress) == 0
 }
 
-// injected reports a webhook that waits for its caBundle from cert-manager.
+// injected reports whether a webhook waits for its caBundle from cert-manager.
 func injected(live map[string]any) bool {
 	metadata, _ := live["metadata"].(map[string]any)
 	annotations, _ := metadata["annotations"].(map[string]any)

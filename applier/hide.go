@@ -13,21 +13,21 @@ import (
 	"github.com/keelson-io/keelson/renderer/redact"
 )
 
-// MalformedSecretError says that the data of a Secret has the wrong type. An API
-// server would quote the value, and say less: nothing is sent.
+// MalformedSecretError reports that the data of a Secret has the wrong type. Nothing is sent: an
+// API server would quote the value in a less helpful error.
 type MalformedSecretError struct {
 	ID   differ.ID
 	At   registry.Position
 	Path string
-	Want string // what has to stand there
+	Want string // the expected type
 }
 
 func (e *MalformedSecretError) Error() string {
 	return fmt.Sprintf("%s: %s: %s has to be %s", e.At, e.ID, e.Path, e.Want)
 }
 
-// hideTarget tells the redactor of what a target holds, before anything is done
-// that could quote it.
+// hideTarget registers the secrets of a target with the redactor, before any step that could quote
+// them.
 func (c *Cluster) hideTarget(w Want) error {
 	c.redactor.Set(c.hiding+w.Component+" wanted", w.Target.Hash, func() []redact.Value { return w.Target.Hidden() })
 	for _, o := range slices.Concat(w.Target.Objects, w.Target.Hooks) {
@@ -38,7 +38,7 @@ func (c *Cluster) hideTarget(w Want) error {
 	return nil
 }
 
-// hideLive tells it of the same Secrets as they are in the cluster.
+// hideLive registers the same Secrets as they are in the cluster.
 func (c *Cluster) hideLive(w Want, states []differ.State) {
 	generation := []string{w.Target.Hash}
 	var live []map[string]any
@@ -53,7 +53,7 @@ func (c *Cluster) hideLive(w Want, states []differ.State) {
 	}
 }
 
-// checkSecret refuses data that no API server takes.
+// checkSecret refuses data that no API server accepts.
 func checkSecret(o *renderer.Object) error {
 	id, _ := differ.Identify(o.Content)
 	if id.Group != "" || id.Kind != "Secret" {

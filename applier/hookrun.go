@@ -19,9 +19,9 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// runHooks runs the hooks of an event one after another, each when the one before
-// has come to its end. Those that have come to a good end for this target already
-// don't run again. The error is a [*HookError] when one did not.
+// runHooks runs the hooks of an event one after another: each starts when the one before has ended.
+// Hooks that succeeded for this target don't run again. The error is a [*HookError] when a hook did
+// not succeed.
 func (a *applying) runHooks(ctx context.Context, event string) error {
 	list := hooksOf(a.want.Target, event)
 	if len(list) == 0 {
@@ -41,19 +41,19 @@ func (a *applying) runHooks(ctx context.Context, event string) error {
 			return err
 		}
 		if r.removable() {
-			r.UID = "" // recorded with the next write; until then it is looked for again
+			r.UID = "" // recorded with the next write; until then a new apply checks it again
 			a.putHook(r)
 		}
 	}
 	return nil
 }
 
-// removable reports whether a hook that succeeded has yet to be deleted.
+// removable reports whether the object of a hook that succeeded has yet to be deleted.
 func (r *RecordedHook) removable() bool {
 	return r.UID != "" && !r.Contested && slices.Contains(r.Policies, deleteSucceeded)
 }
 
-// recordedHook is how far a hook came for this target.
+// recordedHook returns the progress of a hook for this target.
 func (a *applying) recordedHook(h hook) RecordedHook { return a.recordedIn(a.hooks, h) }
 
 func (p *Prepared) recordedIn(hooks []RecordedHook, h hook) RecordedHook {
@@ -67,7 +67,7 @@ func (p *Prepared) recordedIn(hooks []RecordedHook, h hook) RecordedHook {
 	}
 }
 
-// keepHook records how far a hook came.
+// keepHook records the progress of a hook.
 func (a *applying) keepHook(ctx context.Context, r RecordedHook) error {
 	r.At = a.now.UTC()
 	a.putHook(r)
@@ -80,8 +80,8 @@ func (a *applying) putHook(r RecordedHook) {
 	}), r)
 }
 
-// clearHooks forgets the hooks of earlier targets, and deletes those whose policy
-// says so.
+// clearHooks drops the hooks of earlier targets, and deletes the objects of those that succeeded,
+// if the policy says so.
 func (a *applying) clearHooks(ctx context.Context) error {
 	var kept []RecordedHook
 	for _, r := range a.hooks {
@@ -89,7 +89,7 @@ func (a *applying) clearHooks(ctx context.Context) error {
 			kept = append(kept, r)
 			continue
 		}
-		r.Contested = false // what was on its way then has arrived
+		r.Contested = false // requests that were in flight then have arrived
 		if r.State == HookSucceeded {
 			if err := a.removeHook(ctx, r, deleteSucceeded); err != nil {
 				return err
@@ -100,14 +100,14 @@ func (a *applying) clearHooks(ctx context.Context) error {
 	return nil
 }
 
-// hooksLeft reports whether a hook of a target that is applied as a whole has yet
-// to be deleted.
+// hooksLeft reports whether an object of a hook has yet to be deleted although its target is
+// applied in whole.
 func (p *Prepared) hooksLeft() bool {
 	return slices.ContainsFunc(p.record.Hooks, func(r RecordedHook) bool { return r.TargetHash == "" })
 }
 
-// sweepHooks deletes what is left of the hooks of a target that is applied as a
-// whole, when nothing that a replaced session has sent can create them anew.
+// sweepHooks deletes the leftover hooks of a target that is applied in whole, once no request of a
+// replaced session can create them anew.
 func (a *applying) sweepHooks(ctx context.Context) error {
 	var kept []RecordedHook
 	for _, r := range a.hooks {
@@ -128,13 +128,13 @@ func (a *applying) sweepHooks(ctx context.Context) error {
 	return nil
 }
 
-// leftHooks are those of a target that is applied as a whole that have yet to be
-// deleted; see [applying.sweepHooks].
+// leftHooks returns the hooks of a target applied in whole whose objects have yet to be deleted;
+// see [applying.sweepHooks].
 func leftHooks(hooks []RecordedHook) []RecordedHook {
 	var out []RecordedHook
 	for _, r := range hooks {
 		if r.Contested && r.State == HookSucceeded && slices.Contains(r.Policies, deleteSucceeded) {
-			r.TargetHash = "" // done: the same target may come again
+			r.TargetHash = "" // this run is over: the same target may be applied again
 			out = append(out, r)
 		}
 	}
@@ -156,7 +156,7 @@ func (a *applying) runHook(ctx context.Context, h hook) error {
 			a.outcome.lookAgain(again)
 			return &HookError{Event: h.event, ID: h.id, Attempt: r.Attempt, Again: again, Message: r.Message}
 		}
-	case HookIntended: // a session was cut off before it knew whether it had created it
+	case HookIntended: // a session ended before it knew whether it had created the hook
 		if live, err = Get(ctx, a.cluster.dynamic, m, h.id); err != nil {
 			return fmt.Errorf("hook %s: %w", h.event, err)
 		}
@@ -179,8 +179,8 @@ func (a *applying) runHook(ctx context.Context, h hook) error {
 	return a.awaitHook(ctx, m, awaiting{hook: h, so: r, live: live})
 }
 
-// hookPause is the error of a hook that failed and has its pause, before which
-// nothing of the apply could be done.
+// hookPause returns the error of a failed hook whose pause is not over, if nothing of the apply may
+// run before that hook.
 func (a *applying) hookPause() error {
 	before, _ := a.events()
 	for _, h := range hooksOf(a.want.Target, before) {
@@ -196,7 +196,7 @@ func (a *applying) hookPause() error {
 	return nil
 }
 
-// pause is how long a failed hook stays as it is.
+// pause is how long a failed hook waits before its next run.
 func (r *RecordedHook) pause() time.Duration {
 	pause := firstHookPause
 	for range min(r.Attempt-1, 16) {
@@ -205,8 +205,7 @@ func (r *RecordedHook) pause() time.Duration {
 	return min(pause, lastHookPause)
 }
 
-// comesToEnd tells hooks that are waited for from those that have done their
-// part when they exist.
+// comesToEnd reports whether a hook is waited for. Any other hook is done when its object exists.
 func comesToEnd(id differ.ID) bool {
 	return id.Group == "batch" && id.Kind == "Job" || id.Group == "" && id.Kind == "Pod"
 }
@@ -254,8 +253,8 @@ func (a *applying) createHook(ctx context.Context, m *meta.RESTMapping, h hook, 
 	return answer.Object, nil
 }
 
-// judgeHook asks the danger rules about the creation of a hook's object, and
-// returns what to create.
+// judgeHook applies the danger rules to the creation of a hook's object, and returns what to
+// create.
 func (a *applying) judgeHook(ctx context.Context, h hook) (map[string]any, error) {
 	c, err := a.cluster.judge(ctx, h.object, a.policy.Among(a.states))
 	if err != nil {
@@ -267,7 +266,7 @@ func (a *applying) judgeHook(ctx context.Context, h hook) (map[string]any, error
 	return c.Patch, nil
 }
 
-// judge asks the danger rules about the creation of an object that is beside a plan.
+// judge applies the danger rules to the creation of an object outside of a plan.
 func (c *Cluster) judge(ctx context.Context, o *renderer.Object, policy differ.Policy) (*differ.Change, error) {
 	id, gvk := differ.Identify(o.Content)
 	schemas, err := c.schemas(ctx, map[differ.ID]schema.GroupVersionKind{id: gvk})
@@ -282,7 +281,7 @@ func (c *Cluster) judge(ctx context.Context, o *renderer.Object, policy differ.P
 	return &plan.Changes[0], nil
 }
 
-// refusal says why danger rules stop a creation; empty: they do not.
+// refusal returns why danger rules stop a creation; empty: they do not.
 func refusal(c *differ.Change) string {
 	if c.Op == differ.OpCreate && c.State != differ.StateHeld && c.State != differ.StateDenied {
 		return ""
@@ -300,8 +299,8 @@ func refusal(c *differ.Change) string {
 	return why
 }
 
-// replaceHook makes room for a hook's object: what an earlier run left behind
-// goes, if its policy lets it.
+// replaceHook makes room for a hook's object: it deletes what an earlier run left behind, if the
+// policy allows.
 func (a *applying) replaceHook(ctx context.Context, m *meta.RESTMapping, h hook, r *RecordedHook) error {
 	live, err := Get(ctx, a.cluster.dynamic, m, h.id)
 	if err != nil {
@@ -337,8 +336,8 @@ func (a *applying) replaceHook(ctx context.Context, m *meta.RESTMapping, h hook,
 	return a.awaitGone(ctx, m, h, u)
 }
 
-// disown takes an object out of the inventory that was an ordinary one in the
-// version before.
+// disown removes an object from the inventory that was an ordinary object, not a hook, in the
+// previous version.
 func (a *applying) disown(id differ.ID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -346,16 +345,16 @@ func (a *applying) disown(id differ.ID) {
 	delete(a.before, id)
 }
 
-// removeHook deletes the object of a hook that came to its end, if its policy
-// says so and it is still the one that ran. What a danger rule keeps from being deleted
-// stays where it is: the hook has done its part, and no version waits for that.
+// removeHook deletes the object of an ended hook, if the policy says so and the object is still the
+// one that ran. An object that a danger rule protects stays: the hook is done, and no version waits
+// for the deletion.
 func (a *applying) removeHook(ctx context.Context, r RecordedHook, when string) error {
 	if r.UID == "" || r.Contested || !slices.Contains(r.Policies, when) || r.Kind == "CustomResourceDefinition" {
 		return nil
 	}
 	m, err := a.mapping(ctx, r.ID, r.APIVersion)
 	if gone, ok := notServed(err); ok && gone.Unknown == nil {
-		return nil // the kind went, and the object with it
+		return nil // the kind is gone, and the object with it
 	}
 	if err != nil {
 		return fmt.Errorf("hook %s: %w", r.Event, err)
@@ -377,8 +376,8 @@ func (a *applying) removeHook(ctx context.Context, r RecordedHook, when string) 
 	return err
 }
 
-// deleteHook deletes an object, as it is now: its controller may write its status
-// meanwhile. Each state of it is judged.
+// deleteHook deletes an object in its current state: its controller may write its status meanwhile.
+// The danger rules judge each state.
 func (a *applying) deleteHook(ctx context.Context, m *meta.RESTMapping, event string, id differ.ID, live *unstructured.Unstructured) error {
 	const tries = 8
 	for try := 1; ; try++ {
@@ -407,11 +406,11 @@ func (a *applying) deleteHook(ctx context.Context, m *meta.RESTMapping, event st
 	}
 }
 
-// awaiting is a hook that runs.
+// awaiting is a running hook.
 type awaiting struct {
 	hook
 	so   RecordedHook
-	live map[string]any // as its creation was answered; nil: another apply's
+	live map[string]any // the answer to its creation; nil: another apply created it
 }
 
 // awaitHook waits until a hook has come to its end, and records it.
@@ -425,7 +424,7 @@ func (a *applying) awaitHook(ctx context.Context, m *meta.RESTMapping, h awaitin
 		switch {
 		case live == nil && last == nil:
 			end = hookEnd{over: true, message: "it was deleted before it was seen to come to its end"}
-		case live == nil: // a time to live ended it with its last state seen
+		case live == nil: // if a time to live ended it, its last state counts
 			end = endOf(last)
 			if !end.over {
 				end = hookEnd{over: true, message: "it was deleted while it ran"}
@@ -459,7 +458,7 @@ func (a *applying) awaitHook(ctx context.Context, m *meta.RESTMapping, h awaitin
 	return failed
 }
 
-// hookEnd is how a hook came to its end, if it did.
+// hookEnd is the result of a hook, if it has ended.
 type hookEnd struct {
 	over, good bool
 	message    string

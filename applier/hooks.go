@@ -17,9 +17,8 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// The events at which hooks run, and the policies by which they are deleted, as
-// Helm names them. Rollbacks are applies of what git says, so that rollback hooks
-// never run.
+// The events at which hooks run, and their delete policies, as Helm names them. A rollback is an
+// ordinary apply, so rollback hooks never run.
 const (
 	preInstall  = "pre-install"
 	postInstall = "post-install"
@@ -37,11 +36,11 @@ const (
 	deleteFailed    = "hook-failed"
 )
 
-// A hook that failed runs again after a pause, which doubles from the first to
-// the last: it is a migration more often than not, and may not be harmless.
+// A failed hook runs again after a pause, which doubles from the first to the last. Most hooks are
+// migrations, which may do harm when repeated.
 const firstHookPause, lastHookPause = time.Minute, time.Hour
 
-// HookState is how far a hook came. The zero HookState is: not begun.
+// HookState is the progress of a hook. The zero HookState: not begun.
 type HookState string
 
 // The values of [HookState].
@@ -52,8 +51,8 @@ const (
 	HookFailed    HookState = "failed"
 )
 
-// RecordedHook is how far a hook of a target came that is not applied as a whole
-// yet, or what is left of one to delete.
+// RecordedHook is the progress of a hook whose target is not applied in whole yet, or a hook whose
+// object must still be deleted.
 type RecordedHook struct {
 	differ.ID  `json:",inline"`
 	APIVersion string `json:"apiVersion"`
@@ -62,31 +61,30 @@ type RecordedHook struct {
 	// Attempt counts the runs of the hook for the target, from 1.
 	Attempt int       `json:"attempt"`
 	State   HookState `json:"state"`
-	// At is when the apply began that recorded the state.
+	// At is the start of the apply that recorded the state.
 	At time.Time `json:"at"`
 	// UID is empty where it is not known that the object exists.
 	UID string `json:"uid,omitempty"`
-	// Policies say when the object is deleted.
+	// Policies define when the object is deleted.
 	Policies []string `json:"policies,omitempty"`
-	// Contested: a session that was replaced may still create the object. It
-	// stays, since it keeps that creation from running the hook again.
+	// Contested: a replaced session may still create the object. The object stays, because its
+	// presence keeps that creation from running the hook again.
 	Contested bool `json:"contested,omitempty"`
 	// Message says why the hook failed.
 	Message string `json:"message,omitempty"`
 }
 
-// run tells one run of a hook from every other; its object carries it.
+// run identifies one run of a hook; its object carries the value.
 func (r *RecordedHook) run() string {
 	sum := sha256.Sum256([]byte(fmt.Sprintf("%s %s %s %d", r.TargetHash, r.Event, r.ID, r.Attempt)))
 	return hex.EncodeToString(sum[:8])
 }
 
-// HookError says that a hook did not come to a good end. The apply went no
-// further.
+// HookError reports that a hook did not succeed. The apply stopped there.
 type HookError struct {
 	Event string
 	ID    differ.ID
-	// Running: the time was up and the hook goes on. The next apply waits on.
+	// Running: the time was up and the hook still runs. The next apply waits for it again.
 	Running bool
 	Attempt int
 	// Again is how long it is until the hook may run again; 0: now.
@@ -116,9 +114,8 @@ type hook struct {
 	object   *renderer.Object
 }
 
-// hooksOf are the hooks of a target at an event, in the order in which they run:
-// by weight, then in the order of kinds in which Helm installs, which the target
-// has already, then by name.
+// hooksOf returns the hooks of a target at an event, in the order in which they run: by weight,
+// then by kind in Helm's install order, which the target already has, then by name.
 func hooksOf(t *renderer.Target, event string) []hook {
 	var out []hook
 	kinds := map[string]int{}
@@ -132,7 +129,7 @@ func hooksOf(t *renderer.Target, event string) []hook {
 		if !slices.Contains(words(annotations[annotationHook]), event) {
 			continue
 		}
-		weight, _ := strconv.Atoi(annotations[annotationHookWeight]) // as in Helm: what is no number is 0
+		weight, _ := strconv.Atoi(annotations[annotationHookWeight]) // as in Helm: anything but a number is 0
 		policies := words(annotations[annotationHookDelete])
 		if len(policies) == 0 {
 			policies = []string{deleteBefore}
@@ -156,10 +153,10 @@ func words(list string) []string {
 	return out
 }
 
-// events are those before and after the component's own objects; empty when no
-// hooks are due. Restoring drift is no event.
+// events returns the hook events before and after the component's own objects; empty when no hooks
+// are due. Correcting drift is no event.
 //
-// Of a component that goes, those after run when all else of it is gone; see
+// For a component to be removed, the hooks after run when all its objects are gone; see
 // [applying.remove].
 func (p *Prepared) events() (before, after string) {
 	switch {
@@ -173,8 +170,8 @@ func (p *Prepared) events() (before, after string) {
 	return preUpgrade, postUpgrade
 }
 
-// hooksPending reports whether a hook of some events has not come to a good end
-// for this target, or is yet to be deleted.
+// hooksPending reports whether a hook of some events has not succeeded for this target, or whether
+// its object has yet to be deleted.
 func (p *Prepared) hooksPending(events ...string) bool {
 	for _, event := range events {
 		for _, h := range hooksOf(p.want.Target, event) {
@@ -186,17 +183,17 @@ func (p *Prepared) hooksPending(events ...string) bool {
 	return false
 }
 
-// Hook is one that an apply runs, at an event.
+// Hook is a hook that an apply runs, at an event.
 type Hook struct {
 	Event string
 	ID    differ.ID
-	// Replaces: the component has an object of this name, which was no hook before. It is
-	// deleted before the hook is created, and the plan says whether that is held.
+	// Replaces: the component has an object of this name, which was no hook before. It is deleted
+	// before the hook is created. The plan shows whether the deletion is held.
 	Replaces bool
 }
 
-// Hooks are those that an apply of the plan runs, in order; also those of them
-// that have run already, if an apply of the same target was cut off.
+// Hooks returns the hooks that an apply of the plan runs, in order. It includes hooks that already
+// ran, if an earlier apply of the same target was interrupted.
 func (p *Prepared) Hooks() []Hook {
 	var out []Hook
 	before, after := p.events()

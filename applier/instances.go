@@ -11,7 +11,7 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// instanceLimits bound what is read of the custom resources of a CRD.
+// instanceLimits bound how many custom resources of a CRD are read.
 type instanceLimits struct {
 	page int64 // objects of one request
 	all  int   // objects of one version
@@ -19,18 +19,16 @@ type instanceLimits struct {
 
 func defaultInstanceLimits() instanceLimits { return instanceLimits{page: 250, all: 10_000} }
 
-// looked is what was found of a CRD's custom resources.
+// looked holds the findings about a CRD's custom resources.
 type looked struct {
-	of        string // the CRD as it is and the component as it is wanted
+	of        string // the CRD's state and the component's target
 	instances *differ.Instances
 }
 
-// readInstances compares those CRDs again that can't be decided without their
-// custom resources.
+// readInstances compares the CRDs again that can't be decided without their custom resources.
 //
-// What was found once serves as long as the CRD waits: a component that is
-// held is planned again with every event, and its custom resources may be many.
-// But what is to be sent is decided by what is there now.
+// Findings are reused while the CRD waits: a held component is planned again with every event, and
+// may have many custom resources. But a change that is to be sent is decided by a fresh read.
 func (c *Cluster) readInstances(ctx context.Context, p *Prepared) error {
 	remembered := map[differ.ID]bool{}
 	read := func(i int) error {
@@ -63,8 +61,7 @@ func (c *Cluster) readInstances(ctx context.Context, p *Prepared) error {
 	}
 }
 
-// instances returns what is found of a CRD's custom resources, and whether it is
-// only remembered.
+// instances returns the findings about a CRD's custom resources, and whether they were remembered.
 func (c *Cluster) instances(ctx context.Context, p *Prepared, i int, recall bool) (*differ.Instances, bool, error) {
 	s := &p.states[i]
 	judge, err := differ.JudgeOf(s, p.states)
@@ -80,7 +77,7 @@ func (c *Cluster) instances(ctx context.Context, p *Prepared, i int, recall bool
 		if still, err := c.stillRefused(ctx, judge, last.instances); still || err != nil {
 			return last.instances, true, err
 		}
-		if judge, err = differ.JudgeOf(s, p.states); err != nil { // it has looked at one
+		if judge, err = differ.JudgeOf(s, p.states); err != nil { // the old judge has seen an object
 			return nil, false, err
 		}
 	}
@@ -96,8 +93,8 @@ func (c *Cluster) instances(ctx context.Context, p *Prepared, i int, recall bool
 	return found, false, nil
 }
 
-// stillRefused looks again at one object that was refused: were it mended, the
-// others may be, too. That none was refused still counts.
+// stillRefused reads one refused object again: if it was repaired, others may be, too. A finding
+// that none was refused stays valid.
 func (c *Cluster) stillRefused(ctx context.Context, judge *differ.CRDJudge, last *differ.Instances) (bool, error) {
 	if last.Refused == 0 {
 		return true, nil
@@ -116,7 +113,7 @@ func (c *Cluster) stillRefused(ctx context.Context, judge *differ.CRDJudge, last
 	return judge.Instances().Refused > 0, err
 }
 
-// look shows the judge all objects, as they are in a version, page by page.
+// look passes all objects, in a version, to the judge, page by page.
 func (c *Cluster) look(ctx context.Context, judge *differ.CRDJudge, version string) error {
 	gvr, seen := judge.Resource(version), 0
 	for next := ""; ; {
@@ -129,7 +126,7 @@ func (c *Cluster) look(ctx context.Context, judge *differ.CRDJudge, version stri
 				return err
 			}
 		}
-		seen += max(1, len(page.Items)) // pages of nothing end, too
+		seen += max(1, len(page.Items)) // an endless sequence of empty pages ends, too
 		switch next = page.GetContinue(); {
 		case next == "":
 			return nil

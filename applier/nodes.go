@@ -14,17 +14,16 @@ import (
 )
 
 const (
-	// nodePage is how many nodes one request reads, and nodeLimit how many are read at all:
-	// twice what one Kubernetes cluster may have (kubernetes.io, large clusters: 5,000).
+	// nodePage is how many nodes one request reads, and nodeLimit the most that are read: twice the
+	// limit of a Kubernetes cluster (kubernetes.io, large clusters: 5,000).
 	nodePage, nodeLimit = 500, 10_000
-	// nodesAge is how long nodes that were read are kept, and serve: a component that is held
-	// is planned again with every event.
+	// nodesAge is how long nodes are kept and reused: a held component is planned again with every
+	// event.
 	nodesAge = time.Minute
 )
 
-// readNodes reads the nodes of the cluster where a danger rule counts them, and compares
-// again. Where Keelson may not list nodes, or there are too many, they are not known: the
-// conditions read null.
+// readNodes reads the nodes of the cluster if a danger rule counts them, and compares again. If
+// Keelson may not list nodes, or there are too many, they are unknown: the conditions read null.
 func (c *Cluster) readNodes(ctx context.Context, p *Prepared) error {
 	if !slices.ContainsFunc(p.Plan.Changes, func(ch differ.Change) bool { return ch.NodesUnread }) {
 		return nil
@@ -37,10 +36,10 @@ func (c *Cluster) readNodes(ctx context.Context, p *Prepared) error {
 	if p.Plan, err = differ.Compare(ctx, p.schemas, p.states, p.policy); err != nil {
 		return fmt.Errorf("compare: %w", err)
 	}
-	return c.readOwners(ctx, p) // what a rule decides now may depend on them
+	return c.readOwners(ctx, p) // the rules' decisions may depend on owners
 }
 
-// nodes lists the nodes; nil: they are not known.
+// nodes lists the nodes; nil: unknown.
 func (c *Cluster) nodes(ctx context.Context) (*differ.Nodes, error) {
 	c.mu.Lock()
 	last := c.nodesRead

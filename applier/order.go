@@ -11,15 +11,15 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// phase orders kinds: what others need comes first, and what intercepts the
-// API (webhooks, APIServices) last, when it can answer.
+// phase orders kinds. Kinds that others need come first. Kinds that intercept the API (webhooks,
+// APIServices) come last, when they can answer.
 type phase int
 
 const (
 	phaseCRD phase = iota
 	phaseNamespace
-	phaseConfig  // roles, configuration, storage classes and what else is passive
-	phaseBinding // who may not bind every role binds those alone that exist
+	phaseConfig  // roles, configuration, storage classes and other passive kinds
+	phaseBinding // an account that may not bind every role binds only roles that exist
 	phaseService
 	phaseWorkload
 	phaseCustom // kinds that Keelson does not know: custom resources
@@ -65,7 +65,7 @@ func corePhase(kind string) phase {
 	return phaseConfig
 }
 
-// batch is a set of changes that need nothing of each other.
+// batch is a set of changes that do not depend on each other.
 type batch struct {
 	wave    int
 	phase   phase
@@ -75,8 +75,8 @@ type batch struct {
 // removes reports whether the batch deletes.
 func (b batch) removes() bool { return b.changes[0].Op == differ.OpDelete }
 
-// batches orders the changes that write: by wave, inside a wave by phase;
-// deletions come last and in the opposite order, dependents first.
+// batches orders the changes that write: by wave, then by phase. Deletions come last and in the
+// opposite order, dependents first.
 func batches(plan *differ.Plan) []batch {
 	var bring, remove []batch
 	for i := range plan.Changes {
@@ -105,7 +105,7 @@ func insert(list []batch, b batch, c *differ.Change) []batch {
 	return list
 }
 
-// waveOf reads keelson.io/wave; a malformed one counts as 0.
+// waveOf reads keelson.io/wave; a malformed value counts as 0.
 func waveOf(c *differ.Change) int {
 	for _, object := range []map[string]any{c.Patch, c.Live} {
 		meta, _ := object["metadata"].(map[string]any)

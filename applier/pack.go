@@ -16,15 +16,14 @@ import (
 // keptText is the largest buffer that is kept for the next record.
 const keptText = 4 << 20
 
-// packer encodes records, which all clusters of a fleet do with the same few
-// compressors: one takes 800 KB.
+// packer encodes records. All clusters of a fleet share a few compressors: each takes 800 KB.
 type packer struct {
 	writers sync.Pool // of [gzip.Writer]s
 	readers sync.Pool // of [gzip.Reader]s
 	texts   sync.Pool // of [bytes.Buffer]s
 }
 
-// pack encodes and compresses a record, and says how much memory its objects take.
+// pack encodes and compresses a record, and returns the memory that the record takes, in bytes.
 func (p *packer) pack(r Record) (packed []byte, size int, err error) {
 	z, _ := p.writers.Get().(*gzip.Writer)
 	if z == nil {
@@ -43,12 +42,13 @@ func (p *packer) pack(r Record) (packed []byte, size int, err error) {
 	return b.Bytes(), memoryOf(&r), nil
 }
 
-// recordMeter bounds a record, and what is written, too: it could not be read again.
+// recordMeter bounds records that are read, and records that are written: a larger one could not be
+// read again.
 func recordMeter() jsonsize.Meter {
 	return jsonsize.Meter{MaxBytes: recordLimit, MaxValues: recordValues, Each: jsonsize.Never}
 }
 
-// metered counts what is written.
+// metered counts the bytes and values that are written.
 type metered struct{ *jsonsize.Meter }
 
 func (m metered) Write(p []byte) (int, error) {
@@ -67,11 +67,11 @@ func memoryOf(r *Record) int {
 	return n + objectBytes*(len(r.History)+len(r.Hooks))
 }
 
-// objectBytes is what an object of a record takes beside its content.
+// objectBytes is the memory that an object of a record takes besides its content.
 const objectBytes = 300
 
-// unpack decodes a record of this format or an older one, and says how much memory its
-// objects take.
+// unpack decodes a record of this format or an older one, and returns the memory that the record
+// takes, in bytes.
 func (p *packer) unpack(data []byte, into *Record) (size int, err error) {
 	plain, _ := p.texts.Get().(*bytes.Buffer)
 	if plain == nil {
@@ -79,7 +79,7 @@ func (p *packer) unpack(data []byte, into *Record) (size int, err error) {
 	}
 	defer func() {
 		if plain.Cap() <= keptText {
-			p.texts.Put(plain) // what is decoded from it has texts of its own
+			p.texts.Put(plain) // the decoded record shares no memory with it
 		}
 	}()
 	if err := p.inflate(data, plain); err != nil {

@@ -6,8 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// eachPage lists page by page until there is none after it. A page that holds nothing
-// counts as one object: an API server may name a next one for ever.
+// eachPage lists all pages. An empty page counts as one object, because an API server may return a
+// continue token endlessly.
 func eachPage(what string, size int64, most int, list func(metav1.ListOptions) (objects int, next string, err error)) error {
 	seen := 0
 	for o := (metav1.ListOptions{Limit: size}); ; {

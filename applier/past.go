@@ -10,15 +10,14 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// Delivered is what a component was brought to in whole: at which revision of the
-// fleet repository, and the target that was rendered from it. The zero value is that
-// of one which never was.
+// Delivered is the last delivery of a component that was applied in whole: its version, revision of
+// the fleet repository, and rendered target. The zero value: there was none.
 type Delivered struct {
 	Version, Revision, TargetHash string
 }
 
-// Delivered returns what a component was last brought to in whole, as its record
-// says. For one at rest that is no request.
+// Delivered returns the last delivery of a component that was applied in whole, from its record.
+// For a settled component it makes no request.
 func (c *Cluster) Delivered(ctx context.Context, component string) (Delivered, error) {
 	c.mu.Lock()
 	q := c.quiet[component]
@@ -37,8 +36,8 @@ func (r *Record) delivered() Delivered {
 	return Delivered{Version: r.Version, Revision: r.Revision, TargetHash: r.TargetHash}
 }
 
-// DeliveredAs returns the last delivery of a component that had a target; false: its
-// history has none.
+// DeliveredAs returns the last delivery of a component that had a target; false: its history has
+// none.
 func (c *Cluster) DeliveredAs(ctx context.Context, component, targetHash string) (Delivered, bool, error) {
 	last, err := c.Delivered(ctx, component)
 	if err != nil || last.TargetHash == targetHash {
@@ -56,25 +55,25 @@ func (c *Cluster) DeliveredAs(ctx context.Context, component, targetHash string)
 	return Delivered{Version: e.Version, Revision: e.Revision, TargetHash: e.TargetHash}, true, nil
 }
 
-// once is what is delivered to many clusters, held once for all.
+// once shares one copy of a delivery that many clusters have.
 func (d Delivered) once() unique.Handle[Delivered] { return unique.Make(d) }
 
-// Render renders a delivery as a cluster's files said at some revision.
+// Render renders a delivery from a cluster's files at some revision.
 type Render func(context.Context, *registry.Cluster, *registry.Delivery) (*renderer.Target, error)
 
-// PastWant is what was delivered before, and is to be kept, or brought back.
+// PastWant is an earlier delivery that is to be kept, or restored.
 type PastWant struct {
 	Past Delivered
-	// Now is what git says now, and Delivery the same one there: from them are the
-	// fleet's danger rules, the cluster's labels and what is approved.
+	// Now is the fleet as git has it now, and Delivery the same delivery there. They give the
+	// fleet's danger rules, the cluster's labels and the approvals.
 	Now      *registry.Fleet
 	Delivery *registry.Delivery
-	// Then is what git said at the revision of Past.
+	// Then is the fleet at the revision of Past.
 	Then *registry.Fleet
 }
 
-// Make renders it, as it was delivered before. A [*PastError] says why that can't be
-// had any more; any other error may pass.
+// Make renders the delivery as before. A [*PastError] says why this is no longer possible; any
+// other error may be temporary.
 func (w PastWant) Make(ctx context.Context, render Render) (Want, error) {
 	component := w.Delivery.Component
 	fail := func(format string, args ...any) (Want, error) {
@@ -115,8 +114,8 @@ func (w PastWant) Make(ctx context.Context, render Render) (Want, error) {
 	return want, nil
 }
 
-// PastError says that what was delivered can't be had from git any more. The cluster
-// stays as it is.
+// PastError reports that an earlier delivery can't be rendered from git any more. The cluster stays
+// as it is.
 type PastError struct {
 	Past      Delivered
 	Component string

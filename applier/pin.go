@@ -9,22 +9,22 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// Pin keeps a component at an earlier delivery until git moves on: a rollback.
+// Pin keeps a component at an earlier delivery until git changes the target: a rollback.
 type Pin struct {
 	// Number of the delivery in the history, with its version, revision and target.
 	Number     int    `json:"number"`
 	Version    string `json:"version"`
 	Revision   string `json:"revision"`
 	TargetHash string `json:"targetHash"`
-	// Against is the target that git wanted when the pin was made. When git wants
-	// another one, the pin has had its time.
+	// Against is the target that git wanted when the pin was made. The pin ends when git wants
+	// another target.
 	Against string    `json:"against"`
 	By      string    `json:"by,omitempty"`
 	At      time.Time `json:"at"`
 	Because string    `json:"because,omitempty"`
 }
 
-// String tells people what is pinned, by whom and why; "" of no pin.
+// String describes the pin for people: its version, author and reason; "" without a pin.
 func (p *Pin) String() string {
 	if p == nil {
 		return ""
@@ -39,19 +39,19 @@ func (p *Pin) String() string {
 	return s
 }
 
-// PinnedWant is what a pin wants.
+// PinnedWant is the delivery to which a component is pinned.
 type PinnedWant struct {
 	Pin *Pin
-	// Now is what git says now, and Delivery the pinned one there: from them are
-	// the fleet's danger rules, the cluster's labels and what is approved.
+	// Now is the fleet as git has it now, and Delivery the pinned delivery there. They give the
+	// fleet's danger rules, the cluster's labels and the approvals.
 	Now      *registry.Fleet
 	Delivery *registry.Delivery
-	// Then is what git said at the pin's revision.
+	// Then is the fleet at the pin's revision.
 	Then *registry.Fleet
 }
 
-// Make renders what the pin wants, as it was delivered before. A [*PinError]
-// says why that can't be had any more; any other error may pass.
+// Make renders the pinned delivery as before. A [*PinError] says why this is no longer possible;
+// any other error may be temporary.
 func (w PinnedWant) Make(ctx context.Context, render Render) (Want, error) {
 	p := w.Pin
 	want, err := PastWant{
@@ -68,8 +68,8 @@ func (w PinnedWant) Make(ctx context.Context, render Render) (Want, error) {
 	return want, nil
 }
 
-// PinError says that what is pinned can't be had from git any more. The cluster
-// stays as it is.
+// PinError reports that the pinned delivery can't be rendered from git any more. The cluster stays
+// as it is.
 type PinError struct {
 	Pin       Pin
 	Component string
@@ -82,25 +82,25 @@ func (e *PinError) Error() string {
 
 func (e *PinError) Unwrap() error { return e.Err }
 
-// pinStale: the record says something else about a pin than what is wanted.
+// pinStale reports whether the record's pin differs from the wanted one.
 func (p *Prepared) pinStale() bool {
 	is, wanted := p.record.Pin, p.want.Pin
 	if is == nil || wanted == nil {
 		return is != wanted
 	}
 	x, y := *is, *wanted
-	x.At, y.At = time.Time{}, time.Time{} // the same time may be written in several ways
+	x.At, y.At = time.Time{}, time.Time{} // the same time can have several forms
 	return x != y || !is.At.Equal(wanted.At)
 }
 
-// Pin is that of the target that was planned; nil: the target is git's own.
+// Pin returns the pin of the planned target; nil: the target is git's own.
 func (p *Prepared) Pin() *Pin { return p.want.Pin }
 
-// Version of the target that was planned.
+// Version returns the version of the planned target.
 func (p *Prepared) Version() string { return p.want.Version }
 
-// Delivered reports whether the target was delivered in whole before, so that all there
-// is to do is to set back drift.
+// Delivered reports whether the target was applied in whole before, so that only drift is
+// corrected.
 func (p *Prepared) Delivered() bool {
 	return p.quiet || p.record.TargetHash == p.want.Target.Hash && p.record.Version == p.want.Version
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// parallel bounds the requests that one component has in flight at a cluster.
+// parallel bounds the requests of one component to a cluster that run at the same time.
 const parallel = 8
 
 // Want is one component as git wants it on a cluster.
@@ -31,32 +31,32 @@ type Want struct {
 	Tree      string // git hash of the component's folder at the version
 	Revision  string // commit of the fleet repository
 	Namespace string
-	// ServiceAccount of the Namespace writes the objects; empty: Keelson itself.
+	// ServiceAccount of the Namespace that writes the objects; empty: Keelson's own.
 	ServiceAccount string
 	Target         *renderer.Target
 	Rules          differ.Rules
 	Health         HealthRules
 	Labels         map[string]string // of the cluster, for the rules' conditions
 	Adopt          bool
-	Fence          *differ.Fence // which objects it may have; nil: any
+	Fence          *differ.Fence // the objects that the component may have; nil: any
 	Drift          v1alpha1.Drift
 	Approved       map[string][]string // hashes of differences that git approves, by object
-	Approvals      []differ.Approval   // the same, with their places
-	// Absent: git wants nothing of the component in the cluster. Version, Rules and
-	// the hooks of the Target are those under which it goes; its objects are none.
+	Approvals      []differ.Approval   // the same approvals, with their positions
+	// Absent: git wants no objects of the component in the cluster. Version, Rules and the hooks of
+	// the Target apply to the removal. The objects of the Target are ignored.
 	Absent bool
-	// Others tells what the other components of the cluster want; it is asked where
-	// something is to be deleted or taken over. Nil: there are no others.
+	// Others returns what the other components of the cluster want. It is called only before a
+	// deletion or a takeover. Nil: there are no other components.
 	Others func(context.Context) (*Claims, error)
-	Pin    *Pin // that the target is of; nil: it is what git wants now
-	// From is the resourceVersion of the record that was looked at to find out what is
-	// wanted, as [Cluster.RecordVersion] returns it. From another one nothing is planned:
-	// it may have a pin. Empty: none was looked at.
+	Pin    *Pin // pin that the target comes from; nil: the target is what git wants now
+	// From is the resourceVersion of the record that was read to find the target, as
+	// [Cluster.RecordVersion] returns it. If the record has another version, planning fails with
+	// [ErrStale]: the record may have a new pin. Empty: no record was read.
 	From string
 }
 
-// TagMovedError says that a version's tag names another tree than when it was
-// applied. A version can't change: nothing is done.
+// TagMovedError reports that a version's tag names another tree than the applied one. A version
+// must not change, so nothing is done.
 type TagMovedError struct {
 	Component, Version     string
 	AppliedTree, TreeInGit string
@@ -67,9 +67,8 @@ func (e *TagMovedError) Error() string {
 		e.Component, e.Version, e.AppliedTree, e.TreeInGit)
 }
 
-// EmptyTargetError says that a component which has objects in the cluster
-// renders none. That looks like a mistake in the chart or its values, and not
-// like a wish to delete everything: nothing is done.
+// EmptyTargetError reports that a component with objects in the cluster renders none. A mistake in
+// the chart or its values is more likely than a wish to delete everything, so nothing is done.
 type EmptyTargetError struct {
 	Component, Version string
 	Recorded           int
@@ -80,10 +79,10 @@ func (e *EmptyTargetError) Error() string {
 		e.Component, e.Version, e.Recorded)
 }
 
-// Prepared is a plan with what is needed to carry it out.
+// Prepared is a plan with the data that is needed to carry it out.
 type Prepared struct {
 	Plan differ.Plan
-	// Health of the target objects that exist, as they are now.
+	// Health of the component's live objects, as the plan read them.
 	Health []ObjectHealth
 	// Applied is the version that the cluster's record names.
 	Applied string
@@ -94,10 +93,10 @@ type Prepared struct {
 	record   *record
 	mappings map[differ.ID]*meta.RESTMapping
 	schemas  differ.Schemas
-	as       *account // who writes the component's objects
-	// unasked is the object whose dry run was left out; the zero ID: none was.
+	as       *account // the account that writes the component's objects
+	// unasked is the object whose dry run was skipped; the zero ID: none.
 	unasked differ.ID
-	// quiet: nothing has changed since it was found settled, and nothing was read.
+	// quiet: nothing has changed since the component was found settled, so nothing was read.
 	quiet bool
 }
 
@@ -107,8 +106,9 @@ func (p *Prepared) Settled() bool {
 	return p.quiet || p.Plan.Settled() && !p.recordStale() && !p.pinStale() && !p.hooksLeft()
 }
 
-// recordStale: every object is as wanted, and the record names something else, or
-// has intents that are open no more.
+// recordStale reports whether only the record must be written: all objects are as wanted, but the
+// record names another target or has old intents. A stale mark, or any record of an absent
+// component, counts, too.
 func (p *Prepared) recordStale() bool {
 	r := &p.record.Record
 	if p.want.Absent {
@@ -121,7 +121,8 @@ func (p *Prepared) recordStale() bool {
 		(r.Version != p.want.Version || r.Tree != p.want.Tree || r.TargetHash != p.want.Target.Hash || r.open())
 }
 
-// Plan says what applying would change. It writes nothing.
+// Plan computes what applying would change. It writes nothing. The error wraps [ErrStale] when the
+// record has another version than w.From.
 func (c *Cluster) Plan(ctx context.Context, w Want) (*Prepared, error) {
 	p, err := (*Prepared)(nil), c.hideTarget(w)
 	if err == nil {
@@ -149,7 +150,7 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 		return nil, err
 	}
 	if w.Absent {
-		w.Target = absentFrom(rec, w.Target) // it may have had none
+		w.Target = absentFrom(rec, w.Target) // w.Target may be nil
 	}
 	p := &Prepared{want: w, record: rec, Applied: rec.Version}
 	if p.as, err = c.account(w); err != nil {
@@ -192,9 +193,9 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 	return p, nil
 }
 
-// ask finds out what the first comparison could not know, each only where it is
-// needed, and compares again: owners of fields, the nodes of the cluster, what other components want, the
-// custom resources of a CRD, and what the API server would make of it.
+// ask reads what the first comparison lacked, each only where it is needed, and compares again. It
+// reads owners of fields, the nodes, the wishes of other components, the custom resources of a CRD,
+// and the API server's dry-run answers.
 func (c *Cluster) ask(ctx context.Context, p *Prepared) error {
 	if err := c.readOwners(ctx, p); err != nil {
 		return err
@@ -216,8 +217,8 @@ func (c *Cluster) ask(ctx context.Context, p *Prepared) error {
 	return nil
 }
 
-// recognise says of each object what its comparison is made from, and with what
-// it was settled before.
+// recognise sets for each object the inputs of its comparison, and the inputs with which it was
+// settled before.
 func (c *Cluster) recognise(p *Prepared, versions map[differ.ID]schema.GroupVersionKind) {
 	if p.record.version == "" {
 		return // nothing was ever recorded, so nothing is settled
@@ -252,9 +253,9 @@ func (c *Cluster) rememberSettled(p *Prepared) {
 	c.settled[p.want.Component] = settled
 }
 
-// statesOf joins what was recorded and what is wanted.
+// statesOf joins the recorded and the wanted objects by ID.
 func statesOf(recorded []RecordedObject, target *renderer.Target) ([]differ.State, map[differ.ID]schema.GroupVersionKind) {
-	all := max(len(recorded), len(target.Objects)) // of a component that is at rest
+	all := max(len(recorded), len(target.Objects)) // exact for a settled component
 	states := make([]differ.State, 0, all)
 	versions := make(map[differ.ID]schema.GroupVersionKind, all)
 	byID := make(map[differ.ID]*RecordedObject, len(recorded))
@@ -264,7 +265,7 @@ func statesOf(recorded []RecordedObject, target *renderer.Target) ([]differ.Stat
 	for _, o := range target.Objects {
 		id, gvk := differ.Identify(o.Content)
 		s := differ.State{ID: id, Target: o}
-		// Whether an intended object was created is for its owners to tell.
+		// Only the field owners show whether an intended object was created.
 		if r := byID[id]; r != nil && r.Intent != IntentCreate && r.Intent != IntentReplace {
 			s.Recorded, s.RecordedUID, s.Normal, s.Uncertain = r.Content, r.UID, r.Normal, r.Intent == IntentUpdate
 		}
@@ -280,10 +281,10 @@ func statesOf(recorded []RecordedObject, target *renderer.Target) ([]differ.Stat
 	return states, versions
 }
 
-// mappings finds each object's resource. A target's kind may be missing when
-// its CRD is among the targets: it will be created first. A recorded object's
-// kind may be missing when a discovery made for this plan was complete: then its
-// CRD is gone, and the object with it. When it was not, the object is not read.
+// mappings finds each object's resource. A target's kind may be missing when its CRD is among the
+// targets: the CRD is created first. A recorded object's kind may be missing when a complete
+// discovery made for this plan lacks it: then its CRD is gone, and the object with it. After an
+// incomplete discovery, the object is not read.
 func (c *Cluster) mappings(ctx context.Context, states []differ.State, versions map[differ.ID]schema.GroupVersionKind) (map[differ.ID]*meta.RESTMapping, error) {
 	defined := map[schema.GroupKind]bool{}
 	for _, s := range states {
@@ -306,8 +307,8 @@ func (c *Cluster) mappings(ctx context.Context, states []differ.State, versions 
 	}
 }
 
-// find does so with one discovery. Again says that an object which is no longer
-// wanted needs a discovery that is fresh.
+// find maps the objects with one discovery. again reports that an object that is no longer wanted
+// needs a fresh discovery.
 func (s *surface) find(states []differ.State, versions map[differ.ID]schema.GroupVersionKind, defined map[schema.GroupKind]bool) (
 	out map[differ.ID]*meta.RESTMapping, again bool, missing error,
 ) {
@@ -347,8 +348,8 @@ func (c *Cluster) policy(ctx context.Context, w Want) (differ.Policy, error) {
 		return differ.Policy{}, err
 	}
 	if key == nil {
-		// Nothing was ever recorded here; a key of our own hides Secret data
-		// in what is shown, and prepare makes the lasting one.
+		// Nothing was recorded here yet. A temporary key hides Secret data in the output; prepare
+		// makes the permanent key.
 		key = make([]byte, 32)
 		if _, err := rand.Read(key); err != nil {
 			return differ.Policy{}, fmt.Errorf("make a key: %w", err)
@@ -364,7 +365,7 @@ func (c *Cluster) policy(ctx context.Context, w Want) (differ.Policy, error) {
 	}, nil
 }
 
-// scaled asks for the autoscalers of those kinds that the cluster serves.
+// scaled returns what autoscalers own, for the autoscaler kinds that the cluster serves.
 func (c *Cluster) scaled(ctx context.Context) (map[differ.ID]differ.Scaling, error) {
 	s, err := c.discovery.surface(ctx)
 	if err != nil {
@@ -399,8 +400,8 @@ func (c *Cluster) schemas(ctx context.Context, versions map[differ.ID]schema.Gro
 
 type getFunc func(context.Context, *meta.RESTMapping, *differ.State) (map[string]any, error)
 
-// current reads an object. One that nothing was ever recorded of is new, as long as
-// nobody knows better: its creation fails where it exists.
+// current reads an object. An object that the cache lacks counts as new without a request, unless
+// it is recorded or doubted. Its creation fails if the object exists.
 func (c *Cluster) current(ctx context.Context, m *meta.RESTMapping, s *differ.State) (map[string]any, error) {
 	c.mu.Lock()
 	doubted := c.doubted[s.ID]
@@ -447,8 +448,8 @@ func (c *Cluster) observe(ctx context.Context, mappings map[differ.ID]*meta.REST
 	return g.Wait() //nolint:wrapcheck // wrapped above
 }
 
-// readOwners compares those objects again that can't be decided without their
-// managedFields.
+// readOwners reads the managedFields of the objects that can't be decided without them, and
+// compares again.
 func (c *Cluster) readOwners(ctx context.Context, p *Prepared) error {
 	unread := map[differ.ID]bool{}
 	for i := range p.Plan.Changes {

@@ -14,16 +14,16 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// answered is what the API server said to a dry run. It holds as long as the
-// object and the change are the same.
+// answered is the API server's answer to a dry run. It is valid as long as the object and the
+// change are the same.
 type answered struct {
 	op            differ.Op
 	version, hash string
 	dryRun        *differ.DryRun
 }
 
-// Predict asks the API server what it would make of the objects that a plan
-// creates; of those that it updates [Cluster.Plan] has asked already.
+// Predict makes dry runs of the objects that a plan creates. [Cluster.Plan] has already made those
+// of updates.
 func (c *Cluster) Predict(ctx context.Context, p *Prepared) error {
 	if err := c.predict(ctx, p, differ.OpCreate); err != nil {
 		return fmt.Errorf("cluster %s: component %s: %w", c.name, p.want.Component, err)
@@ -32,7 +32,7 @@ func (c *Cluster) Predict(ctx context.Context, p *Prepared) error {
 	return nil
 }
 
-// predict asks for dry runs, and plans again with what they say.
+// predict makes dry runs, and compares again with their answers.
 func (c *Cluster) predict(ctx context.Context, p *Prepared, op differ.Op) error {
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(parallel)
@@ -70,7 +70,7 @@ func (c *Cluster) predict(ctx context.Context, p *Prepared, op differ.Op) error 
 	return c.readOwners(ctx, p)
 }
 
-// remembered is what was answered to the same question before; nil: it was not asked.
+// remembered returns the answer to the same dry run; nil: none.
 func (c *Cluster) remembered(ch *differ.Change) *differ.DryRun {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,7 +91,7 @@ func (c *Cluster) dryRun(ctx context.Context, p *Prepared, ch *differ.Change) (*
 	}
 	body := Body(ch.Probe, base)
 	if ch.Op == differ.OpReplace {
-		body.SetName(ch.ID.Name + "-keelson-dry-run") // it exists, and is to be created anew
+		body.SetName(ch.ID.Name + "-keelson-dry-run") // the object exists, and is to be created anew
 	}
 	m := p.mappings[ch.ID]
 	answer, err := p.resource(m, ch.ID).Apply(ctx, body.GetName(), body, metav1.ApplyOptions{
@@ -112,9 +112,9 @@ func (c *Cluster) dryRun(ctx context.Context, p *Prepared, ch *differ.Change) (*
 	case ch.Op == differ.OpReplace:
 		d.Failed = err.Error()
 	case apierrors.IsConflict(err), apierrors.IsNotFound(err), apierrors.IsAlreadyExists(err):
-		return nil, nil // the object, or its namespace, is not as planned any more: the write itself finds out
+		return nil, nil // the object, or its namespace, has changed since the plan: the write itself shows it
 	case apierrors.ReasonForError(err) == metav1.StatusReasonUnknown:
-		return nil, fmt.Errorf("%s: %w", ch.ID, err) // no API server said so
+		return nil, fmt.Errorf("%s: %w", ch.ID, err) // no API server sent this error
 	default:
 		d.Failed = err.Error()
 	}
@@ -124,7 +124,7 @@ func (c *Cluster) dryRun(ctx context.Context, p *Prepared, ch *differ.Change) (*
 	return d, nil
 }
 
-// causesOf are the reasons of a refusal. One that gives none stands for itself.
+// causesOf returns the reasons of a refusal. An error without reasons is its own reason.
 func causesOf(err error) []differ.Cause {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil || len(status.Status().Details.Causes) == 0 {
@@ -137,8 +137,7 @@ func causesOf(err error) []differ.Cause {
 	return out
 }
 
-// forgetAnswers drops what dry runs have said: the API has changed, or what they
-// were about was written.
+// forgetAnswers drops answers to dry runs: the API has changed, or their objects were written.
 func (c *Cluster) forgetAnswers(ids ...differ.ID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

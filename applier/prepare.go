@@ -14,8 +14,8 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// ensureNamespace creates a namespace that does not exist. It is nobody's
-// inventory: Keelson never deletes it.
+// ensureNamespace creates a namespace that does not exist. It belongs to no inventory: Keelson
+// never deletes it.
 func (c *Cluster) ensureNamespace(ctx context.Context, name string) error {
 	c.mu.Lock()
 	there := c.namespaces[name]
@@ -38,15 +38,15 @@ func (c *Cluster) forgetNamespace(name string) {
 	delete(c.namespaces, name)
 }
 
-// doubt has an object asked for that the cache does not have.
+// doubt makes later reads ask the API server for an object that the cache lacks.
 func (c *Cluster) doubt(id differ.ID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.doubted[id] = true
 }
 
-// makeNamespace creates first, where Keelson may: the answer says if it exists. One
-// that is being deleted does, too; what is created in it is refused then.
+// makeNamespace first tries to create the namespace, if Keelson may: the answer shows whether it
+// exists. A terminating namespace exists, too; objects in it are refused later.
 func (c *Cluster) makeNamespace(ctx context.Context, name string) error {
 	namespaces := c.dynamic.Resource(namespaceMapping().Resource)
 	create := func() error {
@@ -70,7 +70,7 @@ func (c *Cluster) makeNamespace(ctx context.Context, name string) error {
 	case err == nil && found.GetDeletionTimestamp() != nil:
 		return fmt.Errorf("cluster %s: %w", c.name, &TerminatingError{Namespace: name})
 	case err == nil:
-		return nil // a quota or a webhook refuses what exists, too
+		return nil // a quota or a webhook may refuse the creation of an existing namespace
 	case refused != nil:
 		return refused
 	case !apierrors.IsNotFound(err):
@@ -79,8 +79,8 @@ func (c *Cluster) makeNamespace(ctx context.Context, name string) error {
 	return create() // the refusal says what to do
 }
 
-// createsNamespaces reports whether Keelson may create namespaces, and asks that
-// once: those that its rights are printed for are made by whoever grants them.
+// createsNamespaces reports whether Keelson may create namespaces. It asks once. With the printed
+// roles it may not: an administrator creates the namespaces with the roles.
 func (c *Cluster) createsNamespaces(ctx context.Context) bool {
 	c.mu.Lock()
 	may := c.mayCreate
@@ -90,7 +90,7 @@ func (c *Cluster) createsNamespaces(ctx context.Context) bool {
 	}
 	allowed, err := (&account{dynamic: c.dynamic}).may(ctx, "create", namespaceMapping(), differ.ID{Kind: "Namespace"})
 	if err != nil {
-		return false // a read does as well
+		return false // reading the namespace suffices
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

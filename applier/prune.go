@@ -18,34 +18,34 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// An object that left a complete target is deleted in two passes. The first one
-// applies all else, and then marks the object in the record. A later one, which
-// discovers the API anew and reads the object from the API server, deletes it, if
-// it is absent from the same target still. So whatever one pass got wrong about
-// the cluster or the chart has to be wrong in the same way a second time.
+// An object that left a complete target is deleted in two passes. The first pass applies all other
+// changes, and then marks the object in the record. A later pass discovers the API anew and reads
+// the object from the API server. It deletes the object if the same target still lacks it. So an
+// error of one pass about the cluster or the chart deletes nothing, unless a second pass makes the
+// same error.
 
 const (
-	// secondPass is when the deletion comes that was marked.
+	// secondPass is the delay before the pass that deletes marked objects.
 	secondPass = 10 * time.Millisecond
-	// waitPass is when a deletion that waits is looked at again: for another
-	// component, or an API group that can't be discovered. Nothing may tell.
+	// waitPass is the delay before a waiting deletion is planned again. It waits for another
+	// component, or for an API group that can't be discovered. No event may announce the end.
 	waitPass = 30 * time.Second
 )
 
-// Pruning marks an object of the inventory that is absent from a complete target,
-// of which all else was applied.
+// Pruning marks an object of the inventory that is absent from a complete target. Everything else
+// of the target was applied.
 type Pruning struct {
 	TargetHash string    `json:"targetHash"`
 	Revision   string    `json:"revision"`
 	Since      time.Time `json:"since"`
 }
 
-// absentPrefix begins the hash of the target, without any object, of a component
-// that git wants absent. No render has such a hash.
+// absentPrefix begins the target hash of a component that git wants absent. That target has no
+// objects. No render has such a hash.
 const absentPrefix = "absent-"
 
-// absentFrom is that target: the same until the component is gone, and another one
-// when it was installed again meanwhile, for the runs of its hooks.
+// absentFrom returns the target of an absent component. Its hash stays the same until the component
+// is gone. After a reinstallation it differs, so that the hooks run again.
 func absentFrom(rec *record, t *renderer.Target) *renderer.Target {
 	out := &renderer.Target{Hash: rec.TargetHash}
 	if t != nil {
@@ -62,22 +62,21 @@ func absentFrom(rec *record, t *renderer.Target) *renderer.Target {
 	return out
 }
 
-// due reports whether an object was marked in an earlier pass, for the target that
-// is wanted now.
+// due reports whether an earlier pass marked an object, for the target that is wanted now.
 func (p *Prepared) due(id differ.ID) bool {
 	o := p.recorded(id)
 	return o != nil && o.UID != "" && o.Pruning != nil && o.Pruning.TargetHash == p.want.Target.Hash
 }
 
-// deletesNow reports whether any deletion may be sent, whose DELETE was not sent yet.
+// deletesNow reports whether this pass may send a DELETE that was not sent yet.
 func (p *Prepared) deletesNow() bool {
 	return slices.ContainsFunc(p.states, func(s differ.State) bool {
 		return s.Target == nil && p.due(s.ID) && p.recorded(s.ID).Intent != IntentDelete
 	})
 }
 
-// get reads an object for the plan: what may be deleted as the API server has it,
-// with its managedFields.
+// get reads an object for the plan. An object that may be deleted is read from the API server, with
+// its managedFields.
 func (c *Cluster) get(p *Prepared) getFunc {
 	return func(ctx context.Context, m *meta.RESTMapping, s *differ.State) (map[string]any, error) {
 		if s.Target == nil && p.due(s.ID) {
@@ -87,7 +86,7 @@ func (c *Cluster) get(p *Prepared) getFunc {
 	}
 }
 
-// markStale reports whether an object is marked that the target has again.
+// markStale reports whether a marked object is in the target again.
 func (p *Prepared) markStale() bool {
 	return slices.ContainsFunc(p.states, func(s differ.State) bool {
 		o := p.recorded(s.ID)
@@ -95,19 +94,19 @@ func (p *Prepared) markStale() bool {
 	})
 }
 
-// recorded is an object as the record has it; nil: it has not.
+// recorded returns an object's entry in the record; nil: none.
 func (p *Prepared) recorded(id differ.ID) *RecordedObject { return p.record.find(id) }
 
-// thisPass is what of the plan this pass carries out: all but the deletions that it
-// only marks.
+// thisPass returns the changes that this pass carries out: all but the deletions that it only
+// marks.
 func (p *Prepared) thisPass() *differ.Plan {
 	return &differ.Plan{Changes: slices.DeleteFunc(slices.Clone(p.Plan.Changes), func(ch differ.Change) bool {
 		return ch.Op == differ.OpDelete && !p.due(ch.ID)
 	})}
 }
 
-// mark marks what may go, when everything else of the target was applied. The
-// deletion itself is for the next pass, which comes soon.
+// mark marks the objects that may be deleted, after everything else of the target was applied. The
+// next pass, which comes soon, deletes them.
 func (a *applying) mark() {
 	for i := range a.Plan.Changes {
 		ch := &a.Plan.Changes[i]
@@ -126,10 +125,10 @@ func (a *applying) mark() {
 	}
 }
 
-// taken names the components of which objects were taken over: that record the same
-// object as applied, as this record does from now on and did not before. It goes by the
-// records, not by what the object says now: an apply that moved the object and could not
-// write its record is followed by one that finds nothing to move.
+// taken names the components from which objects were taken over. Their records hold the same object
+// as applied; this record holds it now, and did not before. The records decide, not the live
+// object: after an apply that moved the object and could not write its record, the next apply finds
+// nothing to move.
 func (a *applying) taken() {
 	for i := range a.states {
 		id := a.states[i].ID
@@ -147,8 +146,8 @@ func (a *applying) taken() {
 	a.outcome.TakenFrom = slices.Compact(a.outcome.TakenFrom)
 }
 
-// OnlyDeletions reports whether nothing but deletions is left to do once the plan
-// was carried out: what is wanted is there, or on its way.
+// OnlyDeletions reports whether only deletions are left after the plan was carried out: every
+// wanted object exists or will be written.
 func (p *Prepared) OnlyDeletions() bool {
 	for i := range p.Plan.Changes {
 		ch := &p.Plan.Changes[i]
@@ -160,7 +159,7 @@ func (p *Prepared) OnlyDeletions() bool {
 	return true
 }
 
-// Waits says which deletion waits for another component, and for what; empty: none.
+// Waits returns the first deletion that waits for another component, with the reason; empty: none.
 func (p *Prepared) Waits() string {
 	for i := range p.states {
 		if why := p.states[i].Waits; why != "" && p.Plan.Changes[i].Op == differ.OpNone {
@@ -170,7 +169,7 @@ func (p *Prepared) Waits() string {
 	return ""
 }
 
-// again says when to look again at what waits.
+// again requests another pass when an object waits, can't be read, or is contested.
 func (a *applying) again() {
 	waits := slices.ContainsFunc(a.states, func(s differ.State) bool {
 		return s.Waits != "" || s.Unread != "" || s.Contested != ""
@@ -180,9 +179,8 @@ func (a *applying) again() {
 	}
 }
 
-// unread says why a kind that is no longer wanted can't be looked for: a part of
-// its group could not be discovered. An aggregated API that is down serves 404s,
-// too.
+// unread returns why a kind that is no longer wanted can't be looked up: a part of its group could
+// not be discovered. An aggregated API that is down answers 404, too.
 func (s *surface) unread(gvk schema.GroupVersionKind) string {
 	for gv, err := range s.failed {
 		if gv.Group == gvk.Group {
@@ -192,8 +190,7 @@ func (s *surface) unread(gvk schema.GroupVersionKind) string {
 	return ""
 }
 
-// remove runs the last hooks of a component of which nothing is left, and deletes
-// its record.
+// remove runs the last hooks of a component without remaining objects, and deletes its record.
 func (a *applying) remove(ctx context.Context) error {
 	if err := a.runHooks(ctx, postDelete); err != nil {
 		return errors.Join(err, a.writeFacts(ctx, false))
@@ -207,10 +204,10 @@ func (a *applying) remove(ctx context.Context) error {
 	return nil
 }
 
-// Tidy drops from the record of a component that is no longer in git what other
-// components have taken over, and returns how many objects are left. A record
-// without any is deleted. A record that this process does
-// not know takes nothing over; that of a component at rest is read where it may.
+// Tidy removes objects that other components have taken over from the record of a component that is
+// no longer in git. It returns the number of remaining objects, and deletes a record without
+// objects. Only records that this process knows count; the record of a settled component is read if
+// it may hold an object. The error wraps [ErrStale] when another writer wrote the record.
 func (c *Cluster) Tidy(ctx context.Context, component string) (int, error) {
 	rec, err := c.readRecord(ctx, component)
 	if err != nil {
@@ -263,8 +260,9 @@ func (c *Cluster) takenOver(ctx context.Context, from string, o *RecordedObject)
 	return false, nil
 }
 
-// holders are the components but one whose records hold the same object as applied, and
-// those at rest whose records may: hashes of UIDs are all that is known of them.
+// holders returns the components, except the given one, whose records hold the same object as
+// applied (sure). Settled components whose records may hold it are in maybe: only hashes of their
+// UIDs are in memory.
 func (c *Cluster) holders(but string, o *RecordedObject) (sure, maybe []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -288,7 +286,7 @@ func (r *Record) has(o *RecordedObject) bool {
 	return has != nil && has.UID == o.UID && has.Intent == ""
 }
 
-// checkTarget refuses a target that can't be meant.
+// checkTarget rejects a target that is probably a mistake.
 func (w *Want) checkTarget(rec *record) error {
 	switch {
 	case w.Absent:

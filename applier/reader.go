@@ -15,7 +15,7 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// directReader asks the API server each time.
+// directReader reads from the API server each time.
 type directReader struct {
 	dynamic dynamic.Interface
 }
@@ -28,8 +28,8 @@ func (r *directReader) Fresh(ctx context.Context, m *meta.RESTMapping, id differ
 	return Get(ctx, r.dynamic, m, id)
 }
 
-// scalersPage is how many autoscalers are listed at once, and maxScalers how many of a
-// kind a cluster may have.
+// scalersPage is how many autoscalers one request lists, and maxScalers how many of a kind a
+// cluster may have.
 const (
 	scalersPage = 500
 	maxScalers  = 100_000
@@ -74,9 +74,9 @@ func Get(ctx context.Context, d dynamic.Interface, m *meta.RESTMapping, id diffe
 	return o.Object, nil
 }
 
-// Autoscalers are the kinds whose objects own fields of other objects, and where
-// they name them. KEDA makes an HPA for most of its objects, but not for one that
-// scales to zero or is paused.
+// Autoscalers returns the kinds whose objects own fields of other objects, with the field that
+// names the target. KEDA makes an HPA for most of its objects, but not for one that scales to zero
+// or is paused.
 func Autoscalers() map[schema.GroupVersionKind]string {
 	return map[schema.GroupVersionKind]string{
 		{Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"}:      "scaleTargetRef",
@@ -85,8 +85,8 @@ func Autoscalers() map[schema.GroupVersionKind]string {
 	}
 }
 
-// ScaleTarget returns the object that an autoscaler scales, and what it owns of
-// it; 0 when it owns nothing, or is no autoscaler.
+// ScaleTarget returns the object that an autoscaler scales, and the fields that the autoscaler
+// owns; 0: none, or no autoscaler.
 func ScaleTarget(autoscaler *unstructured.Unstructured) (differ.ID, differ.Scaling) {
 	field, ok := Autoscalers()[autoscaler.GroupVersionKind()]
 	if !ok {
@@ -100,7 +100,7 @@ func ScaleTarget(autoscaler *unstructured.Unstructured) (differ.ID, differ.Scali
 		s, _ := ref[key].(string)
 		return cmp.Or(s, otherwise)
 	}
-	keda := autoscaler.GetKind() == "ScaledObject" // its target is a Deployment where it says nothing else
+	keda := autoscaler.GetKind() == "ScaledObject" // its default target kind is Deployment
 	apiVersion, kind := text("apiVersion", ""), text("kind", "")
 	if keda {
 		apiVersion, kind = text("apiVersion", "apps/v1"), text("kind", "Deployment")
@@ -116,7 +116,7 @@ func ScaleTarget(autoscaler *unstructured.Unstructured) (differ.ID, differ.Scali
 	return id, differ.ScalesReplicas
 }
 
-// verticalScaling is what a VPA owns: nothing while it only recommends.
+// verticalScaling returns the fields that a VPA owns: none while it only recommends.
 func verticalScaling(vpa *unstructured.Unstructured) differ.Scaling {
 	if mode, _, _ := unstructured.NestedString(vpa.Object, "spec", "updatePolicy", "updateMode"); mode == "Off" {
 		return 0

@@ -15,7 +15,7 @@ import (
 // historyLength is how many deliveries a record remembers.
 const historyLength = 10
 
-// Record is what Keelson remembers in a cluster of one component there.
+// Record is what Keelson stores in a cluster about one component.
 type Record struct {
 	Format    int    `json:"format"`
 	Component string `json:"component"`
@@ -33,7 +33,8 @@ type Record struct {
 	TargetHash string `json:"targetHash,omitempty"`
 	// Objects are the inventory, in the order of their IDs.
 	Objects []RecordedObject `json:"objects"`
-	// Hooks are how far those of a target came that is not applied as a whole.
+	// Hooks holds the progress of the hooks of a target that is not applied in whole yet, and hooks
+	// whose objects must still be deleted.
 	Hooks []RecordedHook `json:"hooks,omitempty"`
 	// History of deliveries, the newest first.
 	History []HistoryEntry `json:"history,omitempty"`
@@ -49,21 +50,20 @@ type RecordedObject struct {
 	UID string `json:"uid,omitempty"`
 	// Content as applied, Secret data as keyed hashes.
 	Content map[string]any `json:"content"`
-	// Normal holds the hashes of the differences that the API server makes of
-	// the content by itself.
+	// Normal holds the hashes of the differences that the API server itself makes to the content.
 	Normal []string `json:"normal,omitempty"`
-	// Intent is what was about to be done to the object when the record was
-	// written: it may or may not have happened.
+	// Intent is the write that was about to be sent when the record was written. It may or may not
+	// have happened.
 	Intent Intent `json:"intent,omitempty"`
-	// Pruning marks what may be deleted in a later pass; nil: nothing may.
+	// Pruning marks an object that a later pass may delete; nil: not marked.
 	Pruning *Pruning `json:"pruning,omitempty"`
 }
 
-// Intent is a write that is recorded before it is sent. The zero Intent is none.
+// Intent is a write that is recorded before it is sent. The zero Intent: no write.
 type Intent string
 
-// The values of [Intent]. The Content of an object that is to be created or
-// replaced is the new one; else it is what was applied last.
+// The values of [Intent]. With create and replace, Content is the new content; otherwise it is what
+// was applied last.
 const (
 	IntentCreate  Intent = "create"
 	IntentUpdate  Intent = "update"
@@ -71,7 +71,7 @@ const (
 	IntentDelete  Intent = "delete"
 )
 
-// open reports whether any intent is.
+// open reports whether any object has an intent.
 func (r *Record) open() bool {
 	return slices.ContainsFunc(r.Objects, func(o RecordedObject) bool { return o.Intent != "" })
 }
@@ -95,13 +95,13 @@ type HistoryEntry struct {
 	// Epoch and Writer are the session that delivered it.
 	Epoch  int64  `json:"epoch,omitempty"`
 	Writer string `json:"writer,omitempty"`
-	// Pinned: it was a rollback, or delivered under one.
+	// Pinned: the delivery was a rollback, or was made under one.
 	Pinned  bool `json:"pinned,omitempty"`
 	Created int  `json:"created,omitempty"`
 	Updated int  `json:"updated,omitempty"`
 	Deleted int  `json:"deleted,omitempty"`
-	// Health is how it was when the next delivery began, or Healthy where this process
-	// saw it at rest before. Empty: nothing followed yet, or it isn't known.
+	// Health when the next delivery began, or Healthy if this process saw the delivery settled
+	// before. Empty: no delivery followed yet, or the health is unknown.
 	Health v1alpha1.Health `json:"health,omitempty"`
 }
 
@@ -110,15 +110,15 @@ type HistoryEntry struct {
 type record struct {
 	Record
 	version string
-	sum     sum      // of what the Secret holds
-	parts   []string // names of the Secrets that a large one continues in
+	sum     sum      // of the Secret's content
+	parts   []string // names of the Secrets that hold a large record
 	size    int      // in memory, in bytes
-	// announced is what was announced since it was written; nil: nothing.
+	// announced is the announcement made since the record was written; nil: none.
 	announced *announcement
 }
 
-// Record returns what the cluster remembers of a component; the zero Objects
-// and History when nothing was ever applied.
+// Record returns what the cluster stores about a component. Objects and History are empty when
+// nothing was ever applied.
 func (c *Cluster) Record(ctx context.Context, component string) (Record, error) {
 	r, err := c.readRecord(ctx, component)
 	if err != nil {
@@ -127,7 +127,7 @@ func (c *Cluster) Record(ctx context.Context, component string) (Record, error) 
 	return r.Record, nil
 }
 
-// Pin returns what a component is pinned to, as its record says; nil: it is not.
+// Pin returns the pin in a component's record; nil: not pinned.
 func (c *Cluster) Pin(ctx context.Context, component string) (*Pin, error) {
 	c.mu.Lock()
 	q := c.quiet[component]
@@ -142,9 +142,9 @@ func (c *Cluster) Pin(ctx context.Context, component string) (*Pin, error) {
 	return r.Pin, nil
 }
 
-// RecordVersion returns the resourceVersion of a component's record as it is known, at
-// rest without a request; empty: it has none. Asked before [Cluster.Pin] and
-// [Cluster.Delivered], it is that of what they say, or an earlier one.
+// RecordVersion returns the known resourceVersion of a component's record; empty: no record. For a
+// settled component it makes no request. Called before [Cluster.Pin] and [Cluster.Delivered], it
+// returns the version of their answers, or an earlier one.
 func (c *Cluster) RecordVersion(ctx context.Context, component string) (string, error) {
 	c.mu.Lock()
 	q := c.quiet[component]
@@ -175,7 +175,7 @@ func (c *Cluster) readRecord(ctx context.Context, component string) (*record, er
 	c.mu.Lock()
 	r, found := c.records[component]
 	q := c.quiet[component]
-	none := !found && q == nil && c.listed // were that wrong by now, writing one would fail
+	none := !found && q == nil && c.listed // if this is outdated, writing the record fails
 	c.mu.Unlock()
 	switch {
 	case r != nil:
@@ -204,15 +204,15 @@ func (c *Cluster) remember(r *record) {
 	}
 	delete(c.quiet, r.Component)
 	if total > rememberedBytes {
-		c.records[r.Component] = nil // it is read again
+		c.records[r.Component] = nil // the next use reads it again
 		return
 	}
 	c.records[r.Component] = r
 }
 
-// RecordSeen hears of the resourceVersion of a component's record, from a watch.
-// When what is remembered of it is older, it is forgotten, and true returned:
-// somebody else wrote it, so plan again.
+// RecordSeen receives the resourceVersion of a component's record from a watch. When the remembered
+// record is older, or none is known, RecordSeen forgets it and returns true: another writer wrote
+// it, so plan again.
 func (c *Cluster) RecordSeen(component, version string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -231,16 +231,16 @@ func (c *Cluster) RecordSeen(component, version string) bool {
 			return false
 		}
 	}
-	if len(c.records) > 2*maxRecords { // a cluster may tell of ever new ones
+	if len(c.records) > 2*maxRecords { // a hostile cluster may report ever new names
 		clear(c.records)
 		c.listed = false
 	}
-	c.records[component] = nil // were it missing, it would not exist
+	c.records[component] = nil // a missing entry would mean that no record exists
 	delete(c.quiet, component)
 	return true
 }
 
-// forgetRecord makes the next read ask the cluster.
+// forgetRecord makes the next read fetch the record from the cluster.
 func (c *Cluster) forgetRecord(component string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

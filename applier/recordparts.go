@@ -14,27 +14,26 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// maxParts is how many parts of records a cluster may have, those included that no record
-// names.
+// maxParts is how many parts of records a cluster may have, including those that no record names.
 const maxParts = 10_000
 
-// missingPartError says that a record can't be read, since its head names a Secret
-// that is not there.
+// missingPartError reports that a record can't be read, because its head names a Secret that does
+// not exist.
 type missingPartError struct{ name string }
 
 func (e *missingPartError) Error() string {
 	return fmt.Sprintf("the Secret %s/%s, a part of the record, is missing", v1alpha1.Namespace, e.name)
 }
 
-// litter notes whether a component may have parts that no head names.
+// litter records whether a component may have parts that no head names.
 func (c *Cluster) litter(component string, may bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.littered[component] = may
 }
 
-// findLitter looks once for parts that no head names, of all components: writers
-// left them that were killed before they wrote their head, or after it.
+// findLitter searches all components for parts that no head names. A writer leaves them when it is
+// killed before it has written its head, or right after.
 func (c *Cluster) findLitter(ctx context.Context) error {
 	return c.listParts(ctx, partLabel, func(part *metav1.PartialObjectMetadata) error {
 		component := part.Labels[partLabel]
@@ -47,8 +46,8 @@ func (c *Cluster) findLitter(ctx context.Context) error {
 	})
 }
 
-// listParts calls a function with the metadata of each part that a label selector
-// matches. Their content may be large.
+// listParts calls a function with the metadata of each part that a label selector matches. It does
+// not read the content, which may be large.
 func (c *Cluster) listParts(ctx context.Context, selector string, each func(*metav1.PartialObjectMetadata) error) error {
 	secrets := c.metadata.Resource(corev1.SchemeGroupVersion.WithResource("secrets")).Namespace(v1alpha1.Namespace)
 	var errs []error
@@ -68,12 +67,11 @@ func (c *Cluster) listParts(ctx context.Context, selector string, each func(*met
 	return errors.Join(append(errs, err)...)
 }
 
-// sweepParts deletes the parts that no head names and none will, after this session
-// replaced the head old by next, or deleted it. Which those are, resourceVersions
-// tell: who made a part before this session's head was written had read an older
-// head, and its own will be refused. A later part may be that of the writer whose
-// head comes next, and stays. No later head needs a name again: it holds which
-// head it was made to replace.
+// sweepParts deletes the parts that no head names and none will name, after this session replaced
+// the head old by next, or deleted it. It compares resourceVersions. The writer of a part older
+// than this session's head had read an older head, so its own head will be refused. A later part
+// may belong to the next head, and stays. No later head reuses a name: the name depends on the head
+// to be replaced.
 func (c *Cluster) sweepParts(ctx context.Context, old, next *record) error {
 	c.mu.Lock()
 	littered := c.littered[next.Component]
@@ -83,9 +81,9 @@ func (c *Cluster) sweepParts(ctx context.Context, old, next *record) error {
 	}
 	head := next.version
 	if head == "" {
-		head = old.version // that was deleted
+		head = old.version // the deleted head
 	}
-	c.litter(next.Component, true) // until it is done
+	c.litter(next.Component, true) // until the sweep is done
 	err := c.listParts(ctx, partLabel+"="+next.Component, func(part *metav1.PartialObjectMetadata) error {
 		if slices.Contains(next.parts, part.Name) {
 			return nil

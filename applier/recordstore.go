@@ -25,16 +25,16 @@ const (
 	recordPrefix = "record-"
 	// RecordLabel is on the Secrets of records; its value is the component.
 	RecordLabel = "keelson.io/record"
-	partLabel   = "keelson.io/record-part" // of the Secrets that a large record continues in
+	partLabel   = "keelson.io/record-part" // on the Secrets that hold a large record
 	// recordFormat 2 has epochs and intents. Format 1 knew objects that were about
 	// to be created, as intended; it is read, and written as 2.
 	recordFormat = 2
 	// secretSize keeps a Secret under the API server's 1 MiB with room for its
 	// metadata.
 	secretSize = 1000 << 10
-	// recordLimit bounds what a record unpacks to, recordValues how many JSON values that
-	// has, and recordParts how many Secrets it takes: it is read from a cluster. Those of
-	// 1,000 objects have some 3 MB and 150,000 values.
+	// recordLimit bounds the bytes of an unpacked record, recordValues its JSON values, and
+	// recordParts its Secrets: the cluster may be hostile. A record of 1,000 objects has some 3 MB
+	// and 150,000 values.
 	recordLimit  = 32 << 20
 	recordValues = 300_000
 	recordParts  = 16
@@ -42,20 +42,20 @@ const (
 	recordPage = 25
 	// maxRecords is how many components may have a record in one cluster.
 	maxRecords = 2_000
-	// rememberedBytes is how much memory the records of one cluster may take together that
-	// are remembered. Others are read again when they are needed.
+	// rememberedBytes bounds the memory of all records of one cluster that are remembered. Other
+	// records are read again when they are needed.
 	rememberedBytes = 32 << 20
 )
 
-// The keys of a record's Secret: one of the first two.
+// The keys of a record's Secret, which has one of the first two.
 const (
 	keyRecord = "record" // the packed record
-	keyParts  = "parts"  // the names of the Secrets that hold it, as JSON
-	keyPart   = "part"   // of these
+	keyParts  = "parts"  // the names of the Secrets that hold the parts, as JSON
+	keyPart   = "part"   // content of such a Secret
 )
 
-// secretsClient reads and writes Keelson's own Secrets, in the encoding that
-// costs an API server least.
+// secretsClient reads and writes Keelson's own Secrets, in the encoding that is cheapest for an API
+// server.
 func secretsClient(config *rest.Config) (corev1client.SecretInterface, error) {
 	config = rest.CopyConfig(config)
 	config.ContentType = runtime.ContentTypeProtobuf
@@ -67,14 +67,14 @@ func secretsClient(config *rest.Config) (corev1client.SecretInterface, error) {
 	return c.Secrets(v1alpha1.Namespace), nil
 }
 
-// listRecords reads the records of all components, and remembers them and which
-// of them have parts that no record names.
+// listRecords reads and remembers the records of all components, and finds the components with
+// parts that no record names.
 func (c *Cluster) listRecords(ctx context.Context) ([]string, error) {
-	if _, err := c.key(ctx); err != nil { // those of another cluster say nothing of this one
+	if _, err := c.key(ctx); err != nil { // records of another cluster say nothing about this one
 		return nil, err
 	}
 	if _, err := c.announcer.entry(ctx, droppedClaims, ""); err != nil {
-		return nil, err // or each record would ask for it again
+		return nil, err // read once here instead of once per record
 	}
 	var names []string
 	err := eachPage("records", recordPage, maxRecords, func(o metav1.ListOptions) (int, string, error) {
@@ -87,14 +87,14 @@ func (c *Cluster) listRecords(ctx context.Context) ([]string, error) {
 			s := &page.Items[i]
 			component := s.Labels[RecordLabel]
 			if s.Name != recordPrefix+component {
-				continue // not one of Keelson's
+				continue // not a Secret of Keelson
 			}
 			names = append(names, component)
 			if c.same(component, s) {
 				continue
 			}
 			c.forgetRecord(component)
-			if r, err := c.decodeRecord(ctx, component, s); err == nil { // else whoever asks for it hears why
+			if r, err := c.decodeRecord(ctx, component, s); err == nil { // an error shows when the record is read
 				c.remember(r)
 			}
 		}
@@ -114,7 +114,7 @@ func (c *Cluster) listRecords(ctx context.Context) ([]string, error) {
 	return names, c.findLitter(ctx)
 }
 
-// same reports whether a component is at rest, and its record what it was.
+// same reports whether a component is settled and its record is unchanged.
 func (c *Cluster) same(component string, s *corev1.Secret) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,8 +122,8 @@ func (c *Cluster) same(component string, s *corev1.Secret) bool {
 	return q != nil && q.version == recordVersionOf(s.ResourceVersion) && q.record == sumOf(s)
 }
 
-// sumOf stands for the record that a Secret begins: the names of further Secrets
-// are hashes of what they hold.
+// sumOf identifies the record that a Secret begins: the names of further Secrets are hashes of
+// their content.
 func sumOf(s *corev1.Secret) sum {
 	h := sha256.New()
 	write(h, string(s.Data[keyRecord]), string(s.Data[keyParts]))
@@ -131,7 +131,7 @@ func sumOf(s *corev1.Secret) sum {
 }
 
 func (c *Cluster) fetchRecord(ctx context.Context, component string) (*record, error) {
-	if _, err := c.key(ctx); err != nil { // that of another cluster says nothing of this one
+	if _, err := c.key(ctx); err != nil { // the record of another cluster says nothing about this one
 		return nil, err
 	}
 	for seen := ""; ; {
@@ -146,7 +146,7 @@ func (c *Cluster) fetchRecord(ctx context.Context, component string) (*record, e
 		if !errors.As(err, new(*missingPartError)) || s.ResourceVersion == seen {
 			return r, err
 		}
-		seen = s.ResourceVersion // it may have been replaced in between, and its parts deleted
+		seen = s.ResourceVersion // the head may have been replaced meanwhile, and its parts deleted
 	}
 }
 
@@ -166,7 +166,7 @@ func (c *Cluster) decodeRecord(ctx context.Context, component string, s *corev1.
 	return r, c.mergeAnnouncement(ctx, r)
 }
 
-// join reads the Secrets that a record is split into.
+// join reads the Secrets that hold the parts of a record.
 func (c *Cluster) join(ctx context.Context, head *corev1.Secret) (packed []byte, parts []string, err error) {
 	if len(head.Data[keyParts]) == 0 {
 		return head.Data[keyRecord], nil, nil
@@ -205,8 +205,8 @@ func (c *Cluster) getSecret(ctx context.Context, name string) (*corev1.Secret, e
 	return s, nil
 }
 
-// writeRecord replaces the record in the cluster. A session's first write takes
-// the component over, if it may. A conflict means that somebody else writes, too.
+// writeRecord replaces the record in the cluster. A session's first write takes the component over,
+// if it may. A conflict means that another session writes, too.
 func (c *Cluster) writeRecord(ctx context.Context, old *record, content Record) (_ *record, err error) {
 	ctx, s := span.Start(ctx, "record")
 	defer func() { s.End(err) }()
@@ -257,12 +257,12 @@ func (c *Cluster) replaceRecord(ctx context.Context, old *record, content Record
 		return nil, err
 	}
 	if old.Writer != c.writer.Identity {
-		c.announcer.release(content.Component) // the claim has done its work
+		c.announcer.release(content.Component) // the claim is no longer needed
 	}
 	return &record{Record: content, version: version, sum: sumOf(&head), parts: parts, size: size}, nil
 }
 
-// deleteRecord deletes the record, if it still is the one that was read.
+// deleteRecord deletes the record if it is still the version that was read.
 func (c *Cluster) deleteRecord(ctx context.Context, old *record) error {
 	c.forgetRecord(old.Component)
 	next := noRecord(old.Component)
@@ -283,7 +283,7 @@ func (c *Cluster) deleteRecord(ctx context.Context, old *record) error {
 	return nil
 }
 
-// epochOf is the epoch in which this session writes the record.
+// epochOf returns the epoch in which this session writes the record.
 func (c *Cluster) epochOf(r *record) int64 {
 	if r.Writer == c.writer.Identity {
 		return r.Epoch
@@ -291,15 +291,15 @@ func (c *Cluster) epochOf(r *record) int64 {
 	return r.Epoch + 1
 }
 
-// writeParts writes the Secrets of a large record. They are named by their content
-// and by the resourceVersion of the head that theirs is to replace, and never
-// change: so one write of the head replaces them all, and no name comes again.
+// writeParts writes the Secrets of a large record. A name is made of the content and of the
+// resourceVersion of the head that is to be replaced, and the Secrets never change. So one write of
+// the head replaces them all, and no name is used twice.
 func (c *Cluster) writeParts(ctx context.Context, old *record, packed []byte) ([]string, error) {
 	chunks := slices.Collect(slices.Chunk(packed, secretSize))
 	if len(chunks) > recordParts {
 		return nil, fmt.Errorf("the record takes %d bytes, more than fit into %d Secrets: split the component", len(packed), recordParts)
 	}
-	c.litter(old.Component, true) // until their head is written
+	c.litter(old.Component, true) // until the head that names them is written
 	sum, immutable := sha256.Sum256(append([]byte(old.version+"\n"), packed...)), true
 	var names []string
 	for i, chunk := range chunks {

@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// bindTimeout bounds the wait for a role to be known to the authorizer.
+	// bindTimeout bounds the wait until the authorizer knows a role.
 	bindTimeout  = 5 * time.Second
 	bindInterval = 50 * time.Millisecond
 )
@@ -35,8 +35,8 @@ type ServerSideApply struct {
 	Why     string // empty for the change itself
 }
 
-// Applies are the requests of a create, an update, or the second half of a
-// replacement, in the order in which they are sent.
+// Applies returns the requests of a create, an update, or the second half of a replacement, in the
+// order in which they are sent.
 func Applies(c *differ.Change) []ServerSideApply {
 	var out []ServerSideApply
 	if c.HandOver != nil {
@@ -48,9 +48,9 @@ func Applies(c *differ.Change) []ServerSideApply {
 	return append(out, ServerSideApply{Patch: c.Patch, Manager: v1alpha1.FieldManager})
 }
 
-// Migration is the JSON patch that makes Keelson's what client-side tools own of
-// an object, and drops kubectl's copy of it; nil when there is nothing to do. It
-// conflicts when the object is no longer the one that was planned for.
+// Migration returns the JSON patch that gives Keelson the fields that client-side tools own of an
+// object, and removes kubectl's copy of the object; nil: nothing to do. It conflicts when the
+// object has changed since the plan.
 func Migration(c *differ.Change) ([]any, error) {
 	if len(c.Migrate) == 0 {
 		return nil, nil
@@ -73,8 +73,8 @@ func Migration(c *differ.Change) ([]any, error) {
 	return operations, nil
 }
 
-// migrate makes Keelson's what client-side tools own, and returns the object as
-// it is then; nil when there is nothing to migrate.
+// migrate gives Keelson the fields that client-side tools own, and returns the object afterwards;
+// nil: nothing to migrate.
 func migrate(ctx context.Context, objects dynamic.ResourceInterface, c *differ.Change) (*unstructured.Unstructured, error) {
 	operations, err := Migration(c)
 	if err != nil || operations == nil {
@@ -91,8 +91,8 @@ func migrate(ctx context.Context, objects dynamic.ResourceInterface, c *differ.C
 	return answer, nil
 }
 
-// verbs are what an account needs to send a change. An object that apply creates
-// takes both: the API server only then finds that it is not there.
+// verbs returns the verbs that an account needs to send a change. An apply that creates an object
+// needs both: the API server learns only during the patch that the object is missing.
 func verbs(c *differ.Change) []string {
 	if c.Op == differ.OpUpdate {
 		return []string{"patch"}
@@ -100,9 +100,8 @@ func verbs(c *differ.Change) []string {
 	return []string{"patch", "create"}
 }
 
-// send applies an object server-side. With a base the object is changed only if
-// it still is the base; that guard is what makes force safe. Without one it is
-// created, and must not exist.
+// send applies an object server-side. With a base the object is changed only if it still is the
+// base, which makes force safe. Without a base the object is created, and must not exist.
 func send(ctx context.Context, objects dynamic.ResourceInterface, patch map[string]any, base *unstructured.Unstructured, manager string) (*unstructured.Unstructured, error) {
 	body := Body(patch, base)
 	if base == nil {
@@ -115,10 +114,9 @@ func send(ctx context.Context, objects dynamic.ResourceInterface, patch map[stri
 	return answer, nil
 }
 
-// bind sends again what binds a role that the API server does not know yet: its
-// authorizer learns of a new role some moments after it was created, and until
-// then it can't tell whether the role may be bound. Who may bind every role is
-// not asked.
+// bind repeats the request of a binding while the API server does not know its role. The authorizer
+// learns of a new role some moments after its creation, and can't check before whether the role may
+// be bound. An account that may bind every role skips this check.
 func bind(ctx context.Context, id differ.ID, send func() (*unstructured.Unstructured, error)) (answer *unstructured.Unstructured, err error) {
 	if !isBinding(id) {
 		return send()
@@ -130,9 +128,9 @@ func bind(ctx context.Context, id differ.ID, send func() (*unstructured.Unstruct
 	return answer, err
 }
 
-// Body is what is sent to apply a patch: without nulls, which server-side apply
-// would take for empty values, and with UID and resourceVersion of the object
-// that an update must find; nil for a create. The patch is not modified.
+// Body returns the body that is sent to apply a patch. It has no nulls, which server-side apply
+// would take for empty values. It has the UID and resourceVersion of base, the object that an
+// update requires; nil for a create. The patch is not modified.
 func Body(patch map[string]any, base *unstructured.Unstructured) *unstructured.Unstructured {
 	body := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(patch)}
 	dropNulls(body.Object)
@@ -160,8 +158,8 @@ func dropNulls(v any) {
 	}
 }
 
-// DeleteOptions are what is sent to delete an object, if it is still the one
-// that the plan was made from: in the foreground, dependents first.
+// DeleteOptions returns the options to delete an object if it is still in the state of the plan: in
+// the foreground, dependents first.
 func DeleteOptions(live *unstructured.Unstructured) metav1.DeleteOptions {
 	uid, version, foreground := live.GetUID(), live.GetResourceVersion(), metav1.DeletePropagationForeground
 	return metav1.DeleteOptions{

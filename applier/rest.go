@@ -15,38 +15,36 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// Keeper is a [Reader] that holds objects in memory, and lets go of those of a
-// component at rest: one that was found as it is wanted, and healthy.
+// Keeper is a [Reader] that holds objects in memory, and drops those of a settled component: all
+// its objects are as wanted, and healthy.
 type Keeper interface {
 	Reader
-	// Wake begins a look at a component, which ends its rest. The mark is another
-	// one after anything has changed of its objects.
+	// Wake begins a plan of a component, and ends its rest. The mark differs after any change of
+	// its objects.
 	Wake(component string) (mark uint64)
-	// Rest lets go of the objects that a look has read, unless anything has changed
-	// since its mark, or soon may: then it returns false.
+	// Rest drops the objects that the plan has read. It returns false, and drops nothing, if an
+	// object has changed since the mark, or may soon.
 	Rest(component string, mark uint64, ids []differ.ID, health HealthRules) bool
-	// AtRest reports whether nothing has changed since Rest: no content, and the
-	// health of no object.
+	// AtRest reports whether no object has changed since Rest, in content or in health.
 	AtRest(component string) bool
 }
 
-// sum stands for content.
+// sum is a hash that stands for content.
 type sum [16]byte
 
-// quiet is what is kept of a component at rest. Its record is read again when it
-// is needed.
+// quiet is what stays in memory of a settled component. Its record is read again when it is needed.
 type quiet struct {
-	of      sum           // what it was found as, see [Cluster.fingerprint]
-	version recordVersion // its record's
-	record  sum           // of the record: a store that is set back counts resourceVersions anew
+	of      sum           // fingerprint of the settled state, see [Cluster.fingerprint]
+	version recordVersion // version of its record
+	record  sum           // of the record: a restored store counts resourceVersions anew
 	pin     *Pin
-	// delivered is what the record says of it.
+	// delivered is the last delivery in the record.
 	delivered unique.Handle[Delivered]
-	uids      []uint64 // of the inventory, hashed
+	uids      []uint64 // hashes of the UIDs in the inventory
 }
 
-// recordVersion is a resourceVersion: the number that it nearly always is, which takes no
-// memory of its own, or else its text.
+// recordVersion is a resourceVersion: nearly always a number, which needs no memory of its own, or
+// else its text.
 type recordVersion struct {
 	number uint64
 	text   string
@@ -67,19 +65,19 @@ func (v recordVersion) String() string {
 	return strconv.FormatUint(v.number, 10)
 }
 
-// atRest returns the plan of a component of which nothing has changed since it was
-// found settled, and healthy; nil when that is not so, or not known.
+// atRest returns the plan of a component that was found settled and healthy, and of which nothing
+// has changed since; nil: that is not so, or not known.
 func (c *Cluster) atRest(ctx context.Context, w Want) *Prepared {
 	c.mu.Lock()
 	q, listed := c.quiet[w.Component], c.listed
 	c.mu.Unlock()
 	if q == nil || !listed || w.Absent || !c.keeper.AtRest(w.Component) {
-		return nil // it rests as something that is to be there
+		return nil // an absent component is never settled
 	}
 	p := &Prepared{want: w, Applied: q.delivered.Value().Version, quiet: true}
 	states, versions := statesOf(nil, w.Target)
 	var err error
-	// Whoever plans in full hears of an error.
+	// An error shows in the full plan.
 	if p.mappings, err = c.mappings(ctx, states, versions); err != nil {
 		return nil
 	}
@@ -98,7 +96,7 @@ func (c *Cluster) atRest(ctx context.Context, w Want) *Prepared {
 	return p
 }
 
-// wasHealthy reports whether a delivery was seen at rest by this process.
+// wasHealthy reports whether this process found a delivery settled and healthy.
 func (c *Cluster) wasHealthy(component string, d Delivered) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +104,7 @@ func (c *Cluster) wasHealthy(component string, d Delivered) bool {
 	return ok && h.Value() == d
 }
 
-// wake ends the rest of a component: its record will be read again.
+// wake ends the rest of a component, so that its record is read again.
 func (c *Cluster) wake(component string) (mark uint64) {
 	if c.keeper == nil {
 		return 0
@@ -120,7 +118,7 @@ func (c *Cluster) wake(component string) (mark uint64) {
 	return c.keeper.Wake(component)
 }
 
-// rest lets go of what a plan was made from, if there is nothing to do about it.
+// rest drops what a settled plan was made from.
 func (c *Cluster) rest(p *Prepared, mark uint64, versions map[differ.ID]schema.GroupVersionKind) {
 	if c.keeper == nil || !p.still() {
 		return
@@ -141,7 +139,7 @@ func (c *Cluster) rest(p *Prepared, mark uint64, versions map[differ.ID]schema.G
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.records[component] != p.record || c.unfenced[component] {
-		return // somebody wrote it meanwhile
+		return // another session wrote the record meanwhile
 	}
 	c.quiet[component], c.healthy[component] = q, q.delivered
 	delete(c.records, component)
@@ -152,7 +150,7 @@ func (c *Cluster) rest(p *Prepared, mark uint64, versions map[differ.ID]schema.G
 	}
 }
 
-// still reports whether there is nothing to do, to wait for or to show.
+// still reports whether a plan has nothing to do, to wait for or to show.
 func (p *Prepared) still() bool {
 	if p.want.Absent || p.record.version == "" || !p.Settled() || len(p.Health) != len(p.want.Target.Objects) {
 		return false
@@ -170,8 +168,7 @@ func (p *Prepared) still() bool {
 	return true
 }
 
-// fingerprint stands for all that a plan is made from, but the record and the live
-// objects.
+// fingerprint hashes everything that a plan is made from, except the record and the live objects.
 func (c *Cluster) fingerprint(p *Prepared, states []differ.State, versions map[differ.ID]schema.GroupVersionKind) sum {
 	h := sha256.New()
 	w := &p.want
@@ -191,14 +188,14 @@ func (c *Cluster) fingerprint(p *Prepared, states []differ.State, versions map[d
 	return sum(h.Sum(nil)[:16])
 }
 
-// write hashes texts so that no two lists of them are hashed alike.
+// write hashes texts so that two different lists never give the same input.
 func write(h io.Writer, parts ...string) {
 	for _, part := range parts {
-		_, _ = fmt.Fprintf(h, "%d:%s", len(part), part) // a hash takes everything
+		_, _ = fmt.Fprintf(h, "%d:%s", len(part), part) // a hash never fails
 	}
 }
 
-// hashUIDs are the UIDs of objects that are there as applied.
+// hashUIDs returns the hashed UIDs of objects that exist as applied.
 func hashUIDs(objects []RecordedObject) []uint64 {
 	out := make([]uint64, 0, len(objects))
 	for i := range objects {

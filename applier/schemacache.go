@@ -23,31 +23,32 @@ import (
 	"github.com/keelson-io/keelson/differ/jsonsize"
 )
 
-// valueBytes is what a schema takes for each value of its document, where that has many.
+// valueBytes is the memory that a schema takes per value of its document, if the document has many
+// values.
 const valueBytes = 64
 
-// retainedBytes is how many bytes of OpenAPI documents a cache remembers the schemas of
-// while no cluster uses them. A stock Kubernetes publishes about 4 MB.
+// retainedBytes bounds the OpenAPI documents whose schemas a cache remembers while no cluster uses
+// them. A stock Kubernetes publishes about 4 MB.
 const retainedBytes = 32 << 20
 
-// parsingValues is how many JSON values the documents have together that are parsed at a
-// time, of all clusters. A large document waits for the others, and they for it; each of
-// them ends, because it is bounded.
+// parsingValues bounds the JSON values of all documents that are parsed at the same time, of all
+// clusters. A large document waits until others are parsed. Each parse ends, because documents are
+// bounded.
 const parsingValues = 250_000
 
-// clusterValues is how many JSON values the documents may have together that one cluster
-// publishes of the kinds that it needs. A stock Kubernetes has about 100,000.
+// clusterValues bounds the JSON values of all documents that one cluster publishes for the kinds
+// that it needs. A stock Kubernetes has about 100,000.
 const clusterValues = 500_000
 
-// digest is the SHA-512 of an OpenAPI document: the hash under which API servers publish
-// one (k8s.io/kube-openapi, pkg/handler3). The zero digest is that of no document.
+// digest is the SHA-512 of an OpenAPI document: the hash under which API servers publish the
+// document (k8s.io/kube-openapi, pkg/handler3). The zero digest: no document.
 type digest [sha512.Size]byte
 
 // SchemaCache shares parsed OpenAPI documents, discovered surfaces and packed records
 // between clusters of one Kubernetes version.
 //
-// A schema is stored under the digest of the bytes that were parsed, never under the one
-// that an API server claims. So a cluster that publishes a wrong document, or a document
+// A schema is stored under the digest of the bytes that were parsed, never under the
+// digest that an API server claims. So a cluster that publishes a wrong document, or a document
 // under a wrong hash, changes nothing for the other clusters.
 type SchemaCache struct {
 	packer  packer
@@ -63,7 +64,7 @@ type SchemaCache struct {
 // retained keeps a schema that no cluster may use at the moment.
 type retained struct {
 	schema *differ.Schema
-	size   int // of the document, or what its schema takes where that is more, in bytes
+	size   int // in bytes: of the document, or of its schema if that is larger
 }
 
 // NewSchemaCache returns an empty cache.
@@ -85,16 +86,15 @@ func publishedDigest(path string) digest {
 	return out
 }
 
-// find returns the schema of the document with a digest; nil: it is not known.
+// find returns the schema of the document with a digest; nil: not known.
 func (c *SchemaCache) find(of digest) *differ.Schema {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.parsed[of].Value()
 }
 
-// parse returns the schema of a document, which is parsed once, however many clusters
-// publish it. No lock is held meanwhile: a document that takes long delays only those who
-// wait for the same one.
+// parse returns the schema of a document, which is parsed once even if many clusters publish it. It
+// holds no lock meanwhile: a slow document delays only callers that need the same one.
 func (c *SchemaCache) parse(ctx context.Context, document []byte) (*differ.Schema, error) {
 	of := digest(sha512.Sum512(document))
 	out, err, _ := c.parsing.Do(string(of[:]), func() (any, error) {
@@ -102,9 +102,9 @@ func (c *SchemaCache) parse(ctx context.Context, document []byte) (*differ.Schem
 			return s, nil
 		}
 		values := jsonsize.Meter{MaxBytes: math.MaxInt64, MaxValues: parsingValues, Each: jsonsize.Never}
-		_ = values.Count(document) // one that has more is refused by the parser
+		_ = values.Count(document) // the parser refuses a document that has more
 		weight := min(values.Values(), parsingValues)
-		if err := c.slots.Acquire(context.WithoutCancel(ctx), weight); err != nil { // the parse is of all who wait for it
+		if err := c.slots.Acquire(context.WithoutCancel(ctx), weight); err != nil { // the parse serves all waiting callers
 			return nil, err //nolint:wrapcheck // it waits as long as it takes
 		}
 		defer c.slots.Release(weight)
@@ -136,10 +136,10 @@ func (c *SchemaCache) retain(of digest, s *differ.Schema, size int) {
 	}
 }
 
-// share returns what another cluster serves that serves the same.
+// share returns the surface of another cluster that serves the same, if there is one.
 func (c *SchemaCache) share(s *surface) *surface {
 	if len(s.failed) > 0 {
-		return s // for now
+		return s // incomplete, so not shared
 	}
 	of := s.sum()
 	c.mu.Lock()
@@ -154,8 +154,8 @@ func (c *SchemaCache) share(s *surface) *surface {
 
 func compareKinds(a, b schema.GroupKind) int { return cmp.Compare(a.String(), b.String()) }
 
-// sum stands for all that is served, and for what was made of it: two clusters with the
-// same sum share one surface.
+// sum hashes everything that is served and its mappings: two clusters with the same sum share one
+// surface.
 func (s *surface) sum() sum {
 	h := sha256.New()
 	write(h, s.capabilities.KubeVersion)

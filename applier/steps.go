@@ -15,13 +15,11 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// step is one part of an apply. Steps are carried out in order; the first that
-// fails ends the apply.
+// step is one part of an apply. Steps run in order; the first failure ends the apply.
 type step struct {
 	name string
 	run  func(context.Context) error
-	// checkpoint has what was done until now recorded first: the step may take
-	// long.
+	// checkpoint writes the record before the step, which may take long.
 	checkpoint bool
 }
 
@@ -32,8 +30,8 @@ func (s step) do(ctx context.Context) (err error) {
 	return s.run(ctx)
 }
 
-// reachable is what of the plan this pass comes to: all that it carries out, as far
-// as the first wave whose predecessors a danger rule holds.
+// reachable returns the batches that this pass carries out: all before the first wave whose
+// predecessors a danger rule holds.
 func (a *applying) reachable() []batch {
 	list := batches(a.thisPass())
 	for i := range list {
@@ -44,13 +42,13 @@ func (a *applying) reachable() []batch {
 	return list
 }
 
-// opensWave reports whether a batch is the first of a wave that brings objects.
+// opensWave reports whether a batch is the first of a wave that creates or changes objects.
 func opensWave(list []batch, i int) bool {
 	return !list[i].removes() && (i == 0 || list[i-1].wave != list[i].wave)
 }
 
-// steps are the way to the target: hooks before, then by wave, inside a wave by
-// phase; deletions come last, and behind them hooks after.
+// steps returns the steps to the target: hooks before, then waves, each by phase. Deletions come
+// last, followed by hooks after.
 func (a *applying) steps() []step {
 	var out []step
 	if a.createsInNamespace() {
@@ -81,7 +79,7 @@ func (a *applying) steps() []step {
 		}
 	}
 	if a.want.Absent {
-		return out // what comes after is for when all is gone
+		return out // hooks after the deletion run when all objects are gone
 	}
 	if hooks := a.hookSteps(after); len(hooks) > 0 && !anyHeld(a.wanted()) {
 		out = append(out, step{name: "health before hooks", checkpoint: true, run: func(ctx context.Context) error {
@@ -114,8 +112,7 @@ func (a *applying) createsInNamespace() bool {
 	return a.hooksPending(a.events()) || slices.ContainsFunc(a.reach, func(b batch) bool { return slices.ContainsFunc(b.changes, created) })
 }
 
-// carryOut does one step after another. What it did not come to is no longer
-// intended.
+// carryOut runs one step after another. It withdraws the intents of writes that were not sent.
 func (a *applying) carryOut(ctx context.Context) error {
 	defer a.untried()
 	for _, s := range a.steps() {
@@ -131,8 +128,8 @@ func (a *applying) carryOut(ctx context.Context) error {
 	return nil
 }
 
-// intend records all that is about to be done, or announces it, so that neither a killed
-// process forgets it nor the next writer. What this pass does not come to costs no write.
+// intend records or announces all intents, so that neither a killed process nor the next writer
+// loses them. Changes that this pass does not reach cost no write.
 func (a *applying) intend(ctx context.Context) error {
 	if err := a.cluster.Prepare(ctx); err != nil {
 		return err
@@ -163,14 +160,14 @@ func (a *applying) intend(ctx context.Context) error {
 	return stale(err)
 }
 
-// intended is an object of the record that is about to be written.
+// intended returns an object as the record is about to have it.
 func (a *applying) intended(ch *differ.Change) RecordedObject {
 	r, intent := a.objects[ch.ID], intentOf(ch.Op)
 	switch intent {
 	case IntentCreate, IntentReplace:
 		r = RecordedObject{ID: ch.ID, APIVersion: ch.APIVersion, Content: ch.Record}
 	case IntentUpdate:
-		if r.Content == nil || r.Intent == IntentCreate || r.Intent == IntentReplace { // adopted: nothing is known to be applied yet
+		if r.Content == nil || r.Intent == IntentCreate || r.Intent == IntentReplace { // adopted: no applied content is known yet
 			r = RecordedObject{ID: ch.ID, APIVersion: ch.APIVersion, UID: uidOf(ch.Live), Content: ch.Record}
 			intent = IntentCreate
 		}
@@ -214,20 +211,20 @@ func (a *applying) batch(ctx context.Context, b batch) error {
 	return errors.Join(errs...)
 }
 
-// failed takes back the intent of a write that was refused for certain.
+// failed withdraws the intent of a write that was refused for certain.
 func (a *applying) failed(c *differ.Change, err error) {
 	if errors.Is(err, ErrStale) && c.Op == differ.OpCreate {
 		a.cluster.doubt(c.ID)
 	}
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		a.cluster.forgetNamespace(c.ID.Namespace) // it may be gone, or going
+		a.cluster.forgetNamespace(c.ID.Namespace) // it may be deleted, or terminating
 	}
 	if !unanswered(err) {
 		a.undone(c.ID)
 	}
 }
 
-// untried takes back the intents of writes that were not sent.
+// untried withdraws the intents of writes that were not sent.
 func (a *applying) untried() {
 	for i := range a.Plan.Changes {
 		if c := &a.Plan.Changes[i]; intentOf(c.Op) != "" && !a.tried[c.ID] {

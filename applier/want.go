@@ -13,27 +13,26 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// NewWant joins what git says of a delivery with its rendered target. One that is
-// absent is rendered for its hooks; nil says that it has none. The delivery must
-// have no problems. The error says which rule is malformed.
+// NewWant joins a delivery in git with its rendered target. An absent delivery is rendered for its
+// hooks; nil: it has none. The delivery must have no problems. The error names the malformed rule.
 func NewWant(f *registry.Fleet, d *registry.Delivery, t *renderer.Target) (Want, error) {
 	return new(Wants).New(f, d, t)
 }
 
-// Wants makes many of them, which share the rules that say the same: compiled they
-// take up thousands of times the room of a text, and a fleet has few. It is safe
-// for concurrent use; the zero value is ready.
+// Wants builds many values of Want, which share equal rules. Compiled rules take thousands of times
+// the memory of their text, and a fleet has few different ones. It is safe for concurrent use; the
+// zero value is ready.
 type Wants struct {
 	mu        sync.Mutex
 	catalogue differ.Catalogue
 	danger    map[sum]differ.Rules
-	health    map[sum]HealthRules // of no cluster
+	health    map[sum]HealthRules // without cluster labels
 }
 
 // wantsKept bounds how many different rules are remembered.
 const wantsKept = 1024
 
-// New is [NewWant].
+// New does the same as [NewWant], with shared rules.
 func (w *Wants) New(f *registry.Fleet, d *registry.Delivery, t *renderer.Target) (Want, error) {
 	spec := d.Version.Spec
 	var labels map[string]string
@@ -50,7 +49,7 @@ func (w *Wants) New(f *registry.Fleet, d *registry.Delivery, t *renderer.Target)
 		approved[a.Object] = append(approved[a.Object], a.Hash)
 		approvals = append(approvals, differ.Approval{Object: a.Object, Hash: a.Hash, At: a.At.String()})
 	}
-	if t == nil { // absent, and nothing is left of it
+	if t == nil { // absent, without hooks
 		t = &renderer.Target{}
 	}
 	return Want{
@@ -60,7 +59,7 @@ func (w *Wants) New(f *registry.Fleet, d *registry.Delivery, t *renderer.Target)
 	}, nil
 }
 
-// ScopesOf are the danger rules of a delivery, which has a version.
+// ScopesOf returns the danger rules of a delivery, which must have a version.
 func ScopesOf(f *registry.Fleet, d *registry.Delivery) differ.Scopes {
 	s := differ.Scopes{
 		Fleet: f.Spec.Danger, Component: d.Version.Spec.Danger,
@@ -72,7 +71,7 @@ func ScopesOf(f *registry.Fleet, d *registry.Delivery) differ.Scopes {
 	return s
 }
 
-// FenceOf says which objects a component may have; nil: any.
+// FenceOf returns which objects a component may have; nil: any.
 func FenceOf(f *registry.Fleet, component string) *differ.Fence {
 	if p := f.ProjectOf(component); p != nil {
 		return &differ.Fence{Project: p.Name, Objects: p.Spec.Objects}
@@ -80,7 +79,7 @@ func FenceOf(f *registry.Fleet, component string) *differ.Fence {
 	return nil
 }
 
-// rules compiles danger and health rules, unless that was done before.
+// rules compiles danger and health rules, unless they are remembered.
 func (w *Wants) rules(danger differ.Scopes, ofComponent []v1alpha1.HealthRule) (differ.Rules, HealthRules, error) {
 	ofDanger, err := sumOfJSON(danger)
 	if err != nil {

@@ -12,14 +12,13 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// The pause between two looks at the health of what is waited for grows from the
-// first to the last.
+// The pause between two reads of the health grows from the first to the last.
 const firstPause, lastPause = pollInterval, 2 * time.Second
 
-// UnhealthyError says that an apply went no further because objects that others
-// need were not healthy in time, or will not be by waiting.
+// UnhealthyError reports that an apply stopped because needed objects were not healthy in time, or
+// can't become healthy by waiting.
 type UnhealthyError struct {
-	// Before is what waited: a wave, or hooks.
+	// Before names the step that waited: a wave, or hooks.
 	Before  string
 	Waited  time.Duration // 0: waiting does not help
 	Message string        // which object, condition, pod and events
@@ -32,9 +31,9 @@ func (e *UnhealthyError) Error() string {
 	return fmt.Sprintf("%s waited %s: %s", e.Before, e.Waited, e.Message)
 }
 
-// needed are the objects that a wave needs: those of the waves before. Of a
-// target that was applied as a whole, only those that are changed now: the others
-// were healthy once, and drift in a later wave is not their concern.
+// needed returns the changes of the objects that a wave needs: those of earlier waves. If the
+// target was applied in whole before, only objects that change now count: all were healthy once,
+// and drift elsewhere must not block a wave.
 func (a *applying) needed(before int) []*differ.Change {
 	whole := a.record.TargetHash == a.want.Target.Hash
 	var out []*differ.Change
@@ -46,7 +45,7 @@ func (a *applying) needed(before int) []*differ.Change {
 	return out
 }
 
-// wanted are the changes of the target's objects.
+// wanted returns the changes of the target's objects.
 func (a *applying) wanted() []*differ.Change {
 	wanted := make(map[differ.ID]bool, len(a.want.Target.Objects))
 	for _, o := range a.want.Target.Objects {
@@ -70,9 +69,9 @@ func anyHeld(changes []*differ.Change) bool {
 	})
 }
 
-// awaitHealth waits until objects are healthy, in the generation that was applied
-// or a newer one. An object that is degraded ends the wait at once. The error is
-// an [*UnhealthyError], or that of a read.
+// awaitHealth waits until objects are healthy, in the generation that was applied or a newer one. A
+// degraded object ends the wait at once. The error is an [*UnhealthyError], or a read or context
+// error.
 func (a *applying) awaitHealth(ctx context.Context, before string, changes []*differ.Change) error {
 	deadline := time.NewTimer(a.timeout)
 	defer deadline.Stop()
@@ -84,7 +83,7 @@ func (a *applying) awaitHealth(ctx context.Context, before string, changes []*di
 		if len(sick) == 0 {
 			return nil
 		}
-		changes = stillWaited(changes, sick) // one that was healthy is not read again
+		changes = stillWaited(changes, sick) // a healthy object is not read again
 		for _, p := range sick {
 			if p.Health == v1alpha1.HealthDegraded {
 				return &UnhealthyError{Before: before, Message: a.cluster.diagnose(ctx, sick)}
@@ -117,7 +116,7 @@ func stillWaited(changes []*differ.Change, sick []patient) []*differ.Change {
 	return out
 }
 
-// sick are those of the objects that are not healthy.
+// sick returns the objects that are not healthy.
 func (a *applying) sick(ctx context.Context, changes []*differ.Change) ([]patient, error) {
 	var out []patient
 	for _, c := range changes {
@@ -141,8 +140,8 @@ func (a *applying) sick(ctx context.Context, changes []*differ.Change) ([]patien
 	return out, nil
 }
 
-// seen takes in what was read of an object, unless it is older than what a write
-// was answered with, and returns both generations.
+// seen stores what was read of an object. If that is older than the answer to a write, it is not
+// stored, and seen returns both generations.
 func (a *applying) seen(id differ.ID, live map[string]any) (written, seen int64) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -11,22 +11,22 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// workloadsGroup is that of OpenKruise's workloads, which Keelson can run, too.
+// workloadsGroup is the group of OpenKruise's workloads, which Keelson can run, too.
 const workloadsGroup = "apps.kruise.io"
 
-// workloadKind says where a kind of workload has its numbers, in v1alpha1 and v1beta1.
+// workloadKind names the fields with the numbers of a workload kind, in v1alpha1 and v1beta1.
 type workloadKind struct {
-	// replicas: spec.replicas are wanted, 1 where it does not say. Otherwise as many as
-	// the status says, in desired.
+	// replicas: spec.replicas is the wanted number, 1 if missing. Otherwise the wanted number is in
+	// the status field desired.
 	replicas bool
 	desired  string
-	// The others are fields of the status; "": it has none.
+	// The remaining fields are names of status fields; "": the kind has none.
 	there, updated, available, updatedAvailable, expected string
-	// moves: a partition of less than 100 % leaves one pod to be updated at least.
+	// moves: a partition of less than 100 % leaves at least one pod to be updated.
 	moves bool
 }
 
-// workloadKinds are the kinds that are judged alike.
+// workloadKinds returns the kinds whose health is computed in the same way.
 func workloadKinds() map[string]workloadKind {
 	return map[string]workloadKind{
 		"CloneSet": {
@@ -39,21 +39,22 @@ func workloadKinds() map[string]workloadKind {
 	}
 }
 
-// workloadNumbers are a workload's, of pods.
+// workloadNumbers are the pod counts of a workload.
 type workloadNumbers struct {
 	wanted, there, updated, available int64
-	// serving have to be available: all that are wanted, but for nodes that a partition
-	// leaves without a pod.
+	// serving is the number of pods that must be available: all wanted pods, except those of nodes
+	// that a partition leaves without a pod.
 	serving int64
-	// updatedAvailable of the updated ones are available; expected are to be updated.
+	// updatedAvailable counts the updated pods that are available; expected is the number of pods
+	// to update.
 	updatedAvailable, expected int64
-	// partition is as the spec has it; "": none.
+	// partition is the text of the spec; "": none.
 	partition string
 }
 
-// workloadHealth is that of a workload whose controller has seen it as it is. One that
-// stands at its partition is healthy, and says so; one that is paused before it got
-// there is not done, as a Deployment.
+// workloadHealth returns the health of a workload whose controller has seen its generation. A
+// workload that has reached its partition is healthy, with a message. A workload paused earlier is
+// not done, as with a Deployment.
 func workloadHealth(kind workloadKind, live map[string]any) ObjectHealth {
 	for _, c := range conditionsOf(live) {
 		failed := (c.kind == "FailedScale" || c.kind == "FailedUpdate") && c.status == "True"
@@ -72,11 +73,11 @@ func workloadHealth(kind workloadKind, live map[string]any) ObjectHealth {
 	case n.there < n.serving:
 		return progressing("%d of %d pods exist", n.there, n.serving)
 	case onDelete(live):
-		// What is not updated waits for somebody to delete it.
+		// Pods of the old revision wait until they are deleted.
 	case n.updated < n.expected && paused:
 		return progressing("paused: %d of %d pods updated", n.updated, n.wanted)
 	case n.updated < n.expected && selective(live) && chosen.reason == chosenAll:
-		// The others aren't chosen.
+		// The selector does not choose the other pods.
 	case n.updated < n.expected && selective(live) && chosen.reason != "":
 		return progressing("%s", chosen.message)
 	case n.updated < n.expected && selective(live):
@@ -102,7 +103,7 @@ func workloadHealth(kind workloadKind, live map[string]any) ObjectHealth {
 	return ObjectHealth{Health: v1alpha1.HealthHealthy}
 }
 
-// numbers reads them.
+// numbers reads the pod counts.
 func (k workloadKind) numbers(live map[string]any) (workloadNumbers, error) {
 	n := workloadNumbers{
 		wanted: numberAt(live, "status", k.desired), there: numberAt(live, "status", k.there),
@@ -126,8 +127,8 @@ func (k workloadKind) numbers(live map[string]any) (workloadNumbers, error) {
 	return n, err
 }
 
-// partition is how many of so many pods stay at the old revision, and as the spec has
-// it: a percentage is rounded up.
+// partition returns how many of the given pods stay at the old revision, and the text of the spec.
+// A percentage is rounded up.
 func (k workloadKind) partition(live map[string]any, of int64) (int64, string, error) {
 	switch v := strategyOf(live, "partition").(type) {
 	case int64:
@@ -147,7 +148,7 @@ func (k workloadKind) partition(live map[string]any, of int64) (int64, string, e
 	return 0, "", nil
 }
 
-// progress says how far an update is.
+// progress describes the progress of an update.
 func (n workloadNumbers) progress() string {
 	if n.expected == n.wanted {
 		return fmt.Sprintf("%d of %d pods updated", n.updated, n.wanted)
@@ -155,13 +156,13 @@ func (n workloadNumbers) progress() string {
 	return fmt.Sprintf("%d of %d pods updated, %d are to be: partition %s", n.updated, n.wanted, n.expected, n.partition)
 }
 
-// standing says where an update stands that has come to its partition.
+// standing describes an update that has reached its partition.
 func (n workloadNumbers) standing() string {
 	return fmt.Sprintf("%d of %d pods updated: partition %s", n.updated, n.wanted, n.partition)
 }
 
-// strategyOf is a field of the update strategy; v1alpha1 of a CloneSet has all of them
-// one level higher.
+// strategyOf returns a field of the update strategy. In v1alpha1 of a CloneSet the fields are one
+// level higher.
 func strategyOf(live map[string]any, field string) any {
 	spec, _ := live["spec"].(map[string]any)
 	strategy, _ := spec["updateStrategy"].(map[string]any)
@@ -171,11 +172,11 @@ func strategyOf(live map[string]any, field string) any {
 	return strategy[field]
 }
 
-// chosenAll is why an update is not going on, where all nodes that a selector and a
-// partition choose have the newest revision. OpenKruise's DaemonSets do not say so.
+// chosenAll is the reason of the condition Progressing when all nodes that a selector and a
+// partition choose have the newest revision. OpenKruise's DaemonSets do not set it.
 const chosenAll = "ProgressPartitionAvailable"
 
-// progressOf is the condition Progressing; the zero condition: it has none.
+// progressOf returns the condition Progressing; the zero condition: there is none.
 func progressOf(live map[string]any) condition {
 	for _, c := range conditionsOf(live) {
 		if c.kind == "Progressing" {
@@ -185,20 +186,20 @@ func progressOf(live map[string]any) condition {
 	return condition{}
 }
 
-// selective workloads update the pods of some nodes alone.
+// selective reports whether a workload updates only the pods of some nodes.
 func selective(live map[string]any) bool {
 	selector, _ := strategyOf(live, "selector").(map[string]any)
 	return len(selector) > 0
 }
 
-// returns reports whether pods can go back to a revision from before, as they do when
-// the partition is raised.
+// returns reports whether pods can go back to an earlier revision, as they do when the partition is
+// raised.
 func returns(live map[string]any) bool {
 	current := statusText(live, "currentRevision")
 	return current != "" && current != statusText(live, "updateRevision")
 }
 
-// progressive workloads leave as many nodes without a pod as the partition says.
+// progressive reports whether a workload leaves as many nodes without a pod as the partition says.
 func progressive(live map[string]any) bool {
 	metadata, _ := live["metadata"].(map[string]any)
 	annotations, _ := metadata["annotations"].(map[string]any)
@@ -210,7 +211,7 @@ func progressive(live map[string]any) bool {
 	return scale["partitionedScaling"] == true
 }
 
-// numberOr is a number that may not be said.
+// numberOr returns a number, or otherwise if the field is missing.
 func numberOr(live map[string]any, section, field string, otherwise int64) int64 {
 	m, _ := live[section].(map[string]any)
 	if n, ok := m[field].(int64); ok {

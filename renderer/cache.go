@@ -17,33 +17,32 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// Cache is a [Renderer] that remembers. Clusters with the same inputs share
-// one render and one Target: 300 clusters with 5 distinct configurations
-// render 5 times, also when they ask at once. A request that was rendered
-// before, for this cluster or one that shares its configuration, costs a
-// lookup and no hash.
+// Cache is a [Renderer] that remembers results. Clusters with the same inputs share one render and
+// one Target: 300 clusters with 5 distinct configurations render 5 times, even at the same time. A
+// repeated request, of this cluster or of one with the same configuration, costs a lookup and no
+// hash.
 //
-// Errors are remembered and shared as well, except transient ones: each cluster
-// is told the places in its own files.
+// Errors are remembered and shared as well, except transient ones. Each cluster gets the positions
+// in its own files.
 //
-// Objects that nobody asks for need not be in memory as maps: see [Cache.Pack].
+// Objects that are not in use need not be in memory as maps: see [Cache.Pack].
 type Cache struct {
 	next     Renderer
 	maxBytes int64
 	flights  singleflight.Group
 
 	mu      sync.Mutex
-	entries map[inputHash][]*list.Element // the targets of clusters with other scopes, and errors
-	recent  *list.List                    // of *cacheEntry, the latest used first
+	entries map[inputHash][]*list.Element // several per hash: targets for other scopes, and errors
+	recent  *list.List                    // of *cacheEntry, most recently used first
 	stats   CacheStats
 	hashes  hashes
 }
 
 // CacheStats counts what a [Cache] did since it was made.
 type CacheStats struct {
-	Hits   int64 // answered without a render, also by another's that was under way
+	Hits   int64 // answered without an own render, also by another caller's render
 	Misses int64 // renders
-	// Entries and Bytes are kept now. Bytes are an estimate.
+	// Entries and Bytes are the current contents. Bytes is an estimate.
 	Entries int
 	Bytes   int64
 }
@@ -52,14 +51,15 @@ type CacheStats struct {
 type cacheEntry struct {
 	inputs inputHash
 	target *Target
-	packed []byte // the objects of a target that has none of its own; nil: it has
+	packed []byte // the encoded objects of a target without objects; nil: the target has them
 	err    error
-	of     Request // of an error
+	of     Request // the request of an error
 	bytes  int64
 }
 
-// answers tells whether the entry, which has the request's inputs, is its
-// answer. An error of the request itself is found again without a template.
+// answers reports whether the entry, which has the request's inputs, is its answer. An error of the
+// request, not of the chart, answers only the same Values. It is found again without executing a
+// template.
 func (e *cacheEntry) answers(r Request) bool {
 	var failed *Error
 	switch {
@@ -71,7 +71,7 @@ func (e *cacheEntry) answers(r Request) bool {
 	return !isTransient(e.err) && maps.Equal(e.of.Capabilities.ClusterScoped, r.Capabilities.ClusterScoped)
 }
 
-// answer is the target, or the error as the request's cluster should read it.
+// answer returns the target, or the error with the positions of the request's cluster.
 func (e *cacheEntry) answer(r Request) (*Target, error) {
 	if failed, ok := errors.AsType[*Error](e.err); ok {
 		return nil, failed.located(r)
@@ -79,8 +79,8 @@ func (e *cacheEntry) answer(r Request) (*Target, error) {
 	return e.target, e.err
 }
 
-// NewCache returns a cache in front of a renderer that keeps about maxBytes of
-// targets, the latest used. A target larger than that is not kept.
+// NewCache returns a cache in front of a renderer that keeps about maxBytes of targets, the most
+// recently used. A larger target is not kept.
 func NewCache(next Renderer, maxBytes int64) *Cache {
 	return &Cache{
 		next:     next,
@@ -126,12 +126,12 @@ func (c *Cache) Render(ctx context.Context, r Request) (*Target, error) {
 		case ctx.Err() != nil:
 			return nil, interrupted(r.Version, ctx.Err())
 		}
-		// The other's context ended, or its cluster knows other scopes. What is in
-		// the cache now is looked at again, and else it is this caller's turn.
+		// The other caller's context ended, or its cluster has other scopes. The loop reads the
+		// cache again, and renders if there is no answer.
 	}
 }
 
-// hash is that of a request's inputs, which takes time the first time only.
+// hash returns the hash of a request's inputs, which is computed only the first time.
 func (c *Cache) hash(r Request) (inputHash, error) {
 	id := identityOf(r)
 	c.mu.Lock()
@@ -155,7 +155,7 @@ func (c *Cache) fly(ctx context.Context, inputs inputHash, r Request) (_ *cacheE
 	var leads bool // read only after the flight, which happens after its write
 	done := c.flights.DoChan(string(inputs[:]), func() (any, error) {
 		leads = true
-		// Another flight may have landed since the caller looked.
+		// Another flight may have ended since the caller's lookup.
 		if e, ok := c.get(inputs, r); ok {
 			return e, nil
 		}
@@ -187,7 +187,7 @@ func (c *Cache) render(ctx context.Context, inputs inputHash, r Request) *cacheE
 	return e
 }
 
-// isTransient is true of everything but an error that says it will last.
+// isTransient reports whether an error is not known to last.
 func isTransient(err error) bool {
 	var e *Error
 	return !errors.As(err, &e) || e.Transient ||
@@ -237,7 +237,7 @@ func (c *Cache) put(e *cacheEntry) {
 	c.evict()
 }
 
-// replace has another form of an entry kept. The caller holds the lock.
+// replace stores another form of an entry. The caller holds the lock.
 func (c *Cache) replace(el *list.Element, e *cacheEntry) {
 	c.stats.Bytes += e.bytes - entryOf(el).bytes
 	el.Value = e
@@ -250,10 +250,9 @@ func (c *Cache) evict() {
 	}
 }
 
-// Pack has all targets kept encoded, until they are asked for again: that takes a
-// quarter of the memory, and one piece instead of thousands among which nothing
-// else has room. It is for when nobody will ask for a while; what was handed out
-// stays as it is.
+// Pack encodes all targets until their next use. An encoded target takes a quarter of the memory,
+// in one piece instead of thousands that fragment it. Call Pack when no request is expected for a
+// while. Returned targets stay unchanged.
 func (c *Cache) Pack() {
 	c.mu.Lock()
 	var all []*list.Element
@@ -261,7 +260,7 @@ func (c *Cache) Pack() {
 		all = append(all, el)
 	}
 	c.mu.Unlock()
-	for _, el := range all { // nobody waits for more than one
+	for _, el := range all { // the lock is held for one target at a time
 		c.mu.Lock()
 		if e := entryOf(el); slices.Contains(c.entries[e.inputs], el) { // it may be gone by now
 			c.replace(el, e.pack())
@@ -270,10 +269,10 @@ func (c *Cache) Pack() {
 	}
 }
 
-// contents are what makes a target large.
+// contents are the large parts of a target.
 type contents struct{ Objects, Hooks []*Object }
 
-// pack returns the entry with its objects encoded, or as it is where that can't be.
+// pack returns the entry with encoded objects, or unchanged if they can't be encoded.
 func (e *cacheEntry) pack() *cacheEntry {
 	if e.target == nil || e.packed != nil {
 		return e
@@ -288,7 +287,7 @@ func (e *cacheEntry) pack() *cacheEntry {
 	}
 	packed, rest := *e, *e.target
 	rest.Objects, rest.Hooks, rest.Scopes = nil, nil, slices.Clone(rest.Scopes)
-	for i := range rest.Scopes { // they came with each target, and are a few kinds
+	for i := range rest.Scopes { // each target came with its own copies of a few names
 		k := &rest.Scopes[i].Kind
 		k.Group, k.Kind = unique.Make(k.Group).Value(), unique.Make(k.Kind).Value()
 	}
@@ -328,18 +327,18 @@ func (c *Cache) drop(el *list.Element) {
 	c.entries[e.inputs] = rest
 }
 
-// identity tells requests apart by what they share: versions and values of one
-// fleet are the same pointers as long as they are the same.
+// identity distinguishes requests by the parts they share: unchanged versions and values of one
+// fleet keep their pointers.
 type identity struct {
 	version     *registry.Version
-	values      any // registry.Values.Identity: clusters whose files say the same share it
+	values      any // registry.Values.Identity: shared by clusters with equal files
 	mirrors     string
 	kubeVersion string
 	apiVersions *string
 	served      int
 }
 
-// identityOf does not look at scopes: a hash does not, either.
+// identityOf ignores scopes, as the hash does.
 func identityOf(r Request) identity {
 	return identity{
 		version: r.Version, values: r.Values.Identity(), mirrors: joinMirrors(r.ImageMirrors),
@@ -359,18 +358,17 @@ func joinMirrors(mirrors map[string]string) string {
 	return b.String()
 }
 
-// hashes remembers hashes by identity, in two generations: what was not asked
-// for while the younger one filled up is forgotten.
+// hashes remembers hashes by identity, in two generations: a hash that was not used while the
+// younger one filled up is forgotten.
 type hashes struct{ young, old map[identity]knownHash }
 
-// knownHash holds on to the request, so that nothing else can come to lie at
-// its addresses.
+// knownHash keeps the request in memory, so that its addresses are not reused.
 type knownHash struct {
 	inputHash
 	of Request
 }
 
-// generation is as many deliveries as a large fleet has.
+// generation is the number of deliveries of a large fleet.
 const generation = 1 << 16
 
 func (h *hashes) get(id identity) (inputHash, bool) {

@@ -8,11 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// defaultKubeVersion is the Kubernetes that renders without a cluster are for.
+// defaultKubeVersion is the Kubernetes version of renders without a cluster.
 const defaultKubeVersion = "v1.36.0"
 
-// DefaultCapabilities are those of a Kubernetes v1.36 as it comes, for renders
-// without a cluster to ask. The caller may change what it gets.
+// DefaultCapabilities returns those of a stock Kubernetes v1.36, for renders without a cluster. The
+// caller may modify the result.
 func DefaultCapabilities() Capabilities {
 	caps := Capabilities{KubeVersion: defaultKubeVersion, ClusterScoped: map[schema.GroupKind]bool{}}
 	for gv, kinds := range servedKinds() {
@@ -33,8 +33,8 @@ func DefaultCapabilities() Capabilities {
 	return caps
 }
 
-// servedKinds are the kinds that a v1.36 API server serves unless it is told
-// otherwise, also those of subresources. A star marks the cluster-scoped.
+// servedKinds returns the kinds that a v1.36 API server serves by default, also those of
+// subresources. A star marks cluster-scoped kinds.
 func servedKinds() map[string]string {
 	return map[string]string{
 		"v1": `Binding ComponentStatus* ConfigMap Endpoints Event LimitRange Namespace* Node* PersistentVolume*
@@ -67,10 +67,9 @@ func servedKinds() map[string]string {
 	}
 }
 
-// Including returns the capabilities that a cluster has once the objects of
-// the targets are in it: their custom resource definitions are served. It
-// takes the place of discovery where there is no cluster to ask, and tells the
-// scope of custom resources that come with another component.
+// Including returns the capabilities of a cluster after the objects of the targets were applied:
+// their custom resource definitions are served. It replaces discovery where there is no cluster,
+// and gives the scope of custom resources that another component defines.
 func (c Capabilities) Including(targets ...*Target) Capabilities {
 	served := map[string]bool{}
 	for _, v := range c.APIVersions {

@@ -24,10 +24,10 @@ type loadedChart struct {
 	job     *job
 	version *registry.Version
 	chart   *chart.Chart
-	// fileOf gives the name under template/ of a file by its first byte's
-	// address: Helm renames files of subcharts and keeps their bytes.
+	// fileOf gives the name under template/ of a file by the address of its first byte: Helm
+	// renames files of subcharts, but keeps their bytes.
 	fileOf map[*byte]string
-	// templates by the name that Helm's engine and its errors give them.
+	// templates by the names that Helm's engine and its errors use.
 	templates map[string]templateSource
 }
 
@@ -56,9 +56,9 @@ func loadChart(j *job) (*loadedChart, *Error) {
 	return c, nil
 }
 
-// chartFiles are the version's files without those that .helmignore names, in
-// the order in which Helm walks a folder. Of a packed chart they are all files:
-// helm package has left the others out.
+// chartFiles returns the version's files, without those that .helmignore names, in the order in
+// which Helm walks a folder. All files of a packed chart are used: helm package has already left
+// ignored files out.
 func (c *loadedChart) chartFiles() ([]*loader.BufferedFile, *Error) {
 	rules := ignore.Empty()
 	for _, f := range c.version.Chart {
@@ -92,7 +92,7 @@ func (c *loadedChart) chartFiles() ([]*loader.BufferedFile, *Error) {
 	return files, nil
 }
 
-// ignored tells whether .helmignore names the file or a folder above it.
+// ignored reports whether .helmignore names the file or a folder above it.
 func ignored(rules *ignore.Rules, name string) bool {
 	for i, r := range name {
 		if r == '/' && rules.Ignore(name[:i], fileInfo{name: path.Base(name[:i]), dir: true}) {
@@ -102,7 +102,7 @@ func ignored(rules *ignore.Rules, name string) bool {
 	return rules.Ignore(name, fileInfo{name: path.Base(name)})
 }
 
-// fileInfo is what ignore rules ask of a file.
+// fileInfo has the properties of a file that ignore rules read.
 type fileInfo struct {
 	name string
 	dir  bool
@@ -136,7 +136,7 @@ func sortDependencies(c *chart.Chart) {
 	}
 }
 
-// check refuses what the helm command refuses before it renders.
+// check refuses charts that the helm command refuses before it renders.
 func (c *loadedChart) check() *Error {
 	switch c.chart.Metadata.Type {
 	case "", "application":
@@ -146,8 +146,7 @@ func (c *loadedChart) check() *Error {
 	if err := chartutil.ValidateReleaseName(c.version.Component); err != nil {
 		return c.fail("Chart.yaml", 0, "the component's name is no Helm release name: "+err.Error(), err)
 	}
-	// A subchart that was not committed would look like objects that are no
-	// longer wanted.
+	// Without a subchart that was not committed, its objects would look unwanted.
 	for _, want := range c.chart.Metadata.Dependencies {
 		if want != nil && !slices.ContainsFunc(c.chart.Dependencies(), func(d *chart.Chart) bool { return d.Name() == want.Name }) {
 			return c.fail("Chart.yaml", 0, "the dependency "+want.Name+" is missing in charts/", nil)
@@ -180,8 +179,8 @@ func (c *loadedChart) addTemplates(ch *chart.Chart) {
 	}
 }
 
-// fileName is the file's name under template/. A file out of a packed
-// subchart has none of its own, and goes by the name that Helm gives it.
+// fileName returns the file's name under template/. A file of a packed subchart has none, and gets
+// the name that Helm uses.
 func (c *loadedChart) fileName(f *chart.File, helmName string) string {
 	if len(f.Data) > 0 {
 		if name, ok := c.fileOf[&f.Data[0]]; ok {
@@ -192,8 +191,8 @@ func (c *loadedChart) fileName(f *chart.File, helmName string) string {
 	return name
 }
 
-// loadErrorPlace reads file and line from the text of an error of Helm's
-// loader, which has no types.
+// loadErrorPlace reads file and line from the text of an error of Helm's loader, whose errors have
+// no types.
 func loadErrorPlace(text string) (file string, line int) {
 	file = "Chart.yaml"
 	if m := regexp.MustCompile(`cannot load (\S+):`).FindStringSubmatch(text); m != nil {

@@ -12,19 +12,17 @@ import (
 	"go.yaml.in/yaml/v2"
 )
 
-// docError is what is wrong with one YAML document.
+// docError is a problem of one YAML document.
 type docError struct {
 	line    int // in the document, from 1; 0: not known
 	message string
 }
 
-// decodeDocument reads one YAML document as the API server would read it after
-// sigs.k8s.io/yaml: YAML 1.1, numbers without a fraction as int64. It returns
-// nil for a document without content. Keys that are not strings are refused
-// where sigs.k8s.io/yaml would turn `y:` into "true" without a word.
+// decodeDocument decodes one YAML document as the API server would read it after sigs.k8s.io/yaml:
+// YAML 1.1, numbers without a fraction as int64. It returns nil for a document without content. It
+// refuses keys that are not strings, whereas sigs.k8s.io/yaml silently turns `y:` into "true".
 //
-// A key that stands twice counts with its last value, as for helm, and gives
-// a warning.
+// A duplicate key has its last value, as for helm, and gives a warning.
 func decodeDocument(doc string) (content any, warnings []docError, failed *docError) {
 	var raw any
 	err := yaml.UnmarshalStrict([]byte(doc), &raw)
@@ -45,11 +43,11 @@ func decodeDocument(doc string) (content any, warnings []docError, failed *docEr
 	return content, warnings, nil
 }
 
-// maxDepth bounds how deep objects and schemas are nested. It is far above any
-// that is served: the deepest public definitions have about 60 levels.
+// maxDepth bounds the nesting of objects and schemas. It is far above any definition in use: the
+// deepest public ones have about 60 levels.
 const maxDepth = 500
 
-// deep tells whether a value is nested deeper than some levels.
+// deep reports whether a value is nested deeper than the given levels.
 func deep(v any, levels int) bool {
 	if levels < 0 {
 		return true
@@ -67,10 +65,9 @@ func deep(v any, levels int) bool {
 	return false
 }
 
-// DecodeYAML reads one YAML document as rendered ones are read, except that a key
-// that stands twice is an error, too: what is written by hand has one meaning.
-// It is nil without content; integers are int64. Errors tell the line in the
-// document where it is known.
+// DecodeYAML decodes one YAML document as rendered ones are decoded, except that a duplicate key is
+// an error, too: a hand-written file must have one meaning. It returns nil without content;
+// integers are int64. Errors name the line in the document if it is known.
 func DecodeYAML(document []byte) (any, error) {
 	content, warnings, failed := decodeDocument(string(document))
 	if failed == nil && len(warnings) > 0 {
@@ -89,8 +86,7 @@ func syntaxError(err error) *docError {
 	return parseYAMLError(strings.TrimPrefix(err.Error(), "yaml: "), "invalid YAML: ")
 }
 
-// parseYAMLError takes the line off the text of an error, which has no field
-// for it.
+// parseYAMLError takes the line from the text of an error, which has no field for it.
 func parseYAMLError(text, prefix string) *docError {
 	e := &docError{message: prefix + text}
 	if m := regexp.MustCompile(`^line (\d+): `).FindStringSubmatch(text); m != nil {
@@ -147,7 +143,7 @@ func jsonValue(v any, doc string) (any, *docError) {
 	}
 }
 
-// keyError finds the key's line: the decoder forgets it.
+// keyError finds the key's line, which the decoder does not keep.
 func keyError(key any, doc string) *docError {
 	written := regexp.QuoteMeta(fmt.Sprint(key))
 	switch key {

@@ -10,9 +10,9 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// variableFunctions are those of Helm's template functions that may answer
-// otherwise the next time: by the clock, by chance, or in the order of a map.
-// TestVariableFunctions holds the list against Helm's own.
+// variableFunctions returns Helm's template functions whose results may differ between calls: by
+// the clock, by chance, or by the order of a map. TestVariableFunctions compares the list with
+// Helm's own.
 func variableFunctions() []string {
 	return []string{
 		"now", "ago", "date", "dateInZone", "date_in_zone", "date_modify", "dateModify", "htmlDate", "htmlDateInZone",
@@ -23,10 +23,9 @@ func variableFunctions() []string {
 	}
 }
 
-// determinism executes the templates once more and compares. A chart that
-// renders to something else each time would change its clusters each time that
-// Keelson starts, so it is refused, unless the component says to report it: then
-// the warnings name the lines.
+// determinism executes the templates once more and compares. A chart that renders differently each
+// time would change its clusters each time that Keelson starts, so it is refused. If the component
+// chooses to report it instead, the warnings name the lines.
 func (e *execution) determinism() (warnings []string, _ *Error) {
 	again, err := e.execute(e.top)
 	if err != nil {
@@ -71,8 +70,8 @@ type call struct {
 	function string
 }
 
-// variableCalls are the lines that may be why two executions differ: those in
-// templates that did, else those in all, since a helper has no output.
+// variableCalls returns the lines that may explain the difference of two executions: those in
+// templates with different output, or else those in all, since a helper has no output.
 func (e *execution) variableCalls(again *execution) []call {
 	var in, elsewhere []call
 	for name, src := range e.templates {

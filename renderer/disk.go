@@ -14,11 +14,10 @@ import (
 	"sync"
 )
 
-// Disk is a [Renderer] that keeps targets in a folder, so that a process that
-// starts need not render what the one before it did. A file that is damaged, or
-// of another program, is rendered again.
+// Disk is a [Renderer] that keeps targets in a folder, so that a new process need not repeat the
+// renders of the previous one. A file that is damaged, or of another program, is rendered again.
 //
-// It never holds what was decrypted: such requests pass through.
+// It never stores decrypted values: such requests pass through.
 type Disk struct {
 	next     Renderer
 	root     *os.Root
@@ -29,12 +28,12 @@ type Disk struct {
 	bytes int64
 }
 
-// diskSuffix ends the names of a [Disk]'s files; it touches no others.
+// diskSuffix ends the names of a [Disk]'s files; other files are not touched.
 const diskSuffix = ".target"
 
-// OpenDisk keeps about maxBytes of targets in a folder, which is made if need
-// be; the latest written stay. Program tells apart the programs that may render
-// the same inputs to something else: versions of Keelson.
+// OpenDisk keeps about maxBytes of targets in a folder, which it creates if needed. It removes the
+// oldest written files first. program distinguishes programs that may render the same inputs
+// differently: versions of Keelson.
 func OpenDisk(next Renderer, folder, program string, maxBytes int64) (*Disk, error) {
 	if err := os.MkdirAll(folder, 0o700); err != nil {
 		return nil, fmt.Errorf("make the folder of rendered charts: %w", err)
@@ -59,8 +58,7 @@ var _ Renderer = (*Disk)(nil)
 // Close closes the folder.
 func (d *Disk) Close() error { return d.root.Close() } //nolint:wrapcheck // says enough
 
-// Render implements [Renderer]. Nothing that happens on the disk is an error of
-// a render.
+// Render implements [Renderer]. A failure of the disk is never an error of a render.
 func (d *Disk) Render(ctx context.Context, r Request) (*Target, error) {
 	if r.Version == nil || r.Values.Confidential() {
 		return d.next.Render(ctx, r)
@@ -81,7 +79,7 @@ func (d *Disk) Render(ctx context.Context, r Request) (*Target, error) {
 	return t, err
 }
 
-// read returns nil where there is no such target.
+// read returns nil if there is no such target.
 func (d *Disk) read(name string) *Target {
 	data, err := d.root.ReadFile(name)
 	if err != nil || len(data) < sha256.Size {
@@ -98,8 +96,7 @@ func (d *Disk) read(name string) *Target {
 	return &t
 }
 
-// write keeps a target, if it can: a disk that is full loses the cache, and
-// nothing else.
+// write keeps a target if possible: a full disk loses the cache, and nothing else.
 func (d *Disk) write(name string, t *Target) {
 	var body bytes.Buffer
 	if err := writeFrame(&body, t); err != nil || int64(body.Len()) > d.maxBytes/2 {
@@ -108,7 +105,7 @@ func (d *Disk) write(name string, t *Target) {
 	sum := sha256.Sum256(body.Bytes())
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	// Another process may write the same: the same bytes, since it has the name.
+	// Another process may write the same file: the same name means the same bytes.
 	if err := d.root.WriteFile(name+".new", append(sum[:], body.Bytes()...), 0o600); err != nil {
 		_ = d.root.Remove(name + ".new")
 		return
@@ -121,7 +118,7 @@ func (d *Disk) write(name string, t *Target) {
 	}
 }
 
-// evict removes the files that were written first, a quarter of what may stay.
+// evict removes the oldest written files, until three quarters of maxBytes are left.
 func (d *Disk) evict() {
 	files, err := d.list()
 	if err != nil {
@@ -141,7 +138,7 @@ func (d *Disk) evict() {
 	}
 }
 
-// list is what is kept, the oldest first.
+// list returns the kept files, the oldest first.
 func (d *Disk) list() ([]fs.FileInfo, error) {
 	entries, err := fs.ReadDir(d.root.FS(), ".")
 	if err != nil {

@@ -10,12 +10,11 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// Engine renders charts with Helm's engine in this process: in-memory files,
-// no DNS, no cluster. The zero Engine is ready to use.
+// Engine renders charts with Helm's engine in this process: in-memory files, no DNS, no cluster.
+// The zero Engine is ready to use.
 //
-// Helm can't be stopped from inside: ctx is looked at before and after the
-// templates run, and a template that never ends never ends. A [Pool] does the
-// same in processes that can be killed.
+// Helm can't be interrupted: ctx is checked before and after the templates run, and an endless
+// template never ends. A [Pool] does the same in processes that can be killed.
 type Engine struct{}
 
 // New returns an [Engine].
@@ -23,15 +22,14 @@ func New() *Engine { return &Engine{} }
 
 var _ Renderer = (*Engine)(nil)
 
-// Render implements [Renderer]. The same calls in the same order as
-// `helm template COMPONENT --namespace NAMESPACE --include-crds` decide what a
-// template sees.
+// Render implements [Renderer]. It makes the same calls in the same order as `helm template
+// COMPONENT --namespace NAMESPACE --include-crds`, so that a template sees the same.
 func (*Engine) Render(ctx context.Context, r Request) (*Target, error) {
 	return render(ctx, r, defaultMaxOutput, func(_ context.Context, j *job) (*Target, *Error) { return j.run() })
 }
 
-// render makes a job of a request, has it run, and fills in what only the
-// request knows. A nil *Error does not become an error that is not nil.
+// render makes a job of a request, runs the job, and adds what only the request knows. A nil *Error
+// does not become an error that is not nil.
 func render(ctx context.Context, r Request, maxOutput int64, run func(context.Context, *job) (*Target, *Error)) (*Target, error) {
 	if r.Version == nil {
 		return nil, &Error{Message: "no version to render"}
@@ -60,7 +58,7 @@ func interrupted(v *registry.Version, cause error) *Error {
 	return e
 }
 
-// renderValues are what templates see: .Values, .Release, .Capabilities, .Chart.
+// renderValues returns what templates see: .Values, .Release, .Capabilities, .Chart.
 func (c *loadedChart) renderValues(values map[string]any) (chartutil.Values, *Error) {
 	caps, err := c.capabilities()
 	if err != nil {
@@ -75,7 +73,7 @@ func (c *loadedChart) renderValues(values map[string]any) (chartutil.Values, *Er
 		Revision:  1,
 		IsInstall: true,
 	}
-	// Helm's own validation would fetch remote schemas: ours comes below.
+	// Helm's own validation would fetch remote schemas; validate below does not.
 	top, cause := chartutil.ToRenderValuesWithSchemaValidation(c.chart, values, options, caps, true)
 	if cause != nil {
 		return nil, c.fail("values.yaml", 0, "values can't be merged: "+cause.Error(), cause)
@@ -90,14 +88,14 @@ func (c *loadedChart) renderValues(values map[string]any) (chartutil.Values, *Er
 	return top, nil
 }
 
-// capabilities are the cluster's, in Helm's form.
+// capabilities returns the cluster's capabilities in Helm's form.
 func (c *loadedChart) capabilities() (*chartutil.Capabilities, *Error) {
 	kube, err := chartutil.ParseKubeVersion(c.job.KubeVersion)
 	if err != nil {
 		return nil, c.fail("Chart.yaml", 0, fmt.Sprintf("the cluster's Kubernetes version %q can't be read", c.job.KubeVersion), err)
 	}
 	caps := chartutil.DefaultCapabilities.Copy() // for Helm's own version
-	// What the API server says, with a vendor's suffix: charts look at it.
+	// The API server's version, with a vendor's suffix, which charts read.
 	kube.Version = "v" + strings.TrimPrefix(c.job.KubeVersion, "v")
 	caps.KubeVersion = *kube
 	caps.APIVersions = c.job.APIVersions

@@ -13,12 +13,12 @@ func newError(v *registry.Version, at registry.Position, message string, cause e
 	return &Error{Component: v.Component, Version: v.Name, At: at, Message: message, Err: cause}
 }
 
-// chartPosition is a place in one of the chart's files.
+// chartPosition returns a position in one of the chart's files.
 func chartPosition(v *registry.Version, file string, line int) registry.Position {
 	return position(v, v.ChartFile(file), line)
 }
 
-// componentPosition is a place in one of the version's files.
+// componentPosition returns a position in one of the version's files.
 func componentPosition(v *registry.Version, file string, line int) registry.Position {
 	return position(v, "components/"+v.Component+"/"+file, line)
 }
@@ -35,9 +35,8 @@ func (c *loadedChart) fail(file string, line int, message string, cause error) *
 	return newError(c.version, chartPosition(c.version, file, line), message, cause)
 }
 
-// templateError turns the text of an error of Helm's engine into a place and a
-// short message. Helm wraps template errors as text, so there is no type to
-// ask; the text is one of
+// templateError makes a position and a short message from an error of Helm's engine. Helm wraps
+// template errors as text, without types. The text is one of
 //
 //	execution error at (CHART/templates/x.yaml:3:5): MESSAGE of required or fail
 //	parse error at (CHART/templates/x.yaml:3): MESSAGE
@@ -60,9 +59,9 @@ func (c *loadedChart) templateError(cause error) *Error {
 
 // nested is the innermost useful part of a chain of template errors.
 type nested struct {
-	template, line, column string // of the innermost place that is in a file
+	template, line, column string // of the innermost position that is in a file
 	message                string
-	outer                  string // FILE:LINE of the outermost place, if another
+	outer                  string // FILE:LINE of the outermost position, if different
 }
 
 func (c *loadedChart) innermost(text string) nested {
@@ -108,7 +107,7 @@ func (c *loadedChart) errorAt(template, line, column, message string, cause erro
 		file = "Chart.yaml"
 	}
 	e := c.fail(file, 0, message, cause)
-	// No number is 0, and 0 is "not known".
+	// Without a number Atoi returns 0, and 0 means unknown.
 	e.At.Line, _ = strconv.Atoi(line)
 	if col, err := strconv.Atoi(column); err == nil {
 		e.At.Column = col + 1 // text/template counts columns from 0

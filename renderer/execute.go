@@ -14,7 +14,7 @@ import (
 // charts, with all their custom resource definitions, stay below a third of it.
 const defaultMaxOutput = 16 << 20
 
-// execution is a chart with what its templates made of one set of values.
+// execution is a chart with the output of its templates for one set of values.
 type execution struct {
 	*loadedChart
 	top      chartutil.Values
@@ -25,8 +25,7 @@ type execution struct {
 // execute runs the templates.
 func (c *loadedChart) execute(top chartutil.Values) (*execution, *Error) {
 	asked := &lookups{}
-	// Templates may write into what they see (`set`). The next execution must
-	// not see that.
+	// Templates may write into their values (`set`). The next execution must not see that.
 	files, err := engine.RenderWithClientProvider(c.chart, copyTop(top), asked)
 	if err != nil {
 		return nil, c.templateError(err)
@@ -35,7 +34,7 @@ func (c *loadedChart) execute(top chartutil.Values) (*execution, *Error) {
 	for name, text := range files {
 		bytes += int64(len(text))
 		if strings.HasSuffix(name, "NOTES.txt") || strings.HasPrefix(path.Base(name), "_") {
-			delete(files, name) // for people, and partials
+			delete(files, name) // notes for people, and partials
 		}
 	}
 	if bytes > c.job.MaxOutput {
@@ -45,7 +44,7 @@ func (c *loadedChart) execute(top chartutil.Values) (*execution, *Error) {
 	return &execution{loadedChart: c, top: top, files: files, warnings: asked.warnings(c)}, nil
 }
 
-// copyTop copies what a template can write to, but for the chart's own files.
+// copyTop copies what a template can write to, except the chart's own files.
 func copyTop(top chartutil.Values) chartutil.Values {
 	out := maps.Clone(top)
 	if values, ok := top["Values"].(chartutil.Values); ok {
@@ -54,7 +53,7 @@ func copyTop(top chartutil.Values) chartutil.Values {
 	return out
 }
 
-// longest is the template that rendered to most, by its name under template/.
+// longest returns the template with the longest output, by its name under template/.
 func (c *loadedChart) longest(files map[string]string) string {
 	most, size := "", -1
 	for name, text := range files {

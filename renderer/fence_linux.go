@@ -12,13 +12,13 @@ import (
 	"kernel.org/pub/linux/libs/security/libcap/cap"
 )
 
-// The limits of [confine] hold what templates can do. What follows is for the day on which a
-// mistake in Go or Helm lets a template run code of its own: the process has no capability,
-// can look into no other process and no file, and has the kernel's code for a few system calls
-// alone. The kernel has to know these means; where it does not, the limits hold without.
+// The limits of [confine] bound what templates can do. The measures here are for a mistake in Go or
+// Helm that lets a template run code of its own. Then the process has no capability, can access no
+// other process and no file, and can call only a small part of the kernel's code. The kernel must
+// support these measures; otherwise only the limits apply.
 
-// dropCapabilities gives up all, in every thread. What the process starts gets none back,
-// since it may have no new privileges.
+// dropCapabilities gives up all capabilities, in every thread. A process that this one starts gets
+// none back, since it may have no new privileges.
 func dropCapabilities() error {
 	if err := cap.NewSet().SetProc(); err != nil {
 		return fmt.Errorf("give up capabilities: %w", err)
@@ -26,19 +26,19 @@ func dropCapabilities() error {
 	return nil
 }
 
-// readOnly lets the process and what it starts read these files and folders, run itself, and
-// nothing else; nor look into the memory or environment of a process outside, which a file of
-// /proc would give. Signals are not held: before Landlock's version 8 each thread has a domain
-// of its own, and the process could not end what another of its threads has started.
+// readOnly lets the process and its children read these files and folders, run its own program, and
+// nothing else. They can't read the memory or environment of an outside process through /proc.
+// Signals are not restricted: before Landlock's version 8 each thread has a domain of its own, so
+// the process could not end what another of its threads has started.
 func readOnly(g greeting) error {
 	err := landlock.V11.BestEffort().RestrictPaths(
 		landlock.RODirs(g.Read...).IgnoreIfMissing(),
 		landlock.RWFiles(g.Lock...).IgnoreIfMissing(),
-		landlock.RODirs("/proc", "/sys/fs/cgroup", "/sys/kernel/mm").IgnoreIfMissing(), // for Go's runtime and our limits
+		landlock.RODirs("/proc", "/sys/fs/cgroup", "/sys/kernel/mm").IgnoreIfMissing(), // for Go's runtime and the limits
 		// A program that was built with cgo loads the C library.
 		landlock.RODirs("/lib", "/lib64", "/usr/lib", "/usr/lib64").IgnoreIfMissing(),
 		landlock.ROFiles("/etc/ld.so.cache").IgnoreIfMissing(),
-		landlock.ROFiles("/proc/self/exe"), // the program's file, also after it was replaced
+		landlock.ROFiles("/proc/self/exe"), // the program's file, even after its replacement
 		landlock.RWFiles(os.DevNull),
 	)
 	if err != nil {
@@ -47,8 +47,8 @@ func readOnly(g greeting) error {
 	return nil
 }
 
-// renderCalls are the system calls of Go's runtime, and what reads jobs and writes answers.
-// Those of a C library's threads are among them, for builds with cgo.
+// renderCalls returns the system calls of Go's runtime, and those that read jobs and write answers.
+// It includes the calls of a C library's threads, for builds with cgo.
 func renderCalls() []string {
 	return []string{
 		"read", "write", "pread64", "close", // pipes, and how much memory is used
@@ -61,8 +61,8 @@ func renderCalls() []string {
 	}
 }
 
-// taskCalls are those that a task needs on top: it reads files, and starts processes that
-// are confined as it is.
+// taskCalls returns the additional system calls of a task: it reads files, and starts processes
+// with the same confinement.
 func taskCalls() []string {
 	return []string{
 		"open", "openat", "lseek", "stat", "lstat", "fstat", "newfstatat", "statx", "statfs", "fstatfs", "access", "faccessat", "faccessat2",
@@ -74,24 +74,24 @@ func taskCalls() []string {
 	}
 }
 
-// where lets a system call through if an argument is as said.
+// where allows a system call if an argument meets a condition.
 func where(name string, argument uint32, is seccomp.Operation, value uint64) seccomp.NameWithConditions {
 	return seccomp.NameWithConditions{Name: name, Conditions: seccomp.ArgumentConditions{{Argument: argument, Operation: is, Value: value}}}
 }
 
-// renderConditions are the calls that every process may make in a part of their ways.
+// renderConditions returns the calls that every process may make with certain arguments only.
 func renderConditions() []seccomp.NameWithConditions {
 	return []seccomp.NameWithConditions{
-		// Memory that is shared counts for no limit of the process.
+		// Shared memory counts for no limit of the process.
 		where("mmap", 3, seccomp.BitsNotSet, unix.MAP_SHARED),
-		// F_SETOWN and F_SETSIG have the kernel send any signal to any process of the user. They,
-		// and the others from 8 to 15, have this bit; what Go uses has not.
+		// F_SETOWN and F_SETSIG make the kernel send any signal to any process of the user. All
+		// commands from 8 to 15 have this bit; the commands that Go uses do not.
 		where("fcntl", 1, seccomp.BitsNotSet, unix.F_SETOWN),
 	}
 }
 
-// threadConditions are the calls of a process that starts no other: threads, and signals
-// between them.
+// threadConditions returns the calls of a process that starts no other process: threads, and
+// signals between them.
 func threadConditions() []seccomp.NameWithConditions {
 	return []seccomp.NameWithConditions{
 		where("clone", 0, seccomp.BitsSet, unix.CLONE_THREAD),
@@ -99,17 +99,17 @@ func threadConditions() []seccomp.NameWithConditions {
 	}
 }
 
-// taskConditions are the calls of a process that starts others, in namespaces such as
-// [isolations] has, and with limits of its own.
+// taskConditions returns the calls of a process that starts others, in namespaces such as those of
+// [isolations], and with limits of its own.
 func taskConditions() []seccomp.NameWithConditions {
 	return []seccomp.NameWithConditions{
 		where("clone", 0, seccomp.BitsNotSet, unix.CLONE_NEWNS|unix.CLONE_NEWIPC|unix.CLONE_NEWUTS|unix.CLONE_NEWCGROUP),
-		where("prlimit64", 0, seccomp.Equal, 0), // its own
+		where("prlimit64", 0, seccomp.Equal, 0), // only of the process itself
 	}
 }
 
-// filterCalls has the kernel refuse all other system calls, of every thread and of what the
-// process starts.
+// filterCalls makes the kernel refuse all other system calls, of every thread and of the processes
+// that this one starts.
 func filterCalls(task bool) error {
 	table, err := arch.GetInfo("")
 	if err != nil || !seccomp.Supported() {
@@ -118,7 +118,7 @@ func filterCalls(task bool) error {
 	known := func(names []string) []string {
 		return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
 			_, ok := table.SyscallNames[name]
-			return !ok // each architecture has its own
+			return !ok // each architecture has its own calls
 		})
 	}
 	allowed := seccomp.SyscallGroup{Action: seccomp.ActionAllow, Names: known(renderCalls()), NamesWithCondtions: renderConditions()}
@@ -128,8 +128,8 @@ func filterCalls(task bool) error {
 	} else {
 		allowed.NamesWithCondtions = append(allowed.NamesWithCondtions, threadConditions()...)
 	}
-	// A filter can't look at the flags of clone3. Where the kernel seems to have none, a C
-	// library uses clone; Go does so always.
+	// A filter can't read the flags of clone3. If the kernel seems to lack clone3, a C library uses
+	// clone; Go always uses clone.
 	absent := seccomp.SyscallGroup{Action: seccomp.ActionErrno | seccomp.Action(unix.ENOSYS), Names: known([]string{"clone3"})}
 	err = seccomp.LoadFilter(seccomp.Filter{
 		Flag:   seccomp.FilterFlagTSync,

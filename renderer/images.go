@@ -6,12 +6,11 @@ import (
 	"strings"
 )
 
-// imagesKey is where templates find the images of their version.
+// imagesKey is the key under which templates find the images of their version.
 const imagesKey = "images"
 
-// injectImages lays the version's images over the values. They are the same on
-// every cluster, so a value in their place is an error; the registry reports
-// most of them before a render.
+// injectImages merges the version's images into the values. They are the same on every cluster, so
+// another value in their place is an error. The registry reports most such errors before a render.
 func injectImages(r Request, values map[string]any) *Error {
 	if _, set := values[imagesKey]; set && len(r.Version.Images) > 0 {
 		return setByImages(r, []string{imagesKey})
@@ -19,7 +18,7 @@ func injectImages(r Request, values map[string]any) *Error {
 	return overlay(r, values, r.Version.ImageValues(r.ImageMirrors), nil)
 }
 
-// overlay merges from into values, in which no other value may stand.
+// overlay merges from into values. A different value in the same place is an error.
 func overlay(r Request, values, from map[string]any, path []string) *Error {
 	for _, key := range slices.Sorted(maps.Keys(from)) {
 		at := append(slices.Clone(path), key)

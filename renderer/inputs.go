@@ -9,13 +9,12 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// inputHash is over all that a render depends on, but which kinds have no
-// namespace: a target says which of them it met (see [Target.Scopes]).
+// inputHash is the hash of everything that a render depends on, except which kinds have no
+// namespace: a target lists the kinds that it met (see [Target.Scopes]).
 type inputHash [sha256.Size]byte
 
-// inputs is a request as far as a render looks at it. Images are those that
-// the cluster pulls: a mirror of a host that no image comes from changes
-// nothing.
+// inputs is the part of a request that a render uses. Images are those that the cluster pulls: a
+// mirror of a host without images changes nothing.
 type inputs struct {
 	Component   string
 	Version     string // source positions name it
@@ -25,7 +24,7 @@ type inputs struct {
 	Determinism v1alpha1.Determinism
 	Images      map[string]any
 	Values      map[string]any
-	Seals       []string // of encrypted files: each is verified as a whole
+	Seals       []string // hashes of encrypted files: each is verified as a whole
 	Kubernetes  string
 	APIVersions []string
 }
@@ -37,8 +36,7 @@ func hashInputs(r Request) (inputHash, error) {
 	return in.hash(r)
 }
 
-// ofGit are the inputs that git says, whatever the cluster is like, and wherever they
-// stand.
+// ofGit returns the inputs that come from git. They do not depend on the cluster, nor on positions.
 func ofGit(r Request) inputs {
 	in := inputs{
 		Component:   r.Version.Component,
@@ -48,7 +46,7 @@ func ofGit(r Request) inputs {
 		Images:      r.Version.ImageValues(r.ImageMirrors),
 		Values:      r.Values.Map(),
 	}
-	if r.Version.Tree == "" { // not out of git
+	if r.Version.Tree == "" { // not from git
 		in.Files = hashFiles(r)
 	}
 	for _, seal := range r.Values.Seals() {
@@ -66,9 +64,9 @@ func (in inputs) hash(r Request) (inputHash, error) {
 	return inputHash(h.Sum(nil)), nil
 }
 
-// InputsOf is a hash of what git puts into a render, in 32 hexadecimal digits: the
-// same for requests that differ in nothing but the cluster's capabilities, or in where
-// things stand. Encrypted values are taken as they are. It costs microseconds.
+// InputsOf returns a hash of what git contributes to a render, in 32 hexadecimal digits. It is the
+// same for requests that differ only in the cluster's capabilities, or in positions. Encrypted
+// values are hashed as they are. It costs microseconds.
 func InputsOf(r Request) (string, error) {
 	sum, err := ofGit(r).hash(r)
 	if err != nil {
@@ -87,7 +85,7 @@ func hashFiles(r Request) string {
 	return fmt.Sprintf("%x", h.Sum(nil))
 }
 
-// size is about what the target takes in memory.
+// size estimates the bytes that the target takes in memory.
 func (t *Target) size() int64 {
 	n := int64(256)
 	for _, list := range [][]*Object{t.Objects, t.Hooks} {

@@ -11,18 +11,18 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// job is a render as the templates see it. It is all that a worker gets: no
-// place of a value, no key, nothing of another delivery.
+// job is a render as the templates see it. It is all that a worker gets: no positions of values, no
+// key, nothing of another delivery.
 type job struct {
 	Component, Version, Namespace string
 	Determinism                   v1alpha1.Determinism
 	Chart                         []registry.File
 	// Archive is the .tgz that the chart came in; "": a folder.
 	Archive string
-	// Values are meta-config with the images laid over it, in the form in
-	// which Helm hands values files to charts: every number is a float64.
+	// Values are meta-config merged with the images, in the form in which Helm passes values files
+	// to charts: every number is a float64.
 	Values map[string]any
-	// Images are what was laid over; nil: the version has none.
+	// Images are the merged images; nil: the version has none.
 	Images        map[string]any
 	KubeVersion   string
 	APIVersions   []string
@@ -31,7 +31,7 @@ type job struct {
 	MaxOutput int64
 }
 
-// newJob takes from a request what its templates may see.
+// newJob takes from a request the data that its templates may see.
 func newJob(r Request, maxOutput int64) (*job, *Error) {
 	values, err := userValues(r)
 	if err != nil {
@@ -59,7 +59,7 @@ func newJob(r Request, maxOutput int64) (*job, *Error) {
 	return j, nil
 }
 
-// version is the job's version, as far as a render looks at it.
+// version returns the job's version, with the fields that a render uses.
 func (j *job) version() *registry.Version {
 	return &registry.Version{
 		Component: j.Component, Name: j.Version, Chart: j.Chart, Archive: j.Archive,
@@ -75,12 +75,11 @@ func (j *job) scoped() map[schema.GroupKind]bool {
 	return scoped
 }
 
-// maxMessage bounds what a template may say in an error: it goes into statuses
-// and logs.
+// maxMessage bounds an error message of a template, in bytes: it goes into statuses and logs.
 const maxMessage = 2 << 10
 
-// run renders. Charts are outside input, and libraries below are known to
-// panic on some of it: that is an error of the chart.
+// run renders. Charts are outside input, and libraries are known to panic on some of it: that is an
+// error of the chart.
 func (j *job) run() (t *Target, err *Error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/dynamic" //nolint:depguard // Helm's interface is made of its types; nothing here talks to a cluster
 )
 
-// lookups stands where Helm expects a client: it answers every lookup with
-// "not found", which templates see as an empty map, and remembers it.
+// lookups replaces the client that Helm expects: it answers every lookup with "not found", which
+// templates see as an empty map, and records it.
 type lookups struct {
 	asked []string
 }
@@ -28,7 +28,7 @@ func (l *lookups) GetClientFor(apiVersion, kind string) (dynamic.NamespaceableRe
 	return &emptyResource{lookups: l, what: apiVersion + " " + kind}, true, nil
 }
 
-// emptyResource has no object. Helm calls nothing but the methods below.
+// emptyResource has no object. Helm calls only the methods below.
 type emptyResource struct {
 	dynamic.NamespaceableResourceInterface
 	lookups   *lookups
@@ -50,14 +50,13 @@ func (r *emptyResource) List(context.Context, metav1.ListOptions) (*unstructured
 	return nil, notFound("*")
 }
 
-// notFound is the error that Helm asks apierrors.IsNotFound about.
+// notFound returns an error that Helm recognizes with apierrors.IsNotFound.
 func notFound(name string) *apierrors.StatusError {
 	return apierrors.NewNotFound(schema.GroupResource{}, name)
 }
 
-// warnings name the template lines that may have asked. Helm doesn't say which
-// line did, so every line with a lookup is named, but none in a render that
-// asked nothing.
+// warnings returns a warning for each template line with a lookup. Helm doesn't say which line
+// asked, so every such line is named, but none if the render asked nothing.
 func (l *lookups) warnings(c *loadedChart) []string {
 	if len(l.asked) == 0 {
 		return nil
@@ -74,10 +73,10 @@ func (l *lookups) warnings(c *loadedChart) []string {
 	return out
 }
 
-// callLines are the lines of a template on which an action calls a function.
+// callLines returns the lines of a template on which an action calls a function.
 func callLines(text, function string) []int {
 	action := regexp.MustCompile(`(?s)\{\{.*?\}\}`)
-	// What could look like a call and is none: strings and comments.
+	// Strings and comments may look like a call.
 	quiet := regexp.MustCompile("(?s)/\\*.*?\\*/|\"(?:[^\"\\\\\n]|\\\\.)*\"|`[^`]*`")
 	call := regexp.MustCompile(`(?:^|[^\w.$"])(` + regexp.QuoteMeta(function) + `)(?:[^\w]|$)`)
 	var lines []int
@@ -90,7 +89,7 @@ func callLines(text, function string) []int {
 	return slices.Compact(lines)
 }
 
-// blank replaces all but line ends by spaces, so that offsets stay.
+// blank replaces everything but line ends by spaces, so that offsets stay valid.
 func blank(s string) string {
 	b := []byte(s)
 	for i := range b {

@@ -10,7 +10,7 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// objectID names an object: no two of a target are the same.
+// objectID identifies an object, and is unique in a target.
 type objectID struct {
 	kind            schema.GroupKind
 	namespace, name string
@@ -24,11 +24,11 @@ func (id objectID) String() string {
 	return s + id.name
 }
 
-// finisher makes objects of documents.
+// finisher makes objects from documents.
 type finisher struct {
 	chart  *loadedChart
 	scopes scopes
-	seen   map[objectID]registry.Position // nil: objects may stand twice
+	seen   map[objectID]registry.Position // nil: duplicates are allowed
 	count  int
 }
 
@@ -66,8 +66,8 @@ func flatten(content map[string]any) []any {
 	return out
 }
 
-// add checks an object and fills in its namespace and Keelson's label. The
-// content is the render's own, so it is changed in place.
+// add checks an object, and fills in its namespace and Keelson's label. The render owns the
+// content, so it is changed in place.
 func (f *finisher) add(item any, at registry.Position) *Error {
 	fail := func(message string) *Error { return newError(f.chart.version, at, message, nil) }
 	content, ok := item.(map[string]any)
@@ -122,7 +122,7 @@ func identify(content map[string]any) (id objectID, message string) {
 
 func (f *finisher) setNamespace(id *objectID, meta map[string]any) (message string) {
 	if f.scopes.cluster(id.kind) {
-		// The API server drops it as well; kept, it would differ for ever.
+		// The API server drops the namespace, too; kept, it would always differ.
 		delete(meta, "namespace")
 		return ""
 	}
@@ -153,7 +153,7 @@ func setLabel(meta map[string]any, component string) (message string) {
 	return ""
 }
 
-// stringAt is the string under a key, or "".
+// stringAt returns the string under a key, or "".
 func stringAt(m map[string]any, key string) string {
 	s, _ := m[key].(string)
 	return s
@@ -174,12 +174,11 @@ func annotations(content map[string]any) map[string]any {
 	return all
 }
 
-// scopes tells cluster-scoped kinds: by the definitions in the target itself,
-// else by the cluster.
+// scopes finds cluster-scoped kinds: by the definitions in the target itself, else by the cluster.
 type scopes struct {
 	known map[schema.GroupKind]bool
 	own   map[schema.GroupKind]bool // true: cluster-scoped
-	asked map[schema.GroupKind]bool // of known
+	asked map[schema.GroupKind]bool // answers from known
 }
 
 func newScopes(known map[schema.GroupKind]bool, lists ...[]document) scopes {
@@ -206,7 +205,7 @@ func (s scopes) cluster(k schema.GroupKind) bool {
 	return s.known[k]
 }
 
-// list are the kinds that the cluster was asked for, in order.
+// list returns the kinds whose scope came from the cluster, in order.
 func (s scopes) list() []Scope {
 	var out []Scope
 	for k, scoped := range s.asked {
@@ -216,7 +215,7 @@ func (s scopes) list() []Scope {
 	return out
 }
 
-// definition is what a custom resource definition says that matters here.
+// definition has the parts of a custom resource definition that matter here.
 type definition struct {
 	kind          schema.GroupKind
 	clusterScoped bool
@@ -243,7 +242,7 @@ func definitionOf(content map[string]any) (definition, bool) {
 	return out, true
 }
 
-// apiVersions are the definition's entries in discovery.
+// apiVersions returns the definition's entries in discovery.
 func (d definition) apiVersions() []string {
 	var out []string
 	for _, v := range d.versions {

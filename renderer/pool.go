@@ -11,14 +11,14 @@ import (
 	"time"
 )
 
-// PoolOptions bound what rendering may take. Zero values are defaults.
+// PoolOptions bound the resources of rendering. Zero values mean defaults.
 type PoolOptions struct {
 	// Program is started with Args, and calls [Work] with its standard input and
 	// its file 3. Default: this program.
 	Program string
 	Args    []string
-	// Workers render at once, and as many more while some take longer than a
-	// second. Default: GOMAXPROCS.
+	// Workers is the number of renders at the same time. As many more may run after they have taken
+	// a second. Default: GOMAXPROCS.
 	Workers int
 	// Timeout of one render, by the wall clock. Default: 30s.
 	Timeout time.Duration
@@ -35,31 +35,30 @@ const (
 	defaultTimeout = 30 * time.Second
 	defaultMemory  = 512 << 20
 	defaultIdle    = time.Minute
-	// lifeRenders is how many timeouts of processor time a worker may use in
-	// its life. It ends a worker whose parent could not.
+	// lifeRenders times the timeout is the processor time of a worker's life. The kernel then ends
+	// a worker that its parent could not end.
 	lifeRenders = 20
-	// slowAfter is when a render hands its slot on. The largest public charts
-	// take a third of it.
+	// slowAfter is when a render releases its slot. The largest public charts take a third of that
+	// time.
 	slowAfter = time.Second
-	// startTimeout bounds the start of a worker, on the busiest of machines.
+	// startTimeout bounds the start of a worker, even on a very busy machine.
 	startTimeout = time.Minute
 )
 
-// Pool is a [Renderer] that runs templates in worker processes, as [Engine]
-// does in its own: a chart that never ends, or takes all memory, costs the
-// worker its life and nobody else anything. Workers are used again, so a chart
-// that behaves pays for two pipes and no process.
+// Pool is a [Renderer] that runs templates in worker processes, as [Engine] does in its own
+// process. A chart that never ends, or takes all memory, ends only its worker. Workers are reused,
+// so a well-behaved chart costs two pipes and no process.
 type Pool struct {
 	options PoolOptions
-	slots   chan struct{} // holds a token for each render under way,
-	slow    chan struct{} // and here once it has taken long
+	slots   chan struct{} // holds a token for each render in progress,
+	slow    chan struct{} // or here once the render has taken long
 
 	mu     sync.Mutex
-	idle   []*worker // the latest used last
+	idle   []*worker // the most recently used last
 	timer  *time.Timer
 	closed bool
 	stats  PoolStats
-	// isolation is the first of isolations that this kernel is known to allow.
+	// isolation is the index of the first entry of isolations that this kernel is known to allow.
 	isolation int
 }
 
@@ -67,7 +66,7 @@ type Pool struct {
 type PoolStats struct {
 	Renders int64 // jobs that were answered
 	Started int64 // workers
-	Killed  int64 // workers that overstepped a limit, or died
+	Killed  int64 // workers that exceeded a limit, or died
 }
 
 // NewPool returns a pool. It starts no worker before the first render.
@@ -89,7 +88,7 @@ func (p *Pool) Stats() PoolStats {
 	return p.stats
 }
 
-// Close ends the workers. A render under way ends its own.
+// Close ends the workers. A render in progress ends its own worker.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -102,7 +101,7 @@ func (p *Pool) Render(ctx context.Context, r Request) (*Target, error) {
 	return render(ctx, r, p.options.MaxOutput, p.run)
 }
 
-// run has a worker do a job.
+// run lets a worker do a job.
 func (p *Pool) run(ctx context.Context, j *job) (*Target, *Error) {
 	done, err := p.turn(ctx)
 	if err != nil {
@@ -138,20 +137,20 @@ func (p *Pool) run(ctx context.Context, j *job) (*Target, *Error) {
 	return a.Target, nil
 }
 
-// turn waits for a slot. A render that takes long hands its slot on, unless as
-// many do so already: charts that never end must not keep the others waiting.
+// turn waits for a slot. A slow render moves from its slot to one for slow renders, if one is free:
+// endless charts must not block the others.
 func (p *Pool) turn(ctx context.Context) (done func(), _ error) {
 	select {
 	case p.slots <- struct{}{}:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	held := make(chan chan struct{}, 1) // the lane that this render is in
+	held := make(chan chan struct{}, 1) // the slots that have this render's token
 	held <- p.slots
 	timer := time.AfterFunc(slowAfter, func() {
 		lane, ok := <-held
 		if !ok {
-			return // it has ended
+			return // the render has ended
 		}
 		select {
 		case p.slow <- struct{}{}:
@@ -182,8 +181,8 @@ func (p *Pool) take(ctx context.Context) (*worker, error) {
 	return p.start(ctx)
 }
 
-// put keeps a worker for the next job, unless it has used up half of its life:
-// what one chart left behind must not be what the next one is ended for.
+// put keeps a worker for the next job, unless it has used half of its limits: leftovers of one
+// chart must not end the next render.
 func (p *Pool) put(w *worker) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -235,10 +234,11 @@ func (p *Pool) start(ctx context.Context) (*worker, error) {
 	return nil, failed
 }
 
-// errRenderTimeout is why the context of a render ends that took too long.
+// errRenderTimeout is the cause when the context of a render ended because the render took too
+// long.
 var errRenderTimeout = errors.New("the render took too long")
 
-// postMortem says why a worker died at a job.
+// postMortem explains why a worker died during a job.
 func (p *Pool) postMortem(ctx context.Context, w *worker, j *job, cause error) *Error {
 	v := j.version()
 	fail := func(transient bool, format string, args ...any) *Error {
@@ -249,7 +249,7 @@ func (p *Pool) postMortem(ctx context.Context, w *worker, j *job, cause error) *
 	used := w.died() - w.used.CPU
 	switch words := w.lastWords.String(); {
 	case errors.Is(context.Cause(ctx), errRenderTimeout):
-		// A machine that is too busy is not the chart's fault: it is tried again.
+		// A busy machine is not the chart's fault, so the render may be tried again.
 		return fail(used < p.options.Timeout/4,
 			"rendering took longer than %s and was ended: does a template loop without end?%s", p.options.Timeout, j.suspects(enormous))
 	case ctx.Err() != nil:
@@ -260,8 +260,8 @@ func (p *Pool) postMortem(ctx context.Context, w *worker, j *job, cause error) *
 		return fail(false, "rendering needs more than %d MiB and was ended: does a template make a huge text or list, or render itself?%s",
 			p.options.Memory>>20, j.suspects(enormous))
 	case w.crashed():
-		// Go's runtime, and the C library under it, have more ways to end without
-		// memory than those above.
+		// Go's runtime, and the C library under it, have more messages for a lack of memory than
+		// those above.
 		return fail(false, "rendering crashed and was ended: does a template take all memory, or render itself?%s%s", j.suspects(enormous), w.said())
 	case errors.Is(cause, errFrameTooLarge):
 		return fail(false, "the target is too large: %v", cause)

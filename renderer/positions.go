@@ -8,7 +8,7 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// origin is where meta-config set the very value at a path below .Values.
+// origin returns where meta-config sets exactly the value at a path below .Values.
 func origin(v *registry.Values, path []string) (registry.Position, bool) {
 	if !has(v.Map(), path) {
 		return registry.Position{}, false
@@ -16,7 +16,7 @@ func origin(v *registry.Values, path []string) (registry.Position, bool) {
 	return v.Origin(path...)
 }
 
-// has tells whether a value, also null, stands at a path.
+// has reports whether there is a value at a path, even null.
 func has(v any, path []string) bool {
 	for _, k := range path {
 		switch at := v.(type) {
@@ -39,7 +39,7 @@ func has(v any, path []string) bool {
 	return true
 }
 
-// yamlLine is the line of a path's key in a YAML file.
+// yamlLine returns the line of a path's key in a YAML file.
 func yamlLine(data []byte, path []string) (int, bool) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil || len(doc.Content) == 0 {
@@ -59,7 +59,7 @@ func yamlLine(data []byte, path []string) (int, bool) {
 	return line, line > 0
 }
 
-// child is the node under a key or index, and the line where it is set.
+// child returns the node under a key or index, and the line where it is set.
 func child(n *yaml.Node, key string) (*yaml.Node, int) {
 	switch n.Kind {
 	case yaml.MappingNode:

@@ -16,10 +16,10 @@ import (
 	"time"
 )
 
-// maxLastWords bounds what is kept of what a dying worker prints.
+// maxLastWords bounds the kept output of a dying worker, in bytes.
 const maxLastWords = 4 << 10
 
-// worker is a process that renders, seen from its parent.
+// worker is the parent's view of a process that renders.
 type worker struct {
 	cmd       *exec.Cmd
 	in        io.WriteCloser
@@ -31,8 +31,8 @@ type worker struct {
 	ended     sync.Once
 }
 
-// startWorker starts a program, by default this one: with nothing of its environment, and
-// a pipe each for its jobs, its answers and its last words.
+// startWorker starts a program, by default this one, with an empty environment. It has a pipe each
+// for jobs, answers and last words.
 func startWorker(ctx context.Context, program string, args []string, attr *syscall.SysProcAttr) (_ *worker, err error) {
 	if program == "" {
 		if program, err = self(); err != nil {
@@ -44,7 +44,7 @@ func startWorker(ctx context.Context, program string, args []string, attr *sysca
 		return nil, fmt.Errorf("make a pipe: %w", err)
 	}
 	defer func() { err = errors.Join(err, theirs.Close()) }()
-	// Its life is the pool's, not that of the render that happens to be first.
+	// The worker belongs to the pool, and must outlive the first render.
 	cmd := exec.CommandContext(context.WithoutCancel(ctx), program, args...)
 	cmd.Args[0] = "keelson"
 	cmd.Env = []string{}
@@ -63,7 +63,7 @@ func startWorker(ctx context.Context, program string, args []string, attr *sysca
 	return &worker{cmd: cmd, in: in, out: out, jobs: bufio.NewWriter(in), answers: bufio.NewReader(out), lastWords: words}, nil
 }
 
-// greet tells a new worker its limits.
+// greet sends a new worker its limits.
 func (w *worker) greet(ctx context.Context, g greeting) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -77,7 +77,7 @@ func (w *worker) greet(ctx context.Context, g greeting) error {
 	return nil
 }
 
-// do has the worker do a job. With an error the worker is of no use any more.
+// do lets the worker do a job. After an error the worker must not be used again.
 func (w *worker) do(ctx context.Context, j *job) (answer, error) {
 	var a answer
 	if err := w.exchange(ctx, j, maxFrame(j.MaxOutput), &a); err != nil {
@@ -90,8 +90,8 @@ func (w *worker) do(ctx context.Context, j *job) (answer, error) {
 	return a, nil
 }
 
-// exchange sends a message and waits for its answer. The process is killed when
-// ctx ends, which ends the wait. With an error it is of no use any more.
+// exchange sends a message and waits for its answer. The end of ctx kills the process, which ends
+// the wait. After an error the worker must not be used again.
 func (w *worker) exchange(ctx context.Context, message any, limit int64, reply any) error {
 	stop := context.AfterFunc(ctx, func() {
 		_ = w.cmd.Process.Kill() // it may have died by itself
@@ -100,7 +100,7 @@ func (w *worker) exchange(ctx context.Context, message any, limit int64, reply a
 	if err == nil {
 		err = readFrame(w.answers, limit, reply)
 	}
-	if !stop() && err == nil { // it is about to be killed, and would die at its next job
+	if !stop() && err == nil { // it is about to be killed, and would fail at its next job
 		err = context.Cause(ctx)
 	}
 	return err
@@ -109,7 +109,7 @@ func (w *worker) exchange(ctx context.Context, message any, limit int64, reply a
 // end ends the process and waits for it.
 func (w *worker) end() {
 	w.ended.Do(func() {
-		// All of this may fail where the process has died already.
+		// All of this may fail if the process has died already.
 		_ = w.cmd.Process.Kill()
 		_ = w.in.Close()
 		_ = w.cmd.Wait()
@@ -117,7 +117,7 @@ func (w *worker) end() {
 	})
 }
 
-// died is the processor time that an ended worker used in its life.
+// died returns the processor time that an ended worker used in its life.
 func (w *worker) died() time.Duration {
 	state := w.cmd.ProcessState
 	if state == nil {
@@ -126,8 +126,8 @@ func (w *worker) died() time.Duration {
 	return state.UserTime() + state.SystemTime()
 }
 
-// crashed tells whether an ended worker did so by itself: a fatal error of Go's
-// runtime, or a signal that only a fault of the process raises.
+// crashed reports whether an ended worker ended by itself: by a fatal error of Go's runtime, or by
+// a signal that only a fault of the process raises.
 func (w *worker) crashed() bool {
 	const fatal = 2 // the exit code of Go's runtime
 	state := w.cmd.ProcessState
@@ -140,8 +140,8 @@ func (w *worker) crashed() bool {
 	return state.ExitCode() == fatal
 }
 
-// said is the first line that the worker printed, for an error. The Go runtime
-// prints addresses and types, and no values.
+// said returns the first line that the worker printed, for an error. The Go runtime prints
+// addresses and types, and no values.
 func (w *worker) said() string {
 	line, _, _ := strings.Cut(w.lastWords.String(), "\n")
 	if line == "" {

@@ -4,5 +4,5 @@ package renderer
 
 import "syscall"
 
-// processNumbers is the flag that gives a worker a space of process numbers.
+// processNumbers is the flag that gives a worker a PID namespace.
 const processNumbers = syscall.CLONE_NEWPID

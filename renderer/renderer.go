@@ -17,9 +17,8 @@ import (
 
 // Renderer makes target objects. Implementations are safe for concurrent use.
 type Renderer interface {
-	// Render returns the target objects, or a *[Error] that says which file
-	// and line is to blame. With an error the Target is nil: there is no such
-	// thing as a partial target.
+	// Render returns the target objects, or a *[Error] that names the file and line of the fault.
+	// With an error the Target is nil: there is no partial target.
 	Render(ctx context.Context, r Request) (*Target, error)
 }
 
@@ -29,53 +28,49 @@ type Request struct {
 	Values  *registry.Values // nil: none
 	// ImageMirrors rewrites registry hosts of the version's images.
 	ImageMirrors map[string]string
-	// Capabilities of the cluster. What they hold is not changed once a request
-	// was rendered.
+	// Capabilities of the cluster. They must not be modified after a request was rendered.
 	Capabilities Capabilities
 }
 
-// Capabilities are what a chart may ask about the target cluster.
+// Capabilities are what a chart may read about the target cluster.
 type Capabilities struct {
 	// KubeVersion as the API server reports it: v1.36.3.
 	KubeVersion string
 	// APIVersions served, both as GROUP/VERSION and GROUP/VERSION/KIND.
 	APIVersions []string
-	// ClusterScoped kinds; every other kind is taken for namespaced.
+	// ClusterScoped kinds; every other kind counts as namespaced.
 	ClusterScoped map[schema.GroupKind]bool
 }
 
-// Target is what one component should be on one cluster.
+// Target holds the objects that one component should have on one cluster.
 type Target struct {
 	// Hash of the objects, stable between processes.
 	Hash string
-	// Objects in the order in which the chart gives them, crds/ first. None
-	// stands twice.
+	// Objects in Helm's install order, crds/ first. No object occurs twice.
 	Objects []*Object
-	// Hooks are the chart's Helm hooks but its tests.
+	// Hooks are the chart's Helm hooks, without its tests.
 	Hooks []*Object
 	// Warnings name template lines, for example a lookup that was answered empty.
 	Warnings []string
-	// Unused are values of meta-config that change nothing.
+	// Unused are values of meta-config that have no effect.
 	Unused []Unused
-	// Scopes are the kinds of the objects whose scope the cluster was asked
-	// for. On a cluster that answers otherwise, the same render is another target.
+	// Scopes are the kinds of the objects whose scope came from the cluster. On a cluster with
+	// other scopes, the same render gives another target.
 	Scopes []Scope
 	// Exposed are encrypted values that the chart shows in clear text.
-	Exposed []Exposed `cbor:"-"` // of the parent alone, as Secrets are
-	// Secrets are the decrypted values that the objects were made of; nil: none
-	// were. With them the objects must not be shown or written to a disk as
-	// they are.
+	Exposed []Exposed `cbor:"-"` // set only in the parent process, as Secrets
+	// Secrets are the decrypted values that the objects were made of; nil: none. With them, the
+	// objects must not be shown or written to a disk as they are.
 	Secrets *Secrets `cbor:"-"`
 }
 
-// Scope is what a cluster said about a kind.
+// Scope is the scope of a kind on a cluster.
 type Scope struct {
 	Kind          schema.GroupKind
 	ClusterScoped bool
 }
 
-// fits tells whether the target is that of a cluster with the given
-// capabilities, too.
+// fits reports whether the target is also valid for a cluster with the given capabilities.
 func (t *Target) fits(c Capabilities) bool {
 	return !slices.ContainsFunc(t.Scopes, func(s Scope) bool { return c.ClusterScoped[s.Kind] != s.ClusterScoped })
 }
@@ -86,25 +81,25 @@ type Object struct {
 	// bool, nil, []any, map[string]any), with the namespace filled in and the
 	// label keelson.io/component set.
 	Content map[string]any
-	// Source is the template's file, and the line of the object's document in
-	// the template's source where that can be told, else 0.
+	// Source is the template's file, and the line of the object's document in the template's
+	// source; line 0: unknown.
 	Source registry.Position
 }
 
-// Error is a render that failed.
+// Error is a failed render.
 type Error struct {
 	Component, Version string
 	At                 registry.Position
 	Message            string
-	// Transient is set when the same request may succeed another time: it was
-	// interrupted, say. All other errors last until git or the cluster changes.
+	// Transient is set when the same request may succeed later, for example after an interruption.
+	// All other errors last until git or the cluster changes.
 	Transient bool
 	Err       error // the cause, may be nil
 
-	// violations of a schema, in place of a message until it is known where
-	// meta-config sets the values.
+	// violations of a schema replace the message until the positions of the values in meta-config
+	// are known.
 	violations []violation
-	// ofChart: every request with the same inputs fails alike.
+	// ofChart: every request with the same inputs fails in the same way.
 	ofChart bool
 }
 

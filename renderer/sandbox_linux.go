@@ -17,14 +17,13 @@ import (
 
 // confine gives up what a render does not need, for the rest of the process.
 //
-// Memory is bounded by RLIMIT_DATA: it counts what the process may write to,
-// at the moment when it asks for it, so that one allocation of 1 GB fails as
-// surely as a million small ones. RLIMIT_AS would count what the Go runtime
-// only reserves, and a watchdog would come too late for the one allocation.
+// RLIMIT_DATA bounds memory: it counts writable memory at the moment when the process requests it,
+// so that one allocation of 1 GB fails as surely as a million small ones. RLIMIT_AS would count
+// what the Go runtime only reserves, and a watchdog would be too late for the one allocation.
 //
-// It returns what tells how much of the greeting is used.
+// It returns a function that returns how much of the greeting is used.
 func confine(g greeting) (func() usage, error) {
-	status, err := os.Open("/proc/self/status") // once confined it can't be opened
+	status, err := os.Open("/proc/self/status") // a confined process can't open it
 	if err != nil {
 		return nil, fmt.Errorf("read the process's memory: %w", err)
 	}
@@ -32,8 +31,8 @@ func confine(g greeting) (func() usage, error) {
 	if err != nil {
 		return nil, err
 	}
-	// With cgo what follows holds for one thread first, and the filter of system calls, the
-	// last, for all that there are.
+	// With cgo, the next steps apply to one thread first. The filter of system calls, the last
+	// step, applies to all threads.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := dropCapabilities(); err != nil {
@@ -53,13 +52,13 @@ func confine(g greeting) (func() usage, error) {
 	return func() usage {
 		now, err := writable(status)
 		if err != nil {
-			now = start + g.Memory // not knowing is not little
+			now = start + g.Memory // an unknown value counts as the limit
 		}
 		return usage{Memory: now - start, CPU: cpuUsed()}
 	}, nil
 }
 
-// limit has the kernel hold the process, which may write to start bytes, to g.
+// limit makes the kernel enforce g for the process, whose writable memory is start bytes now.
 func limit(start int64, g greeting) error {
 	files := uint64(0)
 	if g.Task {
@@ -80,13 +79,13 @@ func limit(start int64, g greeting) error {
 		{unix.RLIMIT_CPU, "processor time", cpu},
 		{unix.RLIMIT_CORE, "core dumps", 0},
 		{unix.RLIMIT_FSIZE, "written files", 0},
-		// For a render no more files and no sockets, be there a network namespace or not.
+		// A render may open no more files and no sockets, even without a network namespace.
 		{unix.RLIMIT_NOFILE, "open files", files},
 	} {
 		var has unix.Rlimit
 		err := unix.Getrlimit(l.resource, &has)
 		if err == nil {
-			value := min(l.value, has.Max) // what its parent may, is the most
+			value := min(l.value, has.Max) // the parent's limit is the maximum
 			err = unix.Setrlimit(l.resource, &unix.Rlimit{Cur: value, Max: value})
 		}
 		if err != nil {
@@ -96,20 +95,21 @@ func limit(start int64, g greeting) error {
 	if err := noNewPrivileges(); err != nil {
 		return fmt.Errorf("give up new privileges: %w", err)
 	}
-	// Values may hold secrets: no other process of the user may look in.
+	// Values may hold secrets, so no other process of the user may read them.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("close the memory to debuggers: %w", err)
 	}
 	return nil
 }
 
-// giveWay lets everything else go first: the processors go to others, and when the memory
-// of the container ends, the kernel takes this process. What it starts inherits both.
+// giveWay sets the lowest priority: other processes get the processors first. When the memory of
+// the container ends, the kernel kills this process first. Processes that it starts inherit both.
 func giveWay() error {
 	const lowest = 19
 	priority, err := unix.Getpriority(unix.PRIO_PROCESS, 0)
-	if err != nil || 20-priority != lowest { // what a task starts has it, and may set none
-		// Priorities are of threads: all in the group of processes, which is this one alone.
+	if err != nil || 20-priority != lowest { // a process that a task starts has it already, and may not set it
+		// Priorities are of threads: this sets those of the whole process group, which is this
+		// process alone.
 		err = unix.Setpriority(unix.PRIO_PGRP, 0, lowest)
 	}
 	if err != nil {
@@ -119,9 +119,9 @@ func giveWay() error {
 	return nil
 }
 
-// noNewPrivileges makes programs that the process may start no more than it is
-// itself. It is an attribute of threads, and with cgo Go can't reach those that
-// it has: then it holds for this one and those that it starts.
+// noNewPrivileges keeps programs that the process starts from getting more rights than it has. It
+// is an attribute of threads. With cgo, Go can't set it in existing threads: then it applies to
+// this one and those that it starts.
 func noNewPrivileges() error {
 	if _, _, errno := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0); errno == 0 {
 		return nil
@@ -129,7 +129,7 @@ func noNewPrivileges() error {
 	return unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) //nolint:wrapcheck // the caller says what
 }
 
-// writable is how much memory the process may write to now, in bytes.
+// writable returns how much memory the process may write to now, in bytes.
 func writable(status io.ReaderAt) (int64, error) {
 	text := make([]byte, 4<<10)
 	n, err := status.ReadAt(text, 0)
@@ -145,7 +145,7 @@ func writable(status io.ReaderAt) (int64, error) {
 	return 0, errors.New("read the process's memory: /proc/self/status has no VmData")
 }
 
-// cpuUsed is the processor time that this process used.
+// cpuUsed returns the processor time that this process used; 0: unknown.
 func cpuUsed() time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
@@ -154,11 +154,11 @@ func cpuUsed() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// isolations are the ways to start a worker, the best first. It ends with its
-// parent, and has a network of its own, without a device, where the kernel lets us. So it
-// has a space of process numbers, but in builds with cgo: it can name no process outside, and
-// all that it has started ends with it. In a user namespace no user has a number: a controller
-// that closes its memory to debuggers may write no mapping of users, and a worker needs none.
+// isolations returns the ways to start a worker, the best first. The worker ends with its parent.
+// If the kernel allows it, it has a network namespace without a device. Except in builds with cgo
+// it also has a PID namespace: it can name no process outside, and all that it has started ends
+// with it. In a user namespace no user is mapped: a controller that closes its memory to debuggers
+// may write no mapping, and a worker needs none.
 func isolations() []*syscall.SysProcAttr {
 	attr := func(flags uintptr) *syscall.SysProcAttr {
 		return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Cloneflags: flags}
@@ -172,5 +172,5 @@ func isolations() []*syscall.SysProcAttr {
 	}
 }
 
-// self is this program, also after its file was replaced by a newer one.
+// self returns this program's path, which is valid even after its file was replaced.
 func self() (string, error) { return "/proc/self/exe", nil }

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// confine bounds what the Go runtime can bound. The wall clock of the pool
-// holds everywhere; limits of the kernel are for Linux, where controllers run.
+// confine applies the limits that the Go runtime has. The pool's timeout applies everywhere; limits
+// of the kernel exist only on Linux, where controllers run.
 func confine(g greeting) (func() usage, error) {
 	debug.SetMemoryLimit(g.Memory / 4 * 3)
 	return func() usage { return usage{} }, nil

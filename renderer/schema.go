@@ -27,26 +27,26 @@ const (
 	schemaURL = "file:///" + schemaFile
 )
 
-// maxViolations bounds those that one error lists.
+// maxViolations bounds the violations that one error lists.
 const maxViolations = 20
 
-// errRemoteSchema answers every reference that leaves the schema's own file:
-// a render reads no network and no file.
+// errRemoteSchema is the error of every reference that leaves the schema's own file: a render reads
+// no network and no file.
 var errRemoteSchema = errors.New("only references inside the schema's own file are allowed")
 
-// localOnly is a loader that loads nothing. The drafts of JSON Schema are
-// built into the library and don't come here.
+// localOnly is a loader that loads nothing. The library has the drafts of JSON Schema built in, and
+// does not load them.
 type localOnly struct{}
 
 // Load implements [jsonschema.URLLoader].
 func (localOnly) Load(string) (any, error) { return nil, errRemoteSchema }
 
-// violation is one value that a schema refuses.
+// violation is a value that a schema refuses.
 type violation struct {
 	Path    []string // below .Values
 	Message string
-	// Default is where the chart sets the value, or the first Depth steps of
-	// its path; else the schema's own place.
+	// Default is where the chart sets the value, or the first Depth steps of its path; otherwise
+	// the position of the schema.
 	Default registry.Position
 	Depth   int
 }
@@ -61,7 +61,7 @@ func (c *loadedChart) validate(merged map[string]any) *Error {
 	if len(found) == 0 {
 		return nil
 	}
-	// The library goes through maps in their random order.
+	// The library iterates over maps in random order.
 	slices.SortFunc(found, func(a, b violation) int {
 		return cmp.Or(slices.Compare(a.Path, b.Path), strings.Compare(a.Message, b.Message))
 	})
@@ -73,7 +73,7 @@ func (c *loadedChart) validate(merged map[string]any) *Error {
 	return e
 }
 
-// located fills in where meta-config set the values that a schema refuses.
+// located fills in where meta-config sets the values that a schema refuses.
 func (e *Error) located(r Request) *Error {
 	if len(e.violations) == 0 {
 		return e
@@ -108,22 +108,21 @@ func (v violation) String() string {
 	return strings.Join(v.Path, ".") + ": " + v.Message
 }
 
-// position is where the value was set: in meta-config, else by the chart. A
-// value that is nowhere goes by the map that lacks it.
+// position returns where the value is set: in meta-config, or else by the chart. A missing value
+// has the position of the map that lacks it.
 func (v violation) position(r Request) registry.Position {
 	for n := len(v.Path); n > 0 && n >= v.Depth; n-- {
 		if has(r.Values.Map(), v.Path[:n]) {
 			if at, ok := r.Values.Origin(v.Path[:n]...); ok {
 				return at
 			}
-			return chartPosition(r.Version, schemaFile, 0) // set by the user, nobody knows where
+			return chartPosition(r.Version, schemaFile, 0) // set by the user, at an unknown position
 		}
 	}
 	return v.Default
 }
 
-// violations walks the charts as Helm does: a subchart's values lie under its
-// name.
+// violations walks the charts as Helm does: a subchart's values are under its name.
 func (c *loadedChart) violations(ch *chart.Chart, values map[string]any, path []string) ([]violation, *Error) {
 	var found []violation
 	if ch.Schema != nil {
@@ -155,8 +154,8 @@ func (c *loadedChart) chartViolations(ch *chart.Chart, values map[string]any, pa
 	if err != nil {
 		return nil, err
 	}
-	// Injected images are Keelson's, not the user's: a schema that doesn't
-	// know them must not refuse them.
+	// Keelson injects the images, not the user, so a schema that does not define them must not
+	// refuse them.
 	if _, declared := schema.Properties[imagesKey]; len(path) == 0 && c.job.Images != nil && !declared {
 		values = maps.Clone(values)
 		delete(values, imagesKey)
@@ -196,7 +195,7 @@ func (c *loadedChart) compile(ch *chart.Chart) (*jsonschema.Schema, *Error) {
 	return nil, c.fail(file, 0, "the schema can't be used: "+err.Error(), err)
 }
 
-// lineOf is the first line that has the text, or 0.
+// lineOf returns the first line that has the text, or 0.
 func lineOf(data []byte, text string) int {
 	before, _, found := bytes.Cut(data, []byte(text))
 	if !found {
@@ -205,8 +204,8 @@ func lineOf(data []byte, text string) int {
 	return 1 + bytes.Count(before, []byte("\n"))
 }
 
-// leaves are the violations at the ends of a tree of them. Alternatives stay
-// together: each leaf of an anyOf alone says what only one branch wants.
+// leaves returns the violations at the ends of a tree. Alternatives stay together: one leaf of an
+// anyOf describes only one branch.
 func leaves(e *jsonschema.ValidationError, path []string, p *message.Printer) []violation {
 	at := append(slices.Clone(path), e.InstanceLocation...)
 	switch k := e.ErrorKind.(type) {
@@ -249,7 +248,7 @@ func leaves(e *jsonschema.ValidationError, path []string, p *message.Printer) []
 	return out
 }
 
-// number without the separators of a language.
+// number formats r without the separators of a language.
 func number(r *big.Rat) string {
 	if r.IsInt() {
 		return r.Num().String()
@@ -258,7 +257,7 @@ func number(r *big.Rat) string {
 	return strconv.FormatFloat(f, 'g', -1, 64)
 }
 
-// chartFile is the name under template/ of a file in a chart's folder.
+// chartFile returns the name under template/ of a file in a chart's folder.
 func (c *loadedChart) chartFile(ch *chart.Chart, name string) string {
 	for _, f := range ch.Raw {
 		if f.Name == name || strings.HasSuffix(f.Name, "/"+name) {
@@ -268,9 +267,9 @@ func (c *loadedChart) chartFile(ch *chart.Chart, name string) string {
 	return name
 }
 
-// defaultPosition is where the chart sets a value, or the map that is nearest
-// above it, and how many steps of the path lead there. A value of which the
-// chart knows nothing is the schema's.
+// defaultPosition returns where the chart sets a value, or the nearest map above it, and how many
+// steps of the path lead there. A value that the chart does not know has the position of the
+// schema.
 func (c *loadedChart) defaultPosition(path []string) (registry.Position, int) {
 	for n := len(path); n > 0; n-- {
 		if at, ok := c.defaultAt(path[:n]); ok {
@@ -280,8 +279,8 @@ func (c *loadedChart) defaultPosition(path []string) (registry.Position, int) {
 	return chartPosition(c.version, schemaFile, 0), 0
 }
 
-// defaultAt finds a path in the values.yaml of the chart, then of the subchart
-// that it leads into.
+// defaultAt finds a path in the values.yaml of the chart, and then of the subchart to which the
+// path leads.
 func (c *loadedChart) defaultAt(path []string) (registry.Position, bool) {
 	ch := c.chart
 	for {

@@ -10,15 +10,15 @@ import (
 	"github.com/keelson-io/keelson/renderer/redact"
 )
 
-// wordSecret is the length in bytes from which a decrypted text is taken for a
-// secret inside of a longer word.
+// wordSecret is the length in bytes from which a decrypted text counts as a secret inside a longer
+// word.
 const wordSecret = 8
 
-// Secrets are the values of a render that were decrypted, to keep them out of
-// what people see. A nil *Secrets knows none.
+// Secrets are the decrypted values of a render, to keep them out of texts for people. A nil
+// *Secrets has none.
 type Secrets struct {
 	list []registry.Secret
-	// seen finds them: the owner of each is its index in list.
+	// seen finds the values: the owner of each is its index in list.
 	seen *redact.Redactor
 }
 
@@ -35,9 +35,8 @@ func (s *Secrets) of(found redact.Found) registry.Secret {
 	return s.list[i]
 }
 
-// Hidden are the values that nothing may show which leaves the process: what was
-// decrypted for the target, the data of its Secrets, and that of the same ones as
-// they are in a cluster.
+// Hidden returns the values that must not leave the process in a text: those decrypted for the
+// target, the data of its Secrets, and the data of the same Secrets as they are in a cluster.
 func (t *Target) Hidden(live ...map[string]any) []redact.Value {
 	var out []redact.Value
 	if t.Secrets != nil {
@@ -59,8 +58,8 @@ func (t *Target) Hidden(live ...map[string]any) []redact.Value {
 	return out
 }
 
-// find returns the secrets that a leaf shows. Of short ones, those that are all
-// of it: that a word of a text is one as well is chance more often than not.
+// find returns the secrets that a leaf shows. A short secret counts only if it is the whole leaf: a
+// match with a word of a text is usually chance.
 func (s *Secrets) find(leaf string) []registry.Secret {
 	var out []registry.Secret
 	for _, found := range s.seen.Find(leaf) {
@@ -71,8 +70,8 @@ func (s *Secrets) find(leaf string) []registry.Secret {
 	return out
 }
 
-// checkName refuses an object that is named by a secret: names stand in logs,
-// events, statuses and the URLs of requests.
+// checkName returns a message about an object whose names hold a secret, or "": names appear in
+// logs, events, statuses and the URLs of requests.
 func (s *Secrets) checkName(content map[string]any) string {
 	metadata, _ := content["metadata"].(map[string]any)
 	for _, part := range []struct{ what, text string }{
@@ -94,11 +93,11 @@ func (s *Secrets) checkName(content map[string]any) string {
 	return ""
 }
 
-// Exposed is an encrypted value that stands in an object where everybody who
-// may read the object sees it: the reason to encrypt it is gone.
+// Exposed is an encrypted value that an object shows to all its readers, which defeats the
+// encryption.
 type Exposed struct {
 	Path []string // below .Values
-	// Where is the first object and field, and how many more there are.
+	// Where is the first object and field, and the number of further places.
 	Where string
 }
 
@@ -114,7 +113,7 @@ type exposure struct {
 	more  int
 }
 
-// look goes through an object. The data of a Secret is where secrets belong.
+// look searches an object. It skips the data of a Secret, where secrets belong.
 func (e *exposures) look(o *Object) {
 	isSecret := stringAt(o.Content, "kind") == "Secret" && stringAt(o.Content, "apiVersion") == "v1"
 	var walk func(value any, path string)
@@ -161,7 +160,7 @@ func (e *exposures) add(o *Object, path, text string) {
 	}
 }
 
-// list has one for each value, however often it is shown.
+// list returns one entry for each value, however often the value is shown.
 func (e *exposures) list() []Exposed {
 	var out []Exposed
 	for _, key := range slices.Sorted(maps.Keys(e.found)) {

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// seen is the part of a cluster's capabilities that a chart can see. What its
-// files and values never name is not shown to it, so a cluster that serves one
-// kind more than another shares the renders of all charts that don't ask for
-// that kind. A chart that asks in a way that can't be followed sees everything.
+// seen is the part of a cluster's capabilities that a chart can see. It lacks what the chart's
+// files and values never name. So a cluster that serves one more kind shares the renders of all
+// charts that don't ask for that kind. A chart that asks in a way that can't be analysed sees
+// everything.
 type seen struct {
 	kubeVersion string
 	apiVersions []string // sorted
@@ -19,7 +19,7 @@ type seen struct {
 // seenBy narrows a request's capabilities to what its chart can see.
 func seenBy(r Request) seen {
 	u := newUse()
-	u.all = len(r.Values.Seals()) > 0 // nobody can look into what is encrypted
+	u.all = len(r.Values.Seals()) > 0 // encrypted values can't be searched
 	for _, f := range r.Version.Chart {
 		// A subchart's files can't be read before they are unpacked.
 		if u.all = u.all || strings.HasSuffix(f.Name, ".tgz"); u.all {
@@ -27,7 +27,7 @@ func seenBy(r Request) seen {
 		}
 		u.look(f.Data)
 	}
-	u.lookInto(r.Values.Map()) // may hold templates
+	u.lookInto(r.Values.Map()) // values may hold templates
 	s := seen{kubeVersion: defaultKubeVersion}
 	if u.all || u.kubeVersion {
 		s.kubeVersion = r.Capabilities.KubeVersion
@@ -37,11 +37,11 @@ func seenBy(r Request) seen {
 			s.apiVersions = append(s.apiVersions, v)
 		}
 	}
-	slices.Sort(s.apiVersions) // two clusters that serve the same render the same
+	slices.Sort(s.apiVersions) // two clusters that serve the same share the render
 	return s
 }
 
-// use is what a chart does with capabilities.
+// use is how a chart uses capabilities.
 type use struct {
 	all, kubeVersion, apiVersions bool
 	asked                         map[string]bool // by name
@@ -65,7 +65,7 @@ func (u *use) look(text []byte) {
 	)
 	u.kubeVersion = u.kubeVersion || bytes.Contains(text, []byte(kubeVersion))
 	if len(u.handed.FindAllIndex(text, -1)) != len(u.known.FindAllIndex(text, -1)) {
-		u.all = true // handed on as a whole
+		u.all = true // passed on as a whole
 	}
 	n := bytes.Count(text, []byte(apiVersions))
 	if n == 0 {
@@ -78,7 +78,7 @@ func (u *use) look(text []byte) {
 	u.apiVersions = u.apiVersions || len(asked) != n
 }
 
-// lookInto looks at all strings of a value.
+// lookInto searches all strings of a value.
 func (u *use) lookInto(v any) {
 	switch v := v.(type) {
 	case string:

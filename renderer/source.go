@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// sourceLines finds the lines of a template's source that rendered documents
-// come from. Templates may do anything, so it says 0 where it can't tell.
+// sourceLines finds the lines of a template's source that rendered documents come from. It returns
+// 0 if it can't tell, because templates may do anything.
 type sourceLines struct {
 	lines []string
-	// kinds are the lines that say `kind: X`, by X.
+	// kinds are the lines with `kind: X`, by X.
 	kinds map[string][]int
-	// documents are the first lines of the parts between `---` that have
-	// more than template actions in them.
+	// documents are the first lines of the parts between `---` that contain more than template
+	// actions.
 	documents []int
 }
 
@@ -40,7 +40,7 @@ func newSourceLines(text string) *sourceLines {
 }
 
 func (s *sourceLines) findDocuments(text string) {
-	// Actions and comments give no document of their own.
+	// Actions and comments do not make a document.
 	quiet := regexp.MustCompile(`(?s)\{\{.*?\}\}`)
 	start := 0 // the first line with content since the last separator
 	for i, l := range strings.Split(quiet.ReplaceAllStringFunc(text, blank), "\n") {
@@ -60,14 +60,14 @@ func (s *sourceLines) findDocuments(text string) {
 	}
 }
 
-// rendered is a document's place among those of its file.
+// rendered is a document's position among the documents of its file.
 type rendered struct {
 	index, count         int // among all documents with content
 	kind                 string
-	kindIndex, kindCount int // among those of its kind
+	kindIndex, kindCount int // among the documents of its kind
 }
 
-// line is the line of a document's `kind:`, or of its start.
+// line returns the line of a document's `kind:`, or of its start.
 func (s *sourceLines) line(r rendered) int {
 	at := s.kinds[r.kind]
 	switch {
@@ -81,7 +81,7 @@ func (s *sourceLines) line(r rendered) int {
 	return 0
 }
 
-// lineLike is the one line of the source that reads like a rendered line, or 0.
+// lineLike returns the only source line that equals a rendered line, or 0.
 func (s *sourceLines) lineLike(rendered string) int {
 	want, found := strings.TrimSpace(rendered), 0
 	if want == "" {

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// What a template looks like that takes all the time or memory, and one that
-// may render itself. Helm can't say where it was when it was ended.
+// The patterns of templates that may take all the time or memory, and of those that may render
+// themselves. Helm can't say where a render was when it was ended.
 const (
 	enormous  = `\b(?:until|untilStep|seq|repeat)\b|\brange\s+(?:\$\w+\s*:=\s*)?\d{4,}|\bn?indent\s+\d{4,}|\btpl\b`
 	recursive = `\btpl\b`
 )
 
-// suspects names the lines of a job's templates that look like a pattern, for
-// the end of an error; "" when there are none, or too many to be of help.
+// suspects returns the lines of a job's templates that match a pattern, for the end of an error; ""
+// when there are none, or too many to help.
 func (j *job) suspects(pattern string) string {
 	const few = 5
 	action := regexp.MustCompile(`(?s)\{\{.*?\}\}`)

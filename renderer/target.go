@@ -31,7 +31,7 @@ type document struct {
 	at      registry.Position
 }
 
-// target makes objects of the chart's crds/ and the rendered templates.
+// target makes objects from the chart's crds/ and the rendered templates.
 func (c *loadedChart) target(files map[string]string, scoped map[schema.GroupKind]bool) (*Target, *Error) {
 	t := &Target{}
 	crds, err := c.crdDocuments(t)
@@ -58,7 +58,7 @@ func (c *loadedChart) target(files map[string]string, scoped map[schema.GroupKin
 	if t.Objects, err = f.finish(append(crds, objects...)); err != nil {
 		return nil, err
 	}
-	f.seen = nil // two hooks may be one object at two times
+	f.seen = nil // two hooks may be the same object at different times
 	if t.Hooks, err = f.finish(hooks); err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (c *loadedChart) target(files map[string]string, scoped map[schema.GroupKin
 	return t, nil
 }
 
-// crdDocuments are the objects of crds/, which Helm does not treat as templates.
+// crdDocuments returns the objects of crds/, which Helm does not treat as templates.
 func (c *loadedChart) crdDocuments(t *Target) ([]document, *Error) {
 	var docs []document
 	seen := map[*chart.File]bool{}
@@ -91,7 +91,7 @@ func (c *loadedChart) crdDocuments(t *Target) ([]document, *Error) {
 	return docs, nil
 }
 
-// documents splits and reads what one template rendered to.
+// documents splits and decodes the rendered text of one template.
 func (c *loadedChart) documents(src templateSource, text string, t *Target) ([]document, *Error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil
@@ -110,8 +110,7 @@ func (c *loadedChart) documents(src templateSource, text string, t *Target) ([]d
 	var docs []document
 	lines := newSourceLines(src.text)
 	for i, k := range keys {
-		// Splitting trims; a block scalar at the end needs its line end, as
-		// helm gives it one.
+		// Splitting trims the line end, which a block scalar at the end needs. Helm adds it, too.
 		content, warnings, failed := decodeDocument(split[k] + "\n")
 		m, isMap := content.(map[string]any)
 		switch {
@@ -137,8 +136,8 @@ func (c *loadedChart) documents(src templateSource, text string, t *Target) ([]d
 	return docs, nil
 }
 
-// failedLine is the source line of a line of a document that can't be read:
-// where it stands in the source as it is, else the document's start.
+// failedLine returns the source line of a line in a document that can't be decoded: the equal line
+// in the source, or else the document's start.
 func (s *sourceLines) failedLine(doc string, line int, r rendered) int {
 	text := strings.Split(doc, "\n")
 	if line > 0 && line <= len(text) {
@@ -166,15 +165,14 @@ func locate(docs []document, lines *sourceLines) {
 	}
 }
 
-// sortDocuments puts documents in the order in which Helm installs them, and
-// takes out hooks.
+// sortDocuments puts documents into Helm's install order, and separates the hooks.
 func (c *loadedChart) sortDocuments(docs []document, t *Target) (objects, hooks []document, err *Error) {
-	// Helm sorts by what it reads from the head of each document. It gets
-	// heads made of what was read already, named by their number.
+	// Helm sorts by the head of each document. It gets heads made from the decoded documents, named
+	// by their index.
 	heads := map[string]string{}
 	for i, d := range docs {
 		annotations := map[string]string{}
-		if hasAnnotation(d.content, release.HookAnnotation) { // an empty one is unknown to Helm
+		if hasAnnotation(d.content, release.HookAnnotation) { // Helm does not know an empty one
 			annotations[release.HookAnnotation] = annotation(d.content, release.HookAnnotation)
 		}
 		head, cause := json.Marshal(map[string]any{
@@ -185,7 +183,7 @@ func (c *loadedChart) sortDocuments(docs []document, t *Target) (objects, hooks 
 		if cause != nil {
 			return nil, nil, newError(c.version, d.at, cause.Error(), cause)
 		}
-		heads[fmt.Sprintf("%09d", i)] = string(head) // Helm goes by file name
+		heads[fmt.Sprintf("%09d", i)] = string(head) // Helm sorts by file name
 	}
 	sortedHooks, manifests, cause := releaseutil.SortManifests(heads, nil, releaseutil.InstallOrder)
 	if cause != nil {
@@ -215,8 +213,7 @@ func (c *loadedChart) sortDocuments(docs []document, t *Target) (objects, hooks 
 	return objects, hooks, nil
 }
 
-// hash is over the canonical JSON of the objects in their order, and of the
-// hooks behind them.
+// hash returns the hash of the canonical JSON of the objects in their order, followed by the hooks.
 func (c *loadedChart) hash(t *Target) (string, *Error) {
 	h := sha256.New()
 	enc := json.NewEncoder(h) // sorts keys

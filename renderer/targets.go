@@ -22,9 +22,8 @@ type Targets struct {
 	done map[*registry.Delivery]*targetResult
 }
 
-// Extensions are what clusters can do once custom resource definitions are in
-// them: the same value for the same definitions, so that a cache of renders
-// knows it again.
+// Extensions holds the capabilities of clusters after custom resource definitions were applied. The
+// same definitions give the same value, so that a cache of renders recognizes it.
 type Extensions struct {
 	base Capabilities
 
@@ -32,12 +31,13 @@ type Extensions struct {
 	known map[string]Capabilities // by the hashes of the targets
 }
 
-// NewExtensions returns those of clusters that can do the given without any.
+// NewExtensions returns the Extensions of clusters whose capabilities without any definition are
+// base.
 func NewExtensions(base Capabilities) *Extensions {
 	return &Extensions{base: base, known: map[string]Capabilities{}}
 }
 
-// including adds the kinds that targets define.
+// including returns the capabilities with the kinds that targets define.
 func (e *Extensions) including(targets map[*registry.Delivery]*Target) Capabilities {
 	if len(targets) == 0 {
 		return e.base
@@ -61,13 +61,12 @@ func (e *Extensions) including(targets map[*registry.Delivery]*Target) Capabilit
 type targetResult struct {
 	target *Target
 	err    error
-	// below are the targets of all that the delivery depends on, and that
-	// define kinds.
+	// below has the targets of all direct and indirect dependencies that define kinds.
 	below map[*registry.Delivery]*Target
 }
 
-// DependencyError says that a dependency can't be rendered, so that it is not
-// known which kinds the cluster will have.
+// DependencyError reports that a dependency can't be rendered, so that the kinds of the cluster are
+// unknown.
 type DependencyError struct {
 	Component, On string
 	Err           error
@@ -80,15 +79,15 @@ func (e *DependencyError) Error() string {
 // Unwrap returns the cause.
 func (e *DependencyError) Unwrap() error { return e.Err }
 
-// NewTargets returns Targets that render with r for a cluster. Several share the
-// capabilities, so that a [Cache] finds what they share.
+// NewTargets returns Targets that render with r for a cluster. Several Targets share caps, so that
+// a [Cache] finds their common renders.
 func NewTargets(r Renderer, c *registry.Cluster, caps *Extensions) *Targets {
 	return &Targets{renderer: r, cluster: c, caps: caps, done: map[*registry.Delivery]*targetResult{}}
 }
 
-// Render returns the target of a delivery. The kinds that its dependencies
-// define are taken for served: they are there before it is applied. The error may be
-// of the registry (the delivery is blocked), a *[DependencyError], or an *[Error].
+// Render returns the target of a delivery. The kinds that its dependencies define count as served,
+// because they are applied before. The error may be of the registry (the delivery is blocked), a
+// *[DependencyError], or an *[Error].
 func (t *Targets) Render(ctx context.Context, d *registry.Delivery) (*Target, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -101,14 +100,14 @@ func (t *Targets) result(ctx context.Context, d *registry.Delivery) *targetResul
 		return r
 	}
 	r := &targetResult{below: map[*registry.Delivery]*Target{}}
-	t.done[d] = r // also ends a circle, which the registry reports
+	t.done[d] = r // also ends a cycle, which the registry reports
 	if r.err = d.Blocked(); r.err != nil {
 		return r
 	}
 	for _, name := range d.Version.Spec.DependsOn {
 		on := t.cluster.Delivery(name)
 		if on == nil {
-			continue // a problem of d, so never here
+			continue // a problem of d, so never reached here
 		}
 		dependency := t.result(ctx, on)
 		if dependency.err != nil {

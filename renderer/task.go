@@ -14,47 +14,48 @@ import (
 	"time"
 )
 
-// TaskOptions bound a process that does one task; all are required but Program, Read and Lock.
+// TaskOptions bound a process that does one task. All are required but Program, Args, Read and
+// Lock.
 type TaskOptions struct {
 	// Program is started with Args, and calls [ServeTask] with its standard input and its
 	// file 3. Default: this program.
 	Program string
 	Args    []string
-	// Memory in bytes that the process may take above what it starts with, and each process
-	// that it starts itself.
+	// Memory in bytes that the process, and each process that it starts, may take above its initial
+	// use.
 	Memory int64
 	// CPU is the processor time of its life, and of each process that it starts.
 	CPU time.Duration
-	// Read are the files and folders that it may read, and Lock those that it may open to
-	// write, so that it can lock them. They count where the kernel has Landlock.
+	// Read are the files and folders that it may read. Lock are the files that it may open for
+	// writing, so that it can lock them. Both apply only if the kernel has Landlock.
 	Read, Lock []string
-	// AnswerBytes bound the answer.
+	// AnswerBytes bounds the size of the answer.
 	AnswerBytes int64
 }
 
-// ErrTaskMemory is wrapped by the error of a task that needed more memory than it may.
+// ErrTaskMemory is wrapped by the error of a task that needed more memory than allowed.
 var ErrTaskMemory = errors.New("it needs more memory than it may have")
 
 const (
-	// taskFiles may be open in the process of a task.
+	// taskFiles is how many files the process of a task may have open.
 	taskFiles = 512
-	// taskProcessors work for a task at once.
+	// taskProcessors is how many processors work for a task at once.
 	taskProcessors = 2
 	// maxTask bounds the description of a task, in bytes.
 	maxTask = 1 << 20
 )
 
-// taskAnswer is what became of a task.
+// taskAnswer is the result of a task.
 type taskAnswer[Answer any] struct {
 	Answer Answer
-	Failed string // why there is none; empty: there is
+	Failed string // why there is no answer; empty: there is one
 }
 
-// RunTask has a process of its own do a task, and returns its answer. The process has
-// nothing of this one's environment; it may read some files and start processes, but write no
-// file, and has no network where the kernel allows that. Its priority is the lowest. It is
-// killed when ctx ends. The error says what the process could not do, or how it died; it
-// wraps [ErrTaskMemory], or the cause of ctx.
+// RunTask lets a process of its own do a task, and returns its answer. The process gets nothing of
+// this one's environment. It may read some files and start processes, but write no file, and has no
+// network if the kernel allows that. Its priority is the lowest. It is killed when ctx ends. The
+// error says what the process could not do, or how it died. It may wrap [ErrTaskMemory], or the
+// cause of ctx.
 func RunTask[Answer any](ctx context.Context, o TaskOptions, task any) (out Answer, err error) {
 	w, err := startTask(ctx, o)
 	if err != nil {
@@ -96,8 +97,8 @@ func startTask(ctx context.Context, o TaskOptions) (w *worker, err error) {
 	return nil, err
 }
 
-// ServeTask is the life of a process that [RunTask] started: it gives up what a task does
-// not need, reads the task, and writes the answer that do makes of it.
+// ServeTask is the main function of a process that [RunTask] started. It gives up what a task does
+// not need, reads the task, and writes the answer that do returns.
 func ServeTask[Task, Answer any](in io.Reader, out io.Writer, do func(Task) (Answer, error)) error {
 	r, w := bufio.NewReader(in), bufio.NewWriter(out)
 	var g greeting
@@ -127,7 +128,7 @@ func ServeTask[Task, Answer any](in io.Reader, out io.Writer, do func(Task) (Ans
 	return send(w, reply)
 }
 
-// outOfMemory tells whether an ended worker died because it got no more memory.
+// outOfMemory reports whether an ended worker died for lack of memory.
 func (w *worker) outOfMemory() bool {
 	words := w.lastWords.String()
 	for _, sign := range []string{

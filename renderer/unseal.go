@@ -16,26 +16,25 @@ import (
 	"github.com/keelson-io/keelson/registry/sops"
 )
 
-// ErrNoKey is wrapped by the [Error] of a render that needs a file to be
-// decrypted for which there is no key.
+// ErrNoKey is wrapped by the [Error] of a render that must decrypt a file for which there is no
+// key.
 var ErrNoKey = errors.New("there is no key")
 
-// Keys are the age identities that decrypt meta-config. They are asked for
-// whenever a file is opened: a key that is added needs no restart.
+// Keys are the age identities that decrypt meta-config. They are read each time a file is opened,
+// so a new key needs no restart.
 type Keys interface {
 	Identities() ([]age.Identity, error)
-	// Where says where they were looked for.
+	// Where describes where the keys were searched for.
 	Where() string
 }
 
 var _ Keys = sops.Keys{}
 
-// Unsealing is a [Renderer] that decrypts meta-config in front of another one,
-// and sees to it that nothing of it is in what comes back but in the objects
-// themselves: errors and warnings are redacted, a Target's Hash is keyed, and
-// an object that shows a decrypted value elsewhere than in a Secret is warned
-// about. It belongs behind a [Cache], whose keys then are of encrypted text,
-// and in the parent of worker processes: a worker has no key.
+// Unsealing is a [Renderer] that decrypts meta-config in front of another one. Decrypted values
+// appear only in the objects of its results: errors and warnings are redacted, and a Target's Hash
+// is keyed. It warns about an object that shows a decrypted value outside of a Secret. It belongs
+// behind a [Cache], whose keys are then of encrypted text, and in the parent of worker processes: a
+// worker has no key.
 //
 // Each file is decrypted once, and kept in memory only.
 type Unsealing struct {
@@ -43,12 +42,12 @@ type Unsealing struct {
 	keys Keys
 
 	mu sync.Mutex
-	// Two generations of opened files by hash: when the young are many, the old
-	// ones that nobody asked for since are forgotten.
+	// Two generations of opened files by hash: when the young one is full, old files that were not
+	// used since are forgotten.
 	young, old map[string]*sops.Opened
 }
 
-// keptFiles is how many opened files a generation has.
+// keptFiles is the number of opened files in a generation.
 const keptFiles = 4096
 
 // NewUnsealing returns an Unsealing in front of next.
@@ -88,7 +87,7 @@ func (u *Unsealing) Render(ctx context.Context, r Request) (*Target, error) {
 	return hidden.guard(r.Version, t, salts)
 }
 
-// open decrypts a file, or remembers what it was.
+// open decrypts a file, or returns it from memory.
 func (u *Unsealing) open(s registry.Seal) (*sops.Opened, error) {
 	u.mu.Lock()
 	opened, ok := u.young[s.Hash]
@@ -118,8 +117,8 @@ func (u *Unsealing) open(s registry.Seal) (*sops.Opened, error) {
 	return opened, nil
 }
 
-// failed says why a file can't be decrypted. Keys that are missing may come,
-// so that is transient; a file that is broken is mended in git.
+// failed explains why a file can't be decrypted. A missing key may be added later, so that error is
+// transient. A broken file must be repaired in git.
 func (u *Unsealing) failed(v *registry.Version, s registry.Seal, cause error) *Error {
 	at := registry.Position{File: s.File}
 	broken, ok := errors.AsType[*sops.Error](cause)
@@ -144,13 +143,13 @@ func (u *Unsealing) failed(v *registry.Version, s registry.Seal, cause error) *E
 	return e
 }
 
-// redactError takes decrypted values out of an error. Of its cause only that
-// the context ended is kept: the rest would tell the same again.
+// redactError removes decrypted values from an error. It keeps of the cause only that the context
+// ended: the rest may hold the values again.
 func (s *Secrets) redactError(v *registry.Version, err error) error {
 	e, ok := errors.AsType[*Error](err)
 	if !ok {
 		e = newError(v, chartPosition(v, "Chart.yaml", 0), err.Error(), nil)
-		e.Transient = true // as of every error that does not say that it lasts
+		e.Transient = true // as every error that is not known to last
 	}
 	out := *e
 	out.Message, out.Err = s.seen.Text(e.Message), nil
@@ -166,7 +165,7 @@ func (s *Secrets) redactError(v *registry.Version, err error) error {
 	return &out
 }
 
-// guard looks for decrypted values where they are seen.
+// guard redacts the warnings, and finds decrypted values that objects show.
 func (s *Secrets) guard(v *registry.Version, t *Target, salts []byte) (*Target, error) {
 	out := *t
 	out.Secrets = s

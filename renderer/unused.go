@@ -11,19 +11,18 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// maxUnusedTries bounds the executions that look for unused values.
+// maxUnusedTries bounds the executions that search for unused values.
 const maxUnusedTries = 8
 
-// Unused is a value of meta-config that changes nothing of what the chart
-// renders to, and that the chart does not know: a typing error, most likely.
+// Unused is a value of meta-config that has no effect on the render, and that the chart does not
+// know: most likely a typing error.
 type Unused struct {
 	Path []string // below .Values
 	Hint string   // may be empty
 }
 
-// WarningsFor are the target's warnings, with the places in the given
-// meta-config of the values that they are about. A target is shared by clusters
-// whose values are the same and stand in different files.
+// WarningsFor returns the target's warnings, with the positions of their values in the given
+// meta-config. Clusters with the same values in different files share a target.
 func (t *Target) WarningsFor(v *registry.Values) []string {
 	out := slices.Clone(t.Warnings)
 	for _, u := range t.Unused {
@@ -47,9 +46,9 @@ func (t *Target) WarningsFor(v *registry.Values) []string {
 	return out
 }
 
-// unused finds the values that the chart knows neither by its values.yaml nor
-// by name in a template, and executes the templates without them: where nothing
-// changes they are unused. Most meta-config has none, and costs nothing here.
+// unused finds the values that the chart knows neither from its values.yaml nor by name in a
+// template. It executes the templates without them: values that change nothing are unused. Most
+// meta-config has no such values, and costs nothing here.
 func (j *job) unused(e *execution) []Unused {
 	s := strangers{job: j}
 	s.collect(e.chart, e.chart.Values, j.Values, nil)
@@ -63,7 +62,7 @@ func (j *job) unused(e *execution) []Unused {
 	return slices.DeleteFunc(s.found, func(u Unused) bool { return !j.same(e, u) })
 }
 
-// mentions tells whether a template has a key: .key, or "key" for index and get.
+// mentions reports whether a template has a key: .key, or "key" for index and get.
 func (c *loadedChart) mentions(key string) bool {
 	name := regexp.MustCompile("[.\"`]" + regexp.QuoteMeta(key) + `(?:[^\w]|$)`)
 	for _, src := range c.templates {
@@ -74,7 +73,7 @@ func (c *loadedChart) mentions(key string) bool {
 	return false
 }
 
-// same tells whether the templates render to the same without some values.
+// same reports whether the templates render to the same without some values.
 func (j *job) same(e *execution, without ...Unused) bool {
 	values := copyMap(j.Values)
 	for _, u := range without {
@@ -88,7 +87,7 @@ func (j *job) same(e *execution, without ...Unused) bool {
 	return err == nil && maps.Equal(e.files, other.files)
 }
 
-// strangers are the values that a chart's values.yaml does not have.
+// strangers are the values that a chart's values.yaml lacks.
 type strangers struct {
 	job   *job
 	found []Unused
@@ -116,8 +115,7 @@ func (s *strangers) collect(ch *chart.Chart, defaults, values map[string]any, pa
 	}
 }
 
-// dependency tells whether a name is that of a subchart which a condition may
-// have left out.
+// dependency reports whether a name is of a subchart that a condition may have left out.
 func dependency(ch *chart.Chart, name string) bool {
 	return slices.ContainsFunc(ch.Metadata.Dependencies, func(d *chart.Dependency) bool {
 		return d != nil && (d.Name == name || d.Alias == name)

@@ -7,8 +7,8 @@ import (
 	"strconv"
 )
 
-// userValues are the request's meta-config with its images, in the form in
-// which Helm hands values files to charts. The request is not touched.
+// userValues returns the request's meta-config merged with its images, in the form in which Helm
+// passes values files to charts. The request is not modified.
 func userValues(r Request) (map[string]any, *Error) {
 	values := copyMap(r.Values.Map())
 	if err := injectImages(r, values); err != nil {
@@ -17,8 +17,8 @@ func userValues(r Request) (map[string]any, *Error) {
 	return values, nil
 }
 
-// copyValue is a deep copy in which every number is a float64: that is what
-// Helm makes of values files, and charts compare and print them as such.
+// copyValue returns a deep copy in which every number is a float64: Helm does so with values files,
+// and charts compare and print numbers in that form.
 func copyValue(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
@@ -56,13 +56,13 @@ func copyMap(from map[string]any) map[string]any {
 	return m
 }
 
-// jsonNumber is the number that decoding JSON into an unstructured object
-// gives for f: an int64 when JSON writes it without fraction and exponent.
+// jsonNumber returns the number that decoding JSON into an unstructured object gives for f: an
+// int64 when JSON writes it without fraction and exponent.
 func jsonNumber(f float64) (any, bool) {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return nil, false
 	}
-	// By way of the text, whose digits are fewer than those of int64(f).
+	// Through the text, which has fewer digits than int64(f).
 	if n, err := strconv.ParseInt(strconv.FormatFloat(f, 'f', -1, 64), 10, 64); err == nil {
 		return n, true
 	}

@@ -14,18 +14,17 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// The two ends of a worker's pipes are one binary, so the protocol has no
-// versions: a greeting and its answer, then jobs and their answers, one at a
-// time. Each is a frame: a length of 4 bytes, and CBOR, which keeps the
-// integers and floats of an object apart as JSON does not, and needs half its time.
+// The two ends of a worker's pipes are one binary, so the protocol has no versions: a greeting and
+// its answer, then jobs and their answers, one at a time. Each is a frame: a length of 4 bytes, and
+// CBOR. CBOR distinguishes integers and floats, which JSON does not, and takes half of JSON's time.
 
-// greeting is what a worker gets first: what it may use.
+// greeting is the first message to a worker, with its limits.
 type greeting struct {
 	Memory int64         // bytes that it may take for itself
-	CPU    time.Duration // in all its life
+	CPU    time.Duration // in its whole life
 	Task   bool          // it may start processes, and read files, with the lowest priority
 	Read   []string      // files and folders that a task may read
-	Lock   []string      // files that it may open to write, of which it can write nothing
+	Lock   []string      // files that it may open for writing, without being able to write
 }
 
 // welcome answers a greeting.
@@ -33,29 +32,29 @@ type welcome struct {
 	Failed string // why the worker can't be confined; empty: it is
 }
 
-// answer is what became of a job: a target, or what is wrong.
+// answer is the result of a job: a target, or an error.
 type answer struct {
 	Target *Target
 	Failed *failure
 	Used   usage
 }
 
-// usage is what a worker has taken of its [greeting] up to now.
+// usage is what a worker has used of its [greeting] so far.
 type usage struct {
 	Memory int64
 	CPU    time.Duration
 }
 
-// failure is an [Error] on its way: the parent knows whose it is, and where
-// meta-config sets a value.
+// failure is an [Error] in transit: the parent adds the component, and the positions in
+// meta-config.
 type failure struct {
 	At         registry.Position
 	Message    string
 	Violations []violation
 }
 
-// maxFrame bounds what is read from the other end. A job holds a version, and
-// an answer less than four times the text that it is made of.
+// maxFrame bounds a message from the other end, in bytes. A job holds a version, and an answer less
+// than four times the text that it is made of.
 func maxFrame(maxOutput int64) int64 { return 64<<20 + 4*maxOutput }
 
 var errFrameTooLarge = errors.New("a message is too large")
@@ -77,7 +76,7 @@ func decoding() (cbor.DecMode, error) {
 		IndefLength:      cbor.IndefLengthForbidden,
 		TagsMd:           cbor.TagsForbidden,
 		DupMapKey:        cbor.DupMapKeyEnforcedAPF,
-		UTF8:             cbor.UTF8DecodeInvalid, // chart files and errors may hold anything
+		UTF8:             cbor.UTF8DecodeInvalid, // chart files and errors may hold any bytes
 	}.DecMode()
 }
 
@@ -103,8 +102,8 @@ func writeFrame(w io.Writer, message any) error {
 	return nil
 }
 
-// readFrame reads one message of at most limit bytes; io.EOF before one. Memory
-// is taken as the bytes come, whatever the length says.
+// readFrame reads one message of at most limit bytes; io.EOF: there is none. It allocates memory
+// for received bytes only, whatever the length says.
 func readFrame(r io.Reader, limit int64, message any) error {
 	var head [4]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {

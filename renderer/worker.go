@@ -11,20 +11,18 @@ import (
 )
 
 const (
-	// maxStack ends a recursion long before it takes the memory: templates
-	// that end nest a few hundred calls, of about 1 KiB each.
+	// maxStack ends a recursion long before it takes all memory: templates that end nest a few
+	// hundred calls, of about 1 KiB each.
 	maxStack = 64 << 20
-	// gcPercent lets a worker collect garbage seldom: what it keeps is small, and
-	// its memory is bounded.
+	// gcPercent makes garbage collection rare: a worker keeps little, and its memory is bounded.
 	gcPercent = 400
-	// maxGreeting bounds the first message, which has the names of a few files.
+	// maxGreeting bounds the first message, in bytes. It has the names of a few files.
 	maxGreeting = 64 << 10
 )
 
-// Work is the life of a worker process: it renders the jobs that come in, one
-// at a time, and writes the answers, until in ends. Before the first it gives
-// up all that rendering does not need: memory above its share, files, sockets,
-// more processor time than its life may take.
+// Work is the main function of a worker process: it renders the jobs that come in, one at a time,
+// and writes the answers, until in ends. Before the first job it gives up what rendering does not
+// need: memory above its share, files, sockets, and processor time above its limit.
 func Work(in io.Reader, out io.Writer) error {
 	r, w := bufio.NewReader(in), bufio.NewWriter(out)
 	var g greeting

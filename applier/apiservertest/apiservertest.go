@@ -1,8 +1,7 @@
 // Package apiservertest starts real API servers for tests.
 //
-// The programs come from the lab (make test builds them and sets the variables).
-// Without them a test fails, unless it runs with -short: a suite that skips what
-// it is there for proves nothing.
+// The programs come from the lab (make test builds them and sets the variables). Without them a
+// test fails, unless it runs with -short: a suite that skips its own purpose proves nothing.
 package apiservertest
 
 import (
@@ -27,12 +26,12 @@ import (
 // The variables that name the folders of etcd and kube-apiserver.
 const (
 	EnvAssets      = "KUBEBUILDER_ASSETS"   // the newest Kubernetes that Keelson is tested with
-	EnvOlderAssets = "KEELSON_OLDER_ASSETS" // the oldest; none leaves it out
+	EnvOlderAssets = "KEELSON_OLDER_ASSETS" // the oldest; "none" skips its tests
 )
 
 // Server is a running API server.
 type Server struct {
-	// Config is that of an administrator, without a limit on requests.
+	// Config has an administrator's rights, without a limit on requests.
 	Config *rest.Config
 	env    *envtest.Environment
 }
@@ -40,8 +39,8 @@ type Server struct {
 // Start starts the API server in a folder, with the CRDs of some folders.
 func Start(assets string, crds ...string) (*Server, error) { return start(assets, "", crds) }
 
-// StartAudited is [Start], and the API server writes a line of JSON about each
-// request that it has answered into a file beside the policy for that.
+// StartAudited does the same as [Start]. The API server also writes a line of JSON about each
+// answered request into the file log, in the folder.
 func StartAudited(assets, folder string, crds ...string) (s *Server, log string, err error) {
 	const policy = `{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived", "ResponseStarted"], "rules": [{"level": "Metadata"}]}`
 	if err := os.WriteFile(filepath.Join(folder, "audit-policy.json"), []byte(policy), 0o600); err != nil {
@@ -99,8 +98,8 @@ func (s *Server) Stop() error {
 	return nil
 }
 
-// Share lets clusters of several names be delivered to the API server, as an administrator
-// may: see docs/decisions/056. Each test has its own.
+// Share lets clusters of several names use the API server, as an administrator may allow: see
+// docs/decisions/056. Each test has its own name.
 func (s *Server) Share() error {
 	c, err := corev1client.NewForConfig(s.Config)
 	if err != nil {
@@ -122,10 +121,10 @@ func (s *Server) Share() error {
 	return nil
 }
 
-// Kubeconfig is an administrator's. Everything in it is called envtest.
+// Kubeconfig returns an administrator's kubeconfig. All entries in it are named envtest.
 func (s *Server) Kubeconfig() ([]byte, error) { return s.KubeconfigOf("admin", "system:masters") }
 
-// KubeconfigOf is that of a user, who may do what roles say.
+// KubeconfigOf returns the kubeconfig of a user, who has the rights that roles grant.
 func (s *Server) KubeconfigOf(name string, groups ...string) ([]byte, error) {
 	user, err := s.env.AddUser(envtest.User{Name: name, Groups: groups}, nil)
 	if err != nil {
@@ -138,8 +137,8 @@ func (s *Server) KubeconfigOf(name string, groups ...string) ([]byte, error) {
 	return content, nil
 }
 
-// Main runs the tests of a package with one API server for all of them. With
-// -short and no server, started is not called.
+// Main runs the tests of a package with one API server for all of them. Without a server, started
+// is not called.
 func Main(m *testing.M, started func(*rest.Config), crds ...string) int {
 	assets := os.Getenv(EnvAssets)
 	if assets == "" {
@@ -180,17 +179,16 @@ func missing(t testing.TB, env string) {
 	t.Fatalf("%s is not set: run make test, or go test -short", env)
 }
 
-// Kubernetes is a version that tests run on.
+// Kubernetes is a version on which tests run.
 type Kubernetes struct{ Minor, Assets string }
 
-// Versions are the newest and the oldest Kubernetes that Keelson is tested with.
+// Versions returns the newest and the oldest Kubernetes that Keelson is tested with.
 func Versions() []Kubernetes {
 	return []Kubernetes{{"1.36", os.Getenv(EnvAssets)}, {"1.33", os.Getenv(EnvOlderAssets)}}
 }
 
-// Each runs a test on each of some versions, in parallel. Its servers, as many as
-// the test starts, must say themselves that they are of the version, and end
-// with it.
+// Each runs a test on each of some versions, in parallel. The test may start several servers. Each
+// server must report the expected version, and is stopped at the end of the subtest.
 func Each(t *testing.T, versions []Kubernetes, test func(t *testing.T, start func(*testing.T) *Server)) {
 	t.Helper()
 	for i, k := range versions {

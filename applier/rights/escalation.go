@@ -12,9 +12,9 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// granting adds what an RBAC object grants. The API server lets nobody write a
-// role, or bind one, that grants more than the writer has in the same place.
-// The verbs escalate and bind would be the way around, to everything.
+// granting adds the rights that an RBAC object grants. The API server refuses a role, or a binding
+// to one, that grants more than its writer has in the same place. The verbs escalate and bind would
+// lift that limit for everything.
 func (p *planner) granting(c Component, o *renderer.Object) {
 	rules, namespace, err := p.granted(o.Content)
 	if err == nil {
@@ -33,7 +33,7 @@ func (p *planner) granting(c Component, o *renderer.Object) {
 	}
 }
 
-// granted are the rules that an object grants, and where: "" is everywhere.
+// granted returns the rules that an object grants, and the namespace; "" is the whole cluster.
 func (p *planner) granted(content map[string]any) ([]rbacv1.PolicyRule, string, error) {
 	kind, namespace, _ := identity(content)
 	if groupKind(content).Group != rbacv1.GroupName {
@@ -83,7 +83,7 @@ func rulesOf(content map[string]any) ([]rbacv1.PolicyRule, error) {
 	return role.Rules, nil
 }
 
-// unfit says why rules are not handed out.
+// unfit returns why rules are not granted; nil: they may be.
 func unfit(rules []rbacv1.PolicyRule) error {
 	for _, r := range rules {
 		switch {

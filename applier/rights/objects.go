@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Objects are the namespaces, roles and bindings that grant the rights to a
-// subject, in the order in which they can be applied. All are called name.
+// Objects returns the namespaces, roles and bindings that grant the rights to a subject, in the
+// order in which they can be applied. All roles and bindings have the given name.
 func (r *Rights) Objects(name string, subject rbacv1.Subject) []any {
 	var out []any
 	for _, namespace := range slices.Sorted(maps.Keys(r.namespaces)) {
@@ -47,8 +47,8 @@ func (r *Rights) Objects(name string, subject rbacv1.Subject) []any {
 // target is what verbs are granted on.
 type target struct{ group, resource, name, url string }
 
-// rules are the fewest readable rules that hold a scope's grants: a right that
-// another one includes is left out.
+// rules returns the fewest readable rules that hold a scope's grants. A right that another right
+// includes is left out.
 func (r *Rights) rules(namespace string) []rbacv1.PolicyRule {
 	verbs := map[target][]string{}
 	for g := range r.scopes[namespace] {
@@ -57,7 +57,7 @@ func (r *Rights) rules(namespace string) []rbacv1.PolicyRule {
 			verbs[t] = append(verbs[t], g.verb)
 		}
 	}
-	// Names that the same may be done to, then resources, share a rule.
+	// Names with the same verbs share a rule, and then resources do.
 	type shape struct{ group, resources, names, urls, verbs string }
 	join := func(list []string) string { slices.Sort(list); return strings.Join(list, " ") }
 	split := func(list string) []string {
@@ -94,8 +94,8 @@ func (r *Rights) rules(namespace string) []rbacv1.PolicyRule {
 	return out
 }
 
-// covered says whether a wider right includes a grant: one of all names, or of
-// the whole cluster.
+// covered reports whether a wider right includes a grant: a right on all names, or in the whole
+// cluster.
 func (r *Rights) covered(namespace string, g grant) bool {
 	all := g
 	all.name = ""

@@ -1,11 +1,10 @@
-// Package rights says what Keelson has to be allowed to do in a cluster, and in
-// the hub, and nothing beyond.
+// Package rights computes the rights that Keelson needs in a cluster and in the hub, and no more.
 //
-// It computes from what git wants there, what the cluster's records name, and
-// what the applier and the controller call; it asks no API server. The result
-// never holds a wildcard, escalate, bind, or impersonate without names. What a
-// component could only have with one of those is left out and told with its
-// template's line: it needs a service account of its own, or a person's grant.
+// It computes them from what git wants there, what the cluster's records name, and what the applier
+// and the controller call. It asks no API server. The result never holds a wildcard, escalate,
+// bind, or impersonate without names. An object that needs one of these is left out and reported
+// with its template's line. Its component needs a service account of its own, or an administrator
+// must grant the right.
 package rights
 
 import (
@@ -27,31 +26,31 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// Component is what a cluster is to have, and has, of one component.
+// Component holds the wanted and the recorded objects of one component of a cluster.
 type Component struct {
 	Name, Namespace string
-	// ServiceAccount writes the objects; empty: Keelson itself does.
+	// ServiceAccount writes the objects; empty: Keelson itself.
 	ServiceAccount string
-	// Objects are wanted: those of the target and its hooks.
+	// Objects are the wanted ones: those of the target and its hooks.
 	Objects []*renderer.Object
-	// Recorded are those of the record, which may have to be deleted.
+	// Recorded are the objects of the record, which may have to be deleted.
 	Recorded []applier.RecordedObject
 	// Jobs: checks of its rollouts run Jobs in the namespace.
 	Jobs bool
 }
 
-// Served tells about the API of a cluster.
+// Served gives access to the API of a cluster.
 type Served struct {
-	// Mapping finds the resource of a kind. Kinds that CRDs among the objects
-	// define need none.
+	// Mapping finds the resource of a kind. It is not called for kinds that CRDs among the objects
+	// define.
 	Mapping func(schema.GroupVersionKind) (*meta.RESTMapping, error)
-	// Role returns the rules of a Role, or with an empty namespace of a
-	// ClusterRole, that no component brings and a binding names.
+	// Role returns the rules of a Role or, with an empty namespace, of a ClusterRole. It is called
+	// for roles that a binding names and no component brings.
 	Role func(namespace, name string) ([]rbacv1.PolicyRule, error)
 }
 
-// LeftOut is an object that Keelson could not write with the rights: what they
-// would have to hold is never handed out wholesale.
+// LeftOut is an object that Keelson can't write with the computed rights: what the object needs is
+// never granted wholesale.
 type LeftOut struct {
 	Component string
 	At        registry.Position
@@ -64,18 +63,18 @@ func (l LeftOut) String() string {
 		l.At, l.Object, l.Component, l.Why)
 }
 
-// Rights are what one subject is to be allowed.
+// Rights holds the rights of one subject.
 type Rights struct {
-	// namespaces by name; "" is the whole cluster.
+	// scopes by namespace; "" is the whole cluster.
 	scopes map[string]map[grant]bool
-	// Namespaces have to exist for the roles in them.
+	// namespaces must exist for the roles in them.
 	namespaces map[string]bool
 }
 
 // grant is one right that can't be split.
 type grant struct {
-	group, resource, name string // name empty: of all names
-	url                   string // or this
+	group, resource, name string // name empty: all names
+	url                   string // set instead of a resource
 	verb                  string
 }
 
@@ -104,9 +103,8 @@ func (r *Rights) put(namespace string, g grant) {
 	}
 }
 
-// Of a resource, Keelson reads all objects with its label in one watch, and
-// reads and writes single ones: server-side apply is patch, and create, too, for
-// an object that is not there yet.
+// Keelson reads all objects of a resource that have its label in one watch, and reads and writes
+// single objects. Server-side apply needs patch, and create for an object that does not exist yet.
 func watchVerbs() []string { return []string{"list", "watch"} }
 
 func readVerbs() []string { return []string{"get"} }
@@ -117,16 +115,16 @@ func writeVerbs() []string { return []string{"create", "delete", "patch"} }
 type planner struct {
 	*Rights
 	served  Served
-	roles   map[roleKey][]rbacv1.PolicyRule        // that components bring
-	kinds   map[schema.GroupKind]*meta.RESTMapping // that their CRDs define
+	roles   map[roleKey][]rbacv1.PolicyRule        // of components
+	kinds   map[schema.GroupKind]*meta.RESTMapping // that CRDs of components define
 	ours    map[string]bool                        // namespaces that are objects of components
 	leftOut []LeftOut
 }
 
 type roleKey struct{ namespace, name string }
 
-// ForCluster returns what Keelson has to be allowed in a cluster, to deliver the
-// components to it and to watch them.
+// ForCluster returns the rights that Keelson needs in a cluster to deliver the components and to
+// watch them, and the objects that need more.
 func ForCluster(components []Component, served Served) (*Rights, []LeftOut, error) {
 	p := &planner{
 		Rights: newRights(), served: served, roles: map[roleKey][]rbacv1.PolicyRule{},
@@ -151,22 +149,22 @@ func ForCluster(components []Component, served Served) (*Rights, []LeftOut, erro
 	return p.Rights, p.leftOut, nil
 }
 
-// own are the records and their key.
+// own adds the rights that do not depend on any component.
 func (p *planner) own() {
 	p.add(v1alpha1.Namespace, "", "secrets", nil, "get", "list", "watch", "create", "update", "delete")
 	p.namespace(v1alpha1.Namespace)
-	p.add("", "", "namespaces", []string{metav1.NamespaceSystem}, "get") // its UID tells clusters apart
-	p.add("", "", "nodes", nil, "list")                                  // danger rules count those that match
+	p.add("", "", "namespaces", []string{metav1.NamespaceSystem}, "get") // its UID identifies the cluster
+	p.add("", "", "nodes", nil, "list")                                  // danger rules count matching nodes
 }
 
-// namespace is looked at before anything is created in it. It is part of what
-// is granted, so that Keelson needs no right to create any.
+// namespace adds the right to read a namespace: Keelson does so before it creates anything there.
+// The namespace is one of the granted objects, so Keelson needs no right to create any.
 func (p *planner) namespace(name string) {
 	p.add("", "", "namespaces", []string{name}, "get")
 	p.namespaces[name] = true
 }
 
-// learn takes in what other objects depend on.
+// learn collects the objects on which other objects depend.
 func (p *planner) learn(c Component, o *renderer.Object) error {
 	kind, namespace, name := identity(o.Content)
 	switch gk := groupKind(o.Content); gk {
@@ -201,7 +199,7 @@ func (p *planner) define(o *renderer.Object) error {
 	return nil
 }
 
-// autoscalers are watched as a whole: what they own of an object is not written.
+// autoscalers adds the right to watch all autoscalers: the fields that they own are not written.
 func (p *planner) autoscalers() error {
 	for _, gvk := range slices.SortedFunc(maps.Keys(applier.Autoscalers()), func(a, b schema.GroupVersionKind) int { return cmp.Compare(a.String(), b.String()) }) {
 		m, err := p.mapping(gvk)
@@ -244,15 +242,15 @@ func (p *planner) component(c Component) error {
 	}
 	for _, r := range c.Recorded {
 		err := p.object(c, schema.FromAPIVersionAndKind(r.APIVersion, r.Kind), r.Namespace)
-		if err != nil && !applier.IsNotServed(err) { // with its CRD, it is gone
+		if err != nil && !applier.IsNotServed(err) { // its CRD is gone, and the object with it
 			return fmt.Errorf("recorded %s: %w", r.ID, err)
 		}
 	}
 	return nil
 }
 
-// scope is where rights on objects of a namespace are granted. No role can be
-// put into a namespace that a component is yet to create.
+// scope returns where rights on objects of a namespace are granted. No role can be created in a
+// namespace that a component has yet to create, so those rights are cluster-wide.
 func (p *planner) scope(namespace string) string {
 	if p.ours[namespace] {
 		return ""
@@ -281,7 +279,7 @@ func (p *planner) object(c Component, gvk schema.GroupVersionKind, namespace str
 	return nil
 }
 
-// diagnosis is what says why an object does not become healthy.
+// diagnosis adds the rights to find out why an object does not become healthy.
 func (p *planner) diagnosis(gvk schema.GroupVersionKind, namespace string) {
 	if namespace == "" {
 		return
@@ -292,8 +290,8 @@ func (p *planner) diagnosis(gvk schema.GroupVersionKind, namespace string) {
 	}
 }
 
-// instances are custom resources of the component's CRDs: whether a new schema
-// would refuse them is looked at before it is applied.
+// instances adds the rights to read custom resources of the component's CRDs. Before a new schema
+// is applied, Keelson checks whether the schema would refuse them.
 func (p *planner) instances(c Component) {
 	for _, o := range c.Objects {
 		if groupKind(o.Content).Kind != "CustomResourceDefinition" {
@@ -321,9 +319,9 @@ func groupKind(content map[string]any) schema.GroupKind {
 	return schema.FromAPIVersionAndKind(apiVersion, kind).GroupKind()
 }
 
-// ForHub returns what the controller has to be allowed in the hub: to serve and
-// write Deliveries, Rollouts and ProbeResults, to announce what happens, to share clusters by Leases, and to
-// read and watch the kubeconfigs of connections, by their names alone.
+// ForHub returns the rights that the controller needs in the hub. The controller installs the CRDs,
+// writes Deliveries, Rollouts and ProbeResults, sends events, and shares clusters by Leases. It
+// reads and watches the kubeconfigs of connections, by their names alone.
 func ForHub(connections []v1alpha1.Connection, crds []string) *Rights {
 	r := newRights()
 	const own = v1alpha1.Namespace
@@ -338,10 +336,10 @@ func ForHub(connections []v1alpha1.Connection, crds []string) *Rights {
 	r.add(own, group, "rollouts/status", nil, "update")
 	r.add(own, group, "proberesults", nil, "create", "delete", "get", "list")
 	r.add(own, group, "proberesults/status", nil, "update")
-	// With --share. The names of Leases are those of processes; that of a replica
-	// that died is deleted by another one.
+	// With --share. Leases are named after processes. Another replica deletes the Lease of a
+	// replica that died.
 	r.add(own, "coordination.k8s.io", "leases", nil, "create", "delete", "get", "list", "update", "watch")
-	// Events about the repository have no namespace, and stand in default.
+	// Events about the repository have no namespace, so they are stored in default.
 	for _, namespace := range []string{own, "default"} {
 		r.add(namespace, "", "events", nil, "create", "patch")
 	}
@@ -353,14 +351,14 @@ func ForHub(connections []v1alpha1.Connection, crds []string) *Rights {
 	return r
 }
 
-// Probe is a black-box test: the kinds of what it creates in its namespace.
+// Probe is a black-box test, with the kinds of the objects that it creates in its namespace.
 type Probe struct {
 	Namespace string
 	Kinds     []schema.GroupVersionKind
 }
 
-// Allow adds what a probe needs in a cluster: nothing outside of its namespace, which
-// has to exist. A kind that is not served yet is left out: the probe fails, too.
+// Allow adds the rights that a probe needs in a cluster. They are all in its namespace, which must
+// exist. A kind that is not served yet is left out: the probe fails, too.
 func (r *Rights) Allow(p Probe, served Served) error {
 	r.namespaces[p.Namespace] = true
 	for _, gvk := range p.Kinds {
@@ -380,8 +378,8 @@ func (r *Rights) Allow(p Probe, served Served) error {
 	return nil
 }
 
-// AddNotifications adds what notifications need in the hub: to read their Secrets, and to
-// remember what was told in ConfigMaps, each by its name alone.
+// AddNotifications adds the rights that notifications need in the hub: to read their Secrets, and
+// to store what was sent in ConfigMaps. All rights but create are limited to these names.
 func (r *Rights) AddNotifications(secrets, configMaps []string) {
 	const own = v1alpha1.Namespace
 	if len(secrets) > 0 {
@@ -393,8 +391,8 @@ func (r *Rights) AddNotifications(secrets, configMaps []string) {
 	}
 }
 
-// AddMemory adds what the memory of the fleet repository needs in the hub: ConfigMaps, each
-// by its name alone.
+// AddMemory adds the rights that the memory of the fleet repository needs in the hub: ConfigMaps.
+// All rights but create are limited to these names.
 func (r *Rights) AddMemory(configMaps []string) {
 	r.add(v1alpha1.Namespace, "", "configmaps", nil, "create")
 	r.add(v1alpha1.Namespace, "", "configmaps", configMaps, "get", "update")

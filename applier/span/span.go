@@ -1,10 +1,9 @@
-// Package span tells OpenTelemetry what takes how long, if somebody wants to know.
+// Package span records durations in OpenTelemetry, if a provider is set.
 //
-// Nobody does until [Root] is given a provider: then, and only then, contexts carry
-// a span, and what is called with one begins others below it. Without, nothing is
-// kept, called or allocated. Names of spans come from a bounded set; what of a
-// cluster's objects could be secret is in none of their attributes but in errors,
-// which whoever exports them has to redact.
+// Without a provider for [Root], nothing is kept, called or allocated. With one, contexts carry a
+// span, and calls with such a context start spans below it. Names of spans come from a bounded set.
+// Attributes hold no content of cluster objects that could be secret. Errors may hold such content:
+// the exporter has to redact them.
 package span
 
 import (
@@ -27,10 +26,10 @@ const (
 	Sync      = "keelson.sync"
 )
 
-// Span is some work on its way. The zero Span is one that nobody wants to know of.
+// Span is work in progress. The zero Span records nothing.
 type Span struct{ span trace.Span }
 
-// Root begins a trace; without a provider, none.
+// Root begins a trace. Without a provider it returns the zero Span.
 func Root(ctx context.Context, p trace.TracerProvider, name string) (context.Context, Span) {
 	if p == nil {
 		return ctx, Span{}
@@ -39,7 +38,7 @@ func Root(ctx context.Context, p trace.TracerProvider, name string) (context.Con
 	return ctx, Span{s}
 }
 
-// Start begins a span below the one of the context; without one, none.
+// Start begins a span below the span of the context. Without one it returns the zero Span.
 func Start(ctx context.Context, name string) (context.Context, Span) {
 	above := trace.SpanFromContext(ctx)
 	if !above.IsRecording() {

@@ -5,9 +5,9 @@ import (
 	"io"
 )
 
-// Mask returns a value as JSON has it with *** for the values in it: for what is
-// encoded afterwards, since a number that is hidden in the text of a JSON document
-// would break it. It does not modify the value.
+// Mask returns a JSON value with *** in place of the hidden values. Use it before encoding: a
+// number that is hidden in the text of a JSON document would break the document. It does not modify
+// the value.
 func (r *Redactor) Mask(value any) any {
 	if r == nil {
 		return value
@@ -34,9 +34,9 @@ func (r *Redactor) Mask(value any) any {
 	return value
 }
 
-// Writer returns a writer that passes on to another one what may be seen. What
-// is written at once is looked at as a whole, so a value must not be written in
-// pieces; logs and this house's commands write lines and whole texts.
+// Writer returns a writer that passes redacted text to another one. Each write is searched as a
+// whole, so a value must not be split over writes. Logs and Keelson's commands write lines and
+// whole texts.
 func (r *Redactor) Writer(to io.Writer) io.Writer { return &Writer{To: to, redactor: r} }
 
 // Writer is what [Redactor.Writer] returns.

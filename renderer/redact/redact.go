@@ -1,11 +1,10 @@
-// Package redact takes values that must not be seen out of every text that
-// leaves the process.
+// Package redact removes values that must not be seen from every text that leaves the process.
 //
-// A [Redactor] is told of values by those who hold them, owner by owner, and
-// finds them again as they are, a line of them, quoted for JSON, YAML, Go, HTML or a
-// URL, in base64, also with something before or behind, in hexadecimal, and broken over lines. It keeps hashes and no values: about 100
-// bytes a form, however long it is. A text costs a table look-up a byte. What a
-// program made of a value otherwise (reversed, hashed, compressed, cut) it does not know.
+// A [Redactor] gets values from their owners. It finds a value as it is, a line of it, and a value
+// broken over lines. It finds a value quoted for JSON, YAML, Go, HTML or a URL, in hexadecimal, and
+// in base64, also with text before or after. It keeps hashes and no values: about 100 bytes for a
+// form of any length. A text costs a table look-up a byte. It does not find a value that a program
+// changed otherwise (reversed, hashed, compressed, cut).
 package redact
 
 import (
@@ -18,30 +17,30 @@ import (
 	"unicode/utf8"
 )
 
-// Redacted stands for a value.
+// Redacted replaces a value.
 const Redacted = "***"
 
 const (
-	// leastForm is the length in bytes of the shortest text that is taken for a
-	// secret; below wordForm it is one only where it stands as a word of its own.
-	// Else "on" or "http" would black out every message.
+	// leastForm is the length in bytes of the shortest text that counts as secret. A text shorter
+	// than wordForm counts only as a word of its own: otherwise "on" or "http" would hide every
+	// message.
 	leastForm = 4
 	wordForm  = 8
-	// leastBroken is the length without white space from which a form is looked
-	// for across line breaks.
+	// leastBroken is the length without white space from which a form is searched across line
+	// breaks.
 	leastBroken = wordForm
 )
 
-// Redactor knows the values that are not to be seen. The zero Redactor is not
-// ready: use [New]. A nil *Redactor knows none. It is safe for concurrent use.
+// Redactor knows the values that must not be seen. The zero Redactor is not ready: use [New]. A nil
+// *Redactor knows none. It is safe for concurrent use.
 type Redactor struct {
 	seed maphash.Seed
 
 	mu     sync.RWMutex
 	owners map[string]*owned
 	forms  map[form]*known
-	// lengths are those of the forms with a prefix, the longest first: of
-	// wordForm bytes, and for the short ones of leastForm.
+	// long and short have the lengths of the forms by prefix, the longest first. A prefix has
+	// wordForm bytes, and leastForm for the short forms.
 	long, short map[uint64][]length
 	lifted      bool
 }
@@ -54,19 +53,19 @@ type form struct {
 
 type known struct {
 	refs int
-	of   string // the owner that brought it first
+	of   string // the owner that added it first
 }
 
 type length struct{ n, refs int }
 
-// owned is what one owner has brought. The generation before is kept: an error
-// that holds it may still be on its way.
+// owned holds the forms of one owner. The previous generation is kept, because an error that holds
+// its values may still be reported.
 type owned struct {
 	generation       string
 	current, earlier []prefixed
 }
 
-// prefixed is a form with the place where it is looked up.
+// prefixed is a form with the prefix under which it is looked up.
 type prefixed struct {
 	form
 	prefix uint64
@@ -80,9 +79,9 @@ func New() *Redactor {
 	}
 }
 
-// Set replaces what an owner hides. Values are asked for unless the owner has set
-// the same generation before. Those of the generation before stay hidden until
-// the next one. Of an owner that never hid anything nothing is kept.
+// Set replaces what an owner hides. It calls values unless the owner has set the same generation
+// before. The previous generation stays hidden until the next one. Nothing is kept for an owner
+// that never hid anything.
 func (r *Redactor) Set(owner, generation string, values func() []Value) {
 	if r == nil {
 		return
@@ -114,7 +113,7 @@ func (r *Redactor) Set(owner, generation string, values func() []Value) {
 	o.generation, o.current, o.earlier = generation, next, o.current
 }
 
-// Hide is [Redactor.Set] for values that never change, as credentials.
+// Hide is [Redactor.Set] for values that never change, such as credentials.
 func (r *Redactor) Hide(owner string, texts ...string) {
 	r.Set(owner, strings.Join(texts, "\x00"), func() []Value {
 		var out []Value
@@ -142,21 +141,21 @@ func (r *Redactor) Forget(prefix string) {
 	}
 }
 
-// Lift shows everything from now on: somebody asked to see it.
+// Lift makes [Redactor.Text] show everything from now on, because the user asked for it.
 func (r *Redactor) Lift() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.lifted = true
 }
 
-// Forms is how many texts are looked for.
+// Forms returns how many texts are searched for.
 func (r *Redactor) Forms() int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return len(r.forms)
 }
 
-// Effort is how many lengths [Redactor.Text] tries at a place of a text at most.
+// Effort returns the most lengths that [Redactor.Text] tries at one place of a text.
 func (r *Redactor) Effort() int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
@@ -244,7 +243,7 @@ func (r *Redactor) remove(f prefixed) {
 // Found is a value in a text.
 type Found struct {
 	Text  string
-	Owner string // that brought it first
+	Owner string // that added it first
 }
 
 // Find returns the values that a text shows, in their order.
@@ -262,7 +261,7 @@ func (r *Redactor) Find(text string) []Found {
 	return out
 }
 
-// Text returns a text with *** for every value.
+// Text returns a text with *** in place of every value.
 func (r *Redactor) Text(text string) string {
 	if r == nil {
 		return text
@@ -282,8 +281,7 @@ func (r *Redactor) Text(text string) string {
 // span is a part of a text.
 type span struct{ from, to int }
 
-// spans are the values in a text, the first first and of several there the
-// longest.
+// spans returns the values in a text, in order; of several at one place, the longest.
 func (r *Redactor) spans(text string, least int) []span {
 	var out []span
 	for i := 0; i+leastForm <= len(text); {
@@ -297,7 +295,7 @@ func (r *Redactor) spans(text string, least int) []span {
 	return out
 }
 
-// match is the length of the longest value at a place; 0: there is none.
+// match returns the length of the longest value at a place; 0: none.
 func (r *Redactor) match(text string, i int) int {
 	rest := text[i:]
 	if len(rest) >= wordForm {
@@ -318,7 +316,7 @@ func (r *Redactor) match(text string, i int) int {
 	return 0
 }
 
-// isWord says whether no letter or digit of a part goes on beside it.
+// isWord reports whether no letter or digit next to a part continues it.
 func isWord(text string, from, to int) bool {
 	first, _ := utf8.DecodeRuneInString(text[from:])
 	last, _ := utf8.DecodeLastRuneInString(text[:to])
@@ -331,10 +329,10 @@ func inWord(r rune) bool {
 	return r == '_' || r != utf8.RuneError && (unicode.IsLetter(r) || unicode.IsDigit(r))
 }
 
-// broken are the values in a text that white space breaks.
+// broken returns the values in a text that white space breaks.
 func (r *Redactor) broken(text string) []span {
 	var b strings.Builder
-	places := make([]int, 0, len(text)) // of the bytes that are left
+	places := make([]int, 0, len(text)) // of the remaining bytes
 	for i := range len(text) {
 		if c := text[i]; c != ' ' && c != '\n' && c != '\t' && c != '\r' {
 			b.WriteByte(c)
@@ -348,7 +346,7 @@ func (r *Redactor) broken(text string) []span {
 	return out
 }
 
-// cut puts *** for parts of a text.
+// cut replaces parts of a text by ***.
 func cut(text string, parts []span) string {
 	if len(parts) == 0 {
 		return text

@@ -16,29 +16,28 @@ import (
 )
 
 const (
-	// leastDatum is the length from which what stands in a Secret is taken for
-	// secret. It may be anything, a user's name or a port, and is not meant to
-	// be told from other words by its length alone; see [Data].
+	// leastDatum is the length in bytes from which a value in a Secret counts as secret. Such a
+	// value may be anything, a user's name or a port, and short ones also occur in other texts; see
+	// [Object].
 	leastDatum = 6
-	// leastDatumLine is that of one line of many, or of one value in a
-	// document: configuration is kept in Secrets, too.
+	// leastDatumLine is the same for one line of many, or for one value in a document: Secrets
+	// contain configuration, too.
 	leastDatumLine = 12
-	// parsedDatum bounds the documents in Secrets that are looked into, and
-	// maxLines the lines of a value.
+	// parsedDatum bounds the documents in Secrets that are parsed, in bytes, and maxLines the lines
+	// of a value.
 	parsedDatum = 64 << 10
 	maxLines    = 10_000
 )
 
-// Value is one value that is not to be seen.
+// Value is a value that must not be seen.
 type Value struct {
 	text string
-	// least is the length of the shortest form that counts, and leastLine that
-	// of a line.
+	// least is the length of the shortest form that counts, and leastLine of the shortest line.
 	least, leastLine int
 }
 
-// Certain is a value that is known to be secret, as a password that was
-// decrypted: all of it, and every line.
+// Certain returns a value that is known to be secret, such as a decrypted password: all of it, and
+// every line.
 func Certain(value any) Value {
 	switch v := value.(type) {
 	case string:
@@ -52,10 +51,10 @@ func Certain(value any) Value {
 	}
 }
 
-// Len is the length of the value in bytes.
+// Len returns the length of the value in bytes.
 func (v Value) Len() int { return len(v.text) }
 
-// forms are the texts in which a value may come back.
+// forms returns the texts in which a value may reappear.
 func (v Value) forms() []string {
 	text := strings.TrimSpace(v.text)
 	if text == "" || len(text) < v.least {
@@ -63,7 +62,7 @@ func (v Value) forms() []string {
 	}
 	out := textForms(text)
 	if number, err := strconv.ParseFloat(text, 64); err == nil {
-		out = append(out, fmt.Sprint(number)) // as Go prints a large one
+		out = append(out, fmt.Sprint(number)) // as Go prints large numbers
 	}
 	if strings.Contains(text, "\n") {
 		n := 0
@@ -72,7 +71,7 @@ func (v Value) forms() []string {
 			if n++; n > maxLines {
 				break
 			}
-			armor := v.least > leastForm && strings.HasPrefix(line, "-----") // begins every certificate, too
+			armor := v.least > leastForm && strings.HasPrefix(line, "-----") // certificates begin with it, too
 			if len(line) >= v.leastLine && !armor {
 				out = append(out, textForms(line)...)
 			}
@@ -103,7 +102,7 @@ func textForms(v string) []string {
 	if plain.Encode(v) == nil {
 		out = append(out, inner(strings.TrimSuffix(b.String(), "\n")))
 	}
-	const cut, longest = 7, 10 // so parsers of YAML quote what they can't read
+	const cut, longest = 7, 10 // the form in which parsers of YAML quote values that they can't read
 	if len(v) > longest {
 		out = append(out, v[:cut]+"...")
 	}
@@ -119,10 +118,10 @@ func base64Forms(v string) []string {
 	}
 }
 
-// insideBase64 are the characters that a value makes of base64 whatever stands before and
-// behind it there, as a password does in "Authorization: Basic". Three bytes are four
-// characters, so there are three of them; the first and last character of each may have
-// bits of what is beside it, and are left out.
+// insideBase64 returns the base64 characters of a value that do not depend on the text before and
+// after it, as in "Authorization: Basic". Three bytes give four characters, so there are three
+// variants. The first and last character of each may have bits of the neighbouring text, and are
+// left out.
 func insideBase64(v string) []string {
 	var out []string
 	for before := range 3 {
@@ -138,9 +137,9 @@ func insideBase64(v string) []string {
 	return out
 }
 
-// Object collects what the data of an object hides, if it is a Secret. Public is
-// what others of the same component show anyway, as [Public] returns it: a
-// Secret may well hold the name of its namespace.
+// Object returns the values that the data of an object hides, if it is a Secret. public has the
+// texts that other objects of the component show, as [Public] returns them: a Secret may hold the
+// name of its namespace.
 func Object(content map[string]any, public map[string]bool) []Value {
 	if !IsSecret(content) {
 		return nil
@@ -173,7 +172,7 @@ func Object(content map[string]any, public map[string]bool) []Value {
 	return out
 }
 
-// datum adds one value of a Secret: as it stands, decoded, and what is in it.
+// datum adds one value of a Secret: as it is, decoded, and the values inside it.
 func datum(text string, encoded bool, add func(text string, least int)) {
 	add(text, leastDatum)
 	if decoded, err := base64.StdEncoding.DecodeString(text); encoded && err == nil {
@@ -185,7 +184,7 @@ func datum(text string, encoded bool, add func(text string, least int)) {
 	}
 }
 
-// document looks into JSON and YAML.
+// document adds the values inside a JSON or YAML document.
 func document(text string, leaf func(string)) {
 	if len(text) > parsedDatum || !strings.ContainsAny(text, "{:") {
 		return
@@ -199,18 +198,18 @@ func document(text string, leaf func(string)) {
 	}
 }
 
-// IsSecret says whether the data of an object is secret.
+// IsSecret reports whether the data of an object is secret.
 func IsSecret(content map[string]any) bool {
 	return content["kind"] == "Secret" && content["apiVersion"] == "v1"
 }
 
-// plain are words that are no secret, wherever they stand.
+// plain returns words that are never secret.
 func plain() []string {
 	return []string{"default", "disabled", "enabled", "localhost", "production", "password", "username", "postgres"}
 }
 
-// Public are the texts that objects show to everybody who may read them: whole
-// strings and keys of all but the data of Secrets, and the keys of that.
+// Public returns the texts that objects show to all their readers: whole strings and keys, but of
+// the data of Secrets only the keys.
 func Public(objects []map[string]any) map[string]bool {
 	public := map[string]bool{}
 	add := func(text string, _ bool) { public[strings.TrimSpace(text)] = true }
@@ -252,7 +251,7 @@ func leaves(value any, f func(text string, key bool)) {
 	}
 }
 
-// Leaf is a string or number as text; "" for anything else.
+// Leaf returns a string or number as text; "" for anything else.
 func Leaf(value any) string {
 	switch v := value.(type) {
 	case string:

@@ -16,8 +16,8 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// parent is the process that has started this one, by the number that /proc has for it: in
-// a space of process numbers of its own this one knows none.
+// parentID is the process that has started this one, by the number in /proc: in a PID namespace of
+// its own, this process does not know it otherwise.
 var parentID = func() int {
 	status, _ := os.ReadFile("/proc/self/status")
 	for line := range strings.Lines(string(status)) {
@@ -29,11 +29,10 @@ var parentID = func() int {
 	return 0
 }()
 
-// apart reports whether this process has a space of process numbers of its own.
+// apart reports whether this process has a PID namespace of its own.
 func apart() bool { return os.Getppid() != parentID }
 
-// escapes are what code of a stranger would try that runs in this process, and what came of
-// each.
+// escapes returns what foreign code in this process would try, and the result of each try.
 func escapes() map[string]error {
 	parent := parentID
 	call := func(number uintptr, args ...uintptr) error {
@@ -90,8 +89,8 @@ func escapes() map[string]error {
 	}
 }
 
-// escaping tries to escape as soon as the process says that it is confined, prints what came
-// of it, and ends.
+// escaping tries to escape as soon as the process reports that it is confined, prints the results,
+// and ends the process.
 type escaping struct{}
 
 func (escaping) Write(p []byte) (int, error) {
@@ -107,7 +106,8 @@ func (escaping) Write(p []byte) (int, error) {
 	return 0, nil
 }
 
-// parent starts a task and prints its answer; closed: its memory is, as a controller's.
+// parent starts a task and prints its answer; closed: its memory is closed to debuggers, as a
+// controller's.
 func parent(closed bool) error {
 	if closed {
 		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {

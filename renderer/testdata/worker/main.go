@@ -17,7 +17,7 @@ import (
 
 func main() {
 	var err error
-	if len(os.Args) == 3 && os.Args[1] == "endless" { // with a mark by which it is found
+	if len(os.Args) == 3 && os.Args[1] == "endless" { // with a mark by which a test finds it
 		time.Sleep(5 * time.Minute)
 		return
 	}
@@ -53,7 +53,7 @@ func do(task string) (map[string]string, error) {
 	case "recursion":
 		return nil, fmt.Errorf("%d", deeper(1))
 	case "wait":
-		_, err := io.Copy(io.Discard, os.Stdin) // which stays open
+		_, err := io.Copy(io.Discard, os.Stdin) // stdin stays open
 		return nil, err
 	case "error":
 		return nil, fmt.Errorf("it can't be done")
@@ -65,7 +65,7 @@ func do(task string) (map[string]string, error) {
 			_, err = f.WriteString("x")
 		}
 		return nil, err
-	case "leave": // a process that is to outlive this one
+	case "leave": // starts a process that is to outlive this one
 		child := exec.Command("/proc/self/exe", "endless", file)
 		child.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		return map[string]string{"apart": fmt.Sprint(apart())}, child.Start()
