@@ -1,7 +1,7 @@
-// Package egress sends the HTTP requests that files in git ask for: checks of pipelines, and
-// notifications. Who writes such a file has no place in the hub's network, and Keelson has
-// one: addresses that give away what the machine may do are never asked, others where the
-// administrator allows them, and errors say nothing that was answered.
+// Package egress sends the HTTP requests of files in git: checks of pipelines, and notifications.
+// Authors of such files have no access to the hub's network, but Keelson has. So addresses that
+// serve credentials are refused unless an administrator lists the address. An administrator can
+// restrict all other addresses. Errors contain nothing of a response.
 package egress
 
 import (
@@ -26,11 +26,10 @@ const (
 	headerBytes = 64 << 10
 )
 
-// reserved are addresses that serve credentials to who can reach them, or that are no
-// single server.
+// reserved returns the addresses that serve credentials to any client, or are no single server.
 func reserved() []netip.Prefix {
 	return prefixes(
-		"169.254.0.0/16", "fe80::/10", // link-local (RFC 3927, 4291): the metadata of AWS, Azure, Google and others
+		"169.254.0.0/16", "fe80::/10", // link-local (RFC 3927, 4291): the metadata of AWS, Azure, Google and other clouds
 		// Instance metadata by IPv6, in ranges that are private otherwise.
 		"fd00:ec2::/32",                               // AWS
 		"fd20:ce::254/128",                            // Google Cloud
@@ -45,11 +44,10 @@ func reserved() []netip.Prefix {
 	)
 }
 
-// embedding is a range of IPv6 addresses that lead to the IPv4 address which they have in
-// four of their bytes.
+// embedding is a range of IPv6 addresses that lead to the IPv4 address in four of their bytes.
 type embedding struct {
 	netip.Prefix
-	at int // the first of these bytes
+	at int // index of the first of these bytes
 }
 
 func embeddings() []embedding {
@@ -63,7 +61,7 @@ func embeddings() []embedding {
 	}
 }
 
-// plain is the IPv4 address that an address stands for, or the address itself.
+// plain returns the IPv4 address that an address stands for, or the address itself.
 func plain(ip netip.Addr) netip.Addr {
 	ip = ip.Unmap().WithZone("")
 	if !ip.Is6() || ip == netip.IPv6Unspecified() || ip == netip.IPv6Loopback() {
@@ -86,33 +84,33 @@ func prefixes(texts ...string) []netip.Prefix {
 	return out
 }
 
-// DeniedError says that a request was not sent, because its address is not allowed.
+// DeniedError reports that a request was not sent, because its address is not allowed.
 type DeniedError struct{ Problem string }
 
 // Error implements error.
 func (e *DeniedError) Error() string { return e.Problem }
 
-// Policy says where requests may go. The zero Policy allows every address that is not
-// reserved.
+// Policy decides where requests may go. The zero Policy allows every address that is not reserved.
 type Policy struct {
 	hosts  []host
 	ranges []netip.Prefix
 }
 
-// host is a name, or the names below it, and a port where there is one.
+// host is a name, or all names below it, with an optional port.
 type host struct {
 	name  string
 	below bool
 	port  string
 }
 
-// Everywhere allows all addresses, reserved ones too: for a person who sends something from
-// a place of their own.
+// Everywhere allows all addresses, including reserved ones: for a person who sends from their own
+// machine.
 func Everywhere() Policy { return Policy{ranges: prefixes("0.0.0.0/0", "::/0")} }
 
-// Parse reads what is allowed: a HOST, *.DOMAIN for all names below it, an IP address or a
-// CIDR; a host may have a :PORT. With none of them every address is allowed that is not
-// reserved. Reserved ones are allowed by an address or CIDR alone, whatever name leads there.
+// Parse reads the allowed targets: a HOST, *.DOMAIN for all names below it, an IP address or a
+// CIDR. A host may have a :PORT. An empty list allows every address that is not reserved. A
+// reserved address is allowed only by an address or a CIDR, whatever name leads there. The error
+// names an invalid target.
 func Parse(allowed []string) (Policy, error) {
 	p := Policy{}
 	for _, text := range allowed {
@@ -155,7 +153,7 @@ func parseHost(text string) (host, error) {
 	return h, nil
 }
 
-// named reports whether a name is allowed, whatever address it has that is not reserved.
+// named reports whether a name is allowed, for all its addresses that are not reserved.
 func (p Policy) named(name, port string) bool {
 	name = strings.TrimSuffix(strings.ToLower(name), ".")
 	return slices.ContainsFunc(p.hosts, func(h host) bool {
@@ -163,7 +161,8 @@ func (p Policy) named(name, port string) bool {
 	})
 }
 
-// check says why an address may not be asked; named: its name is allowed.
+// check returns a [*DeniedError] if an address is not allowed. named means that its name is
+// allowed.
 func (p Policy) check(ip netip.Addr, named bool) error {
 	stands, ip := plain(ip), ip.Unmap().WithZone("")
 	in := func(r netip.Prefix) bool { return r.Contains(ip) || r.Contains(stands) }
@@ -184,13 +183,13 @@ func (p Policy) listed(named bool) error {
 	return &DeniedError{"--egress of the controller does not list it: an administrator has to add its name or address there"}
 }
 
-// Transport sends requests where the policy allows it; else its error is a [*DeniedError].
-// It bounds connections and headers; who sends a request bounds the time of the answer, and
-// its size. Proxies of the environment count (HTTPS_PROXY, NO_PROXY).
+// Transport sends requests that the policy allows; else its error is a [*DeniedError]. It bounds
+// connections and headers. The caller must bound the time and the size of a response. Proxies of
+// the environment are used (HTTPS_PROXY, NO_PROXY).
 func (p Policy) Transport() http.RoundTripper { return p.transportBy(http.ProxyFromEnvironment) }
 
 func (p Policy) transportBy(proxy func(*http.Request) (*url.URL, error)) http.RoundTripper {
-	toProxy := net.Dialer{Timeout: dialTimeout} // which the administrator chose
+	toProxy := net.Dialer{Timeout: dialTimeout} // the administrator chose the proxy
 	return &transport{policy: p, proxy: proxy, guarded: newTransport(nil, p.dial), proxied: newTransport(proxy, toProxy.DialContext)}
 }
 
@@ -206,7 +205,7 @@ func newTransport(proxy func(*http.Request) (*url.URL, error), dial func(context
 	}
 }
 
-// dial judges the address that a name resolves to at this moment, and no other is used.
+// dial checks the address to which a name resolves now, and connects to no other address.
 func (p Policy) dial(ctx context.Context, network, address string) (net.Conn, error) {
 	name, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -240,15 +239,15 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if err != nil {
 		if r.Body != nil {
-			_ = r.Body.Close() // as the contract wants; it was only to be read
+			_ = r.Body.Close() // the RoundTripper contract requires it; closing only ends a read
 		}
 		return nil, err
 	}
 	return t.proxied.RoundTrip(r) //nolint:wrapcheck // as above
 }
 
-// throughProxy judges what a proxy is asked for. It resolves names, and Keelson does not: a
-// name that is not listed can't be judged by its address.
+// throughProxy checks the target of a request through a proxy. The proxy resolves names, and
+// Keelson does not, so a name that is not listed can't be checked by its address.
 func (p Policy) throughProxy(u *url.URL) error {
 	port := u.Port()
 	if port == "" {
@@ -265,24 +264,24 @@ func (p Policy) throughProxy(u *url.URL) error {
 	return p.listed(named)
 }
 
-// numeric reports whether a resolver may take a name for an IPv4 address in another form,
-// as 0xa9fea9fe, 2852039166 or 0251.0376.0251.0376: no top-level domain begins with a digit
-// (RFC 3696, section 2).
+// numeric reports whether a resolver may read a name as an IPv4 address in another form, such as
+// 0xa9fea9fe, 2852039166 or 0251.0376.0251.0376. No top-level domain begins with a digit (RFC 3696,
+// section 2).
 func numeric(name string) bool {
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	return last != "" && last[0] >= '0' && last[0] <= '9'
 }
 
-// metadataName reports whether a cloud's own resolver knows its metadata by a name.
+// metadataName reports whether a name leads to metadata with the resolver of a cloud.
 func metadataName(name string) bool {
 	return slices.Contains([]string{"metadata", "metadata.google.internal", "instance-data", "instance-data.ec2.internal", "metadata.tencentyun.com"}, name)
 }
 
-// CloseIdleConnections is as that of a [http.Transport].
+// CloseIdleConnections closes idle connections like a [http.Transport].
 func (t *transport) CloseIdleConnections() {
 	t.guarded.CloseIdleConnections()
 	t.proxied.CloseIdleConnections()
 }
 
-// StayThere has a client follow no redirect: the answer that redirects is the answer.
+// StayThere stops a client from following redirects: it returns the redirect as the response.
 func StayThere(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

@@ -12,9 +12,8 @@ import (
 	"time"
 )
 
-// Failure says why there was no answer within a time: without the address that errors of the network have
-// in them, which may be a secret, and without what was answered, as an error about a
-// malformed answer has.
+// Failure describes why there was no answer within a time. It omits the address in errors of the
+// network, which may be secret. It omits the response, which errors about malformed answers quote.
 func Failure(err error, within time.Duration) string {
 	var (
 		denied    *DeniedError
@@ -38,7 +37,7 @@ func Failure(err error, within time.Duration) string {
 	case errors.Is(err, context.Canceled):
 		return "this process ends"
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return "it closed the connection" // which of them comes depends on what had been sent
+		return "it closed the connection" // the kind of error depends on what was sent before
 	case errors.As(err, &number):
 		return number.Error()
 	}

@@ -1,11 +1,9 @@
-// Package forge puts previews on pull requests: one comment, which is kept up to
-// date, and a commit status. For those who have pull requests of Keelson's own it is the
-// way to a forge ([Proposer]).
+// Package forge puts previews on pull requests: one comment, which is kept up to date, and a commit
+// status. It also gives Keelson access to a forge for its own pull requests ([Proposer]).
 //
-// A pull request comes from anybody. What is in it is rendered in the sandbox of all
-// charts and without keys; what is said of it stands in code spans and blocks; and
-// one that can't be previewed is in nobody else's way. A forge that does not answer
-// changes nothing.
+// Any author may open a pull request. Its content is rendered in the sandbox of all charts, without
+// keys. Text from it is only in code spans and blocks. A pull request that can't be previewed does
+// not block the rest. A forge that does not answer changes nothing.
 package forge
 
 import (
@@ -24,78 +22,78 @@ import (
 )
 
 const (
-	// Context is what the commit status is called.
+	// Context is the name of the commit status.
 	Context = "keelson/preview"
-	// descriptionSize of a status is what GitHub takes, in characters.
+	// descriptionSize is the longest description that GitHub accepts, in characters.
 	descriptionSize = 140
-	// most pull requests are looked at: those that changed last.
+	// most bounds the pull requests that get a preview: those that changed last.
 	most = 100
-	// pages of comments or statuses are read at most; more is an error, and is not
-	// taken for the absence of what was looked for.
+	// pages bounds the pages of comments or statuses. More pages are an error; an incomplete list
+	// proves no absence.
 	pages = 20
-	// pageSize is the largest that all forges have.
+	// pageSize is the largest page size that all forges have.
 	pageSize = 50
 )
 
-// PullRequest is an open one.
+// PullRequest is an open pull request.
 type PullRequest struct {
 	Number int64
-	// Head is the full hash of the commit to be merged, and Ref where it can be
-	// fetched from, also when it is of a fork.
+	// Head is the full hash of the commit to be merged. Ref is where it can be fetched, also if it
+	// comes from a fork.
 	Head, Ref string
 }
 
-// State of a status, a word of GitHub's.
+// State of a status, as GitHub names it.
 type State string
 
 // The states.
 const (
 	Pending State = "pending"
 	Success State = "success"
-	// Failure is the change's fault.
+	// Failure means that the change is wrong.
 	Failure State = "failure"
-	// Error is somebody else's: what the change does could not be found out.
+	// Error means that the effect of the change could not be determined.
 	Error State = "error"
 )
 
-// Status of a commit. The zero Status is none.
+// Status of a commit. The zero Status means that there is none.
 type Status struct {
 	State       State
 	Description string // one line
 }
 
-// Comment on a pull request by the account that Keelson has.
+// Comment on a pull request by Keelson's account.
 type Comment struct {
-	ID   int64 // 0: it is to be made
+	ID   int64 // 0: a new comment
 	Body string
 }
 
-// Review is what one person last said of a pull request.
+// Review is the last review of one person on a pull request.
 type Review struct {
 	User     string
 	Approved bool
-	// Head is the commit that was looked at; empty: the forge does not say.
+	// Head is the reviewed commit; empty: the forge does not name it.
 	Head string
 }
 
-// Reader asks a forge. An error means that nothing is known.
+// Reader reads from a forge. An error means that nothing is known.
 type Reader interface {
-	// PullRequests are the open ones into a branch, the last changed first, at most
-	// a hundred.
+	// PullRequests returns the open pull requests into a branch, the last changed first, at most a
+	// hundred.
 	PullRequests(ctx context.Context, branch string) ([]PullRequest, error)
-	// Comments are this account's alone, the oldest first.
+	// Comments returns the comments of this account, the oldest first.
 	Comments(ctx context.Context, number int64) ([]Comment, error)
-	// Status is the last that was set under [Context].
+	// Status returns the last status under [Context].
 	Status(ctx context.Context, revision string) (Status, error)
-	// Reviews are those that count now: of each person the last that approves or
-	// refuses, and none that was dismissed.
+	// Reviews returns the reviews that count now: the last approval or refusal of each person,
+	// without dismissed reviews.
 	Reviews(ctx context.Context, number int64) ([]Review, error)
 }
 
 // Writer writes to a forge.
 type Writer interface {
 	SetStatus(ctx context.Context, revision string, s Status) error
-	// SetComment makes or changes a comment.
+	// SetComment creates or changes a comment.
 	SetComment(ctx context.Context, number int64, c Comment) error
 	DeleteComment(ctx context.Context, number, id int64) error
 }
@@ -110,7 +108,7 @@ type Request struct {
 	Own         bool // this account opened it
 }
 
-// RequestState says what became of a pull request.
+// RequestState is the state of a pull request.
 type RequestState string
 
 // The states.
@@ -120,27 +118,26 @@ const (
 	RequestClosed RequestState = "closed" // and not merged
 )
 
-// Proposer has pull requests of Keelson's own. An error means that nothing is known.
+// Proposer manages Keelson's own pull requests. An error means that nothing is known.
 type Proposer interface {
-	// Requests are those from some branches of the repository into another, in any state,
-	// the newest first. Gitea has no filter for that, so of those that are not open any
-	// more only the thousand that changed last are looked through.
+	// Requests returns the pull requests from some branches of the repository into another, in any
+	// state, the newest first. Gitea has no filter for this. There, only the thousand closed
+	// requests that changed last are searched.
 	Requests(ctx context.Context, base string, heads ...string) ([]Request, error)
-	// OpenRequest opens one by Head, Base, Title and Body, and returns it.
+	// OpenRequest opens a request with Head, Base, Title and Body, and returns it.
 	OpenRequest(ctx context.Context, r Request) (Request, error)
-	// EditRequest writes Title and Body, and closes one whose State is [RequestClosed].
+	// EditRequest writes Title and Body. It closes a request whose State is [RequestClosed].
 	EditRequest(ctx context.Context, r Request) error
 }
 
-// Forge is where one repository's pull requests are.
+// Forge is the forge of one repository's pull requests.
 type Forge interface {
 	Reader
 	Writer
 	Proposer
 }
 
-// Options say where a repository's pull requests are; all are required but URL and
-// Wrap.
+// Options locate a repository's pull requests. All but URL and Wrap are required.
 type Options struct {
 	// Kind is one of [Kinds].
 	Kind string
@@ -150,25 +147,25 @@ type Options struct {
 	Repository string
 	// TokenFile holds an API token. It is read for each request.
 	TokenFile string
-	// Hide is told of the token before it is used.
+	// Hide is called with the token before it is used.
 	Hide func(owner string, secrets ...string)
-	// Wrap is put around the connection; nil: nothing is.
+	// Wrap wraps the connection; nil: no wrapper.
 	Wrap     func(http.RoundTripper) http.RoundTripper
 	Now      func() time.Time
 	Registry prometheus.Registerer
 }
 
-// The forges that there are. Forgejo speaks Gitea's API.
+// The supported forges. Forgejo has Gitea's API.
 const (
 	Gitea  = "gitea"
 	GitHub = "github"
 	GitLab = "gitlab"
 )
 
-// Kinds are the forges that there are.
+// Kinds returns the supported forges.
 func Kinds() []string { return []string{Gitea, GitHub, GitLab} }
 
-// Open prepares the way to a forge; it makes no call.
+// Open prepares access to a forge; it makes no call. It fails for wrong options.
 func Open(o Options) (Forge, error) {
 	if !slices.Contains(Kinds(), o.Kind) {
 		return nil, fmt.Errorf("there is no forge %q, but %s", o.Kind, strings.Join(Kinds(), ", "))
@@ -229,7 +226,7 @@ func baseURL(kind, given string) (*url.URL, error) {
 	return u, nil
 }
 
-// whole collects pages until next says that there are no more.
+// whole collects pages until page reports that there are no more.
 func whole[T any](what string, page func(n int) (items []T, more bool, err error)) ([]T, error) {
 	var all []T
 	for n := 1; n <= pages; n++ {
@@ -250,7 +247,7 @@ func newestFirst(all []Request) []Request {
 	return all
 }
 
-// latest keeps of each person's reviews, the oldest first, the last.
+// latest keeps the last review of each person. reviews has the oldest first.
 func latest(reviews []Review) []Review {
 	var out []Review
 	for _, r := range reviews {

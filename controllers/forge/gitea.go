@@ -15,9 +15,9 @@ type giteaForge struct {
 	client           *http.Client
 }
 
-// with returns a client for one context: this SDK knows no other way.
+// with returns a client for one context: this SDK has no other way.
 func (f *giteaForge) with(ctx context.Context) (*gitea.Client, error) {
-	// No version is asked for: what is used is older than every Forgejo.
+	// The version is not read from the server: every Forgejo has the API in use.
 	c, err := gitea.NewClient(f.url, gitea.SetContext(ctx), gitea.SetHTTPClient(f.client), gitea.SetGiteaVersion(""))
 	if err != nil {
 		return nil, fmt.Errorf("gitea: %w", err)
@@ -27,11 +27,11 @@ func (f *giteaForge) with(ctx context.Context) (*gitea.Client, error) {
 
 func giteaPage(n int) gitea.ListOptions { return gitea.ListOptions{Page: n, PageSize: pageSize} }
 
-// last says whether a page is the last one: servers may cut pages shorter, and say so
-// by their links.
+// last reports whether a page is the last one. Servers may shorten pages, and then link to the next
+// page.
 func last(r *gitea.Response) bool { return r == nil || r.NextPage == 0 }
 
-// PullRequests implements [Reader]. Gitea before 1.25 knows no filter by branch.
+// PullRequests implements [Reader]. Gitea before 1.25 has no filter by branch.
 func (f *giteaForge) PullRequests(ctx context.Context, branch string) ([]PullRequest, error) {
 	c, err := f.with(ctx)
 	if err != nil {
@@ -57,7 +57,7 @@ func (f *giteaForge) PullRequests(ctx context.Context, branch string) ([]PullReq
 	return out[:min(len(out), most)], nil
 }
 
-// giteaMe is the number of the token's account.
+// giteaMe returns the ID of the token's account.
 func giteaMe(c *gitea.Client) (int64, error) {
 	me, _, err := c.GetMyUserInfo()
 	if err != nil {
@@ -76,7 +76,7 @@ func (f *giteaForge) Comments(ctx context.Context, number int64) ([]Comment, err
 	if err != nil {
 		return nil, err
 	}
-	// They come all at once: Gitea has no pages of these.
+	// Gitea returns all comments at once, without pages.
 	all, _, err := c.ListIssueComments(f.owner, f.name, number, gitea.ListIssueCommentOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("read the comments: %w", err)
@@ -107,7 +107,7 @@ func (f *giteaForge) Status(ctx context.Context, revision string) (Status, error
 	if len(all) == 0 {
 		return Status{}, nil
 	}
-	// Their order is a setting of the request that this SDK does not have.
+	// This SDK can't set the order of a request.
 	newest := slices.MaxFunc(all, func(a, b *gitea.Status) int { return int(a.ID - b.ID) })
 	return Status{State: State(newest.State), Description: newest.Description}, nil
 }
@@ -205,7 +205,7 @@ func (f *giteaForge) Requests(ctx context.Context, base string, heads ...string)
 	}
 	var out []Request
 	for _, p := range slices.Concat(open, closed) {
-		// Its Ref is not the branch once that is deleted.
+		// Ref is not the name of the branch after the branch was deleted.
 		if p.Base == nil || p.Head == nil || p.Base.RepoID != p.Head.RepoID || p.Base.Name != base || !slices.Contains(heads, p.Head.Name) {
 			continue
 		}

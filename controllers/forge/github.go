@@ -16,7 +16,7 @@ type githubForge struct {
 }
 
 func newGitHub(base *url.URL, client *http.Client, owner, name string) (*githubForge, error) {
-	// The transport obeys limits; this SDK's own memory of them would be a second one.
+	// The transport obeys rate limits; the SDK would check them a second time.
 	c, err := github.NewClient(github.WithHTTPClient(client), github.WithEnterpriseURLs(base.String()+"/", base.String()+"/"),
 		github.WithDisableRateLimitCheck())
 	if err != nil {
@@ -50,7 +50,7 @@ func (f *githubForge) PullRequests(ctx context.Context, branch string) ([]PullRe
 	return out[:min(len(out), most)], nil
 }
 
-// me is the number of the token's account.
+// me returns the ID of the token's account.
 func (f *githubForge) me(ctx context.Context) (int64, error) {
 	me, _, err := f.client.Users.Get(ctx, "")
 	if err != nil {
@@ -94,7 +94,7 @@ func (f *githubForge) Status(ctx context.Context, revision string) (Status, erro
 	if err != nil {
 		return Status{}, err
 	}
-	for _, s := range all { // the last one of each context
+	for _, s := range all { // it has the last status of each context
 		if s.GetContext() == Context {
 			return Status{State: State(s.GetState()), Description: s.GetDescription()}, nil
 		}
@@ -114,7 +114,7 @@ func (f *githubForge) Reviews(ctx context.Context, number int64) ([]Review, erro
 	}
 	var out []Review
 	for _, r := range all {
-		// One that was dismissed has that for its state.
+		// A dismissed review has another state.
 		if s := r.GetState(); s == "APPROVED" || s == "CHANGES_REQUESTED" {
 			out = append(out, Review{User: r.GetUser().GetLogin(), Approved: s == "APPROVED", Head: r.GetCommitID()})
 		}
@@ -174,7 +174,7 @@ func (f *githubForge) Requests(ctx context.Context, base string, heads ...string
 			return nil, err
 		}
 		for _, p := range all {
-			// A fork of the same owner has a repository of its own; one that is gone has none.
+			// A fork of the same owner has another repository; a deleted fork has none.
 			if p.GetHead().GetRef() != head || p.GetBase().GetRef() != base || p.GetHead().GetRepo().GetID() != p.GetBase().GetRepo().GetID() {
 				continue
 			}

@@ -9,21 +9,21 @@ import (
 	gitlab "gitlab.com/gitlab-org/api/client-go/v2"
 )
 
-// gitlabForge is gitlab.com or a GitLab of one's own, whose pull requests are merge
-// requests, and whose comments are notes.
+// gitlabForge is gitlab.com or a self-hosted GitLab. Its pull requests are merge requests, and its
+// comments are notes.
 type gitlabForge struct {
 	client  *gitlab.Client
 	project string
 }
 
-// unlimited leaves limits to the transport. Without it, this SDK would ask for them.
+// unlimited leaves limits to the transport. Without it, this SDK would request the limits.
 type unlimited struct{}
 
 // Wait implements the SDK's limiter.
 func (unlimited) Wait(context.Context) error { return nil }
 
 func newGitLab(base *url.URL, client *http.Client, project string) (*gitlabForge, error) {
-	// The token is the transport's to add.
+	// The transport adds the token.
 	c, err := gitlab.NewClient("", gitlab.WithBaseURL(base.String()), gitlab.WithHTTPClient(client),
 		gitlab.WithoutRetries(), gitlab.WithCustomLimiter(unlimited{}))
 	if err != nil {
@@ -47,7 +47,7 @@ func (f *gitlabForge) PullRequests(ctx context.Context, branch string) ([]PullRe
 			return nil, fmt.Errorf("read the merge requests: %w", err)
 		}
 		for _, m := range page {
-			if m.TargetBranch == branch && m.SHA != "" { // it has no commit for a moment
+			if m.TargetBranch == branch && m.SHA != "" { // a new merge request has no commit for a moment
 				out = append(out, PullRequest{Number: m.IID, Head: m.SHA, Ref: fmt.Sprintf("refs/merge-requests/%d/head", m.IID)})
 			}
 		}
@@ -58,7 +58,7 @@ func (f *gitlabForge) PullRequests(ctx context.Context, branch string) ([]PullRe
 	return out[:min(len(out), most)], nil
 }
 
-// me is the number of the token's account.
+// me returns the ID of the token's account.
 func (f *gitlabForge) me(ctx context.Context) (int64, error) {
 	me, _, err := f.client.Users.CurrentUser(gitlab.WithContext(ctx))
 	if err != nil {
@@ -111,8 +111,8 @@ func (f *gitlabForge) Status(ctx context.Context, revision string) (Status, erro
 	if newest == nil {
 		return Status{}, nil
 	}
-	// GitLab knows no error; its failed is read as a failure, and written again where
-	// it was the other: with the same words that is the same.
+	// GitLab has no state for Error: it is written as failed, and failed is read as Failure. So an
+	// Error is written again, with the same words.
 	state, known := map[string]State{"success": Success, "failed": Failure, "pending": Pending, "running": Pending}[newest.Status]
 	if !known {
 		state = Error
@@ -120,7 +120,7 @@ func (f *gitlabForge) Status(ctx context.Context, revision string) (Status, erro
 	return Status{State: state, Description: newest.Description}, nil
 }
 
-// Reviews implements [Reader]. GitLab tells of approvals alone, and not of what commit.
+// Reviews implements [Reader]. GitLab reports approvals only, and not their commits.
 func (f *gitlabForge) Reviews(ctx context.Context, number int64) ([]Review, error) {
 	approvals, _, err := f.client.MergeRequestApprovals.GetConfiguration(f.project, number, gitlab.WithContext(ctx))
 	if err != nil {
@@ -203,7 +203,7 @@ func (f *gitlabForge) Requests(ctx context.Context, base string, heads ...string
 
 func gitlabRequest(m *gitlab.BasicMergeRequest) Request {
 	r := Request{Number: m.IID, URL: m.WebURL, State: RequestOpen, Head: m.SourceBranch, Base: m.TargetBranch, Title: m.Title, Body: m.Description}
-	switch m.State { // one that is locked is being merged
+	switch m.State { // a locked one is being merged, and counts as open
 	case "merged":
 		r.State = RequestMerged
 	case "closed":

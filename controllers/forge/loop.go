@@ -19,9 +19,9 @@ import (
 const (
 	// previewTime bounds one preview.
 	previewTime = 3 * time.Minute
-	// longPreview is what few previews take.
+	// longPreview is more than most previews take.
 	longPreview = 10 * time.Second
-	// writeTime is what is left to say that it was not enough.
+	// writeTime bounds the writing of comment and status after a preview.
 	writeTime = 30 * time.Second
 	// firstRetry is the wait after a failure that may pass; each next one is twice as
 	// long, up to the last.
@@ -32,17 +32,17 @@ const (
 // and Time.
 type LoopOptions struct {
 	Forge Forge
-	// Repo is the fleet repository, opened with Proposals, in a clone of its own: what
-	// a stranger proposes must not be in the way of what is delivered.
+	// Repo is the fleet repository, opened with Proposals, in a clone of its own: proposals by
+	// strangers must not disturb deliveries.
 	Repo *registry.Repo
-	// Revision is the branch that is delivered; empty: the default branch. Pull
-	// requests into others get no preview.
+	// Revision is the delivered branch; empty: the default branch. Pull requests into other
+	// branches get no preview.
 	Revision string
-	// Preview is [Judge], in a process that a change may end. Base and head are commits
-	// that Repo has. The error wraps [renderer.ErrTaskMemory] where the change needs more
-	// memory than it may; any other error may pass.
+	// Preview is [Judge], in a process that a change may end. base and head are commits in Repo.
+	// The error wraps [renderer.ErrTaskMemory] if the change needs more memory than is allowed. Any
+	// other error may be temporary.
 	Preview func(ctx context.Context, base, head string) (Verdict, error)
-	// Version is this program's: another one may write another preview.
+	// Version of this program: another version may write another preview.
 	Version  string
 	Interval time.Duration
 	// Time that one preview may take; 0: three minutes.
@@ -50,17 +50,17 @@ type LoopOptions struct {
 	Log      *slog.Logger
 	Now      func() time.Time
 	Registry prometheus.Registerer
-	// Told is told when the forge, or the repository behind it, stops to answer, and
-	// with nil when it does again.
+	// Told is called with the error when the forge, or the repository behind it, stops answering,
+	// and with nil when it answers again.
 	Told func(error)
 }
 
-// Loop keeps previews on the pull requests of one repository. It is for one process of
-// a fleet; of two, each would undo what the other has written twice.
+// Loop maintains the previews on the pull requests of one repository. One process of a fleet runs
+// it: of two processes, each would delete the second comment of the other.
 type Loop struct {
 	LoopOptions
 	pace *pace.Pace
-	// seen are the pull requests that are open, by number.
+	// seen are the open pull requests, by number.
 	seen map[int64]*seen
 
 	open     prometheus.Gauge
@@ -69,17 +69,17 @@ type Loop struct {
 	took     prometheus.Histogram
 }
 
-// seen is what was said of a pull request.
+// seen is the state of a pull request.
 type seen struct {
-	head, tip, base string    // the tip is the branch's, the base where they part
-	tags            string    // that the repository had, see [registry.Repo.Tags]
-	state           State     // empty: nothing was said yet
-	asked           bool      // whether an earlier process began with it
-	begun           bool      // by this process
-	refused         error     // the commit is too much to fetch, and not fetched again
+	head, tip, base string    // tip of the branch, and its merge base with head
+	tags            string    // of the repository, see [registry.Repo.Tags]
+	state           State     // empty: there was no status yet
+	asked           bool      // the status was checked for an earlier process
+	begun           bool      // this process has begun the preview
+	refused         error     // the commit is too large, and is not fetched again
 	failures        int       // in a row
-	next            time.Time // when it is tried again
-	complaint       string    // that was logged
+	next            time.Time // when it is retried
+	complaint       string    // the last logged failure
 }
 
 // NewLoop prepares a loop; it makes no call.
@@ -109,8 +109,7 @@ func NewLoop(o LoopOptions) (*Loop, error) {
 	return l, nil
 }
 
-// Soon has the pull requests looked at now, or a second after they were last. It
-// returns at once.
+// Soon schedules a pass now, or a second after the last pass. It returns at once.
 func (l *Loop) Soon() { l.pace.Soon() }
 
 // Run works until the context ends.
@@ -135,8 +134,8 @@ func (l *Loop) Run(ctx context.Context) {
 	}
 }
 
-// pass looks at all pull requests once. The error is that of the forge or of the
-// repository as a whole; those of single pull requests are logged.
+// pass handles all pull requests once. The error concerns the forge, or the repository as a whole.
+// Errors of single pull requests are logged.
 func (l *Loop) pass(ctx context.Context) error {
 	if err := l.Repo.Fetch(ctx); err != nil {
 		return err
@@ -169,7 +168,7 @@ func (l *Loop) pass(ctx context.Context) error {
 			due = append(due, pr)
 		}
 	}
-	// Those that failed come last. After one that took long again, new ones are looked for.
+	// Failed previews come last. After a retry that took long, new pull requests are read first.
 	slices.SortStableFunc(due, func(a, b PullRequest) int {
 		return min(1, l.seen[a.Number].failures) - min(1, l.seen[b.Number].failures)
 	})
@@ -184,7 +183,7 @@ func (l *Loop) pass(ctx context.Context) error {
 	return nil
 }
 
-// due reports whether there may be something new to say.
+// due reports whether the preview may be outdated.
 func (s *seen) due(tip, tags string, now time.Time) bool {
 	switch {
 	case s.failures > 0:
@@ -192,7 +191,7 @@ func (s *seen) due(tip, tags string, now time.Time) bool {
 	case s.tip != tip:
 		return true
 	}
-	// What was missing may have come with a tag.
+	// A new tag may bring what was missing.
 	return s.state != Success && s.tags != tags
 }
 
@@ -220,26 +219,26 @@ func (l *Loop) look(ctx context.Context, pr PullRequest, tip, tags string) {
 	}
 }
 
-// ErrTooManySecrets is the error of a preview that would have to hide too much.
+// ErrTooManySecrets is the error of a preview that would have to hide too many values.
 var ErrTooManySecrets = errors.New("the Secrets of the branch and of this change hold more values than a preview can hide: see the change with keelson preview")
 
-// errMoved says that the forge told of another commit than its repository has: one of
-// both is about to follow.
+// errMoved reports that the forge names another commit than its repository has: one of them is
+// late.
 var errMoved = errors.New("the pull request is moving")
 
-// errBegun says that a process began with the preview before this one did, and did not
-// finish: it may be what ended that process.
+// errBegun reports that an earlier process began the preview, and did not finish it. The preview
+// may have ended that process.
 var errBegun = errors.New("an earlier process began with the preview, and did not finish it")
 
 const (
-	// begunRetry is the least wait before a preview that an earlier process began with.
+	// begunRetry is the shortest wait before a preview that an earlier process began.
 	begunRetry = time.Minute
-	// mostBegun is how often a preview is begun in a row without being finished.
+	// mostBegun bounds the attempts in a row that don't finish.
 	mostBegun = 5
 )
 
-// begun is the status of a commit whose preview is begun for the nth time in a row. It is
-// set before, so that the next process knows if this one does not live to finish it.
+// begun is the status of a commit at the nth attempt of its preview in a row. It is set before the
+// attempt, so that the next process knows of it if the attempt ends this process.
 func begun(n int) Status {
 	if n == 1 {
 		return Status{Pending, "the preview is being made"}
@@ -247,7 +246,7 @@ func begun(n int) Status {
 	return Status{Pending, fmt.Sprintf("the preview is being made, attempt %d", n)}
 }
 
-// attempts is how often a preview was begun, by the status of the commit.
+// attempts returns the number of the attempt in the status of a commit; 0: there is none.
 func attempts(is Status) int {
 	for n := 1; n <= mostBegun; n++ {
 		if is == begun(n) {
@@ -257,8 +256,8 @@ func attempts(is Status) int {
 	return 0
 }
 
-// one says what a pull request would change. The error is one of the forge, or of
-// fetching: nothing is known, and what is there stays.
+// one updates the preview of a pull request. The error is from the forge, or from fetching: nothing
+// is known, and the existing preview stays.
 func (l *Loop) one(ctx context.Context, pr PullRequest, s *seen, tip, tags string) (Verdict, error) {
 	base, wrong := "", s.refused
 	if wrong == nil {
@@ -271,7 +270,7 @@ func (l *Loop) one(ctx context.Context, pr PullRequest, s *seen, tip, tags strin
 		return Verdict{}, wrong
 	}
 	if s.base == base && (s.state == Success || s.state != "" && s.tags == tags) {
-		return Verdict{Status: Status{State: s.state}, Final: true}, nil // the branch moved on, and this does not change from where
+		return Verdict{Status: Status{State: s.state}, Final: true}, nil // the branch moved, but the merge base is the same
 	}
 	began := l.Now()
 	has, err := l.Forge.Comments(ctx, pr.Number)
@@ -315,8 +314,8 @@ func (l *Loop) one(ctx context.Context, pr PullRequest, s *seen, tip, tags strin
 	return v, nil
 }
 
-// begin records that a preview is begun, by a process for the first time, and returns the
-// status that the commit has now. With a verdict there is to be no preview.
+// begin records, once in a process, that a preview begins. It returns the current status of the
+// commit. A verdict with a state means that there must be no preview.
 func (l *Loop) begin(ctx context.Context, head string, s *seen, is Status) (Verdict, Status, error) {
 	first, n := !s.asked, attempts(is)
 	s.asked = true
@@ -339,8 +338,8 @@ func (l *Loop) begin(ctx context.Context, head string, s *seen, is Status) (Verd
 	return Verdict{}, is, nil
 }
 
-// parts is where a pull request left the branch. Its commit is fetched if it is not
-// there.
+// parts returns the merge base of a pull request and the branch. It fetches the commit if it is
+// missing.
 func (l *Loop) parts(ctx context.Context, pr PullRequest, tip string) (string, error) {
 	base, err := l.Repo.MergeBase(ctx, tip, pr.Head)
 	if err == nil || errors.Is(err, registry.ErrUnrelated) {
@@ -371,7 +370,7 @@ func (l *Loop) verdict(ctx context.Context, base, head string, wrong error) Verd
 	case err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return failed(Error, fmt.Sprintf("The preview takes longer than %s", l.Time), "what is in this change may be too much to render")
 	case err != nil:
-		// What went wrong is the process's own affair, and may name what it works with.
+		// The reason concerns this process alone, and may name its internals.
 		l.Log.Error("a preview could not be made", "head", head, "error", err)
 		return failed(Error, "The preview could not be made", "the reason is in the log of the controller; it is tried again")
 	}
@@ -381,7 +380,7 @@ func (l *Loop) verdict(ctx context.Context, base, head string, wrong error) Verd
 	return v
 }
 
-// marked are the comments that this loop has written.
+// marked returns the comments that this loop has written.
 func marked(comments []Comment) []Comment {
 	var out []Comment
 	for _, c := range comments {
@@ -392,7 +391,7 @@ func marked(comments []Comment) []Comment {
 	return out
 }
 
-// write makes the one comment say what it should: a change that needs none gets none.
+// write updates the one comment. A change that needs no comment gets none.
 func (l *Loop) write(ctx context.Context, pr PullRequest, has []Comment, v Verdict, about string) error {
 	want := Comment{Body: body(v, about)}
 	switch {
@@ -406,7 +405,7 @@ func (l *Loop) write(ctx context.Context, pr PullRequest, has []Comment, v Verdi
 			return err
 		}
 	}
-	for _, extra := range has[min(1, len(has)):] { // of two processes, for a moment
+	for _, extra := range has[min(1, len(has)):] { // two processes may have written at once
 		if err := l.Forge.DeleteComment(ctx, pr.Number, extra.ID); err != nil {
 			return err
 		}

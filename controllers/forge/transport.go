@@ -18,18 +18,19 @@ import (
 )
 
 const (
-	// requestTime bounds a request with its answer, and connectTime what is before it.
+	// requestTime bounds a request with its response. connectTime bounds the connection, and then
+	// TLS.
 	requestTime, connectTime = 30 * time.Second, 10 * time.Second
-	// answerSize bounds an answer: a hundred pull requests with long texts.
+	// answerSize bounds a response, in bytes: a hundred pull requests with long texts.
 	answerSize = 32 << 20
-	// tokenSize bounds the file of the token.
+	// tokenSize bounds the token file, in bytes.
 	tokenSize = 16 << 10
-	// limitedFor is how long a forge is left alone that does not say for how long it
-	// wants to be, and longestLimit how long one that does is believed.
+	// limitedFor is the pause if a forge names none. longestLimit bounds the pause that a forge
+	// names.
 	limitedFor, longestLimit = time.Minute, time.Hour
 )
 
-// LimitedError says that the forge wants no requests for now. None was sent.
+// LimitedError reports that the forge takes no requests until a time. The request was not sent.
 type LimitedError struct{ Until time.Time }
 
 // Error implements error.
@@ -37,8 +38,7 @@ func (e *LimitedError) Error() string {
 	return "the forge takes no more requests until " + e.Until.UTC().Format(time.RFC3339)
 }
 
-// transport carries the token to one server and nowhere else, obeys the server's
-// limits, and reads no more of an answer than it should have.
+// transport sends the token to one server only, obeys the server's limits, and bounds responses.
 type transport struct {
 	next  http.RoundTripper
 	base  *url.URL
@@ -49,7 +49,7 @@ type transport struct {
 	count *prometheus.CounterVec
 
 	mu    sync.Mutex
-	until time.Time // of a limit
+	until time.Time // end of a limit
 }
 
 func newClient(o Options, base *url.URL) (*http.Client, error) {
@@ -80,7 +80,7 @@ func newClient(o Options, base *url.URL) (*http.Client, error) {
 	return &http.Client{Transport: t, Timeout: requestTime, CheckRedirect: t.redirect}, nil
 }
 
-// redirect follows none to another server: the token is for one.
+// redirect refuses redirects to another server: the token is for one server.
 func (t *transport) redirect(req *http.Request, via []*http.Request) error {
 	if len(via) > 3 || !t.ours(req.URL) {
 		return fmt.Errorf("the forge redirects to %s://%s: give the URL that it is at", req.URL.Scheme, req.URL.Host)
@@ -90,7 +90,7 @@ func (t *transport) redirect(req *http.Request, via []*http.Request) error {
 
 func (t *transport) ours(u *url.URL) bool { return u.Scheme == t.base.Scheme && u.Host == t.base.Host }
 
-// token reads the file. The error repeats nothing of it.
+// token reads the token file. The error quotes nothing of it.
 func (t *transport) token() (token string, err error) {
 	f, err := os.Open(t.file)
 	if err != nil {
@@ -128,7 +128,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 func (t *transport) send(req *http.Request) (*http.Response, error) {
 	refuse := func(err error) (*http.Response, error) {
 		if req.Body != nil {
-			_ = req.Body.Close() // as the contract wants; it was only to be read
+			_ = req.Body.Close() // the RoundTripper contract requires it; closing only ends a read
 		}
 		return nil, err
 	}
@@ -168,8 +168,8 @@ func (t *transport) send(req *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// limit says for how long a forge wants to be left alone: the headers are those of
-// GitHub and Gitea behind a proxy, and of GitLab.
+// limit returns the pause that a forge demands; 0: none. It reads the headers of GitHub, of Gitea
+// behind a proxy, and of GitLab.
 func (t *transport) limit(answer *http.Response) time.Duration {
 	h := answer.Header
 	first := func(names ...string) (int64, bool) {
@@ -195,7 +195,7 @@ func (t *transport) limit(answer *http.Response) time.Duration {
 	return 0
 }
 
-// bounded fails where an answer is longer than it may be.
+// bounded fails if a response is longer than allowed.
 type bounded struct {
 	io.ReadCloser
 	left int64

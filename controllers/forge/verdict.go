@@ -16,31 +16,29 @@ import (
 )
 
 const (
-	// marker finds the comment again. It is not seen.
+	// marker identifies the comment. It is hidden.
 	marker = "<!-- keelson: preview -->"
-	// commentSize is what a comment may have: GitHub's limit, in characters, taken for
-	// bytes.
+	// commentSize bounds a comment, in bytes. It is GitHub's limit, which counts characters.
 	commentSize = 64 << 10
 )
 
-// Verdict is what is said of a change.
+// Verdict is the result for a change.
 type Verdict struct {
 	Status Status
 	Text   string // of the comment
-	// Changes: something does, or is wrong. Else a comment would say nothing that the
-	// status does not.
+	// Changes means that something changes, or is wrong. Otherwise a comment would add nothing to
+	// the status.
 	Changes bool
-	// Final says of an [Error] that the same commits would end in it again, whenever they
-	// are tried.
+	// Final means that every retry with the same commits would end in the same [Error].
 	Final bool
-	// Log is for the log of the controller: what went wrong is not the change's fault.
+	// Log is a message for the log of the controller: the change is not at fault.
 	Log string
 }
 
-// Judge says what merging head into base would mean. The preview that compare makes comes
-// with a redactor of the values of the Secrets that the two fleets render, and no other
-// secrets: the author of a pull request could guess one, and the comment would confirm
-// the guess. The error is one that may pass.
+// Judge returns the verdict on a merge of head into base. compare returns the preview, and a
+// redactor of the values of the Secrets that the two fleets render. The redactor must have no other
+// secrets: an author could guess one, and the comment would confirm the guess. An error may be
+// temporary.
 func Judge(
 	ctx context.Context, repo *registry.Repo, base, head string,
 	compare func(ctx context.Context, base, head *registry.Fleet) (*preview.Preview, *redact.Redactor, error),
@@ -76,15 +74,14 @@ func Judge(
 	return v, nil
 }
 
-// tooMuch reports whether an error is a bound that the change oversteps, whenever it is tried.
+// tooMuch reports whether a change exceeds a bound, so that every retry fails.
 func tooMuch(err error) bool {
 	return errors.Is(err, ErrTooManySecrets) || errors.Is(err, preview.ErrTooMuch) || errors.Is(err, differ.ErrTooMuch) ||
 		errors.Is(err, renderer.ErrTaskMemory)
 }
 
-// judge says what a preview means for the merge. What is held does not stand in its
-// way: nothing of it is applied before somebody approves it in git. What is denied
-// would make deliveries fail.
+// judge returns the verdict on a preview. Held changes don't block a merge: they wait for an
+// approval in git. Denied changes block it: their deliveries would fail.
 func judge(p *preview.Preview) Verdict {
 	held, denied, warnings, unknown := p.CountState(differ.StateHeld), p.CountState(differ.StateDenied), p.Warnings(), 0
 	for i := range p.Groups {
@@ -126,7 +123,7 @@ func judge(p *preview.Preview) Verdict {
 	return v
 }
 
-// failed is the verdict where there is no preview.
+// failed returns the verdict if there is no preview.
 func failed(state State, what, why string) Verdict {
 	return Verdict{
 		Status: Status{state, oneLine(what)}, Changes: true,
@@ -134,7 +131,7 @@ func failed(state State, what, why string) Verdict {
 	}
 }
 
-// oneLine makes a text fit for a description.
+// oneLine makes a text fit for a status description.
 func oneLine(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -145,7 +142,7 @@ func oneLine(s string) string {
 	return cut(s, descriptionSize)
 }
 
-// cut shortens a text to some characters.
+// cut shortens a text to size characters.
 func cut(s string, size int) string {
 	if utf8.RuneCountInString(s) <= size {
 		return s
@@ -153,23 +150,23 @@ func cut(s string, size int) string {
 	return string([]rune(s)[:size-1]) + "…"
 }
 
-// between marks a comment with what it is about, so that a process that begins knows
-// what is done.
+// between returns a hidden line with the commits and the version. A new process reads from it which
+// previews exist.
 func between(base, head, version string) string {
 	return fmt.Sprintf("<!-- %s..%s by %s -->", base, head, strings.ReplaceAll(version, "--", "-"))
 }
 
-// body of a comment.
+// body returns the text of a comment.
 func body(v Verdict, about string) string {
 	text := marker + "\n" + about + "\n\n" + v.Text
-	if len(text) > commentSize { // it promises to fit; a forge would refuse it
+	if len(text) > commentSize { // unexpected: Markdown fits; a forge would refuse the text
 		text = marker + "\n" + about + "\n\n**" + v.Status.Description + "**\n\nThe preview is too long for a comment: see it with `keelson preview`.\n"
 	}
 	return text
 }
 
-// same reports whether a forge has a comment as it was written: some change the ends of
-// lines, or of the whole.
+// same reports whether a forge has a comment as it was written. Some forges change line ends, or
+// the end of the text.
 func same(has, want string) bool {
 	plain := func(s string) string { return strings.TrimSpace(strings.ReplaceAll(s, "\r\n", "\n")) }
 	return plain(has) == plain(want)

@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// most events are in a message; there may be more than it tells of.
+	// most bounds the events in a message. The message counts the rest.
 	most = 20
-	// named clusters or components are in an event, and few of them in a sentence.
+	// named bounds the clusters or components in an event, and few those in a sentence.
 	named, few = 10, 5
-	// reasonLength bounds the words of somebody else, in runes.
+	// reasonLength bounds text from elsewhere, in characters.
 	reasonLength = 300
 )
 
-// grouped are events of which those of deliveries that tell the same of many are one:
-// of a component on many clusters, or of a cluster and many components, whichever are
-// fewer. The worst come first. more is how many there are besides.
+// grouped merges events of deliveries that say the same. It merges clusters of a component, or
+// components of a cluster, whichever gives fewer events. The most severe events come first. more
+// counts the events that are left out.
 func grouped(events []v1alpha1.MessageEvent) (out []v1alpha1.MessageEvent, more int) {
 	kinds := map[v1alpha1.NotificationEvent][]v1alpha1.MessageEvent{}
 	for _, e := range events {
@@ -57,7 +57,7 @@ func ofDelivery(event v1alpha1.NotificationEvent) bool {
 	}, event)
 }
 
-// groupsBy puts together what has the same key, in the order of its first.
+// groupsBy groups events with the same key, in the order of their first events.
 func groupsBy(events []v1alpha1.MessageEvent, key func(v1alpha1.MessageEvent) string) [][]v1alpha1.MessageEvent {
 	var out [][]v1alpha1.MessageEvent
 	at := map[string]int{}
@@ -73,8 +73,7 @@ func groupsBy(events []v1alpha1.MessageEvent, key func(v1alpha1.MessageEvent) st
 	return out
 }
 
-// merged is one event of many that are of one component, or of one cluster. Words are
-// those of the first.
+// merged merges events of one component, or of one cluster. Its texts are from the first event.
 func merged(events []v1alpha1.MessageEvent) v1alpha1.MessageEvent {
 	out := events[0]
 	var clusters, components []string
@@ -98,8 +97,7 @@ func merged(events []v1alpha1.MessageEvent) v1alpha1.MessageEvent {
 	return out
 }
 
-// said is an event with what it says in one sentence. hide takes out what must not be
-// seen.
+// said returns an event with its sentence. hide redacts secrets.
 func said(e v1alpha1.MessageEvent, hide func(string) string) v1alpha1.MessageEvent {
 	e.Reason = shorter(plain(hide(e.Reason)))
 	for _, text := range []*string{&e.From, &e.Version} {
@@ -109,7 +107,7 @@ func said(e v1alpha1.MessageEvent, hide func(string) string) v1alpha1.MessageEve
 	return e
 }
 
-// sentence says what an event is in plain words.
+// sentence describes an event in plain words.
 func sentence(e v1alpha1.MessageEvent) string {
 	because := ""
 	if e.Reason != "" {
@@ -153,7 +151,7 @@ func sentence(e v1alpha1.MessageEvent) string {
 	return string(e.Event) + because
 }
 
-// subject is the component, or the first few of many.
+// subject names the component, or the first few of many components.
 func subject(e v1alpha1.MessageEvent) string {
 	if e.Component != "" {
 		return strings.TrimSpace(e.Component + " " + e.Version)
@@ -168,7 +166,7 @@ func verb(e v1alpha1.MessageEvent, one, many string) string {
 	return many
 }
 
-// where is the clusters, the first few by name.
+// where names the clusters, or the first few of many.
 func where(e v1alpha1.MessageEvent) string {
 	if e.Component == "" {
 		return listed(e.Clusters, len(e.Clusters))
@@ -176,7 +174,7 @@ func where(e v1alpha1.MessageEvent) string {
 	return listed(e.Clusters, e.Count)
 }
 
-// listed names the first few of many.
+// listed names the first few of many, and counts the rest.
 func listed(names []string, of int) string {
 	if of <= few {
 		return join(names)
@@ -185,7 +183,7 @@ func listed(names []string, of int) string {
 	return fmt.Sprintf("%s and %d more", join(shown), of-len(shown))
 }
 
-// plain is a text on one line that nothing in it can break out of, or turn around.
+// plain puts a text on one line, and removes control and direction characters.
 func plain(text string) string {
 	return strings.Join(strings.FieldsFunc(text, func(r rune) bool {
 		return unicode.IsSpace(r) || unicode.IsControl(r) || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp) || r == unicode.ReplacementChar

@@ -22,13 +22,13 @@ import (
 )
 
 const (
-	// collect is how long something new waits for what follows it: a cluster that dies
-	// takes all its deliveries along, one after the other.
+	// collect is how long a change waits for the changes that follow it: a cluster that fails takes
+	// its deliveries along, one after the other.
 	collect = 5 * time.Second
-	// firstRetry is the wait after a failure; each next one is twice as long, up to the
-	// last, give or take a quarter.
+	// firstRetry is the wait after a failure. Each further wait is twice as long, up to lastRetry,
+	// plus or minus a quarter.
 	firstRetry, lastRetry = time.Second, 10 * time.Minute
-	// callTimeout bounds a call of the hub.
+	// callTimeout bounds a call to the hub.
 	callTimeout = 30 * time.Second
 )
 
@@ -39,33 +39,34 @@ type Options struct {
 	Sender *Sender
 	Log    *slog.Logger
 	Now    func() time.Time
-	// Redactor stands before everything that is sent.
+	// Redactor redacts everything that is sent.
 	Redactor *redact.Redactor
 	Metrics  *Metrics
-	// Announce makes an event of what people should see.
+	// Announce records a Kubernetes Event.
 	Announce func(kind, reason, text string)
 }
 
-// Loop tells what becomes of rollouts and deliveries. One process of a fleet runs it;
-// two that did would both tell.
+// Loop sends messages about rollouts and deliveries. One process of a fleet runs it: two would send
+// everything twice.
 type Loop struct {
 	Options
 
 	mu     sync.Mutex
-	fleet  *registry.Fleet // nil: nothing was read yet
-	listed bool            // the Deliveries were
-	// deliveries and troubles are those of the hub, whosever they are.
+	fleet  *registry.Fleet // nil: git was not read yet
+	listed bool            // the Deliveries were read
+	// deliveries, troubles and warned are from the hub. Other fleets are left out once fleet is
+	// known.
 	deliveries map[place]state
 	troubles   map[place]trouble
 	warned     map[place]warned
 	tellers    map[string]*teller // by notification, while it runs
-	soon       chan struct{}      // another fleet
+	soon       chan struct{}      // the fleet has changed
 }
 
 // NewLoop prepares a loop; it makes no call.
 func NewLoop(o Options) *Loop { return &Loop{Options: o, soon: make(chan struct{}, 1)} }
 
-// Fleet says what git wants now.
+// Fleet sets the state of git.
 func (l *Loop) Fleet(f *registry.Fleet) {
 	l.mu.Lock()
 	l.fleet = f
@@ -74,7 +75,7 @@ func (l *Loop) Fleet(f *registry.Fleet) {
 	l.Look()
 }
 
-// Look has everything looked at: a Rollout is another than before. It returns at once.
+// Look schedules a comparison for all notifications: a Rollout has changed. It returns at once.
 func (l *Loop) Look() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -94,7 +95,7 @@ func poke(soon chan struct{}) {
 	}
 }
 
-// Run works until the context ends. What was not taken by then, who runs it next sends.
+// Run works until the context ends. The next process sends what was not taken by then.
 func (l *Loop) Run(ctx context.Context) {
 	var working sync.WaitGroup
 	defer working.Wait()
@@ -114,7 +115,7 @@ func (l *Loop) Run(ctx context.Context) {
 	}
 }
 
-// assign begins with the notifications that git has, and ends those that it has not.
+// assign starts the notifications that git has, and ends the notifications that git no longer has.
 func (l *Loop) assign(ctx context.Context, working *sync.WaitGroup) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,7 +126,7 @@ func (l *Loop) assign(ctx context.Context, working *sync.WaitGroup) {
 	for _, n := range l.fleet.Notifications {
 		delete(gone, n.Name)
 		if l.tellers[n.Name] != nil || len(n.Problems) > 0 {
-			continue // what is broken keeps what it has told, for when it is mended
+			continue // a broken notification keeps its record until it is mended
 		}
 		t := &teller{
 			loop: l, name: n.Name, soon: make(chan struct{}, 1), done: make(chan struct{}),
@@ -149,7 +150,7 @@ func (l *Loop) assign(ctx context.Context, working *sync.WaitGroup) {
 	}
 }
 
-// forget ends a notification that git does not have any more.
+// forget ends a notification that git no longer has, and deletes what the hub stores of it.
 func (l *Loop) forget(ctx context.Context, t *teller) {
 	l.Metrics.gone(t.name)
 	l.mu.Lock()
@@ -165,7 +166,7 @@ func (l *Loop) forget(ctx context.Context, t *teller) {
 	}
 }
 
-// replace takes in what was listed.
+// replace stores a full list.
 func (l *Loop) replace(list []*v1alpha1.Delivery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -176,7 +177,7 @@ func (l *Loop) replace(list []*v1alpha1.Delivery) {
 	l.lookLocked()
 }
 
-// take takes in one Delivery.
+// take stores one Delivery.
 func (l *Loop) take(d *v1alpha1.Delivery, gone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -211,16 +212,16 @@ func (l *Loop) setLocked(d *v1alpha1.Delivery) {
 	}
 }
 
-// placeOf is where a Delivery is; names are held once.
+// placeOf returns the place of a Delivery. Equal names share memory.
 func placeOf(d *v1alpha1.Delivery) place {
 	once := func(text string) string { return unique.Make(text).Value() }
 	return place{once(d.Labels[v1alpha1.LabelCluster]), once(d.Labels[v1alpha1.LabelComponent])}
 }
 
-// errUnknown says that the hub was not read yet: nothing is told.
+// errUnknown reports that the hub was not read yet: nothing is sent.
 var errUnknown = errors.New("the Deliveries of the hub are not known yet")
 
-// compare looks at the world for a notification. What the hub has is not known at first.
+// compare compares the world for a notification. It fails until the hub was read.
 func (l *Loop) compare(was told, name string) (n *registry.Notification, events []v1alpha1.MessageEvent, next told, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -239,7 +240,7 @@ func (l *Loop) compare(was told, name string) (n *registry.Notification, events 
 	return n, events, next, nil
 }
 
-// teller is one notification.
+// teller sends one notification.
 type teller struct {
 	loop   *Loop
 	name   string
@@ -249,15 +250,15 @@ type teller struct {
 	done   chan struct{}
 
 	told     told
-	known    bool // what was told
+	known    bool // told was read
 	saved    bool // told is in the hub
 	failures int  // in a row
-	// complaint is what was logged last.
+	// complaint is the last logged failure.
 	complaint string
-	next      time.Time // not before
+	next      time.Time // no step before
 }
 
-// run tells until the context ends.
+// run sends until the context ends.
 func (t *teller) run(ctx context.Context) {
 	t.loop.Metrics.begins(t.name)
 	for {
@@ -265,7 +266,7 @@ func (t *teller) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if !waits { // nothing is to be done before something new
+		if !waits { // nothing to do until a change
 			select {
 			case <-ctx.Done():
 				return
@@ -290,12 +291,11 @@ func later(x, y time.Time) time.Time {
 	return y
 }
 
-// step does what is to be done now, and says whether more is at next, whatever is new
-// by then.
+// step does what is due now. It reports whether more is due at next, even without a change.
 func (t *teller) step(ctx context.Context) (waits bool) {
 	if !t.known {
 		if err := t.begin(ctx); errors.Is(err, errUnknown) || errors.Is(err, rollout.ErrUnknown) {
-			return false // who knows calls
+			return false // Look is called once it is known
 		} else if err != nil {
 			return t.failed(ctx, "what a notification has told can't be read: nothing is sent", err, 0)
 		}
@@ -322,7 +322,7 @@ func (t *teller) step(ctx context.Context) (waits bool) {
 	return waits
 }
 
-// begin reads what was told. The first time of all, what is so now counts as told.
+// begin reads what was sent. If nothing was ever stored, the current state counts as sent.
 func (t *teller) begin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
@@ -343,7 +343,7 @@ func (t *teller) begin(ctx context.Context) error {
 	return nil
 }
 
-// send sends a message of events, and says whether they are done with.
+// send sends a message of events, and reports whether they are done: taken, or refused for good.
 func (t *teller) send(ctx context.Context, n *registry.Notification, events []v1alpha1.MessageEvent) bool {
 	l := t.loop
 	m, err := envelope{t.memory.fleet, n, t.told.Serial, l.Now(), l.Redactor.Text}.message(events)
@@ -351,7 +351,7 @@ func (t *teller) send(ctx context.Context, n *registry.Notification, events []v1
 		_, err = l.Sender.Send(ctx, n, m)
 	}
 	if ctx.Err() != nil {
-		return false // who comes next sends it
+		return false // the next process sends it
 	}
 	refusal, answered := errors.AsType[*SendError](err)
 	switch {
@@ -374,7 +374,7 @@ func (t *teller) send(ctx context.Context, n *registry.Notification, events []v1
 	return false
 }
 
-// failed notes a failure that may pass: next is when it is tried again.
+// failed records a failure that may pass, and sets next to the time of the retry.
 func (t *teller) failed(ctx context.Context, what string, err error, after time.Duration) (waits bool) {
 	if ctx.Err() != nil {
 		return true
@@ -393,7 +393,7 @@ func (t *teller) failed(ctx context.Context, what string, err error, after time.
 	return true
 }
 
-// works notes that nothing is left that failed.
+// works records that nothing fails any more.
 func (t *teller) works() {
 	if t.complaint != "" {
 		t.loop.Log.Info("a notification works again", "notification", t.name)
@@ -403,7 +403,7 @@ func (t *teller) works() {
 	t.loop.Metrics.failures.WithLabelValues(t.name).Set(0)
 }
 
-// save has the hub remember what was told.
+// save stores in the hub what was sent.
 func (t *teller) save(ctx context.Context) (waits bool) {
 	if t.saved {
 		return false
@@ -415,8 +415,8 @@ func (t *teller) save(ctx context.Context) (waits bool) {
 		t.saved = true
 		return false
 	}
-	// Somebody else has written, or the answer was lost: it is read anew, and then
-	// compared with what is so. In between this process knows best.
+	// Another process has written, or the response was lost. The ConfigMap is read again, for the
+	// next write. The state of this process is kept.
 	if _, _, rerr := t.memory.read(bounded); rerr != nil {
 		err = errors.Join(err, rerr)
 	}

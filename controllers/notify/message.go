@@ -17,19 +17,19 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// defaultText of each thing that is told.
+// defaultText is the template of each line.
 const defaultText = "[$(fleet)] $(message)"
 
-// envelope is what a message is made with besides events.
+// envelope is the input of a message besides its events.
 type envelope struct {
 	fleet  string
 	n      *registry.Notification
 	serial int64 // how many messages were taken before
 	now    time.Time
-	hide   func(string) string // takes out what must not be seen
+	hide   func(string) string // redacts secrets
 }
 
-// message is what a notification says of events.
+// message returns the message about events.
 func (e envelope) message(events []v1alpha1.MessageEvent) (v1alpha1.Message, error) {
 	m := v1alpha1.Message{
 		APIVersion: v1alpha1.GroupVersion.String(), Kind: "Message", Time: metav1.NewTime(e.now.UTC().Truncate(time.Second)),
@@ -57,8 +57,8 @@ func (e envelope) message(events []v1alpha1.MessageEvent) (v1alpha1.Message, err
 	return m, nil
 }
 
-// text is a line for each event of a message. What stands for something in a line is
-// escaped; the rest is git's own.
+// text returns a line for each event of a message. Values in a line are escaped. The template comes
+// from git, and is not.
 func text(n *registry.Notification, m v1alpha1.Message, escape func(string) string) string {
 	template := n.Spec.Text
 	if template == "" {
@@ -102,26 +102,25 @@ func clusterNames(e v1alpha1.MessageEvent) string {
 	return where(e)
 }
 
-// slackMessage is the body of a POST to an incoming webhook of Slack. Links in it are not
-// looked at: what stands at their end is nobody's of ours.
+// slackMessage is the body of a POST to an incoming webhook of Slack. Slack must not open its
+// links: their targets are not Keelson's.
 type slackMessage struct {
 	Text        string `json:"text"`
 	UnfurlLinks bool   `json:"unfurl_links"`
 	UnfurlMedia bool   `json:"unfurl_media"`
 }
 
-// mass are the words by which whole channels are called, in Slack, Mattermost and
-// Rocket.Chat.
+// mass matches the words that mention whole channels in Slack, Mattermost and Rocket.Chat.
 var mass = regexp.MustCompile(`(?i)@(channel|here|everyone|all)`)
 
-// slackEscape makes a text one that means nothing in Slack: no link, no mention of a
-// person, and none of a channel. See docs.slack.dev/messaging/formatting-message-text.
+// slackEscape removes the meaning of a text in Slack: links, and mentions of a person or a channel.
+// See docs.slack.dev/messaging/formatting-message-text.
 func slackEscape(text string) string {
 	text = strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(text)
 	return mass.ReplaceAllString(text, "@\u200b$1")
 }
 
-// Body is what is sent of a message.
+// Body returns the request body for a message.
 func Body(n *registry.Notification, m v1alpha1.Message) ([]byte, error) {
 	var what any = m
 	if n.Spec.Slack != nil {
@@ -134,11 +133,11 @@ func Body(n *registry.Notification, m v1alpha1.Message) ([]byte, error) {
 	return data, nil
 }
 
-// Sample is a message that tries a notification out: of a made-up event of each kind
-// that it is about, at most three.
+// Sample returns a message that tests a notification. It has a made-up event of each kind that the
+// notification is about, at most three.
 func Sample(f *registry.Fleet, n *registry.Notification, now time.Time, hide func(string) string) (v1alpha1.Message, error) {
 	at := place{"example-cluster", "example"}
-	for _, c := range f.Clusters { // what it is about, if there is anything
+	for _, c := range f.Clusters { // a delivery that it is about, if there is one
 		for _, d := range c.Deliveries {
 			if is := (place{c.Name, d.Component}); at.cluster == "example-cluster" && n.Selects(d.Component, pipelineOf(f, d.Component), c.Spec.Labels) {
 				at = is
@@ -157,7 +156,7 @@ func Sample(f *registry.Fleet, n *registry.Notification, now time.Time, hide fun
 		e.Component, e.Pipeline, e.Revision = at.component, pipelineOf(f, at.component), f.Revision
 		events = append(events, e)
 	}
-	for event := range v1alpha1.NotificationEvents() { // one that is about none of these
+	for event := range v1alpha1.NotificationEvents() { // for a notification about other events
 		if slices.Contains(n.Spec.Events, event) {
 			events = append(events, v1alpha1.MessageEvent{
 				Event: event, Component: at.component, Clusters: []string{at.cluster}, Count: 1, Pipeline: pipelineOf(f, at.component), Stage: "canary",

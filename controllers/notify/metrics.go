@@ -6,16 +6,16 @@ import "github.com/prometheus/client_golang/prometheus"
 const (
 	resultSent    = "sent"
 	resultFailed  = "failed"  // tried again
-	resultDropped = "dropped" // the server does not want it, so it is not
+	resultDropped = "dropped" // the server refuses it; not tried again
 )
 
-// Metrics of notifications, which docs/metrics.md lists. There are at most 50 of them.
+// Metrics of notifications, listed in docs/metrics.md. There are at most 50 notifications.
 type Metrics struct {
 	messages *prometheus.CounterVec
 	failures *prometheus.GaugeVec
 }
 
-// NewMetrics makes them.
+// NewMetrics returns new metrics, not yet registered.
 func NewMetrics() *Metrics {
 	return &Metrics{
 		messages: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -27,12 +27,12 @@ func NewMetrics() *Metrics {
 	}
 }
 
-// Collectors are what is to be registered.
+// Collectors returns the metrics to register.
 func (m *Metrics) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.messages, m.failures}
 }
 
-// begins shows a notification before anything is sent.
+// begins creates the series of a notification before anything is sent.
 func (m *Metrics) begins(name string) {
 	for _, result := range []string{resultSent, resultFailed, resultDropped} {
 		m.messages.WithLabelValues(name, result)

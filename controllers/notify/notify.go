@@ -1,14 +1,13 @@
-// Package notify tells other servers what becomes of rollouts and deliveries, as the
-// files under notifications/ in the fleet repository say.
+// Package notify sends messages about rollouts and deliveries to other servers, as the files under
+// notifications/ in the fleet repository say.
 //
-// What is told is a difference: between what a destination was told last, and what the
-// hub shows now. So a destination that does not answer has no queue behind it that
-// could run full, hundreds of clusters that fail at once are one message, and what
-// failed and recovered before it could be told is not told at all. What was told is
-// written into the hub after each message that was taken: a process that is killed in
+// A message holds the difference between what a destination was sent last, and what the hub shows
+// now. So a destination that does not answer has no queue that could run full. Hundreds of clusters
+// that fail at once are one message. A failure that recovers before it is sent is not sent at all.
+// The hub stores what was sent, after each message that was taken. A process that is killed in
 // between sends the same message again, under the same ID.
 //
-// A [Loop] does it, in one process of a fleet. Nothing waits for it.
+// A [Loop] does this in one process of a fleet. Nothing waits for it.
 package notify
 
 import (
@@ -27,12 +26,12 @@ import (
 // place is a component on a cluster.
 type place struct{ cluster, component string }
 
-// state is how a delivery stands, as far as that is told of.
+// state is the state of a delivery, as far as messages distinguish it.
 type state uint8
 
 // The values of [state].
 const (
-	// between is on its way to one of the others: what was told before still holds.
+	// between is a transition to another state: the state that was sent before still holds.
 	between state = iota
 	fine
 	failing
@@ -40,14 +39,14 @@ const (
 	blocked
 )
 
-// event is what is told of a delivery that comes to be in a state.
+// event returns the event of a delivery that enters a state.
 func (s state) event() v1alpha1.NotificationEvent {
 	return map[state]v1alpha1.NotificationEvent{
 		fine: v1alpha1.DeliveryRecovered, failing: v1alpha1.DeliveryFailing, held: v1alpha1.DeliveryHeld, blocked: v1alpha1.DeliveryBlocked,
 	}[s]
 }
 
-// stateOf is how a delivery stands.
+// stateOf returns the state of a delivery.
 func stateOf(s *v1alpha1.DeliveryStatus) state {
 	switch s.Sync {
 	case v1alpha1.SyncHeld:
@@ -56,7 +55,7 @@ func stateOf(s *v1alpha1.DeliveryStatus) state {
 		return blocked
 	case v1alpha1.SyncFailed, v1alpha1.SyncUnreachable:
 		return failing
-	case v1alpha1.SyncPaused, v1alpha1.SyncOrphaned: // nobody works on it
+	case v1alpha1.SyncPaused, v1alpha1.SyncOrphaned: // Keelson does not work on it
 		return between
 	case v1alpha1.SyncAbsent:
 		return fine
@@ -71,7 +70,7 @@ func stateOf(s *v1alpha1.DeliveryStatus) state {
 	return between
 }
 
-// trouble is what there is to tell of a delivery that is not fine.
+// trouble describes a delivery that is not fine.
 type trouble struct {
 	state                           state
 	version, revision, reason, hash string
@@ -88,29 +87,29 @@ func troubleOf(s *v1alpha1.DeliveryStatus) trouble {
 // world is what the hub shows of a fleet.
 type world struct {
 	fleet *registry.Fleet
-	// rollouts by component; nil: they are not known, and what was told of them stays.
+	// rollouts by component; nil: they are unknown, and what was sent about them stays.
 	rollouts map[string]*v1alpha1.Rollout
-	// deliveries are all that there are, and troubles those that are not fine or between.
+	// deliveries are all deliveries. troubles are the deliveries that are neither fine nor between.
 	deliveries map[place]state
 	troubles   map[place]trouble
-	// warned are the deliveries of whose change a danger rule warns.
+	// warned are the deliveries with a change of which a danger rule warns.
 	warned map[place]warned
 }
 
-// compare is what a notification has to tell of the world after what it has told, and
-// what it has told when that was taken. Arguments are not modified.
+// compare returns what a notification has to send about the world, after what it has sent. next is
+// what it has sent when that was taken. Arguments are not modified.
 func compare(was told, w world, n *registry.Notification, now time.Time) (events []v1alpha1.MessageEvent, next told) {
 	next = told{At: metav1.NewTime(now.Truncate(time.Second)), Serial: was.Serial, Rollouts: map[string]mark{}, Deliveries: map[place]state{}, Warned: map[place]string{}}
 	events = slices.Concat(rolloutEvents(was, w, n, next), deliveryEvents(was, w, n, next), warningEvents(was, w, n, next))
 	return slices.DeleteFunc(events, func(e v1alpha1.MessageEvent) bool { return !wanted(n, e) }), next
 }
 
-// wanted says whether a notification is about such an event.
+// wanted reports whether a notification is about an event.
 func wanted(n *registry.Notification, e v1alpha1.MessageEvent) bool {
 	return (len(n.Spec.Events) == 0 || slices.Contains(n.Spec.Events, e.Event)) && n.Spec.AsSevere(e.Event)
 }
 
-// deliveryEvents are what became of deliveries; next gets how they stand.
+// deliveryEvents returns the events of deliveries, and adds their states to next.
 func deliveryEvents(was told, w world, n *registry.Notification, next told) []v1alpha1.MessageEvent {
 	var events []v1alpha1.MessageEvent
 	tell := func(at place, t trouble) {
@@ -137,7 +136,7 @@ func deliveryEvents(was told, w world, n *registry.Notification, next told) []v1
 			continue
 		}
 		switch selected, known := selects(n, w.fleet, at); {
-		case !there && known && !inGit(w.fleet, at): // there is nothing left to tell of
+		case !there && known && !inGit(w.fleet, at): // nothing is left to send
 		case !known || selected && (is == between || !there):
 			next.Deliveries[at] = before
 		case selected:
@@ -150,13 +149,13 @@ func deliveryEvents(was told, w world, n *registry.Notification, next told) []v1
 	return severe(events)
 }
 
-// inGit says whether git has a component on a cluster.
+// inGit reports whether git has a component on a cluster.
 func inGit(f *registry.Fleet, at place) bool {
 	c := f.Cluster(at.cluster)
 	return c != nil && c.Delivery(at.component) != nil
 }
 
-// severe gives events their severity.
+// severe sets the severity of events.
 func severe(events []v1alpha1.MessageEvent) []v1alpha1.MessageEvent {
 	of := v1alpha1.NotificationEvents()
 	for i := range events {
@@ -165,8 +164,8 @@ func severe(events []v1alpha1.MessageEvent) []v1alpha1.MessageEvent {
 	return events
 }
 
-// selects says whether a notification is about a delivery; not known: its files can't be
-// read, so that what was told of it stays.
+// selects reports whether a notification is about a delivery. It is not known if files can't be
+// read: what was sent about the delivery stays.
 func selects(n *registry.Notification, f *registry.Fleet, at place) (selected, known bool) {
 	c, p := f.Cluster(at.cluster), f.PipelineOf(at.component)
 	switch {
@@ -185,25 +184,25 @@ func pipelineOf(f *registry.Fleet, component string) string {
 	return ""
 }
 
-// mark is what was told of a rollout.
+// mark is what was sent about a rollout.
 type mark struct {
-	// Change by its revision and beginning.
+	// Change is the revision and the begin of the change.
 	Change string                `json:"change"`
 	Phase  v1alpha1.RolloutPhase `json:"phase"`
-	// Failed says why it has, Paused who paused it.
+	// Failed is why the rollout failed. Paused names the person who paused it.
 	Failed string `json:"failed,omitempty"`
 	Paused string `json:"paused,omitempty"`
-	// Stages by name, and what happened to each: when, by whom, of which evidence.
+	// Stages by name, with the time, the person or the evidence of what happened to each.
 	Opened    map[string]string `json:"opened,omitempty"`
 	Passed    map[string]string `json:"passed,omitempty"`
 	Promoted  map[string]string `json:"promoted,omitempty"`
 	Approvals map[string]string `json:"approvals,omitempty"`
 }
 
-// approval is one that a stage waits for.
+// approval is an approval for which a stage waits.
 type approval struct{ hash, reason string }
 
-// approvals are those that a rollout waits for, by stage.
+// approvals returns the approvals for which a rollout waits, by stage.
 func approvals(f *registry.Fleet, s *v1alpha1.RolloutStatus) map[string]approval {
 	out := map[string]approval{}
 	p := f.PipelineOf(s.Component)
@@ -257,7 +256,7 @@ func stamp(t *metav1.Time) string {
 	return t.UTC().Format(time.RFC3339)
 }
 
-// rolloutEvents are what became of rollouts; next gets how they stand.
+// rolloutEvents returns the events of rollouts, and adds their marks to next.
 func rolloutEvents(was told, w world, n *registry.Notification, next told) []v1alpha1.MessageEvent {
 	if w.rollouts == nil {
 		maps.Copy(next.Rollouts, was.Rollouts)
@@ -277,7 +276,7 @@ func rolloutEvents(was told, w world, n *registry.Notification, next told) []v1a
 		now := markOf(w.fleet, &r.Status)
 		next.Rollouts[component] = now
 		if begun := r.Status.Begun; !had && begun != nil && begun.Add(lag).Before(was.At.Time) {
-			continue // it was there, and none of this notification's
+			continue // it began before this notification was about it
 		}
 		events = append(events, steps(before, now, &r.Status, w.fleet, stages)...)
 	}
@@ -285,10 +284,10 @@ func rolloutEvents(was told, w world, n *registry.Notification, next told) []v1a
 	return severe(events)
 }
 
-// lag is how long the hub's watch may take to tell of a rollout that has begun.
+// lag bounds how late the hub's watch may report a rollout that has begun.
 const lag = 5 * time.Minute
 
-// concerned are the stages of a rollout that a notification is about.
+// concerned returns the stages of a rollout that a notification is about.
 func concerned(n *registry.Notification, f *registry.Fleet, s *v1alpha1.RolloutStatus) (stages map[string]bool, known bool) {
 	stages, known = map[string]bool{}, true
 	for _, c := range s.Clusters {
@@ -301,7 +300,7 @@ func concerned(n *registry.Notification, f *registry.Fleet, s *v1alpha1.RolloutS
 	return stages, known || len(stages) > 0
 }
 
-// steps are what became of one rollout, in their order.
+// steps returns the events of one rollout, in their order.
 func steps(before, now mark, s *v1alpha1.RolloutStatus, f *registry.Fleet, stages map[string]bool) []v1alpha1.MessageEvent {
 	var out []v1alpha1.MessageEvent
 	tell := func(event v1alpha1.NotificationEvent, e v1alpha1.MessageEvent) {
@@ -343,7 +342,7 @@ func steps(before, now mark, s *v1alpha1.RolloutStatus, f *registry.Fleet, stage
 	return out
 }
 
-// moves is what sets a rollout going: another change, or one that had stopped and goes on.
+// moves returns the event of a rollout that begins, or that had stopped and continues.
 func moves(before, now mark, back bool) (event v1alpha1.NotificationEvent, reason string) {
 	fresh := before.Change != now.Change
 	stopped := before.Paused != "" || before.Failed != "" || before.Phase == v1alpha1.RolloutRolledBack
@@ -361,5 +360,5 @@ func moves(before, now mark, back bool) (event v1alpha1.NotificationEvent, reaso
 	return "", ""
 }
 
-// join is names with commas between them.
+// join joins names with commas.
 func join(names []string) string { return strings.Join(names, ", ") }

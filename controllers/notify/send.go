@@ -21,58 +21,57 @@ import (
 )
 
 const (
-	// sendTimeout bounds a message with its answer.
+	// sendTimeout bounds a message with its response.
 	sendTimeout = 15 * time.Second
-	// answerSize is what is read of an answer, in bytes.
+	// answerSize bounds the part of a response that is read, in bytes.
 	answerSize = 4 << 10
-	// longestWait is how long a server is believed that wants to be left alone.
+	// longestWait bounds the wait that a server may demand.
 	longestWait = time.Hour
 )
 
-// SendError says that a message was not taken. It names no URL, and nothing of a Secret
-// or an answer.
+// SendError reports that a message was not taken. It names no URL from a Secret, and nothing else
+// of a Secret or a response.
 type SendError struct {
 	Problem string
-	// Status of the answer; 0: there was none.
+	// Status of the response; 0: there was none.
 	Status int
-	// After is how long the server wants to be left alone; 0: it did not say.
+	// After is the wait that the server demands; 0: it names none.
 	After time.Duration
 }
 
 // Error implements error.
 func (e *SendError) Error() string { return e.Problem }
 
-// refused says whether the message itself is what the server does not want: the same
-// would be refused again.
+// refused reports whether the server refuses the message itself: it would refuse a retry, too.
 func (e *SendError) refused() bool {
 	return e.Status == http.StatusBadRequest || e.Status == http.StatusRequestEntityTooLarge || e.Status == http.StatusUnprocessableEntity
 }
 
-// Sent is what was sent.
+// Sent describes what was sent.
 type Sent struct {
-	// URL is the address, where git names it; else where it is.
+	// URL is the address if git names it; else it names the key that holds the address.
 	URL string `json:"url"`
-	// Signed with an HMAC; Token: with a bearer token.
+	// Signed means with an HMAC; Token means with a bearer token.
 	Signed bool   `json:"signed"`
 	Token  bool   `json:"token"`
 	Body   []byte `json:"-"`
-	// Status of the answer; 0: there was none.
+	// Status of the response; 0: there was none.
 	Status int `json:"status"`
 }
 
 // Sender sends messages. All fields are required.
 type Sender struct {
-	// Secrets reads one of the hub.
+	// Secrets reads a Secret of the hub.
 	Secrets func(ctx context.Context, namespace, name string) (map[string][]byte, error)
-	// Hide is told of what must not be seen.
+	// Hide is called with what has to be redacted.
 	Hide func(owner string, secrets ...string)
 	Now  func() time.Time
 
 	client *http.Client
 }
 
-// NewSender returns one whose requests go by the transport; nil: by one of [egress] that
-// sends them to every address that is not reserved.
+// NewSender returns a Sender that sends through a transport; nil: a transport of [egress] to every
+// address that is not reserved.
 func NewSender(s Sender, by http.RoundTripper) *Sender {
 	if by == nil {
 		by = egress.Policy{}.Transport()
@@ -81,14 +80,14 @@ func NewSender(s Sender, by http.RoundTripper) *Sender {
 	return &s
 }
 
-// target is where a message goes, and by which secrets.
+// target is the destination of a message, with its secrets.
 type target struct {
 	address     *url.URL
 	shown       string
 	key, bearer string
 }
 
-// target reads the Secret of a notification, now: one that was changed counts at once.
+// target reads the Secret of a notification at each call, so a change counts at once.
 func (s *Sender) target(ctx context.Context, n *registry.Notification) (target, error) {
 	server, kind := n.Server()
 	t, address := target{shown: server.URL}, server.URL
@@ -115,13 +114,13 @@ func (s *Sender) target(ctx context.Context, n *registry.Notification) (target, 
 	}
 	u, err := url.Parse(address)
 	if err != nil {
-		return t, fmt.Errorf("%s is not an http or https URL", t.shown) // the error has it in it
+		return t, fmt.Errorf("%s is not an http or https URL", t.shown) // err would reveal the address
 	}
 	t.address = u
 	return t, t.check(server.URL == "")
 }
 
-// check says why nothing may be sent there; the address is a secret, or stands in git.
+// check returns why nothing may be sent there. secret means that the address is not from git.
 func (t target) check(secret bool) error {
 	switch u := t.address; {
 	case u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
@@ -134,8 +133,8 @@ func (t target) check(secret bool) error {
 	return nil
 }
 
-// hidden are the secrets, and those parts of a URL that make it one. A path that is a
-// word of every day is none: texts would be full of stars.
+// hidden returns the secrets, and the parts of a URL that make it a secret. A short path is left
+// out: it may be a common word in texts.
 func hidden(address string, secrets ...string) []string {
 	const least = 16
 	out := append([]string{address}, secrets...)
@@ -154,8 +153,8 @@ func hidden(address string, secrets ...string) []string {
 	return out
 }
 
-// Send sends a message, once. The error is a [*SendError], or says why there was none to
-// be sent to: what it names is no secret.
+// Send sends a message, once. The error is a [*SendError], or says why there is no target. It names
+// no secret.
 func (s *Sender) Send(ctx context.Context, n *registry.Notification, m v1alpha1.Message) (Sent, error) {
 	ctx, cancel := context.WithTimeout(ctx, sendTimeout)
 	defer cancel()
@@ -201,7 +200,7 @@ func (s *Sender) Send(ctx context.Context, n *registry.Notification, m v1alpha1.
 	}
 }
 
-// after reads a Retry-After: seconds, or a time.
+// after parses a Retry-After: seconds, or a time.
 func (s *Sender) after(text string) time.Duration {
 	wait := time.Duration(0)
 	if seconds, err := strconv.ParseInt(text, 10, 32); err == nil {

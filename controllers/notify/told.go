@@ -22,46 +22,46 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// told is what a notification has told of. What is not in it, nobody was told of.
+// told is what a notification has sent. Anything that is not in it was not sent.
 type told struct {
-	// At is when the world was looked at last.
+	// At is when the world was last compared.
 	At metav1.Time
-	// Serial is how many messages were taken.
+	// Serial is how many messages were taken, or refused for good.
 	Serial   int64
 	Rollouts map[string]mark // by component
 	// Deliveries that are failing, held or blocked.
 	Deliveries map[place]state
-	// Warned are the keys of the warnings; nil in the memory of a version that knew none.
+	// Warned are the keys of the warnings; nil if a version without warnings stored it.
 	Warned map[place]string
 }
 
-// same says whether nothing is told by one that is not by the other.
+// same reports whether both have sent the same, whatever At is.
 func (t told) same(o told) bool {
 	return t.Serial == o.Serial && maps.Equal(t.Deliveries, o.Deliveries) && (t.Warned == nil) == (o.Warned == nil) && maps.Equal(t.Warned, o.Warned) && equality.Semantic.DeepEqual(t.Rollouts, o.Rollouts)
 }
 
-// ToldName is the name of the ConfigMap, in the hub, that remembers what a notification
-// of a fleet has told. Several fleets may share a hub.
+// ToldName returns the name of the ConfigMap, in the hub, that stores what a notification of a
+// fleet has sent. Several fleets may share a hub.
 func ToldName(fleet, notification string) string {
 	sum := sha256.Sum256([]byte(fleet))
 	return "keelson-told-" + hex.EncodeToString(sum[:4]) + "-" + notification
 }
 
 const (
-	// toldKey is that of the ConfigMap.
+	// toldKey is the key in the ConfigMap.
 	toldKey = "told.json.gz"
-	// maxTold bounds what is read, in bytes: 60,000 deliveries that fail are 2 MB.
+	// maxTold bounds the unpacked data, in bytes: 60,000 failing deliveries are 2 MB.
 	maxTold = 64 << 20
 )
 
-// written is what is told, as it is written: names that come often stand once.
+// written is the stored form of told: it has each frequent name once.
 type written struct {
 	At       metav1.Time     `json:"at"`
 	Serial   int64           `json:"serial"`
 	Rollouts map[string]mark `json:"rollouts,omitempty"`
 	// Deliveries are the clusters by event and component.
 	Deliveries map[v1alpha1.NotificationEvent]map[string][]string `json:"deliveries,omitempty"`
-	// Warned are the clusters by component and key. It is written though it is empty.
+	// Warned are the clusters by component and key. It is stored even if it is empty.
 	Warned map[string]map[string][]string `json:"warned"`
 }
 
@@ -87,7 +87,7 @@ func encodeTold(t told) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// add puts a cluster into its list, which stays sorted.
+// add inserts a cluster into its sorted list.
 func add[K comparable](lists map[K]map[string][]string, key K, name, cluster string) {
 	if lists[key] == nil {
 		lists[key] = map[string][]string{}
@@ -126,7 +126,7 @@ func decodeTold(data []byte) (told, error) {
 	return t, nil
 }
 
-// memory is where what was told is written: a ConfigMap of the hub.
+// memory stores what was sent, in a ConfigMap of the hub.
 type memory struct {
 	configMaps typedcorev1.ConfigMapInterface
 	fleet      string
@@ -134,7 +134,7 @@ type memory struct {
 	object     *corev1.ConfigMap
 }
 
-// read returns what was told; not there: nothing ever was.
+// read returns what was sent. there is false if nothing was ever stored.
 func (m *memory) read(ctx context.Context) (t told, there bool, err error) {
 	c, err := m.configMaps.Get(ctx, ToldName(m.fleet, m.name), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -152,7 +152,7 @@ func (m *memory) read(ctx context.Context) (t told, there bool, err error) {
 	return t, true, nil
 }
 
-// write writes what was told, if nobody else has meanwhile.
+// write stores what was sent, if no other process has written meanwhile.
 func (m *memory) write(ctx context.Context, t told) error {
 	data, err := encodeTold(t)
 	if err != nil {
@@ -180,7 +180,7 @@ func (m *memory) write(ctx context.Context, t told) error {
 	return nil
 }
 
-// remove forgets what was told: git does not have the notification any more.
+// remove deletes what was stored: git no longer has the notification.
 func (m *memory) remove(ctx context.Context) error {
 	err := m.configMaps.Delete(ctx, ToldName(m.fleet, m.name), metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -189,7 +189,7 @@ func (m *memory) remove(ctx context.Context) error {
 	return nil
 }
 
-// summary counts what a notification does not tell, since it was so when it began.
+// summary counts what a notification does not send, since it was so at its begin.
 func (t told) summary() string {
 	var parts []string
 	for _, is := range []state{failing, held, blocked} {

@@ -11,10 +11,10 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// warned is what danger rules say about the change that a delivery applied last, or about
-// the one that waits.
+// warned is what danger rules say about the change that a delivery applied last, or about its
+// waiting change.
 type warned struct {
-	// key identifies the rendered objects and the rules that warn of them; empty: none does.
+	// key identifies the rendered objects and the rules that warn of them; empty: no rule does.
 	key                       string
 	version, revision, reason string
 }
@@ -37,9 +37,8 @@ func warnedOf(s *v1alpha1.DeliveryStatus) warned {
 	return warned{key: hex.EncodeToString(sum[:4]), version: s.Version, revision: s.Revision, reason: reason}
 }
 
-// warningEvents are the warnings of which the destination was not notified; next gets all
-// that there are. A memory without any, of a version that knew no warnings, takes in what
-// there is: nothing is sent for it.
+// warningEvents returns the warnings that were not sent, and adds all warnings to next. What a
+// version without warnings has stored takes in the current warnings: nothing is sent for them.
 func warningEvents(was told, w world, n *registry.Notification, next told) []v1alpha1.MessageEvent {
 	var events []v1alpha1.MessageEvent
 	for at, is := range w.warned {

@@ -7,11 +7,10 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// ErrTooMuch is wrapped by the error of a preview that would take more memory than it may.
+// ErrTooMuch is wrapped by the error of a preview that would exceed its memory bound.
 var ErrTooMuch = errors.New("too much to preview")
 
-// Bytes that a value takes beside its text, about: they are to bound memory, and not to
-// measure it.
+// Approximate bytes of a value beside its text. They bound the memory, and do not measure it.
 const (
 	changeBytes = 400
 	fieldBytes  = 160
@@ -19,7 +18,8 @@ const (
 	entryBytes  = 48 // of a map
 )
 
-// keep leaves of a plan what is shown of it, and counts that. The error is [ErrTooMuch].
+// keep removes the parts of a plan that are not shown, and counts the rest. The error wraps
+// [ErrTooMuch].
 func (m *maker) keep(p *differ.Plan) error {
 	size := int64(0)
 	for i := range p.Changes {
@@ -43,7 +43,7 @@ func (m *maker) keep(p *differ.Plan) error {
 	return nil
 }
 
-// sizeOfWarnings is about how many bytes the warnings of a plan take in memory.
+// sizeOfWarnings returns about how many bytes the warnings of a plan take in memory.
 func sizeOfWarnings(p *differ.Plan) int64 {
 	size := int64(0)
 	for i := range p.Changes {
@@ -57,7 +57,7 @@ func sizeOfWarnings(p *differ.Plan) int64 {
 	return size
 }
 
-// sizeOf is about how many bytes a value takes in memory.
+// sizeOf returns about how many bytes a value takes in memory.
 func sizeOf(v any) int64 {
 	size := int64(valueBytes)
 	switch v := v.(type) {

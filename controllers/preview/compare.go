@@ -21,31 +21,30 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// Render renders a delivery of the cluster that it was made for.
+// Render renders a delivery of one cluster.
 type Render func(context.Context, *registry.Delivery) (*renderer.Target, error)
 
 // Options of a preview.
 type Options struct {
-	// Base and Head should come from one Repo, whose fleets share what did not
-	// change.
+	// Base and Head should come from one Repo, whose fleets share what did not change.
 	Base, Head *registry.Fleet
-	// Render renders for a cluster as it is in Base or Head. The error of a
-	// delivery that git is to blame for is a *[renderer.Error] that is not Transient;
-	// any other ends the preview.
+	// Render returns the Render of a cluster as it is in Base or Head. A mistake in git is a
+	// *[renderer.Error] that is not Transient, or [registry.Problems]. Any other error ends the
+	// preview.
 	Render func(*registry.Cluster) Render
-	// MaskKey keys the hashes that stand for the data of Secrets.
+	// MaskKey keys the hashes that replace the data of Secrets.
 	MaskKey []byte
-	// Now is when the changes would begin, and ClusterTakes how long a cluster is
-	// taken to need for one.
+	// Now is when the changes would begin. ClusterTakes is the assumed time of a change on one
+	// cluster.
 	Now          time.Time
 	ClusterTakes time.Duration
-	// Workers look at so many clusters at once.
+	// Workers is the number of clusters that are compared at once.
 	Workers int
-	// Bytes of memory that the differences may take, about. Beyond that, and where danger
-	// rules take too long ([differ.ErrTooMuch]), there is no preview: the error wraps
-	// [ErrTooMuch]. A part of a preview could hide what the rest does.
+	// Bytes bounds the memory of the differences, approximately. Above it, the error wraps
+	// [ErrTooMuch]. If danger rules take too long, the error wraps [differ.ErrTooMuch]. There is no
+	// partial preview: it could hide changes.
 	Bytes int64
-	// Looked is told how many clusters were looked at; may be nil.
+	// Looked is called with the number of compared clusters; may be nil.
 	Looked func(done, all int)
 }
 
@@ -139,8 +138,7 @@ func (m *maker) result() *Preview {
 	return &m.out
 }
 
-// cluster compares what one cluster gets. Either side is nil where it has no such
-// cluster.
+// cluster compares one cluster. base or head is nil if that side has no such cluster.
 func (m *maker) cluster(ctx context.Context, base, head *registry.Cluster) error {
 	switch {
 	case base == head:
@@ -154,7 +152,7 @@ func (m *maker) cluster(ctx context.Context, base, head *registry.Cluster) error
 	}
 	if len(head.Problems) > 0 {
 		m.block(head.Name, head.Problems, base.Problems)
-		return nil // what is missing from its deliveries is not known to be gone
+		return nil // a missing delivery may be in a broken file
 	}
 	one := oneCluster{maker: m, base: base, head: head, kinds: map[string]bool{}, spread: map[string]bool{}}
 	one.renderBase, one.renderHead = m.Render(base), m.Render(head)
@@ -174,8 +172,7 @@ func (m *maker) cluster(ctx context.Context, base, head *registry.Cluster) error
 	return nil
 }
 
-// alike reports whether two deliveries want the same, wherever it is written. False
-// says nothing.
+// alike reports whether two deliveries want the same, wherever it is written. False means unknown.
 func alike(a, b *registry.Delivery) bool {
 	if a == b {
 		return true
@@ -228,13 +225,13 @@ type oneCluster struct {
 
 	base, head             *registry.Cluster
 	renderBase, renderHead Render
-	// Of those that were compared, whether they change what kinds there are; and those
-	// whose dependents were looked at for that.
+	// kinds says of each compared component whether it changes the kinds of the cluster. spread has
+	// the components whose dependents were compared for that reason.
 	kinds, spread map[string]bool
 }
 
-// delivery compares one and, where it or what it depends on changes the kinds that
-// the cluster serves, those that depend on it.
+// delivery compares a delivery. If it, or a delivery on which it depends, changes the kinds that
+// the cluster serves, its dependents are compared, too.
 func (c *oneCluster) delivery(ctx context.Context, head *registry.Delivery, kinds bool) error {
 	if _, known := c.kinds[head.Component]; !known {
 		changes, err := c.look(ctx, head)
@@ -258,10 +255,10 @@ func (c *oneCluster) delivery(ctx context.Context, head *registry.Delivery, kind
 	return nil
 }
 
-// look compares one delivery, and reports whether it changes what kinds there are.
+// look compares one delivery, and reports whether it changes the kinds of the cluster.
 func (c *oneCluster) look(ctx context.Context, head *registry.Delivery) (kinds bool, err error) {
 	base := c.base.Delivery(head.Component)
-	before := side{problems: c.base.Problems} // whether it was there is not known
+	before := side{problems: c.base.Problems} // with problems, its former state is unknown
 	if len(before.problems) == 0 {
 		if before, err = made(ctx, c.renderBase, base); err != nil {
 			return false, err
@@ -292,8 +289,8 @@ func (c *oneCluster) look(ctx context.Context, head *registry.Delivery) (kinds b
 	return !definesAlike(before.target, after.target), nil
 }
 
-// misfits tells of fields that the schema of their kind does not take. What they would
-// change is shown all the same.
+// misfits reports fields that the schema of their kind rejects. Their changes are shown all the
+// same.
 func (c *oneCluster) misfits(ctx context.Context, base, head *registry.Delivery, before, after *renderer.Target) error {
 	now, err := c.fit(ctx, c.head, c.renderHead, head, after)
 	if err != nil || len(now) == 0 {
@@ -306,8 +303,7 @@ func (c *oneCluster) misfits(ctx context.Context, base, head *registry.Delivery,
 	return err
 }
 
-// fit returns the misfits of a delivery, by the CRDs that it has, or that what it depends on
-// has.
+// fit returns the misfits of a delivery, by its own CRDs and the CRDs of its dependencies.
 func (c *oneCluster) fit(ctx context.Context, cluster *registry.Cluster, render Render, d *registry.Delivery, is *renderer.Target) (registry.Problems, error) {
 	if d == nil || d.Version == nil {
 		return nil, nil
@@ -324,7 +320,7 @@ func (c *oneCluster) fit(ctx context.Context, cluster *registry.Cluster, render 
 	}
 	found, err := c.checker.Cluster(targets).Misfits(is)
 	if err != nil {
-		return registry.Problems{{At: d.VersionAt, Message: err.Error()}}, nil // git's fault, and told of
+		return registry.Problems{{At: d.VersionAt, Message: err.Error()}}, nil // a mistake in git, reported as a problem
 	}
 	var out registry.Problems
 	for _, m := range found {
@@ -335,12 +331,12 @@ func (c *oneCluster) fit(ctx context.Context, cluster *registry.Cluster, render 
 	return out, nil
 }
 
-// side is what one revision makes of a delivery.
+// side is the outcome of a delivery at one revision.
 type side struct {
-	// target has no objects where nothing is wanted.
+	// target has no objects if git wants none.
 	target   *renderer.Target
-	problems registry.Problems // git's fault
-	unknown  string            // why there is no target, and nobody is to blame
+	problems registry.Problems // mistakes in git
+	unknown  string            // why there is no target, without a mistake in git
 }
 
 func made(ctx context.Context, render Render, d *registry.Delivery) (side, error) {
@@ -355,7 +351,7 @@ func made(ctx context.Context, render Render, d *registry.Delivery) (side, error
 	t, err := render(ctx, d)
 	var (
 		failed   *renderer.Error
-		problems registry.Problems // of what it depends on
+		problems registry.Problems // of its dependencies
 	)
 	switch {
 	case err == nil:
@@ -383,14 +379,14 @@ func definesAlike(a, b *renderer.Target) bool {
 	return reflect.DeepEqual(none.Including(a), none.Including(b))
 }
 
-// key tells comparisons apart.
+// key identifies a comparison.
 type key struct{ component, before, after, policy, approved string }
 
 func (c *oneCluster) compare(ctx context.Context, base, head *registry.Delivery, before, after *renderer.Target) error {
 	from, to := version(base), version(head)
 	if base == nil && head.Absent {
-		// Git didn't speak of it, so what it was is not in the base: its objects may have
-		// been left in place when its file was removed.
+		// Base does not mention the component. Its objects may have been left in place when its
+		// file was removed, so their former state is unknown.
 		c.add(head.Cluster, Group{
 			Component: head.Component,
 			Unknown:   "it is to be absent, and git did not have it: all that the cluster still has of it is deleted ('keelson diff' shows what that is)",
@@ -426,7 +422,7 @@ func (c *oneCluster) compare(ctx context.Context, base, head *registry.Delivery,
 		return ctx.Err()
 	case errors.Is(p.err, ErrTooMuch), errors.Is(p.err, differ.ErrTooMuch):
 		return fmt.Errorf("compare %s on %s: %w", head.Component, head.Cluster, p.err)
-	case p.err != nil: // an object that can't be read, say
+	case p.err != nil: // for example an object that can't be read
 		c.add(head.Cluster, Group{Component: head.Component, From: from, To: to, Paused: head.Paused, Unknown: p.err.Error()}, reading{})
 		return nil //nolint:nilerr // told of
 	}
@@ -448,7 +444,7 @@ func (m *maker) plan(k key) *plan {
 	return m.plans[k]
 }
 
-// group tells groups apart: what is shown of them is not the same.
+// group identifies a [Group] by all that is shown of it.
 type group struct {
 	component, from, to, unknown, hooks string
 	reads                               reading
@@ -463,7 +459,7 @@ func (m *maker) add(cluster string, g Group, reads reading) {
 			all = &Group{Component: g.Component, From: g.From, To: g.To, Paused: g.Paused, Unknown: g.Unknown, Hooks: g.Hooks}
 			m.groups[k] = all
 		}
-		if len(all.Clusters) == 0 || cluster < slices.Min(all.Clusters) { // the same each time
+		if len(all.Clusters) == 0 || cluster < slices.Min(all.Clusters) { // independent of the order of clusters
 			all.Plan = g.Plan
 		}
 		all.Clusters = append(all.Clusters, cluster)

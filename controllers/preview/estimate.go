@@ -12,47 +12,47 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// maxEstimates bounds how many different ways are carried out in thought: each takes up
-// to half a second with 300 clusters.
+// maxEstimates bounds the number of simulated rollouts: each takes up to half a second with 300
+// clusters.
 const maxEstimates = 20
 
-// Estimate is how the changes would go from cluster to cluster if they began now, and
-// nothing failed: every check passes as soon as it can, and every approval is there.
+// Estimate says when each cluster would get the changes if they began now. It assumes that nothing
+// fails: every check passes as soon as it can, and every approval exists.
 type Estimate struct {
 	Begin time.Time `json:"begin"`
-	// ClusterTakes is how long a cluster is taken to need for a change.
+	// ClusterTakes is the assumed time of a change on one cluster.
 	ClusterTakes string `json:"clusterTakes"`
-	// Rollouts, by the first of their components.
+	// Rollouts, in the order of their first components.
 	Rollouts []Rollout `json:"rollouts"`
 }
 
-// Rollout is the way of the changes of components that go to the same clusters at the
-// same times.
+// Rollout is the course of the changes of components that get to the same clusters at the same
+// times.
 type Rollout struct {
 	Components []string `json:"components"`
 	// Pipeline is empty for components that go to all clusters at once.
 	Pipeline string `json:"pipeline,omitempty"`
 	// Stages in which something changes.
 	Stages []RolloutStage `json:"stages"`
-	// Ends is the earliest end; absent: Because says why there is none.
+	// Ends is the earliest end; absent: Because says why there is no end.
 	Ends    *time.Time `json:"ends,omitempty"`
 	Because string     `json:"because,omitempty"`
 }
 
-// RolloutStage is one step of a way. What does not come, has no time.
+// RolloutStage is one step of a rollout. A time is absent if the event does not happen.
 type RolloutStage struct {
 	Name string `json:"name,omitempty"`
-	// Clusters that the change gets to, in order.
+	// Clusters that get the change, in order.
 	Clusters []string   `json:"clusters"`
 	Begins   *time.Time `json:"begins,omitempty"`
 	Ends     *time.Time `json:"ends,omitempty"`
-	// Windows in which it lets clusters go, and names of its checks.
+	// Windows in which it releases clusters, and names of its checks.
 	Windows []string `json:"windows,omitempty"`
 	Before  []string `json:"before,omitempty"`
 	After   []string `json:"after,omitempty"`
 }
 
-// estimate is nil where nothing stands between a change and a cluster.
+// estimate returns nil if nothing changes, or if no pipeline or freeze can delay a change.
 func (m *maker) estimate() *Estimate {
 	if len(m.out.Groups) == 0 || len(m.Head.Pipelines)+len(m.Head.Freezes) == 0 {
 		return nil
@@ -71,10 +71,10 @@ func (m *maker) estimate() *Estimate {
 		}
 	}
 	e := &Estimate{Begin: m.Now.UTC(), ClusterTakes: m.ClusterTakes.String(), Rollouts: []Rollout{}}
-	ways := map[string]int{} // in Rollouts
+	ways := map[string]int{} // index in Rollouts
 	for _, component := range slices.Sorted(maps.Keys(changed)) {
 		w, err := m.way(component, changed[component])
-		if err != nil { // each of its deliveries is blocked, and told of
+		if err != nil { // its deliveries are blocked, and reported as problems
 			continue
 		}
 		key := w.key()
@@ -88,17 +88,17 @@ func (m *maker) estimate() *Estimate {
 	return e
 }
 
-// way is a course, and the clusters as they are at its begin.
+// way is a course, with the clusters as they are at its begin.
 type way struct {
 	component string
 	pipeline  *registry.Pipeline // nil: at once
 	course    rollout.Course
 	clusters  map[string]rollout.Fact
-	gets      map[string]bool // clusters that the change gets to
-	freezes   []string        // those that may be for the component
+	gets      map[string]bool // clusters that get the change
+	freezes   []string        // freezes that may apply to the component
 }
 
-// The hashes of a course in thought.
+// The hashes of a simulated course.
 const (
 	before = "before"
 	after  = "after"
@@ -138,8 +138,8 @@ func (m *maker) way(component string, changed map[string]bool) (*way, error) {
 	return w, nil
 }
 
-// place notes where a cluster is at the begin, and reports whether the change gets to it.
-// Of one that is blocked nothing is known.
+// place records the state of a cluster at the begin, and reports whether it gets the change. A
+// blocked delivery has no known state.
 func (w *way) place(c *registry.Cluster, changes bool) bool {
 	d := c.Delivery(w.component)
 	switch {
@@ -155,7 +155,7 @@ func (w *way) place(c *registry.Cluster, changes bool) bool {
 	return w.gets[c.Name]
 }
 
-// key tells ways apart that may go at different times.
+// key differs for ways that may go at different times.
 func (w *way) key() string {
 	var b strings.Builder
 	if w.pipeline != nil {
@@ -212,7 +212,7 @@ func at(t time.Time) *time.Time {
 	return &t
 }
 
-// spec is what git says of a stage; nil: nothing.
+// spec returns the spec of a stage; nil: there is none.
 func (w *way) spec(stage string) *v1alpha1.Stage {
 	if w.pipeline == nil {
 		return nil
@@ -239,7 +239,7 @@ func (w *way) windows(stage string) []string {
 	return out
 }
 
-// passes is the least that a check takes.
+// passes returns the shortest time of a check.
 func (w *way) passes(stage, check string, later bool) time.Duration {
 	spec := w.spec(stage)
 	if spec == nil {
@@ -257,7 +257,7 @@ func (w *way) passes(stage, check string, later bool) time.Duration {
 	return 0
 }
 
-// Assumed says what an estimate takes for granted.
+// Assumed describes the assumptions of an estimate.
 func (e *Estimate) Assumed() string {
 	return fmt.Sprintf("if it begins at %s, a cluster takes %s, and nothing fails", clock(&e.Begin), e.ClusterTakes)
 }
@@ -274,7 +274,7 @@ func (r *Rollout) Title() string {
 	return title + " by pipeline " + r.Pipeline
 }
 
-// Ending says when it is complete.
+// Ending says when the rollout is complete.
 func (r *Rollout) Ending() string {
 	if r.Ends == nil {
 		return "no end to tell: " + r.Because
@@ -282,9 +282,9 @@ func (r *Rollout) Ending() string {
 	return "complete at " + clock(r.Ends) + " at the earliest"
 }
 
-// String says in one line who gets the change in a stage, and when.
+// String says in one line which clusters get the change in a stage, and when.
 func (s *RolloutStage) String() string {
-	const room = 60 // of the clusters' names
+	const room = 60 // bytes of the clusters' names
 	parts := []string{plural(len(s.Clusters), "cluster", "clusters") + " (" + names(s.Clusters, room, strings.Clone) + ")"}
 	switch {
 	case s.Begins == nil:

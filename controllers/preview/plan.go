@@ -18,11 +18,11 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// reading is the hash of the text of a difference: plans that read the same have the same.
-// The texts of a large change would take more memory than all else.
+// reading is the hash of the text of a difference: plans with the same text have the same hash. The
+// texts of a large change would take more memory than all other data.
 type reading [sha256.Size]byte
 
-// plan is what comes of one comparison.
+// plan is the result of one comparison.
 type plan struct {
 	once     sync.Once
 	plan     differ.Plan
@@ -70,8 +70,9 @@ func (p *plan) make(ctx context.Context, all *schemas, before, after *renderer.T
 	}
 	for i := range p.plan.Changes {
 		if c := &p.plan.Changes[i]; states[i].Target == nil || c.ID.Group == "" && c.ID.Kind == "Secret" {
-			// The hash of a deletion is of the object's UID, and that of a Secret's data is
-			// made with a key of the cluster: none that is known here would approve it.
+			// The hash of a deletion includes the object's UID, and the hash of a Secret's data
+			// uses a key of the cluster. Both are unknown here, so a hash from here would approve
+			// nothing.
 			c.Hash = ""
 		}
 	}
@@ -80,7 +81,7 @@ func (p *plan) make(ctx context.Context, all *schemas, before, after *renderer.T
 	p.reads, p.restarts = reading(text.Sum(nil)), restarts(p.plan)
 }
 
-// states joins the objects of two targets by what they name.
+// states joins the objects of two targets by their identity.
 func states(before, after *renderer.Target) []differ.State {
 	byID := map[differ.ID]*differ.State{}
 	var order []differ.ID
@@ -114,7 +115,7 @@ type schemas struct {
 	asked map[schema.GroupVersion]bool
 }
 
-// of are the schemas of the objects' kinds, with those that CRDs among them define.
+// of returns the schemas of the objects' kinds, with the schemas that CRDs among them define.
 func (s *schemas) of(states []differ.State) (differ.Schemas, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,7 +167,7 @@ func restarts(p differ.Plan) Restarts {
 	return out
 }
 
-// newPods reports whether a change of a workload reaches the pods that it has.
+// newPods reports whether a change of a workload replaces its existing pods.
 func newPods(c *differ.Change) bool {
 	if c.Op == differ.OpReplace {
 		return true

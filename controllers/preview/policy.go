@@ -11,8 +11,8 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// PolicyChange is a change of what decides about changes. It alters no object by itself,
-// and what comes after it may pass where it would have been stopped.
+// PolicyChange is a change of a rule about changes. It alters no object by itself, but a later
+// change may pass that would have been stopped.
 type PolicyChange struct {
 	// What changes, in a sentence: "freeze black-friday is removed".
 	What string `json:"what"`
@@ -20,7 +20,7 @@ type PolicyChange struct {
 	Clusters []string `json:"clusters,omitempty"`
 }
 
-// policyChanges finds all of them, in the order of their words.
+// policyChanges returns all policy changes, sorted by their text.
 func policyChanges(base, head *registry.Fleet) []PolicyChange {
 	found := changes{}
 	found.settings(&base.Spec, &head.Spec)
@@ -46,7 +46,7 @@ func policyChanges(base, head *registry.Fleet) []PolicyChange {
 	return out
 }
 
-// changes are the clusters of each change, by its words.
+// changes are the clusters of each change, by its text.
 type changes map[string][]string
 
 func (c changes) add(cluster, format string, args ...any) {
@@ -80,7 +80,7 @@ func (c changes) settings(was, is *v1alpha1.Fleet) {
 	c.setting("", "fleet.yaml: promotableTags", string(was.PromotableTags), string(is.PromotableTags))
 }
 
-// rules compares danger rules; where they stand in another order, others decide first.
+// rules compares danger rules. In another order, other rules decide first.
 func (c changes) rules(where string, was, is []v1alpha1.DangerRule) {
 	if reflect.DeepEqual(was, is) || len(was)+len(is) == 0 {
 		return
@@ -101,7 +101,7 @@ func (c changes) stageApprovals(was, is []v1alpha1.Approval) {
 	}
 }
 
-// cluster compares what is said of one cluster and its deliveries.
+// cluster compares the settings of one cluster and its deliveries.
 func (c changes) cluster(was, is *registry.Cluster) {
 	if !reflect.DeepEqual(was.Spec.Connection, is.Spec.Connection) {
 		c.add(is.Name, "connection is another one: what is for the cluster goes elsewhere")
@@ -146,7 +146,7 @@ func (c changes) delivery(was, is *registry.Delivery) {
 	}
 }
 
-// version compares what two versions of a component claim for themselves.
+// version compares the rights and rules that two versions of a component set for themselves.
 func (c changes) version(cluster, component string, was, is *v1alpha1.Component) {
 	account := func(name string) string {
 		if name == "" {
@@ -180,7 +180,8 @@ func (c changes) version(cluster, component string, was, is *v1alpha1.Component)
 	}
 }
 
-// ways compares by which pipeline each component goes.
+// ways compares the pipeline of each component. A move to the fleet's default pipeline is not
+// reported.
 func (c changes) ways(base, head *registry.Fleet) {
 	way := func(f *registry.Fleet, component string) string {
 		if p := f.PipelineOf(component); p != nil {
@@ -208,7 +209,7 @@ func freezeName(z *registry.Freeze) string             { return z.Name }
 func probeName(p *registry.Probe) string               { return p.Name }
 func notificationName(n *registry.Notification) string { return n.Name }
 
-// byName are the specs of things, or they themselves, by their names.
+// byName maps things by their names.
 func byName[T any](list []T, name func(T) string) map[string]T {
 	out := make(map[string]T, len(list))
 	for _, one := range list {
@@ -234,7 +235,7 @@ func compareNamed[T any](c changes, what string, was, is map[string]T) {
 	}
 }
 
-// specOf is what a file says, without what was made of it.
+// specOf returns the Spec of a struct, without values derived from it, or else the value itself.
 func specOf(v any) any {
 	if r := reflect.Indirect(reflect.ValueOf(v)); r.Kind() == reflect.Struct {
 		if spec := r.FieldByName("Spec"); spec.IsValid() {
@@ -244,7 +245,7 @@ func specOf(v any) any {
 	return v
 }
 
-// Text is the change with its clusters.
+// Text returns the change with its clusters, whose names take about room bytes.
 func (p *PolicyChange) Text(room int) string {
 	if len(p.Clusters) == 0 {
 		return p.What

@@ -17,8 +17,8 @@ const (
 	markdownUrgent   = 15_000 // bytes of what is held or denied
 	markdownWarnings = 10_000 // bytes of what danger rules warn of
 	markdownGroup    = 400    // bytes of a group's heading
-	namesWithoutRoom = 3      // clusters that are named where there is no room for more
-	namesUnfolded    = 10     // clusters that stand there without a click
+	namesWithoutRoom = 3      // clusters that are named even without room
+	namesUnfolded    = 10     // clusters that are shown without folding
 )
 
 // Title names a group: "coredns v1.0.0 → v1.1.0".
@@ -130,8 +130,7 @@ func (g *Group) On(room int) string {
 	return plural(len(g.Clusters), "cluster", "clusters") + ": " + names(g.Clusters, room, func(s string) string { return s })
 }
 
-// names lists as many names as fit into so many bytes, and says how many more
-// there are.
+// names lists as many names as fit into room bytes, and counts the rest.
 func names(list []string, room int, show func(string) string) string {
 	var b strings.Builder
 	for i, name := range list {
@@ -155,10 +154,9 @@ func plural(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// Markdown is the preview for a comment on a pull request, at most 64 KiB: what is
-// broken, held or denied on top, then each group with its clusters and diff. What is
-// cut says how much. All that comes from a repository stands in code spans and
-// fenced blocks that it can't end.
+// Markdown returns the preview as a comment for a pull request, at most 64 KiB. Problems, and held
+// and denied changes come first, then each group with its clusters and diff. A cut part says how
+// much is missing. Text from a repository is in code spans and fenced blocks, which it can't end.
 func (p *Preview) Markdown() string {
 	m := markdown{}
 	m.printf("**%s**\n\n", p.Summary())
@@ -178,7 +176,7 @@ func short(revision string) string { return fmt.Sprintf("%.12s", revision) }
 
 type markdown struct{ b strings.Builder }
 
-// printf writes words of ours; what comes from elsewhere goes through MarkdownCode.
+// printf writes our own text; text from elsewhere goes through MarkdownCode.
 func (m *markdown) printf(format string, args ...any) { fmt.Fprintf(&m.b, format, args...) }
 
 func (m *markdown) problems(p *Preview) {
@@ -194,7 +192,7 @@ func (m *markdown) problems(p *Preview) {
 	m.problemList("Refused: an API server does not take this", refused)
 }
 
-// problemList shows those first that are new.
+// problemList shows new problems first.
 func (m *markdown) problemList(title string, all []Problem) {
 	if len(all) == 0 {
 		return
@@ -233,7 +231,7 @@ func cut(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + fmt.Sprintf("… (%d bytes more)", len(s)-most)
 }
 
-// urgent lists what is not applied as git says.
+// urgent lists changes that are not applied as git says.
 func (m *markdown) urgent(p *Preview) {
 	m.ofEach(p, "Held, denied, kept or not known", markdownUrgent, func(g *Group) string {
 		if g.Unknown != "" {
@@ -243,19 +241,19 @@ func (m *markdown) urgent(p *Preview) {
 	})
 }
 
-// warnings lists what is applied, and what danger rules say about it.
+// warnings lists changes that are applied, with the warnings of danger rules.
 func (m *markdown) warnings(p *Preview) {
 	m.ofEach(p, "Warnings: applied all the same", markdownWarnings, func(g *Group) string { return g.Plan.MarkdownWarnings() })
 }
 
-// ofEach shows a section with a part for each group that has one, in so many bytes.
+// ofEach writes a section with a part for each group that has one, in about room bytes.
 func (m *markdown) ofEach(p *Preview, title string, room int, part func(*Group) string) {
 	type entry struct {
 		title, text string
 		unknown     bool
 		clusters    []string
 	}
-	var entries []entry // of groups that say the same, one
+	var entries []entry // one for all groups with the same text
 	for i := range p.Groups {
 		g := &p.Groups[i]
 		one := entry{title: g.Title(), text: part(g), unknown: g.Unknown != ""}
@@ -287,9 +285,9 @@ func (m *markdown) ofEach(p *Preview, title string, room int, part func(*Group) 
 	}
 }
 
-// cutLines keeps the lines of a list that fit into so many bytes, and says how many more there
-// are: first those that are no part of another, so that no rule is hidden by the objects of
-// the one before it. The first line stays in any case.
+// cutLines keeps the lines of a list that fit into room bytes, and counts the rest. Lines of the
+// top level come first, so that the objects of one rule hide no other rule. The first line always
+// stays.
 func cutLines(text string, room int) string {
 	if len(text) <= room {
 		return text
@@ -317,7 +315,7 @@ func cutLines(text string, room int) string {
 	return b.String()
 }
 
-// policy tells what decides about changes from now on.
+// policy lists the changes of rules about changes.
 func (m *markdown) policy(p *Preview) {
 	if len(p.Policy) == 0 {
 		return
@@ -332,7 +330,7 @@ func (m *markdown) policy(p *Preview) {
 	}
 }
 
-// membership tells of what comes and goes as a whole.
+// membership lists the components and clusters that come or go.
 func (m *markdown) membership(p *Preview) {
 	var lines []string
 	for _, l := range p.Left {
@@ -359,7 +357,7 @@ func (m *markdown) membership(p *Preview) {
 	}
 }
 
-// estimate tells when the changes would be where.
+// estimate lists when each stage gets the changes.
 func (m *markdown) estimate(e *Estimate) {
 	if e == nil || len(e.Rollouts) == 0 {
 		return
@@ -383,14 +381,14 @@ func (m *markdown) estimate(e *Estimate) {
 	}
 }
 
-// groups gives each the same share of the room that is left.
+// groups gives each group the same share of the remaining room.
 func (m *markdown) groups(p *Preview) {
 	named := 0
 	for i := range p.Groups {
 		g := &p.Groups[i]
 		share := (markdownSize - m.b.Len()) / (len(p.Groups) - i)
 		if left := markdownSize - m.b.Len(); left > markdownSize/4 && share < left/8 {
-			share = left / 8 // the first ones whole, rather than a line of each
+			share = left / 8 // some whole groups, rather than a line of each
 		}
 		if named > 0 || share < 2*markdownGroup {
 			if named++; named == 1 {
@@ -411,7 +409,7 @@ func (m *markdown) groups(p *Preview) {
 	}
 }
 
-// clusters names those of a group: many are folded, so that what changes is in sight.
+// clusters names the clusters of a group. A long list is folded, so that the changes stay in sight.
 func (m *markdown) clusters(list []string, room int) {
 	text := names(list, room, differ.MarkdownCode)
 	if len(list) > namesUnfolded {

@@ -1,6 +1,6 @@
-// Package preview says what a change of the fleet repository would change on its
-// clusters. It asks none of them: each is taken for what the base revision makes of
-// it, applied by Keelson and touched by nobody else.
+// Package preview computes what a change of the fleet repository would change on its clusters. It
+// asks no cluster. It assumes that each cluster has what the base revision renders to, applied by
+// Keelson and not changed since.
 package preview
 
 import (
@@ -11,47 +11,45 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// Preview is what changes between two revisions, in groups: one a component and
-// difference, however many clusters it is the same on. Lists are in name order,
-// but for Groups.
+// Preview is the difference between two revisions, in groups. There is one group for each component
+// and difference, for any number of clusters. Lists are in name order, except Groups.
 type Preview struct {
 	// Base and Head are full commit hashes.
 	Base string `json:"base"`
 	Head string `json:"head"`
-	// Clusters that something changes on, and Deliveries that do.
+	// Clusters on which something changes, and Deliveries that change.
 	Clusters   int `json:"clusters"`
 	Deliveries int `json:"deliveries"`
-	// Policy is what decides about changes, and becomes another.
+	// Policy lists the changes of rules about changes.
 	Policy []PolicyChange `json:"policy"`
-	// Problems block deliveries at Head: nothing of these changes. Those that are Refused
-	// block an object: its delivery fails there.
+	// Problems block deliveries at Head: they change nothing. A Refused problem blocks an object:
+	// its delivery fails there.
 	Problems []Problem `json:"problems"`
-	// Groups, those that wait for a person first, and of the others the largest.
+	// Groups, the most urgent first, then the largest first.
 	Groups []Group `json:"groups"`
-	// Estimate is when the changes would be where; nil: nothing stands between a
-	// change and a cluster.
+	// Estimate is when each cluster would get the changes; nil: nothing delays a change.
 	Estimate *Estimate `json:"estimate,omitempty"`
-	// Left are components that leave git on clusters: their objects stay there.
+	// Left are components that leave git on some clusters: their objects stay there.
 	Left []Left `json:"left"`
-	// Joined are clusters that Base did not have; Gone those that Head has no
-	// more, which stay as they are.
+	// Joined are clusters that Base did not have. Gone are clusters that Head no longer has;
+	// nothing changes on them.
 	Joined []string `json:"joined"`
 	Gone   []string `json:"gone"`
 }
 
-// Problem is one mistake, with the clusters that it blocks something on.
+// Problem is one mistake, with the clusters on which it blocks something.
 //
 //nolint:errname // it is data first
 type Problem struct {
 	registry.Problem
 	Clusters []string `json:"clusters"`
-	// Before says that Base has it, too.
+	// Before means that Base has the problem, too.
 	Before bool `json:"before,omitempty"`
-	// Refused says that Head can be rendered, and an API server refuses what comes of it.
+	// Refused means that Head can be rendered, but an API server refuses the result.
 	Refused bool `json:"refused,omitempty"`
 }
 
-// Left is a component that git no longer wants anything of.
+// Left is a component that git no longer mentions on some clusters.
 type Left struct {
 	Component string   `json:"component"`
 	Clusters  []string `json:"clusters"`
@@ -60,42 +58,40 @@ type Left struct {
 // Group is one difference of one component.
 type Group struct {
 	Component string `json:"component"`
-	// From and To are versions as git writes them; empty: the component is not
-	// there, or is absent.
+	// From and To are versions as git writes them; empty: the component is missing, or is absent.
 	From     string   `json:"from,omitempty"`
 	To       string   `json:"to,omitempty"`
 	Clusters []string `json:"clusters"`
-	// Paused: nothing of it is applied for now.
+	// Paused means that nothing of the group is applied for now.
 	Paused bool `json:"paused,omitempty"`
-	// Unknown is why Plan is empty: what the clusters have at Base can't be told.
+	// Unknown is why Plan is empty: the difference can't be determined.
 	Unknown string `json:"unknown,omitempty"`
 	// Restarts on all of the clusters together.
 	Restarts Restarts `json:"restarts"`
 	// Hooks that run on each of the clusters.
 	Hooks []string `json:"hooks,omitempty"`
-	// Plan on the first of the clusters; it reads the same on the others.
+	// Plan on the first of the clusters; its text is the same on all of them.
 	Plan differ.Plan `json:"plan"`
 }
 
 // Restarts are the pods that a change replaces.
 type Restarts struct {
-	// Pods of Deployments and StatefulSets, by the replicas that git wants: an
-	// autoscaler may have made it more.
+	// Pods of Deployments and StatefulSets, by the replicas in git: an autoscaler may have set
+	// more.
 	Pods int `json:"pods,omitempty"`
 	// DaemonSets that restart one pod on each of their nodes.
 	DaemonSets int `json:"daemonSets,omitempty"`
 }
 
-// Changes reports whether anything would change on any cluster, or what decides about
-// that.
+// Changes reports whether an object on a cluster, or a policy, would change.
 func (p *Preview) Changes() bool { return len(p.Groups)+len(p.Policy) > 0 }
 
-// Broken reports whether Head blocks a delivery that Base does not.
+// Broken reports whether Head has a problem that Base does not have.
 func (p *Preview) Broken() bool {
 	return slices.ContainsFunc(p.Problems, func(p Problem) bool { return !p.Before })
 }
 
-// Restarts of all clusters together.
+// Restarts sums the restarts on all clusters. Paused groups don't count.
 func (p *Preview) Restarts() Restarts {
 	var all Restarts
 	for i := range p.Groups {
@@ -131,7 +127,7 @@ func (p *Preview) CountState(state differ.ObjectState) int {
 	return n
 }
 
-// Warnings counts those of danger rules, on all clusters together.
+// Warnings returns how many warnings danger rules give, on all clusters together.
 func (p *Preview) Warnings() int {
 	n := 0
 	for i := range p.Groups {
@@ -140,7 +136,7 @@ func (p *Preview) Warnings() int {
 	return n
 }
 
-// sort puts on top what a person has to look at.
+// sort puts the groups first that need a person.
 func (p *Preview) sort() {
 	slices.SortFunc(p.Groups, func(a, b Group) int {
 		return cmp.Or(
@@ -159,7 +155,7 @@ func (p *Preview) sort() {
 	})
 }
 
-// urgency is 3 for what is denied, 2 for what is held or not known, 1 for what is warned of.
+// urgency is 3 for denied changes, 2 for held or unknown changes, 1 for warnings, else 0.
 func (g *Group) urgency() int {
 	worst := min(g.Plan.Warnings(), 1)
 	for i := range g.Plan.Changes {

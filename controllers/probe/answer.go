@@ -9,38 +9,38 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// Question is what a check of a pipeline asks of a probe.
+// Question is what a check of a pipeline asks about a probe.
 type Question struct {
 	Probe    *registry.Probe
 	Clusters []*registry.Cluster // of the stage
 	Runs     int                 // in a row; 0: one
-	// Asked is when it was asked first: runs that began before are no evidence.
+	// Asked is when the check was first asked: runs that began before are no evidence.
 	Asked time.Time
-	// After the stage, and not before it.
+	// After means a check after the stage, and not before it.
 	After bool
 }
 
-// Answer is what the results of a probe say to a question.
+// Answer is the answer to a [Question].
 type Answer struct {
 	Yes bool
-	// Final: it will not be another one, since a run failed with the change.
+	// Final means that the answer stays no: a run failed with the change.
 	Final bool
-	// Why it is no.
+	// Why the answer is no.
 	Why string
 }
 
-// Answer answers by the results of the clusters. What is not known, is old, or is about
-// another probe is not passed.
+// Answer evaluates the results of the clusters, by name. An unknown or old result does not pass,
+// nor does the result of another version of the probe.
 func (q Question) Answer(results map[string]v1alpha1.ProbeResultStatus, now time.Time) Answer {
 	waits, looked := "", false
 	for _, c := range q.Clusters {
-		if c.Spec.Paused { // it takes no part
+		if c.Spec.Paused { // a paused cluster takes no part
 			continue
 		}
 		looked = true
 		why, final := q.on(c, results[c.Name], now)
 		switch {
-		case final: // of several clusters, this is what is to be known
+		case final: // a final no comes before other reasons
 			return Answer{Final: true, Why: why}
 		case waits == "":
 			waits = why
@@ -52,7 +52,7 @@ func (q Question) Answer(results map[string]v1alpha1.ProbeResultStatus, now time
 	return Answer{Yes: waits == "", Why: waits}
 }
 
-// on says why the answer of one cluster is no; empty: it is yes.
+// on returns why the answer of one cluster is no; empty: it is yes.
 func (q Question) on(c *registry.Cluster, s v1alpha1.ProbeResultStatus, now time.Time) (why string, final bool) {
 	want := max(1, q.Runs)
 	switch {
@@ -81,7 +81,7 @@ func (q Question) on(c *registry.Cluster, s v1alpha1.ProbeResultStatus, now time
 	case row == 0 && failed.Outcome != "":
 		return fmt.Sprintf("%s: probe %s fails: %s", c.Name, q.Probe.Name, what(s, failed)), false
 	case row < want:
-		// No number that grows: of answers that say no, a check keeps the first.
+		// The text has no growing number: of answers that say no, a check keeps the first.
 		return fmt.Sprintf("%s: it waits for %d runs of probe %s in a row that begin after %s and pass", c.Name, want, q.Probe.Name, stamp), false
 	case now.Sub(last.Ended.Time) > q.Probe.Stale():
 		return fmt.Sprintf("%s: nothing was heard of probe %s since %s", c.Name, q.Probe.Name, last.Ended.UTC().Format(time.RFC3339)), false
@@ -89,7 +89,7 @@ func (q Question) on(c *registry.Cluster, s v1alpha1.ProbeResultStatus, now time
 	return "", false
 }
 
-// what failed in a run: the last one's message is known.
+// what returns what failed in a run. Only the last run has a message.
 func what(s v1alpha1.ProbeResultStatus, run v1alpha1.ProbeRun) string {
 	if run.Begun == lastOf(s).Begun && s.Message != "" {
 		return s.Message

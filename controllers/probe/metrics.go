@@ -9,15 +9,15 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// Metrics of probes, which docs/metrics.md lists. Their labels are clusters, probes, of
-// which a fleet has at most 20, and words of this package.
+// Metrics of probes, listed in docs/metrics.md. Their labels are clusters, probes (at most 20 in a
+// fleet), and words of this package.
 type Metrics struct {
 	steps  *prometheus.HistogramVec
 	runs   *prometheus.CounterVec
 	passed *prometheus.GaugeVec
 }
 
-// NewMetrics makes them.
+// NewMetrics returns new metrics, not yet registered.
 func NewMetrics() *Metrics {
 	return &Metrics{
 		steps: prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -33,12 +33,12 @@ func NewMetrics() *Metrics {
 	}
 }
 
-// Collectors are what is to be registered.
+// Collectors returns the metrics to register.
 func (m *Metrics) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.steps, m.runs, m.passed}
 }
 
-// Forget lets go of a cluster that this process does not have any more.
+// Forget removes the series of a cluster that this process no longer has.
 func (m *Metrics) Forget(cluster string) {
 	m.runs.DeletePartialMatch(prometheus.Labels{"cluster": cluster})
 	m.passed.DeletePartialMatch(prometheus.Labels{"cluster": cluster})
@@ -54,7 +54,7 @@ func (m *Metrics) took(kind, step string, took time.Duration) {
 	m.steps.WithLabelValues(kind, step).Observe(took.Seconds())
 }
 
-// recalled shows what the hub knew of a probe before this process ran it.
+// recalled sets the series of a probe to the result in the hub, before this process runs the probe.
 func (m *Metrics) recalled(s *v1alpha1.ProbeResultStatus) {
 	for _, outcome := range []v1alpha1.ProbeOutcome{v1alpha1.ProbePassed, v1alpha1.ProbeFailed} {
 		m.runs.WithLabelValues(s.Cluster, s.Probe, word(outcome)) // a rate needs the zero before the first

@@ -1,9 +1,9 @@
-// Package probe runs black-box tests on clusters: it creates, upgrades, scales and
-// deletes objects as a user would, waits each time until the cluster has carried that
-// out, and shows in the hub what came of it.
+// Package probe runs black-box tests on clusters. It creates, upgrades, scales and deletes objects
+// as a user would. It waits after each step until the cluster has carried it out, and stores the
+// result in the hub.
 //
-// What a run creates has names and marks by which the next one finds what is left of
-// it, however it ended. It touches no object that lacks its marks.
+// The objects of a run have fixed names and marks. The next run finds leftovers by them, however
+// the run ended. It touches no object without its marks.
 package probe
 
 import (
@@ -19,20 +19,19 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// retry is the wait after a failure of the hub, or of a cluster that does not let go of
-// what was left there.
+// retry is the wait after a failure of the hub, or of a cluster that does not remove leftovers.
 const retry = 30 * time.Second
 
-// Options are the settings of a [Prober]; all are required but Asked.
+// Options are the settings of a [Prober]. All but Asked are required.
 type Options struct {
 	Cluster string
 	Store   *Store
 	Metrics *Metrics
 	Log     *slog.Logger
 	Now     func() time.Time
-	// Chance is a number from 0 to 1, so that clusters don't run at once.
+	// Chance returns a random number from 0 to 1. It spreads the runs of clusters.
 	Chance func() float64
-	// Asked is since when a check waits for runs of a probe; zero: none does.
+	// Asked returns since when a check waits for runs of a probe; zero: no check does.
 	Asked func(f *registry.Fleet, c *registry.Cluster, probe string) time.Time
 }
 
@@ -51,7 +50,7 @@ func New(o Options) *Prober {
 	return &Prober{Options: o, soon: make(chan struct{}, 1)}
 }
 
-// Update says what git wants now. It returns at once.
+// Update sets the state of git. It returns at once.
 func (p *Prober) Update(f *registry.Fleet, c *registry.Cluster) {
 	p.mu.Lock()
 	p.fleet, p.cluster = f, c
@@ -59,7 +58,7 @@ func (p *Prober) Update(f *registry.Fleet, c *registry.Cluster) {
 	p.Look()
 }
 
-// Look has it find out whether a run is due. It returns at once.
+// Look schedules a check whether a run is due. It returns at once.
 func (p *Prober) Look() {
 	select {
 	case p.soon <- struct{}{}:
@@ -67,12 +66,12 @@ func (p *Prober) Look() {
 	}
 }
 
-// kept is what is known of one probe.
+// kept is the state of one probe.
 type kept struct {
-	is, shown v1alpha1.ProbeResultStatus // shown by the hub
+	is, shown v1alpha1.ProbeResultStatus // shown is the result in the hub
 	wrote     time.Time
-	next      time.Time // when the next run is, if nobody asks for one
-	swept     bool      // what a process before this one has left is gone
+	next      time.Time // when the next run is, if no check asks for one
+	swept     bool      // leftovers of an earlier process are gone
 }
 
 // Run works until the context ends. A run that is interrupted has no result.
@@ -95,14 +94,14 @@ func (p *Prober) Run(ctx context.Context, c Cluster) {
 	}
 }
 
-// worker is a prober that runs.
+// worker is a running [Prober].
 type worker struct {
 	*Prober
 	on    Cluster
 	known map[string]*kept // by probe; nil: not read yet
 }
 
-// pass does what is due, and returns when to look again.
+// pass does what is due, and returns when to call it again; zero: after a change.
 func (w *worker) pass(ctx context.Context) (next time.Time) {
 	w.mu.Lock()
 	f, c := w.fleet, w.cluster
@@ -112,7 +111,7 @@ func (w *worker) pass(ctx context.Context) (next time.Time) {
 	}
 	probes, sure := f.Probed(c)
 	if !sure {
-		return time.Time{} // git tells when it is
+		return time.Time{} // Update is called once git can be read
 	}
 	if err := w.recall(ctx, f); err != nil {
 		w.failed(ctx, "the results of probes can't be read", "", err)
@@ -136,7 +135,7 @@ func (w *worker) pass(ctx context.Context) (next time.Time) {
 	return next
 }
 
-// recall reads what the hub knows.
+// recall reads the results in the hub, once.
 func (w *worker) recall(ctx context.Context, f *registry.Fleet) error {
 	if w.known != nil {
 		return nil
@@ -153,7 +152,7 @@ func (w *worker) recall(ctx context.Context, f *registry.Fleet) error {
 	return nil
 }
 
-// remove takes away what a probe has left that git does not want here any more.
+// remove deletes the leftovers and the result of a probe that git no longer wants here.
 func (w *worker) remove(ctx context.Context, f *registry.Fleet, name string, k *kept) (again time.Time) {
 	r := runner{Cluster: w.on, probe: name, fleet: f.Spec.Name, timeout: retry, now: w.Now}
 	err := r.sweep(ctx, k.is.Objects)
@@ -177,7 +176,7 @@ type work struct {
 	probe   *registry.Probe
 }
 
-// probe runs one if it is due, shows what is new, and returns when to look again.
+// probe runs a probe if it is due, stores news, and returns when to call it again.
 func (w *worker) probe(ctx context.Context, of work) (again time.Time) {
 	p := of.probe
 	k := w.known[p.Name]
@@ -185,7 +184,7 @@ func (w *worker) probe(ctx context.Context, of work) (again time.Time) {
 		k = &kept{is: v1alpha1.ProbeResultStatus{Cluster: w.Cluster, Probe: p.Name}}
 		w.known[p.Name] = k
 	}
-	if k.next.IsZero() { // of this process
+	if k.next.IsZero() { // the first time in this process
 		k.next = w.Now().Add(time.Duration(w.Chance() * float64(p.Interval)))
 		w.Metrics.recalled(&k.is)
 	}
@@ -215,7 +214,7 @@ func (w *worker) asked(of work) time.Time {
 	return w.Asked(of.fleet, of.cluster, of.probe.Name)
 }
 
-// run runs a probe once. The error says that it could not begin, or was interrupted.
+// run runs a probe once. The error means that it could not begin, or was interrupted.
 func (w *worker) run(ctx context.Context, of work, k *kept, r *runner) error {
 	subjects := Subjects(of.probe, of.fleet.Spec.Name, of.cluster)
 	if err := w.intend(ctx, of, k, r, subjects); err != nil {
@@ -239,21 +238,21 @@ func (w *worker) run(ctx context.Context, of work, k *kept, r *runner) error {
 	return nil
 }
 
-// intend has the hub know what may be left behind before anything is created.
+// intend stores in the hub what may be left behind, before anything is created.
 func (w *worker) intend(ctx context.Context, of work, k *kept, r *runner, subjects []Subject) error {
 	wanted := objectsOf(subjects)
 	if slices.Equal(k.shown.Objects, wanted) {
 		return nil
 	}
 	gone := slices.DeleteFunc(slices.Clone(k.is.Objects), func(o v1alpha1.ProbeObject) bool { return slices.Contains(wanted, o) })
-	if err := r.sweep(ctx, gone); err != nil { // of the probe as it was
+	if err := r.sweep(ctx, gone); err != nil { // of the former version of the probe
 		return err
 	}
 	k.is.Objects = wanted
 	return w.write(ctx, of, k)
 }
 
-// show writes a result if it says something new, and returns when to look again.
+// show stores a result with news, and returns when to call it again.
 func (w *worker) show(ctx context.Context, of work, k *kept, at time.Time) time.Time {
 	if ctx.Err() != nil || !tells(k.shown, k.is, !w.asked(of).IsZero(), w.Now().Sub(k.wrote)) {
 		return at

@@ -13,16 +13,15 @@ import (
 )
 
 const (
-	// heartbeat is how often a result is written that says nothing new.
+	// heartbeat is the interval of writing results without news.
 	heartbeat = time.Hour
-	// granularity is that of the time at which a check was asked: it stands in whole
-	// seconds.
+	// granularity is the precision of the time at which a check was asked: whole seconds.
 	granularity = time.Second
-	// maxMessage bounds the message of a result, in bytes: it may tell of 20 subjects.
+	// maxMessage bounds the message of a result, in bytes: it may describe 20 subjects.
 	maxMessage = 4096
 )
 
-// recorded is a result after one more run, of the probe with a hash.
+// recorded returns a result after one more run of the probe with a hash.
 func recorded(s v1alpha1.ProbeResultStatus, hash string, begun, ended time.Time, failed []failure) v1alpha1.ProbeResultStatus {
 	run := v1alpha1.ProbeRun{Begun: metav1.NewMicroTime(begun), Ended: metav1.NewMicroTime(ended), Outcome: v1alpha1.ProbePassed}
 	var messages []string
@@ -49,8 +48,8 @@ func recorded(s v1alpha1.ProbeResultStatus, hash string, begun, ended time.Time,
 	return s
 }
 
-// tells reports whether a result is to be written over the one that is shown: at once
-// what says something new, and while a check asks for runs, all of them.
+// tells reports whether a result must be written over the shown result: at once if it has news, and
+// after every run while a check waits for runs.
 func tells(shown, is v1alpha1.ProbeResultStatus, asked bool, since time.Duration) bool {
 	if equality.Semantic.DeepEqual(shown, is) {
 		return false
@@ -66,11 +65,11 @@ func lastOf(s v1alpha1.ProbeResultStatus) v1alpha1.ProbeRun {
 	return s.Runs[len(s.Runs)-1]
 }
 
-// counts says whether a run that began at a time is evidence for who asked at another.
+// counts reports whether a run is evidence for a check, by when they began and were asked.
 func counts(begun, asked time.Time) bool { return begun.Sub(asked) >= granularity }
 
-// due is when the next run is: when its time comes, or at once where a check asks for
-// one, and none has begun since.
+// due returns when the next run is: at next, or at once if a check waits for a run, and none has
+// begun since it was asked.
 func due(s v1alpha1.ProbeResultStatus, hash string, next, asked time.Time) time.Time {
 	if asked.IsZero() || s.Hash == hash && counts(lastOf(s).Begun.Time, asked) {
 		return next

@@ -22,39 +22,39 @@ import (
 	"github.com/keelson-io/keelson/differ"
 )
 
-// lastWord is how long a run that is interrupted has to delete what it created. What it
-// leaves the next one finds.
+// lastWord is how long an interrupted run may take to delete what it created. The next run removes
+// the rest.
 const lastWord = 5 * time.Second
 
-// Cluster is one cluster as a run sees it.
+// Cluster is the access of a run to one cluster.
 type Cluster struct {
 	Dynamic dynamic.Interface
-	// Mapping finds the resource of a kind, see [applier.Cluster.Mapping].
+	// Mapping returns the resource of a kind, see [applier.Cluster.Mapping].
 	Mapping func(context.Context, schema.GroupVersionKind) (*meta.RESTMapping, error)
-	// Examine says why an object is not healthy, see [applier.Cluster.Examine].
+	// Examine returns why an object is not healthy, see [applier.Cluster.Examine].
 	Examine func(context.Context, applier.ObjectHealth, map[string]any) string
 }
 
-// errForeign says that an object is there that is not the probe's.
+// errForeign reports an object that is not the probe's.
 var errForeign = errors.New("an object of this name is there that is not this probe's: delete it, or rename the probe's subject")
 
-// runner carries out the runs of one probe.
+// runner executes the runs of one probe.
 type runner struct {
 	Cluster
 	probe, fleet string
 	timeout      time.Duration // of a step
 	now          func() time.Time
-	// took hears of each step that succeeded.
+	// took is called for each step that succeeded.
 	took func(kind, step string, took time.Duration)
 }
 
-// failure is a step that did not come to its end.
+// failure is a step that failed.
 type failure struct {
 	subject, step, message string
 }
 
-// run takes all subjects through their steps. Those after one that failed are looked at,
-// too. The error is that of ctx: then there is no result.
+// run takes all subjects through their steps, even after a subject has failed. The error is the
+// error of ctx: then there is no result.
 func (r *runner) run(ctx context.Context, subjects []Subject) (failed []failure, err error) {
 	for i := range subjects {
 		f := r.subject(ctx, &subjects[i])
@@ -68,7 +68,7 @@ func (r *runner) run(ctx context.Context, subjects []Subject) (failed []failure,
 	return failed, nil
 }
 
-// subject takes one through its steps. Whatever comes of it, it is deleted afterwards.
+// subject takes one subject through its steps. After a failed step it deletes the object.
 func (r *runner) subject(ctx context.Context, s *Subject) *failure {
 	fail := func(step string, err error) *failure { return &failure{s.Name, step, err.Error()} }
 	if s.Err != nil {
@@ -79,7 +79,7 @@ func (r *runner) subject(ctx context.Context, s *Subject) *failure {
 		err = fmt.Errorf("%s is not namespaced: a probe stays in its namespace", s.GVK.Kind)
 	}
 	if err == nil {
-		err = r.remove(ctx, m, s.ID) // what a run before has left
+		err = r.remove(ctx, m, s.ID) // left by an earlier run
 	}
 	if err != nil {
 		return fail(stepCreate, err)
@@ -98,8 +98,8 @@ func (r *runner) subject(ctx context.Context, s *Subject) *failure {
 	return nil
 }
 
-// step does one thing and waits until the cluster has carried it out. It returns the
-// object as it was seen last.
+// step performs one step, and waits until the cluster has carried it out. It returns the object as
+// it was seen last.
 func (r *runner) step(ctx context.Context, m *meta.RESTMapping, s *Subject, step Step, live map[string]any) (map[string]any, error) {
 	if step.Create == nil && step.Patch == nil {
 		return nil, r.remove(ctx, m, s.ID)
@@ -137,7 +137,7 @@ func (r *runner) send(ctx context.Context, m *meta.RESTMapping, s *Subject, step
 		return answer.Object, nil
 	}
 	uid := (&unstructured.Unstructured{Object: live}).GetUID()
-	patch := overlaid(runtime.DeepCopyJSON(step.Patch), map[string]any{"metadata": map[string]any{"uid": string(uid)}}) // of this one, and no other
+	patch := overlaid(runtime.DeepCopyJSON(step.Patch), map[string]any{"metadata": map[string]any{"uid": string(uid)}}) // only of this object
 	text, err := json.Marshal(patch)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", s.ID, err)
@@ -149,8 +149,8 @@ func (r *runner) send(ctx context.Context, m *meta.RESTMapping, s *Subject, step
 	return answer.Object, nil
 }
 
-// await waits until an object is healthy. The error of a wait that takes too long, or of
-// an object that can't get there, tells why.
+// await waits until an object is healthy. The error describes a timeout, or an object that can't
+// become healthy.
 func (r *runner) await(ctx context.Context, m *meta.RESTMapping, s *Subject, live map[string]any) (map[string]any, error) {
 	uid := (&unstructured.Unstructured{Object: live}).GetUID()
 	var health applier.ObjectHealth
@@ -172,19 +172,19 @@ func (r *runner) await(ctx context.Context, m *meta.RESTMapping, s *Subject, liv
 		if err != nil {
 			prefix = fmt.Sprintf("not in %s: ", r.timeout)
 		}
-		return live, errors.New(prefix + r.Examine(context.WithoutCancel(ctx), health, live)) // it has a limit of its own
+		return live, errors.New(prefix + r.Examine(context.WithoutCancel(ctx), health, live)) // Examine has its own limit
 	}
 	return live, nil
 }
 
-// ours says whether an object was created by this probe of this fleet.
+// ours reports whether an object was created by this probe of this fleet.
 func (r *runner) ours(live map[string]any) bool {
 	u := unstructured.Unstructured{Object: live}
 	return u.GetLabels()[v1alpha1.LabelProbe] == r.probe && u.GetAnnotations()[v1alpha1.AnnotationFleet] == r.fleet
 }
 
-// remove deletes an object of the probe and all that belongs to it, and waits until it
-// has gone. It touches nobody else's: the error is then errForeign.
+// remove deletes an object of the probe and its dependents, and waits until it is gone. It deletes
+// no object that is not the probe's: the error is then errForeign.
 func (r *runner) remove(ctx context.Context, m *meta.RESTMapping, id differ.ID) error {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
@@ -207,7 +207,7 @@ func (r *runner) remove(ctx context.Context, m *meta.RESTMapping, id differ.ID) 
 	return nil
 }
 
-// delete returns the object that it had deleted, or nil where there was none.
+// delete deletes an object, and returns it; nil: there was none.
 func (r *runner) delete(ctx context.Context, m *meta.RESTMapping, id differ.ID) (*unstructured.Unstructured, error) {
 	live, err := applier.Get(ctx, r.Dynamic, m, id)
 	switch {
@@ -230,13 +230,13 @@ func (r *runner) delete(ctx context.Context, m *meta.RESTMapping, id differ.ID) 
 	return u, nil
 }
 
-// clean removes what a step that failed has left. Where the run is interrupted, nobody
-// waits for it.
+// clean removes what a failed step has left. In an interrupted run it does not wait for the
+// removal.
 func (r *runner) clean(ctx context.Context, m *meta.RESTMapping, id differ.ID) error {
 	if ctx.Err() == nil {
 		err := r.remove(ctx, m, id)
 		if errors.Is(err, errForeign) {
-			return nil // it is not what was left
+			return nil // the step has not left this object
 		}
 		return err
 	}
@@ -246,8 +246,8 @@ func (r *runner) clean(ctx context.Context, m *meta.RESTMapping, id differ.ID) e
 	return err
 }
 
-// sweep removes objects that a probe may have left behind. Those of others, and of kinds
-// that are not served any more, are nothing to it.
+// sweep removes objects that a probe may have left behind. It skips objects that are not the
+// probe's, and kinds that are no longer served.
 func (r *runner) sweep(ctx context.Context, objects []v1alpha1.ProbeObject) error {
 	for _, o := range objects {
 		gvk := schema.FromAPIVersionAndKind(o.APIVersion, o.Kind)

@@ -24,14 +24,14 @@ import (
 type Store struct {
 	client   client.Client
 	redactor *redact.Redactor
-	// serve has the hub serve the kind.
+	// serve makes the hub serve the kind.
 	serve func(context.Context) error
-	// events takes what people should see; it returns nil while nobody does.
+	// events returns the recorder of Kubernetes Events; nil while there is none.
 	events func() record.EventRecorder
 
 	mu     sync.Mutex
 	served bool
-	// never: there was no result of any probe when this process first asked.
+	// never means that there was no result of any probe when this process first asked.
 	never *bool
 }
 
@@ -39,9 +39,9 @@ type Store struct {
 type StoreOptions struct {
 	Hub      *rest.Config
 	Redactor *redact.Redactor
-	// Serve has the hub serve ProbeResults.
+	// Serve makes the hub serve ProbeResults.
 	Serve func(context.Context) error
-	// Events takes events; it may return nil.
+	// Events returns the recorder of Kubernetes Events; it may return nil.
 	Events func() record.EventRecorder
 }
 
@@ -60,8 +60,8 @@ func NewStore(o StoreOptions) (*Store, error) {
 	return &Store{client: c, redactor: o.Redactor, serve: o.Serve, events: o.Events}, nil
 }
 
-// Of returns what the hub has of a fleet's probes on one cluster, by their names. A
-// fleet that has no probe, and had none when this process was started, costs one read.
+// Of returns the results of a fleet's probes on one cluster, by the names of the probes. Without
+// probes, and without results at the first call of this process, it costs one read.
 func (s *Store) Of(ctx context.Context, f *registry.Fleet, cluster string) (map[string]v1alpha1.ProbeResultStatus, error) {
 	if len(f.Probes) == 0 {
 		if never, err := s.hadNone(ctx); never || err != nil {
@@ -71,7 +71,7 @@ func (s *Store) Of(ctx context.Context, f *registry.Fleet, cluster string) (map[
 	return s.list(ctx, f, "", client.MatchingLabels{v1alpha1.LabelCluster: cluster})
 }
 
-// On returns what the hub has of one of a fleet's probes, by cluster.
+// On returns the results of one of a fleet's probes, by cluster.
 func (s *Store) On(ctx context.Context, f *registry.Fleet, probe string) (map[string]v1alpha1.ProbeResultStatus, error) {
 	return s.list(ctx, f, probe, client.MatchingLabels{v1alpha1.LabelProbe: probe})
 }
@@ -91,7 +91,7 @@ func (s *Store) hadNone(ctx context.Context) (bool, error) {
 	return *s.never, nil
 }
 
-// list returns results by the name of the probe, or where that is given by cluster.
+// list returns results by the name of the probe, or by cluster if probe is given.
 func (s *Store) list(ctx context.Context, f *registry.Fleet, probe string, of client.ListOption) (map[string]v1alpha1.ProbeResultStatus, error) {
 	var list v1alpha1.ProbeResultList
 	err := s.client.List(ctx, &list, client.InNamespace(v1alpha1.Namespace), of)
@@ -102,7 +102,7 @@ func (s *Store) list(ctx context.Context, f *registry.Fleet, probe string, of cl
 	for i := range list.Items {
 		r := &list.Items[i]
 		switch {
-		case r.Annotations[v1alpha1.AnnotationFleet] != f.Spec.Name: // several may share a hub
+		case r.Annotations[v1alpha1.AnnotationFleet] != f.Spec.Name: // several fleets may share a hub
 		case probe != "":
 			out[r.Status.Cluster] = r.Status
 		default:
@@ -112,7 +112,8 @@ func (s *Store) list(ctx context.Context, f *registry.Fleet, probe string, of cl
 	return out, nil
 }
 
-// Write shows a result, and announces it where the outcome is another than was shown.
+// Write stores a result, and records a Kubernetes Event if its outcome has changed. It fails if
+// another fleet has the name.
 func (s *Store) Write(ctx context.Context, f *registry.Fleet, is v1alpha1.ProbeResultStatus) error {
 	if err := s.ready(ctx); err != nil {
 		return err
@@ -149,7 +150,7 @@ func (s *Store) Write(ctx context.Context, f *registry.Fleet, is v1alpha1.ProbeR
 	return nil
 }
 
-// cut is a message as long as an event's may be.
+// cut shortens a message for a Kubernetes Event.
 func cut(text string) string {
 	const most = 900
 	if len(text) > most {
@@ -158,7 +159,7 @@ func cut(text string) string {
 	return text
 }
 
-// Delete removes the result of a probe that left nothing behind.
+// Delete removes the result of a probe that left no objects behind.
 func (s *Store) Delete(ctx context.Context, cluster, probe string) error {
 	r := &v1alpha1.ProbeResult{ObjectMeta: metav1.ObjectMeta{Name: cluster + "." + probe, Namespace: v1alpha1.Namespace}}
 	if err := s.client.Delete(ctx, r); client.IgnoreNotFound(err) != nil {
@@ -167,7 +168,7 @@ func (s *Store) Delete(ctx context.Context, cluster, probe string) error {
 	return nil
 }
 
-// Retract removes the results of a cluster that git does not have any more.
+// Retract removes the results of a cluster that is no longer in git.
 func (s *Store) Retract(ctx context.Context, f *registry.Fleet, cluster string) error {
 	known, err := s.Of(ctx, f, cluster)
 	if err != nil {

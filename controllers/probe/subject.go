@@ -14,7 +14,7 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// The kinds of subjects, and the steps of a run. They label metrics.
+// The kinds of subjects, and the steps of a run. Both are labels of metrics.
 const (
 	kindDeployment  = "deployment"
 	kindStatefulSet = "statefulSet"
@@ -32,32 +32,32 @@ const (
 const (
 	labelSubject      = "keelson.io/probe-subject"
 	annotationUpgrade = "keelson.io/probe-upgrade"
-	// user that the pods run as; no image needs to know it.
+	// user is the UID of the pods; no image needs to know it.
 	user = int64(65532)
 )
 
 // Subject is one object of a probe, and what a run does with it.
 type Subject struct {
 	Name string
-	// Kind is the word for it in the probe's file: deployment and so on.
+	// Kind is the key of the subject in the probe's file, such as deployment.
 	Kind   string
 	ID     differ.ID
 	GVK    schema.GroupVersionKind
 	Health applier.HealthRules
 	Steps  []Step
-	// Err is why it can't be looked at: a condition that is none.
+	// Err is why the subject can't be tested: its condition is invalid.
 	Err error
 }
 
-// Step is one thing to be done, after which the object is waited for: a Create in the
-// place of what is there, a merge Patch, or, with neither, its deletion.
+// Step is one action, after which the run waits for the object. It is a Create, which replaces an
+// existing object, or a merge Patch. With neither, it is the deletion.
 type Step struct {
 	Name   string
 	Create map[string]any
 	Patch  map[string]any
 }
 
-// Object is how a subject is remembered.
+// Object returns the record of the subject in a result.
 func (s *Subject) Object() v1alpha1.ProbeObject {
 	return v1alpha1.ProbeObject{APIVersion: s.GVK.GroupVersion().String(), Kind: s.GVK.Kind, Namespace: s.ID.Namespace, Name: s.ID.Name}
 }
@@ -69,7 +69,7 @@ type maker struct {
 	mirrors map[string]string // of the cluster
 }
 
-// Subjects are those of a probe that has no Problems, as a fleet has it, on a cluster.
+// Subjects returns the subjects of a probe on a cluster. The probe must have no Problems.
 func Subjects(p *registry.Probe, fleet string, c *registry.Cluster) []Subject {
 	m := maker{p, fleet, c.Spec.ImageMirrors}
 	out := make([]Subject, 0, len(p.Spec.Subjects))
@@ -99,7 +99,7 @@ func (m maker) subject(kind, name string, gvk schema.GroupVersionKind) Subject {
 	}}
 }
 
-// object is a subject's, with the marks by which it is known for the probe's own.
+// object returns the object of a subject, with the marks of the probe.
 func (m maker) object(s *Subject, spec map[string]any) map[string]any {
 	return map[string]any{
 		"apiVersion": s.GVK.GroupVersion().String(), "kind": s.GVK.Kind, "spec": spec,
@@ -115,7 +115,7 @@ func (m maker) labels(name string) map[string]any {
 	return map[string]any{v1alpha1.LabelProbe: m.probe.Name, labelSubject: name}
 }
 
-// pods is a pod template that any cluster takes, and that ends at once when it is told.
+// pods returns a pod template that any cluster accepts. Its pods have one second to stop.
 func (m maker) pods(name string, p *v1alpha1.ProbePod, restart string) map[string]any {
 	container := map[string]any{
 		"name": "probe", "image": m.image(p.Image),
@@ -157,8 +157,8 @@ func (m maker) image(name string) string {
 	return registry.ResolveImage(m.probe.Spec.Images[name], m.mirrors).Ref
 }
 
-// upgrade changes the pods, by another image or by an annotation alone. Containers are
-// one list to a merge patch, so that the whole of it is sent.
+// upgrade changes the pods, by another image or only by an annotation. A merge patch replaces
+// lists, so it has all containers.
 func (m maker) upgrade(name string, p *v1alpha1.ProbePod) Step {
 	next := *p
 	if p.UpgradeTo != "" {
@@ -206,7 +206,7 @@ func (m maker) daemonSet(name string, p *v1alpha1.ProbePod) Subject {
 	return s
 }
 
-// job is tried once: what a cluster does to its pods is what is asked.
+// job has no retries: the probe tests what the cluster does to its pods.
 func (m maker) job(name string, p *v1alpha1.ProbePod) Subject {
 	s := m.subject(kindJob, name, schema.GroupVersionKind{Group: "batch", Version: "v1", Kind: "Job"})
 	of := func(p v1alpha1.ProbePod) map[string]any {
@@ -247,7 +247,7 @@ func Ready(condition string) (applier.HealthRules, error) {
 	return rules, err
 }
 
-// overlaid puts one object over another, which is changed.
+// overlaid merges over into under, and returns under.
 func overlaid(under, over map[string]any) map[string]any {
 	for key, value := range over {
 		above, nested := value.(map[string]any)
@@ -263,7 +263,7 @@ func overlaid(under, over map[string]any) map[string]any {
 	return under
 }
 
-// objectsOf are what subjects may leave behind, in their order.
+// objectsOf returns the objects that subjects may leave behind, in their order.
 func objectsOf(subjects []Subject) []v1alpha1.ProbeObject {
 	var out []v1alpha1.ProbeObject
 	for i := range subjects {

@@ -10,7 +10,7 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// Gather puts together what git says of a component, and how far that has come.
+// Gather combines what git says of a component with its progress.
 func Gather(f *registry.Fleet, component string, stand rollout.Stand, now time.Time) (Facts, error) {
 	out := Facts{Component: component, Published: f.Published(component), Halt: stand.Halt}
 	stages, err := rollout.Stages(f, component)
@@ -34,7 +34,7 @@ func Gather(f *registry.Fleet, component string, stand rollout.Stand, now time.T
 	return out, nil
 }
 
-// stuck is why the version of a stage can't be changed now.
+// stuck returns why the version of a stage can't be changed now; empty: it can.
 func stuck(f *registry.Fleet, component string, place registry.Place, clusters []string, now time.Time) string {
 	switch {
 	case place.At == registry.Position{}:

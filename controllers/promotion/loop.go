@@ -18,30 +18,30 @@ import (
 )
 
 const (
-	// lookEvery is how often it is looked at what time alone changes: a freeze that ends,
-	// a server that takes pushes again.
+	// lookEvery is the interval of passes for changes by time alone: a freeze ends, or a server
+	// takes pushes again.
 	lookEvery = time.Minute
-	// pushGap lies at least between two pushes.
+	// pushGap is the shortest time between two pushes.
 	pushGap = 10 * time.Second
-	// askAgain is the wait for what is not known yet.
+	// askAgain is the wait for facts that are not known yet.
 	askAgain = time.Second
 )
 
 // LoopOptions are the settings of a [Loop]; all are required but Gap.
 type LoopOptions struct {
 	Promoter *Promoter
-	// Gap lies at least between two pushes; 0: ten seconds.
+	// Gap is the shortest time between two pushes; 0: ten seconds.
 	Gap      time.Duration
 	Log      *slog.Logger
 	Registry prometheus.Registerer
-	// Pushed is called when git is to be read again.
+	// Pushed is called when git has to be read again.
 	Pushed func()
-	// Told is told when promotions fail, and with nil when they do no more.
+	// Told is called with the error when promotions fail, and with nil when they work again.
 	Told func(error)
 }
 
-// Loop promotes a fleet's components again and again. One process of a fleet runs it: of
-// two, each would lose half of the races.
+// Loop promotes a fleet's components again and again. One process of a fleet runs it: two loops
+// would race for each push.
 type Loop struct {
 	LoopOptions
 	pace   *pace.Pace
@@ -50,9 +50,9 @@ type Loop struct {
 	mu    sync.Mutex
 	fleet *registry.Fleet // nil: nothing was read yet
 
-	pushed  string // the revision that commits were made on top of: git has others by now
+	pushed  string // the revision below the last pushed commits: it is outdated
 	last    time.Time
-	failing string // what was told of
+	failing string // the last reported failure
 }
 
 // NewLoop prepares a loop; it makes no call.
@@ -67,7 +67,7 @@ func NewLoop(o LoopOptions) (*Loop, error) {
 	return l, nil
 }
 
-// Fleet says what git wants now. It returns at once.
+// Fleet sets the state of git, and schedules a pass. It returns at once.
 func (l *Loop) Fleet(f *registry.Fleet) {
 	l.mu.Lock()
 	l.fleet = f
@@ -75,10 +75,10 @@ func (l *Loop) Fleet(f *registry.Fleet) {
 	l.Look()
 }
 
-// Look has all components looked at soon. It returns at once.
+// Look schedules a pass over all components. It returns at once.
 func (l *Loop) Look() { l.pace.Soon() }
 
-// Run works until the context ends. Stand says how far a component of a fleet has come.
+// Run works until the context ends. stand returns the progress of a component of a fleet.
 func (l *Loop) Run(ctx context.Context, stand func(f *registry.Fleet, component string) (rollout.Stand, error)) {
 	for {
 		err := l.pass(ctx, stand)
@@ -102,7 +102,7 @@ func (l *Loop) Run(ctx context.Context, stand func(f *registry.Fleet, component 
 	}
 }
 
-// tell logs a failure, and announces it, once.
+// tell logs, counts and reports a failure, once.
 func (l *Loop) tell(err error) {
 	is := ""
 	if err != nil {
@@ -121,13 +121,13 @@ func (l *Loop) tell(err error) {
 	l.Told(err)
 }
 
-// pass looks at all components once.
+// pass handles all components once.
 func (l *Loop) pass(ctx context.Context, stand func(f *registry.Fleet, component string) (rollout.Stand, error)) error {
 	l.mu.Lock()
 	fleet := l.fleet
 	l.mu.Unlock()
 	if fleet == nil || fleet.Revision == l.pushed {
-		return nil // who reads git calls
+		return nil // the reader of git calls Fleet
 	}
 	components := fleet.Promoted()
 	if len(components) == 0 && !l.Promoter.proposes() {
@@ -141,8 +141,8 @@ func (l *Loop) pass(ctx context.Context, stand func(f *registry.Fleet, component
 	if err != nil {
 		return err
 	}
-	// Requests come first: a push begins what takes their evidence away. A forge that is
-	// down stops no push.
+	// Pull requests come first: a push starts a rollout, which takes their evidence away. A forge
+	// that is down stops no push.
 	err = l.Promoter.Ask(ctx, fleet, &plan)
 	if err == nil {
 		err = l.Promoter.Propose(ctx, &plan)
@@ -155,7 +155,7 @@ func (l *Loop) pass(ctx context.Context, stand func(f *registry.Fleet, component
 	return err
 }
 
-// note logs and counts what was done, and has git read again.
+// note logs and counts the steps that were done, and has git read again.
 func (l *Loop) note(plan *Plan) {
 	did := false
 	for _, s := range plan.Steps {
@@ -174,7 +174,7 @@ func (l *Loop) note(plan *Plan) {
 	}
 	if did {
 		l.last = l.Promoter.Now()
-		time.AfterFunc(l.Gap, l.Look) // there may be more than one round takes
+		time.AfterFunc(l.Gap, l.Look) // one round may not take all steps
 		l.Pushed()
 	}
 }

@@ -16,10 +16,10 @@ import (
 	"github.com/keelson-io/keelson/registry/edit"
 )
 
-// most commits are made at once. What is left waits for the next look.
+// most bounds the commits of one push. The rest waits for the next pass.
 const most = 50
 
-// ErrNoBranch says that the revision that is delivered does not move by commits.
+// ErrNoBranch reports that the delivered revision is not a branch, so commits can't move it.
 var ErrNoBranch = errors.New("promotions are commits on a branch")
 
 // Options are the settings of a [Promoter]; Repo and Now are required.
@@ -33,27 +33,27 @@ type Options struct {
 	Author, Email string
 	// Sign makes the armored signature of a commit; nil: commits are not signed.
 	Sign func(payload []byte) (string, error)
-	// Requests is the forge that has the pull requests; nil: stages that are promoted by
-	// one are not.
+	// Requests is the forge with the pull requests; nil: stages with promotion by pull request are
+	// not promoted.
 	Requests forge.Proposer
-	// Redact takes secrets out of what is written to a forge; nil: nothing is.
+	// Redact removes secrets from texts for a forge; nil: texts stay unchanged.
 	Redact func(string) string
 	Now    func() time.Time
 }
 
-// Promoter makes commits of what is promoted.
+// Promoter makes commits of promotions.
 type Promoter struct {
 	Options
-	// past is what was found out of a revision: it does not change.
+	// past caches [registry.Repo.Stood] for one revision: its history does not change.
 	revision string
 	past     map[pastKey]string
-	// known is what is known of pull requests, and moved which branches of our own were
-	// sent elsewhere since git was read. Who begins anew asks.
+	// known caches facts about pull requests. moved are Keelson's own branches that were changed
+	// since git was read. A new process asks again.
 	known map[string]known // by branch
 	moved map[string]move
 }
 
-// move is of a branch that was at a commit; empty: that was not there.
+// move is a change of a branch from a commit; empty: the branch did not exist.
 type move struct {
 	from string
 	at   time.Time
@@ -75,20 +75,20 @@ type Plan struct {
 	// Branch that is delivered, at the commit Revision.
 	Branch   string `json:"branch"`
 	Revision string `json:"revision"`
-	// Steps of all components, in their order; also those that lead nowhere, with why.
+	// Steps of all components, in their order, including steps without To, with the reason.
 	Steps []Step `json:"steps"`
-	// contents are those of each step's file, behind that step and those of the same way
-	// before it.
+	// contents are the contents of each step's file after the step. For pushes, they include the
+	// earlier steps that are pushed.
 	contents  []string
 	facts     map[string]Facts // by component
-	whole     bool             // it is of all components
-	proposals []*proposal      // what is to be done with pull requests
-	unread    bool             // the clone has not seen yet where a branch was sent
+	whole     bool             // the plan covers all components
+	proposals []*proposal      // actions on pull requests
+	unread    bool             // the clone has not yet fetched a changed branch
 }
 
-// Plan finds out what may be promoted of some components of a fleet, and what each commit
-// would change. Stand says how far a component has come; its error, as that of the
-// repository, ends it: what is not known promotes nothing.
+// Plan finds the versions of some components that may be promoted, and the change of each commit.
+// stand returns the progress of a component. An error of stand or of the repository ends it:
+// unknown facts promote nothing. The error wraps [ErrNoBranch] if the revision is no branch.
 func (p *Promoter) Plan(ctx context.Context, f *registry.Fleet, components []string, stand func(component string) (rollout.Stand, error)) (Plan, error) {
 	out := Plan{Branch: p.Repo.Branch(p.Revision), Revision: f.Revision, facts: map[string]Facts{}, whole: len(components) == len(f.Promoted())}
 	if out.Branch == "" {
@@ -116,8 +116,8 @@ func (p *Promoter) Plan(ctx context.Context, f *registry.Fleet, components []str
 	return out, nil
 }
 
-// gather finds out what is known of one component. How far it has come is asked where it
-// matters alone: where something would be promoted if all had passed.
+// gather collects the facts about one component. It calls stand only where it matters: where
+// something would be promoted if all stages had passed.
 func (p *Promoter) gather(ctx context.Context, f *registry.Fleet, component string, stand func(component string) (rollout.Stand, error)) (Facts, error) {
 	now := p.Now()
 	all := rollout.Stand{Passed: map[string]time.Time{}}
@@ -141,8 +141,8 @@ func (p *Promoter) gather(ctx context.Context, f *registry.Fleet, component stri
 	return facts, err
 }
 
-// refused finds out which versions are refused of those that could be next: for each
-// stage down to the first that is not.
+// refused returns the refused candidates, with the reason: for each stage down to the first
+// candidate that is not refused.
 func (p *Promoter) refused(ctx context.Context, f *registry.Fleet, facts *Facts) (map[string]string, error) {
 	out := map[string]string{}
 	for stage := range facts.Stages {
@@ -160,9 +160,9 @@ func (p *Promoter) refused(ctx context.Context, f *registry.Fleet, facts *Facts)
 	return out, nil
 }
 
-// refuses says why a version is promoted nowhere; empty: it may be. A tag can be pushed
-// without a review, so a tag alone doesn't decide what clusters run: its commit has to be
-// on the branch.
+// refuses returns why a version is promoted nowhere; empty: it may be promoted. A tag can be pushed
+// without a review, so a tag alone is not enough. Its commit must be on the branch, unless
+// promotableTags is all.
 func (p *Promoter) refuses(ctx context.Context, f *registry.Fleet, component, version string) (string, error) {
 	wrong, err := p.Repo.Refuses(component, version)
 	if err != nil {
@@ -181,9 +181,8 @@ func (p *Promoter) refuses(ctx context.Context, f *registry.Fleet, component, ve
 	return fmt.Sprintf("is not merged: the commit of its tag is not on branch %s; merge that commit, or set promotableTags: all in fleet.yaml", p.Repo.Branch(p.Revision)), nil
 }
 
-// complete says of a step what it changes, and returns the new content of its file;
-// pushed are the files as the steps before it leave them. A step that may not be becomes
-// one that leads nowhere.
+// complete fills in what a step changes, and returns the new content of its file. pushed are the
+// files as the earlier steps leave them. A step that is not possible loses its To.
 func (p *Promoter) complete(ctx context.Context, f *registry.Fleet, s *Step, pushed map[string]string) (content string, err error) {
 	stage := stageOf(f, s)
 	place := f.PlaceOf(s.Component, stage)
@@ -221,7 +220,7 @@ func (p *Promoter) complete(ctx context.Context, f *registry.Fleet, s *Step, pus
 	return string(after), nil
 }
 
-// allowed has a step lead nowhere whose version is refused, or was taken away.
+// allowed clears To if the version is refused, or stood there before and was taken away.
 func (p *Promoter) allowed(ctx context.Context, f *registry.Fleet, s *Step) error {
 	why, err := p.refuses(ctx, f, s.Component, s.To)
 	if why != "" {
@@ -237,7 +236,7 @@ func (p *Promoter) allowed(ctx context.Context, f *registry.Fleet, s *Step) erro
 	return err
 }
 
-// stood is [registry.Repo.Stood], asked once at each revision.
+// stood is [registry.Repo.Stood], called once for each revision.
 func (p *Promoter) stood(ctx context.Context, revision string, s *Step) (string, error) {
 	key := pastKey{s.At.File, s.Component, s.To}
 	if at, known := p.past[key]; known {
@@ -256,7 +255,7 @@ func stageOf(f *registry.Fleet, s *Step) *registry.Stage {
 			return stage
 		}
 	}
-	return nil // Decide makes steps of stages that there are
+	return nil // unreachable: Decide makes steps for existing stages
 }
 
 func lineOf(content string, line int) string {
@@ -264,16 +263,16 @@ func lineOf(content string, line int) string {
 	return strings.TrimRight(lines[line-1], "\r")
 }
 
-// Message is what the commit of a step says.
+// Message is the commit message of a step.
 func (s *Step) Message() string {
 	return fmt.Sprintf("promote %s to %s in %s\n\n%s\n\nBefore: %s\n", s.Component, s.To, s.Stage, sentence(s.Because), s.From)
 }
 
 func sentence(text string) string { return strings.ToUpper(text[:1]) + text[1:] + "." }
 
-// Push makes a commit of each step that is to be pushed, and has the branch go there; all
-// of them or none. It notes them in the plan. The error wraps [registry.ErrMoved] when the
-// branch is no longer where the plan was made: make another one.
+// Push makes a commit of each step to be pushed, and moves the branch to them; all of them or none.
+// It records them in the plan. The error wraps [registry.ErrMoved] if the branch has moved since
+// the plan was made: make another plan.
 func (p *Promoter) Push(ctx context.Context, plan *Plan) error {
 	var commits []registry.Commit
 	var of []int

@@ -1,11 +1,10 @@
-// Package promotion moves the versions of components on in the files of the fleet
-// repository, by commits: the first stage of a pipeline follows the newest tags, each
-// later one what has passed the stage before it.
+// Package promotion moves versions of components forward in the files of the fleet repository, by
+// commits. The first stage of a pipeline follows the newest tags. Each later stage follows the
+// versions that have passed the stage before it.
 //
-// Git stays the only word about what runs. What is promoted next is decided by a function
-// of values ([Decide]): the fleet, its tags, and how far it has come. A [Promoter] makes
-// commits of that, on the branch or in pull requests of its own; a [Loop] does it again
-// and again, in one process of a fleet.
+// Git alone decides what runs. A function of values ([Decide]) chooses the next promotions from the
+// fleet, its tags, and its progress. A [Promoter] turns them into commits, on the branch or in its
+// own pull requests. A [Loop] repeats this in one process of a fleet.
 package promotion
 
 import (
@@ -22,10 +21,10 @@ type Facts struct {
 	Component string
 	// Published versions in order, the latest last.
 	Published []string
-	// Refused says of published versions why they are not promoted anywhere. Only
-	// versions that could be next for a stage are looked at ([Facts.Candidates]).
+	// Refused says why a published version is promoted nowhere, by version. Only versions that
+	// could be next for a stage are checked ([Facts.Candidates]).
 	Refused map[string]string
-	// Halt is why nothing of it is promoted; empty: it may be.
+	// Halt is why nothing of the component is promoted; empty: it may be.
 	Halt string
 	// Stages of its pipeline, in their order.
 	Stages []StageFacts
@@ -34,31 +33,30 @@ type Facts struct {
 // StageFacts are what is known of one component in one stage.
 type StageFacts struct {
 	Name string
-	// Takes says which versions are in the range of the stage; nil: people promote.
+	// Takes reports whether a version is in the range of the stage; nil: people promote.
 	Takes func(version string) bool
-	// Version that stands in git; empty: no cluster of the stage has the component, or it
-	// has no place of its own.
+	// Version in git; empty: no cluster of the stage has the component, or it has no place of its
+	// own.
 	Version string
-	// Stuck is why that can't be changed now; empty: it can.
+	// Stuck is why the version can't be changed now; empty: it can.
 	Stuck string
-	// Passed is when the stage passed with that version, NotPassed why it has not.
+	// Passed is when the stage passed with Version; NotPassed is why it has not.
 	Passed    time.Time
 	NotPassed string
 }
 
-// Step is what becomes of one component in one stage.
+// Step is the decision for one component in one stage.
 type Step struct {
 	Component string `json:"component"`
 	Stage     string `json:"stage"`
-	// From is the version that stands there, and To the one that it is promoted to;
-	// empty: it stays.
+	// From is the version in git, and To the version that replaces it; empty: From stays.
 	From string `json:"from,omitempty"`
 	To   string `json:"to,omitempty"`
-	// Because says why To may follow, or why nothing later does: empty where there is
-	// nothing later.
+	// Because says why To is promoted, or why no later version is; empty: there is no later
+	// version.
 	Because string `json:"because,omitempty"`
 
-	// By is how the commit gets to the branch, and At where the version stands.
+	// By is how the commit gets to the branch. At is the place of the version in git.
 	By v1alpha1.PromotionBy `json:"by,omitempty"`
 	At *registry.Position   `json:"at,omitempty"`
 	// Before and After are the line that changes.
@@ -66,17 +64,18 @@ type Step struct {
 	After  string `json:"after,omitempty"`
 	// Commit that was made, a full hash.
 	Commit string `json:"commit,omitempty"`
-	// PullRequest that it waits in, its URL, and Action what is done to that, or would be.
+	// PullRequest is the URL of the pull request in which the step waits. Action is what is done to
+	// it, or would be.
 	PullRequest string `json:"pullRequest,omitempty"`
 	Action      Action `json:"action,omitempty"`
 }
 
-// Decide says what happens next in each stage that promotes the component, in the order
-// of the stages. The same facts give the same steps.
+// Decide returns the next step of each stage that promotes the component, in the order of the
+// stages. The same facts give the same steps.
 //
-// A version is only ever replaced by a later one. The first stage takes the newest tag in
-// its range that is not refused, each other one what stands in the stage before it, when
-// that has passed with it: several stages may take a step at once, and none takes two.
+// A version is only replaced by a later one. The first stage takes the newest tag in its range that
+// is not refused. Every later stage takes the version of the stage before it, once that stage has
+// passed with it. Several stages may take a step at once; no stage takes two.
 func Decide(f Facts) []Step {
 	var out []Step
 	for i, stage := range f.Stages {
@@ -103,8 +102,8 @@ func Decide(f Facts) []Step {
 	return out
 }
 
-// next is the version that a stage would have next, and why; or why none can be told, or
-// may not be yet.
+// next returns the version that a stage would take next, and why. waits is why there is none, or
+// why it must not follow yet.
 func (f *Facts) next(i int) (to, because, waits string) {
 	stage := f.Stages[i]
 	if i == 0 {
@@ -126,7 +125,7 @@ func (f *Facts) next(i int) (to, because, waits string) {
 	return before.Version, fmt.Sprintf("it passed stage %s at %s", before.Name, before.Passed.UTC().Format(time.RFC3339)), ""
 }
 
-// newest is the first version that is not refused, and why that one; or why there is none.
+// newest returns the first version that is not refused, and why; or why there is none.
 func (f *Facts) newest(candidates []string) (to, because, waits string) {
 	latest := ""
 	for _, version := range candidates {
@@ -143,8 +142,7 @@ func (f *Facts) newest(candidates []string) (to, because, waits string) {
 	return "", "", latest
 }
 
-// Candidates are the versions that a stage could have next, as far as tags and ranges say,
-// the latest first.
+// Candidates are the versions that a stage could take next, by tags and ranges, the latest first.
 func (f *Facts) Candidates(stage int) []string {
 	s := f.Stages[stage]
 	if s.Takes == nil {
@@ -166,12 +164,12 @@ func (f *Facts) Candidates(stage int) []string {
 	return out
 }
 
-// Outdated says why a version that was proposed for a stage once is not to be promoted
-// there any more; empty: it may be, if not now. What is not known outdates nothing.
+// Outdated returns why a version that was once proposed for a stage must no longer be promoted
+// there; empty: it may be, if not now. Unknown facts outdate nothing.
 func (f *Facts) Outdated(stage, version string) string {
 	i := slices.IndexFunc(f.Stages, func(s StageFacts) bool { return s.Name == stage })
 	if i < 0 || f.Stages[i].Takes == nil {
-		return "" // who asks knows that it is promoted, and how
+		return "" // the caller handles stages that don't promote
 	}
 	s := f.Stages[i]
 	switch {

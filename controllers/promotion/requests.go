@@ -18,27 +18,26 @@ import (
 )
 
 const (
-	// ownBranches begins the names of the branches that Keelson has its pull requests
-	// from: keelson/promote/BASE/COMPONENT/STAGE. What is in none of one's own branches is
-	// never pushed to but on top.
+	// ownBranches begins the names of the branches of Keelson's pull requests:
+	// keelson/promote/BASE/COMPONENT/STAGE. All other branches are never force-pushed.
 	ownBranches = "keelson/promote/"
-	// mostRequests are opened, updated or closed at once: each is several writes to a
-	// forge, and forges count them.
+	// mostRequests bounds the pull requests that are opened, updated or closed at once. Each takes
+	// several writes to a forge, and forges limit writes.
 	mostRequests = 10
-	// near is how many lines on both sides of a change have to be as they were: git merges
-	// changes that lie further apart.
+	// near is how many lines on both sides of a change must be unchanged: git merges changes that
+	// are further apart.
 	near = 3
-	// lineSize is what is shown of a line, in bytes.
+	// lineSize bounds a quoted line, in bytes.
 	lineSize = 400
-	// marks begins the line, which is not seen, that says what a pull request is about, and
-	// closes is that of those that Keelson closed itself.
+	// marks begins the hidden line that identifies a pull request. closes is the hidden line of
+	// requests that Keelson closed itself.
 	marks, closes = "<!-- keelson: promotes ", "<!-- keelson: closed -->"
 )
 
 var (
-	// ErrNoForge says that a stage is promoted by pull request, and there is no forge.
+	// ErrNoForge reports that a stage is promoted by pull request, but there is no forge.
 	ErrNoForge = errors.New("it is promoted by pull request, and no forge is given (--forge)")
-	// ErrSoon is wrapped by the error of what is likely to work in a moment.
+	// ErrSoon is wrapped by an error that is likely to disappear in a moment.
 	ErrSoon = errors.New("its branch is new")
 )
 
@@ -52,12 +51,12 @@ const (
 	ActionClose  Action = "close"
 )
 
-// Done is the action in the past.
+// Done returns the past form of the action.
 func (a Action) Done() string {
 	return map[Action]string{ActionOpen: "opened", ActionUpdate: "updated", ActionClose: "closed"}[a]
 }
 
-// noForge is the error of stages that are promoted by pull requests that nobody can open.
+// noForge returns [ErrNoForge] for stages with pull requests that can't be opened.
 func (p *Promoter) noForge(plan *Plan) error {
 	for _, s := range plan.Steps {
 		if s.By == v1alpha1.ByPullRequest && p.Requests == nil {
@@ -67,42 +66,40 @@ func (p *Promoter) noForge(plan *Plan) error {
 	return nil
 }
 
-// proposes reports whether there are branches of our own.
+// proposes reports whether there is a forge, and branches of our own.
 func (p *Promoter) proposes() bool {
 	return p.Requests != nil && len(p.Repo.Branches(ownBranches)) > 0
 }
 
-// proposal is a branch of Keelson's own, with what is to become of it and of its pull
-// request.
+// proposal is a branch of Keelson's own, with the planned action for it and its pull request.
 type proposal struct {
 	step   *Step
 	branch string
-	head   string // full hash; empty: the branch is not there
-	// ours: nobody else has written to it; merged: the branch to merge into has all of it.
+	head   string // full hash; empty: the branch does not exist
+	// ours means that Keelson made its head commit; merged means that the delivered branch contains
+	// it.
 	ours, merged bool
-	says         string // the version that it leads to, if it is ours
-	fits         bool   // it is what would be pushed now, or merges to the same
-	gone         string // why it is to be closed; empty: it is not
+	says         string // the version in its commit message, if it is ours
+	fits         bool   // it equals what would be pushed now, or merges to the same
+	gone         string // why to close it; empty: it stays
 	content      string // of the step's file
 	title, text  string
-	about        string         // the line of text that says what it is about
-	request      *forge.Request // that is open; nil: there is none
+	about        string         // the hidden line of text that identifies it
+	request      *forge.Request // the open request; nil: there is none
 	action       Action
 }
 
-// key is of what something is known.
+// key identifies the state to which a [known] belongs.
 func (one *proposal) key() string { return one.head + " " + one.about }
 
-// known is what was found out of a proposal. Nothing is asked again before its key is
-// another one.
+// known is the result of an inquiry about a proposal. It is valid while the key is the same.
 type known struct {
 	key, url string
-	because  string // why there is to be no request; empty: there is one
+	because  string // why no request is made; empty: there is one
 }
 
-// Ask finds out what is to be done with pull requests, and notes it in the plan: which are
-// to be opened, updated or closed. It writes nothing, and asks the forge only about what
-// is new since it was last asked.
+// Ask finds out which pull requests to open, update or close, and records this in the plan. It
+// writes nothing. It asks the forge only about proposals that changed since the last inquiry.
 func (p *Promoter) Ask(ctx context.Context, f *registry.Fleet, plan *Plan) error {
 	if p.Requests == nil {
 		return nil
@@ -152,8 +149,8 @@ func (plan *Plan) branchOf(s *Step) string {
 	return ownBranches + plan.Branch + "/" + s.Component + "/" + s.Stage
 }
 
-// addLeft adds a step for each branch of a stage that promotes no more, or not by pull
-// request. In a fleet that can't be read as a whole that is not known.
+// addLeft adds a step for each own branch whose stage no longer promotes by pull request. It adds
+// none if the fleet has problems, since such stages are then not known.
 func (plan *Plan) addLeft(f *registry.Fleet, own map[string]string) {
 	if !plan.whole || len(f.Problems) > 0 {
 		return
@@ -166,7 +163,7 @@ func (plan *Plan) addLeft(f *registry.Fleet, own map[string]string) {
 	}
 	for _, branch := range slices.Sorted(maps.Keys(own)) {
 		component, stage, ok := strings.Cut(strings.TrimPrefix(branch, ownBranches+plan.Branch+"/"), "/")
-		if there[branch] || !ok || strings.Contains(stage, "/") { // the last is into a branch with a longer name
+		if there[branch] || !ok || strings.Contains(stage, "/") { // with a third part, it belongs to a base branch with a longer name
 			continue
 		}
 		plan.Steps = append(plan.Steps, Step{
@@ -176,7 +173,7 @@ func (plan *Plan) addLeft(f *registry.Fleet, own map[string]string) {
 	}
 }
 
-// inspect looks at what the branch of a proposal has, in the clone.
+// inspect reads the branch of a proposal in the clone.
 func (p *Promoter) inspect(ctx context.Context, f *registry.Fleet, plan *Plan, one *proposal) error {
 	s := one.step
 	if s.To != "" {
@@ -208,7 +205,7 @@ func (p *Promoter) inspect(ctx context.Context, f *registry.Fleet, plan *Plan, o
 	return nil
 }
 
-// saidIn is the version that a commit of Keelson's leads to, as its message says.
+// saidIn returns the version in the message of a commit by Keelson.
 func saidIn(message string, s *Step) (version string, ok bool) {
 	subject, _, _ := strings.Cut(message, "\n")
 	if rest, is := strings.CutPrefix(subject, "promote "+s.Component+" to "); is {
@@ -217,9 +214,9 @@ func saidIn(message string, s *Step) (version string, ok bool) {
 	return "", false
 }
 
-// fits reports whether a merge of the branch would change the line as the step does, that
-// alone, and without a conflict: it is not rebuilt, and its reviews are not lost, whenever
-// something else in the file changes.
+// fits reports whether a merge of the branch would make the change of the step, only this change,
+// and without a conflict. If so, other changes of the file cause no rebuild, which would lose
+// reviews.
 func (p *Promoter) fits(ctx context.Context, one *proposal, parent string) bool {
 	file := one.step.At.File
 	before, err := p.Repo.ReadAt(ctx, parent, file)
@@ -234,7 +231,7 @@ func (p *Promoter) fits(ctx context.Context, one *proposal, parent string) bool 
 	return err == nil && only && slices.Equal(around(string(after), line), around(one.content, one.step.At.Line))
 }
 
-// around are the lines near one; "" stands for those before the first and behind the last.
+// around returns the lines near a line; "" stands for lines before the first and after the last.
 func around(content string, line int) []string {
 	lines := strings.Split(content, "\n")
 	out := make([]string, 0, 2*near+1)
@@ -248,9 +245,9 @@ func around(content string, line int) []string {
 	return out
 }
 
-// gone is why what was proposed is not to be merged any more, though nothing else is
-// proposed instead; empty: it may be. What holds up a promotion for a while closes no
-// request: it was due when it was opened, and a person decides.
+// gone returns why a proposed version must not be merged any more, though no other version is
+// proposed; empty: it may be merged. A temporary hold closes no request: it was due when it was
+// opened, and a person decides.
 func (p *Promoter) gone(ctx context.Context, f *registry.Fleet, facts Facts, one *proposal) (string, error) {
 	if why := facts.Outdated(one.step.Stage, one.says); why != "" || one.step.At == nil {
 		return why, nil
@@ -273,7 +270,7 @@ func (p *Promoter) unknown(one *proposal) bool {
 	}
 	is := p.known[one.branch]
 	switch {
-	case sent: // and git was not read since
+	case sent: // git was not read since the change
 		s.PullRequest = is.url
 		return false
 	case s.To == "":
@@ -291,13 +288,13 @@ func (p *Promoter) unknown(one *proposal) bool {
 	return true
 }
 
-// hold has a step lead nowhere.
+// hold clears To, and sets the reason.
 func (s *Step) hold(because string) { s.To, s.Because = "", because }
 
-// ours are the requests that Keelson has written; others it does not.
+// ours reports whether Keelson wrote a request. It edits only such requests.
 func ours(r *forge.Request) bool { return r.Own && strings.Contains(r.Body, marks) }
 
-// decide says what to do, by the requests that there are from the branch.
+// decide chooses the action by the existing requests from the branch.
 func (p *Promoter) decide(one *proposal, all []forge.Request) {
 	s := one.step
 	for i := range all {
@@ -308,7 +305,7 @@ func (p *Promoter) decide(one *proposal, all []forge.Request) {
 	open := one.request
 	switch {
 	case one.gone == "":
-	case open != nil && !ours(open): // it is somebody else's, who needs the branch
+	case open != nil && !ours(open): // the request of another author needs the branch
 		p.known[one.branch] = known{key: one.key(), url: open.URL}
 		return
 	default:
@@ -339,8 +336,8 @@ func (one *proposal) isOf(r *forge.Request) bool {
 	return r.Own && strings.Contains(r.Body, one.mark())
 }
 
-// ended has a step lead nowhere whose version was merged, and is about to be seen, or was
-// refused by a person.
+// ended clears To if a request for the version was merged, or was refused by a person. A merge is
+// not yet seen in git.
 func (p *Promoter) ended(one *proposal, all []forge.Request) {
 	s := one.step
 	for i := range all {
@@ -357,8 +354,8 @@ func (p *Promoter) ended(one *proposal, all []forge.Request) {
 	}
 }
 
-// Propose does what [Promoter.Ask] has found, for ten requests at most, and notes it in the
-// plan. What fails is in no other request's way.
+// Propose executes the actions of [Promoter.Ask], for ten requests at most, and records them in the
+// plan. A failure stops no other request; errors are joined.
 func (p *Promoter) Propose(ctx context.Context, plan *Plan) error {
 	var errs []error
 	for i, one := range plan.proposals {
@@ -374,14 +371,14 @@ func (p *Promoter) Propose(ctx context.Context, plan *Plan) error {
 	return errors.Join(errs...)
 }
 
-// undone says why nothing was done to the request of a step.
+// undone records why nothing was done to the request of a step.
 func (s *Step) undone(because string) {
 	if s.Action = ""; s.To != "" {
 		s.hold(s.To + " waits: " + because)
 	}
 }
 
-// propose does what is to be done with one request.
+// propose executes the action on one request.
 func (p *Promoter) propose(ctx context.Context, plan *Plan, one *proposal) error {
 	if one.action == ActionClose {
 		return p.retire(ctx, one)
@@ -441,8 +438,8 @@ func (one *proposal) mark() string {
 	return marks + strings.ReplaceAll(fmt.Sprintf("%s to %s in %s;", one.step.Component, one.step.To, one.step.Stage), "--", "-")
 }
 
-// write makes the title and the text. In the title stand names that can hold letters,
-// digits, dots, dashes and plus signs alone, so no forge makes anything else of them.
+// write makes the title and the text. The names in the title contain only letters, digits, dots,
+// dashes and plus signs, so no forge interprets them.
 func (p *Promoter) write(f *registry.Fleet, one *proposal) {
 	s, code := one.step, differ.MarkdownCode
 	one.title, _, _ = strings.Cut(s.Message(), "\n")

@@ -1,9 +1,8 @@
 // Package receiver takes webhooks of git hosts.
 //
-// A webhook only ever means "fetch now": nothing of its body is used but to check
-// its signature, so that whoever can sign one can do no more than poll. Bodies
-// are never held in memory. How often a repository is fetched is for the one who
-// fetches to bound.
+// A webhook only means "fetch now". Its body is only used to check its signature, so a sender with
+// a secret can do no more than trigger a fetch. Bodies are never held in memory. Options.Fetch has
+// to bound how often a repository is fetched.
 package receiver
 
 import (
@@ -23,27 +22,27 @@ import (
 )
 
 const (
-	// bodyLimit is what GitHub sends at most.
+	// bodyLimit is the largest body that GitHub sends, in bytes.
 	bodyLimit = 25 << 20
-	// bodyTime is how long a body may take, with what is before it.
+	// bodyTime is how long a body may take, in addition to headerTime.
 	bodyTime = 10 * time.Second
-	// headerTime is how long a header may take, and idleTime how long a connection
-	// may rest between two requests.
+	// headerTime is how long a header may take. idleTime is how long a connection may be idle
+	// between two requests.
 	headerTime, idleTime = 5 * time.Second, 30 * time.Second
 	headerLimit          = 16 << 10
-	// chunk is what of a body is held at a time.
+	// chunk is the size of the part of a body that is held at a time, in bytes.
 	chunk = 4 << 10
-	// Connections are open at the same time: more than some slow senders have, and
-	// few enough that all of them together cost little.
+	// Connections is how many connections may be open at the same time. Some slow senders can't
+	// use all of them, and all of them together cost little.
 	Connections = 1024
 )
 
 // Options are the settings of a [Receiver]; all are required.
 type Options struct {
-	// Secrets returns the secrets that a webhook may be signed with: more than one
-	// while they are being replaced.
+	// Secrets returns the secrets with which a webhook may be signed. There is more than one while
+	// they are being replaced.
 	Secrets func() ([]Secret, error)
-	// Fetch has the repository fetched soon. It returns at once.
+	// Fetch schedules a fetch of the repository. It returns at once.
 	Fetch func()
 	Log   *slog.Logger
 	Now   func() time.Time
@@ -53,11 +52,11 @@ type Options struct {
 type Receiver struct {
 	Options
 	results *prometheus.CounterVec
-	// refused keeps a flood of bad requests from being a flood of log lines.
+	// refused limits the log lines about refused requests.
 	refused rate.Sometimes
 }
 
-// New returns a receiver that has got nothing yet.
+// New returns a new receiver.
 func New(o Options) *Receiver {
 	return &Receiver{
 		Options: o, refused: rate.Sometimes{First: 1, Interval: time.Minute},
@@ -73,19 +72,19 @@ func (r *Receiver) Describe(ch chan<- *prometheus.Desc) { r.results.Describe(ch)
 // Collect implements [prometheus.Collector].
 func (r *Receiver) Collect(ch chan<- prometheus.Metric) { r.results.Collect(ch) }
 
-// Server returns a server for the receiver alone, at the path /hook, with limits
-// for whoever can reach it: it is the one part of Keelson that strangers may.
+// Server returns a server for the receiver alone, at the path /hook. It has strict limits, because
+// it is the only part of Keelson that is open to unknown clients.
 func (r *Receiver) Server() *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("POST /hook", r)
 	return &http.Server{
 		Handler: mux, ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: headerLimit,
 		ReadTimeout: headerTime + bodyTime, WriteTimeout: headerTime + 2*bodyTime,
-		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), // what strangers do is counted, not logged
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), // requests of unknown clients are counted, not logged
 	}
 }
 
-// refusal is why a webhook is not heard.
+// refusal is why a webhook is refused.
 type refusal struct {
 	result string // of the metric
 	status int
@@ -104,8 +103,8 @@ var (
 	errNoSecret = refusal{"no-secret", http.StatusServiceUnavailable, "the secrets can't be read now"}
 )
 
-// ServeHTTP answers 202 to a webhook that is signed, and has the repository
-// fetched. Whatever else comes changes nothing.
+// ServeHTTP answers 202 to a signed webhook, and schedules a fetch. Any other request changes
+// nothing.
 func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	err := r.check(w, req)
 	if err == nil {
@@ -122,15 +121,15 @@ func (r *Receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.refused.Do(func() {
 		r.Log.Warn("a webhook is refused; more of the next minute are only counted", "from", req.RemoteAddr, "because", no.why)
 	})
-	w.Header().Set("Connection", "close") // or the rest of its body would be read
+	w.Header().Set("Connection", "close") // else the server would read the rest of the body
 	if no.status == http.StatusServiceUnavailable {
 		w.Header().Set("Retry-After", "1")
 	}
 	http.Error(w, no.why, no.status)
 }
 
-// check reads a webhook and says whether it is signed. What can be refused without
-// its body is.
+// check reads a webhook, and returns an error if it is not signed. It refuses without reading the
+// body if possible.
 func (r *Receiver) check(w http.ResponseWriter, req *http.Request) error {
 	s, err := signatureOf(req.Header, r.Now())
 	if err != nil {
@@ -162,7 +161,7 @@ func (r *Receiver) check(w http.ResponseWriter, req *http.Request) error {
 	}
 	known := false
 	for _, sum := range sums {
-		known = s.by(sum.Sum(nil)) || known // all of them: the time tells nothing
+		known = s.by(sum.Sum(nil)) || known // check all: the timing reveals nothing
 	}
 	if !known {
 		return errForged

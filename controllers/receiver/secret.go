@@ -11,12 +11,13 @@ import (
 )
 
 const (
-	// secretLength is how long a secret is at least, in bytes: shorter ones can be
-	// guessed from one webhook.
+	// secretLength is the minimum length of a secret, in bytes: a shorter secret can be guessed
+	// from one webhook.
 	secretLength = 16
-	// secretsLimit bounds the file.
+	// secretsLimit bounds the size of the file, in bytes.
 	secretsLimit = 64 << 10
-	// secretsAge is how old what was read of it may be: mounted Secrets change.
+	// secretsAge is how long the secrets are used before the file is read again: mounted Secrets
+	// change.
 	secretsAge = 10 * time.Second
 )
 
@@ -26,11 +27,11 @@ type Secret string
 // String hides the secret from logs.
 func (Secret) String() string { return "***" }
 
-// File holds secrets, one a line. It is read again when it may have changed.
+// File holds secrets, one per line. It is read again when it may have changed.
 type File struct {
 	path string
 	now  func() time.Time
-	// hide is told of every secret that was read.
+	// hide is called with every secret that was read.
 	hide func(owner string, secrets ...string)
 
 	mu      sync.Mutex
@@ -38,16 +39,16 @@ type File struct {
 	read    time.Time
 }
 
-// OpenFile reads the secrets in a file. The error says what is wrong with it, and
-// repeats nothing of it.
+// OpenFile reads the secrets in a file. The error describes the mistake, and quotes nothing of the
+// file.
 func OpenFile(path string, now func() time.Time, hide func(owner string, secrets ...string)) (*File, error) {
 	f := &File{path: path, now: now, hide: hide}
 	_, err := f.Secrets()
 	return f, err
 }
 
-// Secrets returns what the file says, or, where it can't be read any more, what it
-// said last.
+// Secrets returns the secrets in the file. If the file can't be read any more, it returns the
+// secrets that were read last.
 func (f *File) Secrets() ([]Secret, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Headers that git hosts sign with.
+// Headers in which git hosts send signatures.
 const (
 	headerHub      = "X-Hub-Signature-256" // GitHub; Gitea and Forgejo send it, too
 	headerGitea    = "X-Gitea-Signature"
@@ -21,17 +21,17 @@ const (
 	headerGitLab   = "X-Gitlab-Token"    // the secret itself: older GitLab has nothing else
 )
 
-// skew is how far the clock of a host that signs the time may be off.
+// skew is how far the clock of a sender that signs the time may be off.
 const skew = 5 * time.Minute
 
-// signature is what a webhook says of who sent it.
+// signature is the proof of origin in the headers of a webhook.
 type signature struct {
-	// sums of which one has to be that of a secret; nil: token is compared.
+	// sums are valid if one of them is the sum by a secret; nil: token is compared.
 	sums  [][]byte
 	token string
-	// before stands before the body in what is signed.
+	// before is signed in front of the body.
 	before string
-	// standard takes the secret as that standard writes it.
+	// standard means that the secret is in the format of Standard Webhooks.
 	standard bool
 }
 
@@ -59,7 +59,7 @@ func hexOf(text string, ok bool) (signature, error) {
 	return signature{sums: [][]byte{sum}}, nil
 }
 
-// standardOf reads "v1,BASE64 v1,BASE64 …": more than one while a secret is being
+// standardOf reads "v1,BASE64 v1,BASE64 …". There is more than one sum while a secret is being
 // replaced.
 func standardOf(h http.Header, now time.Time) (signature, error) {
 	id, stamp := h.Get("Webhook-Id"), h.Get("Webhook-Timestamp")
@@ -84,7 +84,7 @@ func standardOf(h http.Header, now time.Time) (signature, error) {
 	return s, nil
 }
 
-// key is what a secret signs with.
+// key returns the signing key of a secret.
 func (s signature) key(secret Secret) []byte {
 	if text, ok := strings.CutPrefix(string(secret), "whsec_"); ok && s.standard {
 		if key, err := base64.StdEncoding.DecodeString(text); err == nil {
@@ -94,7 +94,7 @@ func (s signature) key(secret Secret) []byte {
 	return []byte(secret)
 }
 
-// by reports whether it is by the secret by which it would have the given sum.
+// by reports whether one of the sums of the signature is the given sum.
 func (s signature) by(sum []byte) bool {
 	known := false
 	for _, given := range s.sums {
@@ -103,8 +103,8 @@ func (s signature) by(sum []byte) bool {
 	return known
 }
 
-// tokenOf reports whether the token is one of the secrets. Sums are compared: the
-// time that takes tells nothing of the secrets, nor of their lengths.
+// tokenOf reports whether the token is one of the secrets. It compares hashes, so its timing
+// reveals neither the secrets nor their lengths.
 func (s signature) tokenOf(secrets []Secret) bool {
 	given, known := sha256.Sum256([]byte(s.token)), false
 	for _, secret := range secrets {

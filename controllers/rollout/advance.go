@@ -20,22 +20,21 @@ import (
 // timelineLength bounds a timeline.
 const timelineLength = 200
 
-// step is what one look at a component comes to.
+// step is the result of one reconcile of a component.
 type step struct {
-	// status is the next one. Nothing of it has happened before it is written.
+	// status is the next status. It has no effect before it is stored.
 	status v1alpha1.RolloutStatus
 	events []Event
-	// wake is when time alone changes that; zero: never.
+	// wake is when time alone changes the result; zero: never.
 	wake time.Time
-	// questions are the checks that are to be asked now.
+	// questions are the checks to ask now.
 	questions []question
 }
 
-// advance takes a rollout as it is written (the zero value: there is none) as far as
-// what is known allows. Arguments are not modified. Where there is nothing to bring,
-// the status is as it was.
+// advance takes a stored rollout as far as the facts allow. The zero status means that there is no
+// Rollout. Arguments are not modified. Without anything to roll out, the status is unchanged.
 func advance(was v1alpha1.RolloutStatus, in input, now time.Time) step {
-	now = now.Truncate(time.Microsecond) // as it is written
+	now = now.Truncate(time.Microsecond) // the precision of the stored status
 	j := join(was, in)
 	switch {
 	case was.Change == "" && j.from == noStage:
@@ -50,25 +49,24 @@ func advance(was v1alpha1.RolloutStatus, in input, now time.Time) step {
 	return step{status: j.result(decision, now), events: j.events, wake: sooner(decision.Wake, asked.wake), questions: asked.questions}
 }
 
-// noStage is the place of nothing among the stages.
+// noStage is the stage index that means no stage.
 const noStage = int(^uint(0) >> 1)
 
-// joined is a rollout as it is written, and what is known now.
+// joined is a stored rollout, combined with the current facts.
 type joined struct {
 	in       input
 	was      v1alpha1.RolloutStatus
-	status   v1alpha1.RolloutStatus    // the next one
-	clusters []v1alpha1.RolloutCluster // of it
-	place    map[string]int            // in clusters, by name
-	// from is the first stage that git wants something new of; those before it bring
-	// what they brought.
+	status   v1alpha1.RolloutStatus    // the next status
+	clusters []v1alpha1.RolloutCluster // of the next status
+	place    map[string]int            // index in clusters, by name
+	// from is the first stage with a new target in git. Earlier stages keep their targets.
 	from int
-	// changed are the clusters that git wants something new of.
+	// changed are the clusters with a new target in git.
 	changed []string
 	events  []Event
 }
 
-// join finds out what of a rollout is still about what git wants.
+// join finds out which part of a stored rollout still agrees with git.
 func join(was v1alpha1.RolloutStatus, in input) *joined {
 	j := &joined{in: in, was: was, status: *was.DeepCopy(), place: map[string]int{}, from: noStage}
 	before := map[string]v1alpha1.RolloutCluster{}
@@ -93,31 +91,31 @@ func join(was v1alpha1.RolloutStatus, in input) *joined {
 			}
 		}
 	}
-	if j.from != noStage { // it may be new to those, too, and they come first
+	if j.from != noStage { // these stages may have a new target, too, and they come first
 		j.from = min(j.from, unknown)
 	}
 	return j
 }
 
-// entryFor is a cluster's entry in the next status, and whether git wants something new
-// there. As long as that is not known, the entry is as it was.
+// entryFor returns a cluster's entry in the next status. news reports whether git has a new target
+// there. While the target is unknown, the entry stays unchanged.
 func entryFor(had v1alpha1.RolloutCluster, there bool, k known, phase v1alpha1.RolloutPhase) (_ v1alpha1.RolloutCluster, news bool) {
 	missing := k.fact.Hash != k.want && k.fact.Exempt == ""
 	switch {
 	case k.want == "":
 		return had, false
 	case there && had.Want == k.want:
-		// A rollout that has ended, and a cluster that was no part of it.
+		// The rollout has ended, and this cluster was no part of it.
 		return had, phase == v1alpha1.RolloutComplete && had.Released == nil && missing
 	}
 	c := v1alpha1.RolloutCluster{Want: k.want, From: had.From}
-	if had.Settled != nil && !had.Back { // it ran there
+	if had.Settled != nil && !had.Back { // had.Want ran there
 		c.From = had.Want
 	}
 	return c, missing || there && had.Want != ""
 }
 
-// supersede makes the rollout one of what git wants now, where that is something else.
+// supersede makes the rollout one of the new targets in git, if there are any.
 func (j *joined) supersede(now time.Time) {
 	s := &j.status
 	if j.from == noStage {
@@ -131,7 +129,7 @@ func (j *joined) supersede(now time.Time) {
 		j.unwant()
 	}
 	s.From, s.To = j.versions()
-	if s.Back && s.To == "" { // of those that got it, none has told yet
+	if s.Back && s.To == "" { // no cluster with the change has reported its new target yet
 		s.From, s.To = j.was.To, j.was.From
 	}
 	if !fresh {
@@ -148,8 +146,8 @@ func (j *joined) supersede(now time.Time) {
 	j.events = append(j.events, Event{Time: now, Message: message})
 }
 
-// reopen has the stages gone through that git wants something new of, and those after
-// them; fresh: it is another change, and not more of one that is known.
+// reopen resets the stages with a new target in git, and all later stages. fresh means that this is
+// another change, and not an extension of the current change.
 func (j *joined) reopen(fresh bool) {
 	s := &j.status
 	passed := map[string]bool{}
@@ -159,10 +157,10 @@ func (j *joined) reopen(fresh bool) {
 	first := slices.IndexFunc(j.in.stages, func(stage Stage) bool { return !passed[stage.Name] })
 	if again := first < 0 || j.from <= first; again && s.Phase != v1alpha1.RolloutProgressing {
 		s.Phase, s.Because = v1alpha1.RolloutProgressing, ""
-		j.forget(func(c v1alpha1.RolloutCluster) bool { return c.Back }) // tried anew
+		j.forget(func(c v1alpha1.RolloutCluster) bool { return c.Back }) // they are tried again
 	}
-	// A stage that has passed, and is gone through again, brings nothing to those of its
-	// clusters that have what git wants: they are no part of it.
+	// A stage that had passed and is reopened brings nothing to its clusters at their target. These
+	// clusters are no part of it, so their releases are forgotten.
 	checked := map[string]bool{}
 	for _, stage := range j.in.stages[j.from:] {
 		checked[stage.Name] = len(stage.Before) > 0
@@ -181,14 +179,15 @@ func (j *joined) reopen(fresh bool) {
 		if fresh {
 			stage.Promoted = ""
 		}
-		if fresh || before { // else it was opened by nothing
+		if fresh || before { // a stage without checks before it stays open
 			stage.Opened = nil
 		}
 	}
 }
 
-// unwant forgets what git wanted before of clusters that had not got it, and have not told
-// what it wants now. Should they want it still, nothing is taken back there: it is brought.
+// unwant forgets the old target of clusters that did not get it, and have not reported their new
+// target. If such a cluster still has the old target in git, that target is rolled out, not taken
+// back.
 func (j *joined) unwant() {
 	for i := range j.clusters {
 		c := &j.clusters[i]
@@ -198,7 +197,7 @@ func (j *joined) unwant() {
 	}
 }
 
-// forget makes clusters ones that were not let go.
+// forget marks the selected clusters as not released.
 func (j *joined) forget(which func(v1alpha1.RolloutCluster) bool) {
 	for i := range j.clusters {
 		if c := &j.clusters[i]; which(*c) {
@@ -207,8 +206,8 @@ func (j *joined) forget(which func(v1alpha1.RolloutCluster) bool) {
 	}
 }
 
-// takesBack reports whether what git wants now takes back a change on its way: those
-// that got it go back to what they had, and the others keep what they have.
+// takesBack reports whether git takes back an unfinished change: clusters that got the change
+// return to their previous target, and all other clusters keep theirs.
 func (j *joined) takesBack() bool {
 	if j.was.Change == "" || j.was.Phase == v1alpha1.RolloutComplete {
 		return false
@@ -220,7 +219,7 @@ func (j *joined) takesBack() bool {
 	changed := map[string]bool{}
 	for _, name := range j.changed {
 		k, c := j.in.clusters[name], had[name]
-		got := c.Released != nil || k.fact.Hash == c.Want // or is about to
+		got := c.Released != nil || k.fact.Hash == c.Want // or is about to get it
 		if !k.at() && (!got || c.From != k.want) {
 			return false
 		}
@@ -228,14 +227,14 @@ func (j *joined) takesBack() bool {
 	}
 	for name, k := range j.in.clusters {
 		if !changed[name] && !j.was.Back && k.want != "" && k.fact.Exempt == "" && !k.at() {
-			return false // it gets something besides
+			return false // this cluster gets something else
 		}
 	}
 	return true
 }
 
-// versions are those that clusters come from and go to, of clusters that are not where
-// git wants them.
+// versions returns the old and the new versions of clusters that are not at their target, sorted
+// and joined by commas.
 func (j *joined) versions() (from, to string) {
 	has, gets := map[string]bool{}, map[string]bool{}
 	for _, k := range j.in.clusters {
@@ -247,7 +246,7 @@ func (j *joined) versions() (from, to string) {
 	return strings.Join(slices.Sorted(maps.Keys(has)), ","), strings.Join(slices.Sorted(maps.Keys(gets)), ",")
 }
 
-// course is the way that is left.
+// course returns the Course for [Decide].
 func (j *joined) course() Course {
 	c := Course{Change: j.change(len(j.in.stages)), Back: j.status.Back, Want: map[string]string{}, From: map[string]string{}}
 	for i := range j.clusters {
@@ -256,7 +255,7 @@ func (j *joined) course() Course {
 	}
 	for _, stage := range j.in.stages {
 		if c.Back {
-			stage.Rollback = false // to what was taken back
+			stage.Rollback = false // a rollback would restore the change that is taken back
 		}
 		if j.idle(stage) {
 			stage.Before, stage.After = nil, nil
@@ -266,8 +265,8 @@ func (j *joined) course() Course {
 	return c
 }
 
-// idle reports whether a stage has nothing to do, and had nothing in this rollout: then
-// there is nothing to check in it.
+// idle reports whether a stage has nothing to do now, and had nothing to do in this rollout. Such a
+// stage needs no checks.
 func (j *joined) idle(stage Stage) bool {
 	return !slices.ContainsFunc(stage.Clusters, func(name string) bool {
 		k := j.in.clusters[name]
@@ -275,7 +274,7 @@ func (j *joined) idle(stage Stage) bool {
 	})
 }
 
-// change is a hash of what git wants in the first stages.
+// change returns a hash of the targets in the first stages.
 func (j *joined) change(stages int) string {
 	h := sha256.New()
 	fmt.Fprintf(h, "%q %q\n", j.in.component, j.in.pipeline)
@@ -288,7 +287,7 @@ func (j *joined) change(stages int) string {
 	return hex.EncodeToString(h.Sum(nil)[:16])
 }
 
-// state is what is remembered, as [Decide] takes it.
+// state converts the stored status into the State for [Decide].
 func (j *joined) state() State {
 	s := State{
 		Phase: Phase(j.status.Phase), Because: j.status.Because, Clusters: map[string]Cluster{},
@@ -320,14 +319,14 @@ func (j *joined) state() State {
 	return s
 }
 
-// facts are what [Decide] is to know.
+// facts returns the Facts for [Decide].
 func (j *joined) facts(now time.Time, asked asked) Facts {
 	f := Facts{
 		Now: now, Clusters: map[string]Fact{}, Unknown: map[string]string{}, Frozen: j.in.frozen,
 		Checks: map[Check]Result{}, Pending: map[Check]string{},
 	}
 	for name, k := range j.in.clusters {
-		k.fact.Seen = now // a watch that began with all there is
+		k.fact.Seen = now // the watch began with a full list, so the fact is current
 		if k.want == "" && k.fact.Exempt == "" {
 			f.Unknown[name] = k.why
 			continue
@@ -346,7 +345,7 @@ func (j *joined) facts(now time.Time, asked asked) Facts {
 	return f
 }
 
-// evidence names, by stage, what it and those before it bring.
+// evidence returns, by stage, a hash of the targets of the stage and of all stages before it.
 func (j *joined) evidence() map[string]string {
 	out := map[string]string{}
 	for i, stage := range j.in.stages {
@@ -355,7 +354,7 @@ func (j *joined) evidence() map[string]string {
 	return out
 }
 
-// result is the next status.
+// result returns the next status.
 func (j *joined) result(d Decision, now time.Time) v1alpha1.RolloutStatus {
 	s := &j.status
 	s.Change, s.Phase, s.Because = j.change(len(j.in.stages)), v1alpha1.RolloutPhase(d.State.Phase), d.State.Because
@@ -395,8 +394,9 @@ func (j *joined) result(d Decision, now time.Time) v1alpha1.RolloutStatus {
 	return *s
 }
 
-// leaves is what a cluster goes back to that is let go now: what it runs well, whatever is
-// remembered of changes before; else what is remembered. Empty: it has nothing.
+// leaves returns the target to which a newly released cluster can go back; empty: none. This is the
+// current target, or the remembered target if the cluster has the new target already. For an
+// unhealthy cluster it is the remembered target, if there is one.
 func leaves(c *v1alpha1.RolloutCluster, has Fact) string {
 	if has.Hash == c.Want || c.From != "" && !has.Healthy {
 		return c.From
@@ -439,7 +439,7 @@ func secondTime(t time.Time) *metav1.Time {
 	return &metav1.Time{Time: t.Truncate(time.Second)}
 }
 
-// setConditions follows kstatus: Ready always stands, Reconciling and Stalled only
+// setConditions follows kstatus: Ready is always present. Reconciling and Stalled are present only
 // while they are True.
 func setConditions(s *v1alpha1.RolloutStatus, now time.Time) {
 	message := cmp.Or(s.Because, fmt.Sprintf("%s clusters have %s", s.Progress, s.To))
@@ -462,5 +462,5 @@ func setConditions(s *v1alpha1.RolloutStatus, now time.Time) {
 	}
 }
 
-// same reports whether two statuses say the same.
+// same reports whether two statuses are semantically equal.
 func same(x, y v1alpha1.RolloutStatus) bool { return equality.Semantic.DeepEqual(x, y) }

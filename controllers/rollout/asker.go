@@ -24,19 +24,19 @@ import (
 )
 
 const (
-	// askTimeout bounds one question, whatever number of clusters it is asked for.
+	// askTimeout bounds one question, for all its clusters together.
 	askTimeout = 30 * time.Second
-	// answerFor is how long an answer stands: a server that does not answer any more is
-	// not taken for one that says yes.
+	// answerFor is how long an answer is valid. Without it, a server that stopped answering would
+	// still count as a yes.
 	answerFor = 2 * askEvery
-	// maxAnswer bounds what a server may send, in bytes: what is longer is cut, and can't
-	// be read.
+	// maxAnswer bounds the response of a server, in bytes. A longer response is cut, and can't be
+	// parsed.
 	maxAnswer = 4 << 20
-	// maxSaid bounds what is repeated of it, in bytes.
+	// maxSaid bounds the part of a response that is quoted in messages, in bytes.
 	maxSaid = 300
 )
 
-// bounded bounds the answers that come by another transport.
+// bounded limits the responses of another transport to maxAnswer.
 type bounded struct{ http.RoundTripper }
 
 func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -50,8 +50,8 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err //nolint:wrapcheck // who asked says what
 }
 
-// asker asks checks. Those that ask a server are asked beside the loop, which hears of
-// the answer. It is safe for concurrent use.
+// asker asks checks. Requests to servers run beside the loop, which is called when an answer
+// arrives. It is safe for concurrent use.
 type asker struct {
 	now        func() time.Time
 	conditions Conditions
@@ -64,17 +64,17 @@ type asker struct {
 	lasting map[Check]lasting
 }
 
-// lasting is since when the answer is yes, and when that was seen last.
+// lasting is the begin of an unbroken yes, and the last time that it was seen.
 type lasting struct{ since, seen time.Time }
 
-// given is an answer, when the question was asked, and when it was first: of one that
-// is asked anew since somebody resumed, the answer from before is none.
+// given is an answer, when its question was asked, and when the check was first asked. A resume
+// asks the check anew, so an answer from before the resume is not used.
 type given struct {
 	answer
 	at, first time.Time
 }
 
-// newAsker returns one whose requests to servers go by the transport.
+// newAsker returns an asker that sends its requests through the transport.
 func newAsker(now func() time.Time, by http.RoundTripper) *asker {
 	return &asker{
 		now: now, conditions: NewConditions(),
@@ -83,16 +83,16 @@ func newAsker(now func() time.Time, by http.RoundTripper) *asker {
 	}
 }
 
-// asking is what a question is about.
+// asking is the context of a question.
 type asking struct {
 	fleet     *registry.Fleet
 	pipeline  *registry.Pipeline
 	component string
 	seen      map[string]*sight
-	answered  func() // is called when an answer comes later
+	answered  func() // called when an answer arrives later
 }
 
-// ask returns the answers that there are, and asks what has to be asked again.
+// ask returns the known answers, and asks again where an answer is too old.
 func (a *asker) ask(ctx context.Context, questions []question, of asking) map[Check]answer {
 	out := map[Check]answer{}
 	for _, q := range questions {
@@ -113,7 +113,7 @@ func (a *asker) ask(ctx context.Context, questions []question, of asking) map[Ch
 	return out
 }
 
-// last notes since when answers are yes without a break, and has them say it.
+// last records since when answers are an unbroken yes, and sets this time in them.
 func (a *asker) last(answers map[Check]answer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -166,19 +166,19 @@ func (a *asker) condition(q question, of asking) answer {
 	return answer{yes: true}
 }
 
-// later returns the answer that came last, and asks again when that is some time ago.
+// later returns the last answer, and asks again if this answer is old.
 func (a *asker) later(ctx context.Context, q question, of asking) (answer, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.now()
-	for check, g := range a.answers { // of what nobody asks any more
+	for check, g := range a.answers { // drop answers to questions that are no longer asked
 		if now.Sub(g.at) > answerFor && check != q.Check {
 			delete(a.answers, check)
 		}
 	}
 	last, known := a.answers[q.Check]
 	known = known && last.first.Equal(q.asked)
-	// Who wakes for it counts in whole seconds.
+	// Wake-ups are in whole seconds.
 	if (!known || now.Sub(last.at) > askEvery-time.Second) && !a.flying[q.Check] {
 		a.flying[q.Check] = true
 		go func() {
@@ -195,7 +195,7 @@ func (a *asker) later(ctx context.Context, q question, of asking) (answer, bool)
 	return last.answer, known && now.Sub(last.at) <= answerFor
 }
 
-// server asks one, for each cluster of the stage where that is another question.
+// server asks a server: once for each cluster of the stage, if the question differs by cluster.
 func (a *asker) server(ctx context.Context, q question, of asking) answer {
 	names := registry.Names{Component: of.component, Pipeline: of.pipeline.Name, Stage: q.Stage, Clusters: q.clusters}
 	text, ask := "", a.get
@@ -222,7 +222,7 @@ func (a *asker) server(ctx context.Context, q question, of asking) answer {
 	return answer{yes: true}
 }
 
-// probe asks the results that the hub has.
+// probe answers from the results in the hub.
 func (a *asker) probe(ctx context.Context, q question, of asking) answer {
 	p := of.fleet.Probe(q.spec.Probe.Name)
 	if p == nil {
@@ -295,8 +295,8 @@ func (a *asker) query(ctx context.Context, spec v1alpha1.Check, query string) an
 	return answer{yes: true}
 }
 
-// refusal says why a query has no value. It repeats what Prometheus says of the query, and
-// nothing that another server answers which the address leads to.
+// refusal says why a query has no value. It quotes what Prometheus says of the query, but no
+// response of another server behind the address.
 func refusal(err error) string {
 	if said, ok := errors.AsType[*prometheusv1.Error](err); ok && said.Type != prometheusv1.ErrBadResponse {
 		return cut(said.Error())
@@ -307,7 +307,7 @@ func refusal(err error) string {
 	return "what answers there is no Prometheus"
 }
 
-// cut bounds what a server says, in bytes.
+// cut shortens text from a server to maxSaid bytes.
 func cut(text string) string {
 	if len(text) <= maxSaid {
 		return text
@@ -315,7 +315,7 @@ func cut(text string) string {
 	return strings.ToValidUTF8(text[:maxSaid], "") + "…"
 }
 
-// compares is false for what is no number, and for an operator that is none.
+// compares returns false for NaN, and for an unknown operator.
 func compares(x float64, operator string, y float64) bool {
 	switch operator {
 	case "<":

@@ -16,16 +16,17 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// ErrUnknown says that the Rollouts of the hub were not read yet: nobody may be let go.
+// ErrUnknown reports that the hub was not read yet: no cluster may be released.
 var ErrUnknown = errors.New("the rollouts of the hub are not known yet")
 
-// Board shows the Rollouts as they are written in the hub. Once it has read them it
-// shows the last that it saw, whether the hub answers or not: who was let go stays so.
-// It is safe for concurrent use.
+// Board caches the Rollouts that are stored in the hub. After the first read it serves the last
+// known ones, whether the hub answers or not: a released cluster stays released. It is safe for
+// concurrent use.
 type Board struct {
 	client client.WithWatch
-	// changed hears of each Rollout that is another than before, one after the other;
-	// nil: there is none. With two nils, that all are known now.
+	// changed is called for each Rollout that changed, one call at a time. A nil argument means
+	// that the Rollout did not exist before, or does not exist now. Two nils mean that all Rollouts
+	// are known.
 	changed func(before, now *v1alpha1.Rollout)
 
 	hearing  sync.Mutex // changed is called one at a time, in order
@@ -49,13 +50,13 @@ func NewBoard(hub *rest.Config, changed func(before, now *v1alpha1.Rollout)) (*B
 	return &Board{client: c, changed: changed}, nil
 }
 
-// isOf reports whether a Rollout is one of a fleet: several may share a hub.
+// isOf reports whether a Rollout belongs to a fleet: several fleets may share a hub.
 func isOf(r *v1alpha1.Rollout, f *registry.Fleet) bool {
 	return r.Annotations[v1alpha1.AnnotationFleet] == f.Spec.Name
 }
 
-// Of returns the Rollout of a component of a fleet, which is nobody's to change; nil:
-// there is none. The error is [ErrUnknown].
+// Of returns the Rollout of a component of a fleet; nil: there is none. The caller must not modify
+// it. The error is [ErrUnknown].
 func (b *Board) Of(f *registry.Fleet, component string) (*v1alpha1.Rollout, error) {
 	r, err := b.named(component)
 	if r != nil && !isOf(r, f) {
@@ -64,7 +65,7 @@ func (b *Board) Of(f *registry.Fleet, component string) (*v1alpha1.Rollout, erro
 	return r, err
 }
 
-// named returns the Rollout of a name, whosever it is.
+// named returns the Rollout of a name, of any fleet. The error is [ErrUnknown].
 func (b *Board) named(component string) (*v1alpha1.Rollout, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -74,7 +75,8 @@ func (b *Board) named(component string) (*v1alpha1.Rollout, error) {
 	return b.rollouts[component], nil
 }
 
-// Now reads how the Rollout of a component stands in the hub, and not what was seen of it.
+// Now reads the status of a component's Rollout from the hub, bypassing the cache. The status is
+// zero if there is no Rollout.
 func (b *Board) Now(ctx context.Context, component string) (*v1alpha1.RolloutStatus, error) {
 	var r v1alpha1.Rollout
 	if err := b.client.Get(ctx, client.ObjectKey{Namespace: v1alpha1.Namespace, Name: component}, &r); client.IgnoreNotFound(err) != nil {
@@ -93,7 +95,7 @@ func (b *Board) all() map[string]*v1alpha1.Rollout {
 	return copied(b.rollouts)
 }
 
-// Watch keeps up with the hub until the context ends.
+// Watch updates the board from the hub until the context ends.
 func (b *Board) Watch(ctx context.Context) {
 	watched(ctx, b.client, &v1alpha1.RolloutList{}, "", feed[*v1alpha1.Rollout]{all: b.replace, one: func(r *v1alpha1.Rollout, gone bool) {
 		if gone {
@@ -104,10 +106,10 @@ func (b *Board) Watch(ctx context.Context) {
 	}})
 }
 
-// wrote takes in what was written, which the watch may tell later.
+// wrote stores a Rollout that was just written, since the watch may deliver it later.
 func (b *Board) wrote(r *v1alpha1.Rollout) { b.set(r.Name, r) }
 
-// set shows a Rollout, unless a newer one is shown; nil: it is gone.
+// set stores a Rollout, unless the board has a newer one; nil: the Rollout is gone.
 func (b *Board) set(component string, now *v1alpha1.Rollout) {
 	b.hearing.Lock()
 	defer b.hearing.Unlock()
@@ -129,7 +131,7 @@ func (b *Board) set(component string, now *v1alpha1.Rollout) {
 	}
 }
 
-// newer reports whether a Rollout is a later one than another of its name.
+// newer reports whether now is a later version of the Rollout than before.
 func newer(now, before *v1alpha1.Rollout) bool {
 	if now.UID != before.UID {
 		return true
@@ -138,7 +140,7 @@ func newer(now, before *v1alpha1.Rollout) bool {
 	return err != nil || order > 0
 }
 
-// replace shows what was listed, whatever was shown before: a store that was set back
+// replace stores a full list, even over newer versions: a hub that was restored from a backup
 // counts resourceVersions anew.
 func (b *Board) replace(list []*v1alpha1.Rollout) {
 	found := make(map[string]*v1alpha1.Rollout, len(list))

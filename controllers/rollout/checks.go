@@ -12,24 +12,24 @@ import (
 )
 
 const (
-	// askEvery is how often a check is asked that has not passed.
+	// askEvery is the interval at which a check is asked until it passes.
 	askEvery = 15 * time.Second
-	// checkTimeout is that of a check which names none, with its For.
+	// checkTimeout plus For is the timeout of a check that names none.
 	checkTimeout = 30 * time.Minute
 )
 
-// question is a check that is to be asked. Its change is the evidence of its stage.
+// question is a check to ask. Its Change is the evidence of its stage.
 type question struct {
 	Check
 	spec     v1alpha1.Check
 	clusters []string  // of the stage
-	asked    time.Time // first
-	// run is asked of those that are on it, of a check that has a Job.
+	asked    time.Time // for the first time
+	// run is the run of the check's Job, if it has one; on are the clusters that run it.
 	run string
 	on  []string
 }
 
-// asked is what the checks have come to.
+// asked is the outcome of the checks so far.
 type asked struct {
 	results   map[Check]Result
 	pending   map[Check]string
@@ -37,9 +37,8 @@ type asked struct {
 	wake      time.Time
 }
 
-// ask takes the checks of the first stage that has not passed as far as the answers
-// allow. What they have come to is remembered with the stage's evidence: of another one
-// nothing counts.
+// ask advances the checks of the first stage that has not passed, as far as the answers allow.
+// Results are stored with the stage's evidence. Results for other evidence don't count.
 func (j *joined) ask(now time.Time) asked {
 	out := asked{results: map[Check]Result{}, pending: map[Check]string{}}
 	now = now.Truncate(time.Second)
@@ -89,15 +88,15 @@ func (j *joined) ask(now time.Time) asked {
 			q.run, q.on = is.Job.Run, j.runs(stage)
 		}
 		out.questions = append(out.questions, q)
-		if c.Approval == nil && c.Job == nil { // who answers those calls
+		if c.Approval == nil && c.Job == nil { // answers of approvals and Jobs trigger a reconcile
 			out.wake = sooner(out.wake, now.Add(askEvery))
 		}
 	}
 	return out
 }
 
-// renew forgets what the checks of other evidence have come to, and opens a stage anew that
-// gets something new.
+// renew forgets check results for other evidence. It closes a stage that gets something new, so
+// that its checks open it again.
 func (j *joined) renew(record *v1alpha1.RolloutStage, stage Stage, evidence string) {
 	if record.Evidence == evidence {
 		return
@@ -108,8 +107,8 @@ func (j *joined) renew(record *v1alpha1.RolloutStage, stage Stage, evidence stri
 	}
 }
 
-// bringsNew reports whether a stage has something for a cluster that was not let go to it,
-// and has not had it. One that is pinned counts: its pin may end while the stage is open.
+// bringsNew reports whether a stage has a target for an unreleased cluster that neither has nor had
+// it. A pinned cluster counts: its pin may end while the stage is open.
 func (j *joined) bringsNew(stage Stage) bool {
 	return slices.ContainsFunc(stage.Clusters, func(name string) bool {
 		c := j.clusters[j.place[name]]
@@ -117,8 +116,8 @@ func (j *joined) bringsNew(stage Stage) bool {
 	})
 }
 
-// begun is what is remembered of a check of the stage that is looked at, from now on if
-// nothing is; nil: it is not asked yet, and why not.
+// begun returns the record of a check of the current stage, and creates it if necessary. nil means
+// that the check is not asked yet; why is the reason.
 func (j *joined) begun(record *v1alpha1.RolloutStage, stage Stage, spec v1alpha1.Check, now metav1.Time) (is *v1alpha1.RolloutCheck, why string) {
 	after := record.Opened != nil
 	at := slices.IndexFunc(record.Checks, func(is v1alpha1.RolloutCheck) bool { return is.Name == spec.Name && is.After == after })
@@ -132,9 +131,9 @@ func (j *joined) begun(record *v1alpha1.RolloutStage, stage Stage, spec v1alpha1
 	return &record.Checks[len(record.Checks)-1], ""
 }
 
-// judge takes one answer into a check, and returns when time alone decides. Of answers
-// that say no, the message of the first is kept: most say a number that changes. Those of
-// a Job say how far it is.
+// judge applies one answer to a check, and returns when time alone changes the result. Of answers
+// that say no, the first message is kept, since most messages contain a changing number. The
+// message of a Job is always updated: it shows the progress.
 func judge(is *v1alpha1.RolloutCheck, spec v1alpha1.Check, a answer, answered bool, now time.Time) (wake time.Time) {
 	if is.Passed != nil || is.Failed != nil {
 		return time.Time{}
@@ -154,7 +153,7 @@ func judge(is *v1alpha1.RolloutCheck, spec v1alpha1.Check, a answer, answered bo
 	case answered && a.yes:
 		if seen := metav1.NewTime(a.since.Truncate(time.Second)); is.Since == nil {
 			is.Since, is.Message = &at, fmt.Sprintf("it has to hold for %s", lasts)
-		} else if is.Since.Before(&seen) { // nobody looked in between
+		} else if is.Since.Before(&seen) { // the yes was not seen without a break
 			is.Since = &seen
 		}
 		if now.Sub(is.Since.Time) >= lasts {
@@ -182,7 +181,7 @@ func judge(is *v1alpha1.RolloutCheck, spec v1alpha1.Check, a answer, answered bo
 	return sooner(wake, end)
 }
 
-// record is what is remembered of a stage, in the next status.
+// record returns the entry of a stage in the next status, and creates it if necessary.
 func (j *joined) record(name string) *v1alpha1.RolloutStage {
 	s := &j.status
 	i := slices.IndexFunc(s.Stages, func(stage v1alpha1.RolloutStage) bool { return stage.Name == name })
@@ -193,7 +192,8 @@ func (j *joined) record(name string) *v1alpha1.RolloutStage {
 	return &s.Stages[i]
 }
 
-// arrived reports whether all clusters of a stage have what it brings.
+// arrived reports whether all clusters of a stage are healthy at their targets, and settled. Exempt
+// clusters don't count.
 func (j *joined) arrived(stage Stage) bool {
 	return !slices.ContainsFunc(stage.Clusters, func(name string) bool {
 		k, c := j.in.clusters[name], j.clusters[j.place[name]]
@@ -201,7 +201,7 @@ func (j *joined) arrived(stage Stage) bool {
 	})
 }
 
-// sooner is the earlier of two times, of which zero is never.
+// sooner returns the earlier of two times; zero means never.
 func sooner(x, y time.Time) time.Time {
 	if x.IsZero() || !y.IsZero() && y.Before(x) {
 		return y

@@ -5,26 +5,26 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// DeliveryFacts are what the conditions of checks read of a Delivery's status.
+// DeliveryFacts are the fields of a Delivery's status that conditions of checks can read.
 type DeliveryFacts struct{ Version, Sync, Health, Message string }
 
 // Conditions compiles the conditions of CEL checks. It is safe for concurrent use.
 type Conditions struct{ language differ.Conditions }
 
-// NewConditions makes the language; it is set up at the first condition.
+// NewConditions returns a compiler. The CEL environment is built at the first condition.
 func NewConditions() Conditions { return Conditions{differ.ConditionsOver("delivery")} }
 
-// Condition is one of them.
+// Condition is a compiled condition.
 type Condition struct{ is differ.Condition }
 
-// Compile reads a condition. The error names line and column in it.
+// Compile compiles a condition. The error names line and column in the text.
 func (c Conditions) Compile(text string) (Condition, error) {
 	is, err := c.language.Compile("cel", text)
 	return Condition{is}, err
 }
 
-// Holds asks it about a component on a cluster. The error says in a line why it has no
-// answer.
+// Holds evaluates the condition for a component on a cluster. The error says in one line why there
+// is no result.
 func (c Condition) Holds(cluster *registry.Cluster, d DeliveryFacts) (bool, error) {
 	labels := cluster.Spec.Labels
 	if labels == nil {

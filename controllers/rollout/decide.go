@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// Decide says what happens next. Arguments are not modified; the same ones give the
-// same decision. The caller writes the State down, and calls again when a fact
-// changes, or at Wake.
+// Decide returns the next step. Arguments are not modified; equal arguments give an equal decision.
+// The caller stores the State, and calls again when a fact changes, or at Wake.
 func Decide(c Course, s State, f Facts) Decision {
 	d := &decider{course: c, facts: f, out: Decision{State: s.clone(), Waiting: map[string]string{}}, gates: map[string]gate{}}
 	d.run()
@@ -29,7 +28,7 @@ func copied[V any](m map[string]V) map[string]V {
 	return out
 }
 
-// What happens to a cluster.
+// Messages of the events of a cluster; [Metrics] counts them.
 const (
 	eventReleased = "let go"
 	eventSettled  = "settled"
@@ -39,13 +38,13 @@ type decider struct {
 	course Course
 	facts  Facts
 	out    Decision
-	gates  map[string]gate // by stage, since the last cluster was let go
+	gates  map[string]gate // by stage, since the last release
 }
 
-// gate is what is the same for all clusters of a stage that could be next.
+// gate is the part of a release decision that all clusters of a stage share.
 type gate struct {
-	shut string // why none may go, by the clock; empty: one may
-	// moving clusters are on their way, unavailable ones that or not healthy.
+	shut string // why window or silence forbid a release; empty: they allow it
+	// moving clusters are released and not settled; unavailable clusters are moving or unhealthy.
 	moving, unavailable int
 }
 
@@ -63,7 +62,7 @@ func (d *decider) run() {
 	d.explain()
 }
 
-// settle notes which clusters have got there since they were let go.
+// settle records which released clusters have reached their target.
 func (d *decider) settle(stage *Stage) {
 	for _, name := range stage.Clusters {
 		c, released := d.out.State.Clusters[name]
@@ -76,15 +75,15 @@ func (d *decider) settle(stage *Stage) {
 	}
 }
 
-// there reports whether a cluster is healthy at the hash that this change wants of
-// it. Health at another hash says nothing.
+// there reports whether a cluster is healthy at the hash that this change wants there. Health at
+// another hash is not evidence.
 func (d *decider) there(name string) bool {
 	f := d.facts.Clusters[name]
 	return f.Healthy && f.Hash == d.course.Want[name]
 }
 
-// done reports whether a cluster needs nothing more: it has got there, had it
-// already, or takes no part.
+// done reports whether a cluster needs nothing more: it has settled, had the target already, or
+// takes no part.
 func (d *decider) done(name string) bool {
 	c, released := d.out.State.Clusters[name]
 	if released && c.Back {
@@ -93,7 +92,7 @@ func (d *decider) done(name string) bool {
 	return d.facts.Clusters[name].Exempt != "" || d.there(name) && (!released || !c.Settled.IsZero())
 }
 
-// progress takes the first stage that has not passed as far as it may.
+// progress advances the stages in order, up to the first stage that can't pass yet.
 func (d *decider) progress() {
 	for i := range d.course.Stages {
 		stage := &d.course.Stages[i]
@@ -118,8 +117,8 @@ func (d *decider) progress() {
 	d.event("", "", "complete")
 }
 
-// failure is why a stage fails: a cluster that was let go can't get there, takes too
-// long, or is no longer healthy.
+// failure returns why a stage fails: a released cluster reports a failure at its target, or takes
+// too long, or a check failed. Empty: the stage does not fail.
 func (d *decider) failure(stage *Stage) string {
 	for _, name := range stage.Clusters {
 		c, released := d.out.State.Clusters[name]
@@ -157,7 +156,7 @@ func (d *decider) result(stage *Stage, name string, after bool) (Result, bool) {
 	return r, ok
 }
 
-// hurried reports whether nothing is waited for but health and freezes.
+// hurried reports whether the stage waits only for health and freezes.
 func (d *decider) hurried(stage *Stage) bool {
 	_, promoted := d.out.State.Promoted[stage.Name]
 	return promoted || d.course.Back
@@ -192,7 +191,7 @@ func (d *decider) isBack() bool {
 	return true
 }
 
-// opened reports whether the checks before a stage have passed, and remembers it.
+// opened reports whether the checks before a stage have passed, and records when.
 func (d *decider) opened(stage *Stage) bool {
 	if !d.out.State.Opened[stage.Name].IsZero() {
 		return true
@@ -205,7 +204,7 @@ func (d *decider) opened(stage *Stage) bool {
 	return true
 }
 
-// missing is the first check of a stage that has not passed.
+// missing returns the first check of a stage that has not passed; empty: there is none.
 func (d *decider) missing(stage *Stage, after bool) string {
 	for _, name := range stage.checks(after) {
 		if r, answered := d.result(stage, name, after); !answered || !r.Passed {
@@ -215,13 +214,13 @@ func (d *decider) missing(stage *Stage, after bool) string {
 	return ""
 }
 
-// isAsked reports whether a check after a stage is what it waits for.
+// isAsked reports whether the stage waits for the answer to a check after it.
 func (d *decider) isAsked(stage *Stage) bool {
 	_, asked := d.facts.Pending[Check{Change: d.course.Change, Stage: stage.Name, Name: d.missing(stage, true), After: true}]
 	return asked
 }
 
-// unanswered says which check of a stage has not passed, and why.
+// unanswered names the first check of a stage that has not passed, and says why.
 func (d *decider) unanswered(stage *Stage, after bool) string {
 	name := d.missing(stage, after)
 	text := fmt.Sprintf("check %s has not passed", name)
@@ -231,14 +230,14 @@ func (d *decider) unanswered(stage *Stage, after bool) string {
 	return text
 }
 
-// release lets clusters go, in their order, as many as may.
+// release releases clusters in their order, as many as the limits allow.
 func (d *decider) release(stage *Stage) {
 	for _, name := range stage.Clusters {
 		if d.done(name) || d.released(name) {
 			continue
 		}
 		if d.facts.Frozen[name] != "" {
-			continue // a later one may go
+			continue // a later cluster may be released
 		}
 		if d.holds(stage, name) != "" {
 			return
@@ -257,8 +256,7 @@ func (d *decider) released(name string) bool {
 	return ok
 }
 
-// holds is why a cluster of a stage that was not let go can't be the next one yet;
-// empty: it can.
+// holds returns why a cluster that was not released can't be the next one yet; empty: it can.
 func (d *decider) holds(stage *Stage, next string) string {
 	f, known := d.facts.Clusters[next]
 	if !known {
@@ -266,21 +264,21 @@ func (d *decider) holds(stage *Stage, next string) string {
 	}
 	g := d.gate(stage)
 	if !f.Healthy {
-		g.unavailable-- // the change may be its cure
+		g.unavailable-- // the change may repair the cluster
 	}
 	switch {
 	case g.shut != "":
 		return g.shut
 	case g.moving >= stage.MaxConcurrent:
 		return fmt.Sprintf("%d on their way, of at most %d", g.moving, stage.MaxConcurrent)
-	case g.unavailable >= stage.MaxUnavailable: // it will be one more
+	case g.unavailable >= stage.MaxUnavailable: // this release adds one
 		return fmt.Sprintf("%d on their way or not healthy, of at most %d", g.unavailable, stage.MaxUnavailable)
 	}
 	return ""
 }
 
-// gate looks at each cluster of a stage once for each that is let go, and not once for
-// each that waits.
+// gate returns the gate of a stage. It counts the clusters once for each release, and not once for
+// each waiting cluster.
 func (d *decider) gate(stage *Stage) gate {
 	g, known := d.gates[stage.Name]
 	if known {
@@ -301,7 +299,7 @@ func (d *decider) gate(stage *Stage) gate {
 	return g
 }
 
-// shut is why no cluster of a stage may go now.
+// shut returns why the clock forbids a release in a stage now; empty: it allows one.
 func (d *decider) shut(stage *Stage) string {
 	if d.hurried(stage) {
 		return ""
@@ -320,7 +318,7 @@ func (d *decider) shut(stage *Stage) string {
 	return ""
 }
 
-// last is when a cluster of the stage was last let go, or got there.
+// last returns when a cluster of the stage was last released, or settled.
 func (d *decider) last(stage *Stage) time.Time {
 	var last time.Time
 	for _, name := range stage.Clusters {
@@ -349,7 +347,7 @@ func (d *decider) passes(stage *Stage) bool {
 	return d.missing(stage, true) == ""
 }
 
-// explain says of each cluster why it has not got the change.
+// explain fills Waiting.
 func (d *decider) explain() {
 	s, before := &d.out.State, ""
 	for i := range d.course.Stages {

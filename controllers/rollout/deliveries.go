@@ -7,8 +7,8 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// Rollouts are those of a fleet, by component, and nobody's to change. The error is
-// [ErrUnknown].
+// Rollouts returns the Rollouts of a fleet, by component. The caller must not modify the values.
+// The error is [ErrUnknown].
 func (b *Board) Rollouts(f *registry.Fleet) (map[string]*v1alpha1.Rollout, error) {
 	all := b.all()
 	if all == nil {
@@ -22,9 +22,9 @@ func (b *Board) Rollouts(f *registry.Fleet) (map[string]*v1alpha1.Rollout, error
 	return all, nil
 }
 
-// Deliveries keeps up with all Deliveries of the hub until the context ends: all hears of
-// those that there are, one of each that is another than before, or gone, one call after
-// the other. Their conditions, what is wanted of them and their last diff are left out.
+// Deliveries watches all Deliveries of the hub until the context ends. all is called with a full
+// list, and one for each Delivery that changed or is gone. Calls do not overlap. Status.Conditions,
+// Wanted and LastDiff are left out.
 func (b *Board) Deliveries(ctx context.Context, all func([]*v1alpha1.Delivery), one func(d *v1alpha1.Delivery, gone bool)) {
 	watched(ctx, b.client, &v1alpha1.DeliveryList{}, "", feed[*v1alpha1.Delivery]{all: all, one: one, slim: func(d *v1alpha1.Delivery) {
 		d.Status.Conditions, d.Status.Wanted, d.Status.LastDiff = nil, nil, nil

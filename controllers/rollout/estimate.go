@@ -7,47 +7,47 @@ import (
 	"time"
 )
 
-// Assumptions are what an estimate takes for granted: nothing fails.
+// Assumptions are the premises of an estimate. Another premise is that nothing fails.
 type Assumptions struct {
 	// Begin is when the change is known.
 	Begin time.Time
-	// Takes is how long a cluster takes from when it is let go to when it is healthy.
+	// Takes is the time from the release of a cluster until it is healthy.
 	Takes time.Duration
-	// Frozen says why a cluster is frozen at a time, if it is, and until when that is
-	// the answer; zero: for ever.
+	// Frozen returns why a cluster is frozen at a time; empty: it is not frozen. The answer holds
+	// until the second result; zero: for ever.
 	Frozen func(cluster string, now time.Time) (reason string, until time.Time)
-	// Passes is how long a check takes from when it is asked.
+	// Passes is the time from asking a check until it passes.
 	Passes func(stage, check string, after bool) time.Duration
 }
 
-// Forecast is how a rollout would go.
+// Forecast is the expected course of a rollout.
 type Forecast struct {
-	// Stages that let clusters go, in order.
+	// Stages that release clusters, in order.
 	Stages []StageForecast
-	// Ends is when the last stage has passed; zero: it does not come to that, and
-	// Because says why.
+	// Ends is when the last stage passes; zero: the rollout does not complete, and Because says
+	// why.
 	Ends    time.Time
 	Because string
 }
 
-// StageForecast is one stage of it. A time is zero where it does not come to that.
+// StageForecast is one stage of a [Forecast]. A time is zero if the event does not happen.
 type StageForecast struct {
 	Name string
-	// Clusters in the order in which they are let go.
+	// Clusters in the order of their release.
 	Clusters     []string
 	Begins, Ends time.Time
 }
 
 const (
-	// horizon is how far is looked ahead.
+	// horizon bounds the forecast.
 	horizon = 366 * 24 * time.Hour
-	// A rollout takes a few steps for each cluster, and some for each time that
-	// windows and freezes begin and end.
+	// A rollout takes a few steps for each cluster, and some for each begin and end of a window or
+	// a freeze.
 	stepsAtLeast, stepsPerCluster = 5_000, 20
 )
 
-// Estimate carries a rollout out in thought, from clusters as they are at its begin.
-// Arguments are not modified.
+// Estimate simulates a rollout, with the clusters as they are at its begin. Arguments are not
+// modified.
 func Estimate(c Course, clusters map[string]Fact, a Assumptions) Forecast {
 	e := &estimate{course: c, facts: maps.Clone(clusters), Assumptions: a, now: a.Begin, asked: map[Check]time.Time{}}
 	because := "it takes more steps than are looked ahead"
@@ -78,8 +78,8 @@ type estimate struct {
 	wake    time.Time
 }
 
-// step decides what happens at one moment, and returns the next one. A zero time is
-// the end; why is then what keeps it from being complete.
+// step decides what happens at one moment, and returns the next moment. A zero time ends the
+// simulation; why then says what keeps the rollout from completing.
 func (e *estimate) step() (next time.Time, why string) {
 	e.wake = time.Time{}
 	e.arrive()
@@ -98,14 +98,14 @@ func (e *estimate) step() (next time.Time, why string) {
 	return e.wake, e.waits(d)
 }
 
-// soon notes when something happens.
+// soon wakes the simulation at a time in the future.
 func (e *estimate) soon(at time.Time) {
 	if at.After(e.now) && (e.wake.IsZero() || at.Before(e.wake)) {
 		e.wake = at
 	}
 }
 
-// arrive has clusters be where they are after the time that they take.
+// arrive sets clusters to their target once Takes has passed since their release.
 func (e *estimate) arrive() {
 	for name, f := range e.facts {
 		f.Seen = e.now
@@ -119,7 +119,7 @@ func (e *estimate) arrive() {
 	}
 }
 
-// ask asks checks when their turn comes, and answers them after their time.
+// ask asks checks when their stage is reached, and answers them after the time that they take.
 func (e *estimate) ask() {
 	e.answers = map[Check]Result{}
 	for i := range e.course.Stages {
@@ -150,7 +150,7 @@ func (e *estimate) answer(stage *Stage, after bool) {
 	}
 }
 
-// frozen asks for each cluster that was not let go.
+// frozen asks about each cluster that was not released.
 func (e *estimate) frozen() map[string]string {
 	out := map[string]string{}
 	for name := range e.facts {
@@ -166,8 +166,8 @@ func (e *estimate) frozen() map[string]string {
 	return out
 }
 
-// waits is what the first cluster waits for in the first stage that has not passed: one
-// of which nothing is known, if there is, since the others wait for that.
+// waits returns what the first stage that has not passed waits for. A cluster of which nothing is
+// known comes first, since the other clusters wait for it.
 func (e *estimate) waits(d Decision) string {
 	i := slices.IndexFunc(e.course.Stages, func(s Stage) bool { return e.state.Passed[s.Name].IsZero() })
 	if i < 0 {

@@ -15,11 +15,11 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// watchFor is how long a watch lasts at least before it is begun anew.
+// watchFor is the minimum duration of one watch.
 const watchFor = 30 * time.Minute
 
-// watched keeps up with one kind of Keelson's own objects in the hub until the context
-// ends. It begins with how they are, and not with how they were a while ago.
+// watched passes one kind of Keelson's objects in the hub to a feed until the context ends. It
+// begins with the latest state, and not with an older state from a cache of the API server.
 func watched[T client.Object](ctx context.Context, c client.WithWatch, list client.ObjectList, selector string, to feed[T]) {
 	silent := klog.Logger{}
 	fresh := func() client.ObjectList {
@@ -44,14 +44,13 @@ func watched[T client.Object](ctx context.Context, c client.WithWatch, list clie
 	r.RunWithContext(klog.NewContext(ctx, silent))
 }
 
-// feed hears of objects. It implements [cache.ReflectorStore], whose methods are called
-// one after the other.
+// feed receives objects. It implements [cache.ReflectorStore], whose methods are called one after
+// the other.
 type feed[T client.Object] struct {
-	// one hears of each that is another than before, or gone; all of those that there
-	// are.
+	// one is called for each object that changed or is gone; all is called with a full list.
 	one func(o T, gone bool)
 	all func([]T)
-	// slim takes out of an object what nobody looks at; nil: nothing.
+	// slim removes unused fields from an object; nil: none.
 	slim func(T)
 }
 

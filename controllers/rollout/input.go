@@ -9,8 +9,8 @@ import (
 	"github.com/keelson-io/keelson/renderer"
 )
 
-// InputsOf is a hash of what git says of a delivery, as far as its target depends on
-// it. What a cluster rendered from others says nothing about what git wants now.
+// InputsOf returns a hash of everything in git on which the target of a delivery depends. What a
+// cluster rendered from other inputs says nothing about the target that git wants now.
 func InputsOf(c *registry.Cluster, d *registry.Delivery) (string, error) {
 	if d.Absent {
 		return v1alpha1.HashAbsent, nil
@@ -18,45 +18,45 @@ func InputsOf(c *registry.Cluster, d *registry.Delivery) (string, error) {
 	return renderer.InputsOf(renderer.Request{Version: d.Version, Values: d.Values, ImageMirrors: c.Spec.ImageMirrors})
 }
 
-// input is all that is known of a component on its way, but the past.
+// input holds the current facts about a rollout, without its history.
 type input struct {
 	component, pipeline, revision string
 	stages                        []Stage
 	clusters                      map[string]known
 	frozen                        map[string]string
-	// asks are the checks of the stages, by stage, and checks what they answer now, with
-	// the evidence of their stage as change.
+	// asks are the specs of the stages, by name. checks are the current answers of their checks;
+	// the Change in a key is the evidence of the stage.
 	asks   map[string]*v1alpha1.Stage
-	jobs   map[string]string // the files of their Jobs, by path
+	jobs   map[string]string // templates of their Jobs, by path
 	checks map[Check]answer
 }
 
-// answer of a check to a question that was asked once.
+// answer is the answer of a check to one question.
 type answer struct {
 	yes bool
-	why string // not
-	// final: to ask again makes no sense.
+	why string // why the answer is no
+	// final means that asking again makes no sense.
 	final bool
-	// since is from when on it was seen to be yes without a break. What was not looked at
-	// for a while, or by a process that has ended, was not seen.
+	// since is the begin of an unbroken yes. A time without questions breaks it, and so does a
+	// restart of the process.
 	since time.Time
 }
 
-// known is what is known of the component on one cluster.
+// known holds the facts about the component on one cluster.
 type known struct {
-	// want is the hash of what git wants there; empty while the cluster has not said
-	// what that renders to, and why not.
+	// want is the hash of the target in git. It is empty until the cluster reports what the files
+	// in git render to; why is then the reason.
 	want, why string
 	fact      Fact
-	// has and gets are the versions before and after.
+	// has is the applied version, gets the version in git.
 	has, gets string
 }
 
-// at reports whether the cluster has what git wants, healthy or not.
+// at reports whether the cluster has the target in git, healthy or not.
 func (k known) at() bool { return k.want != "" && k.fact.Hash == k.want }
 
-// knownOf is what is known of a component on a cluster: by git, by the hash of what
-// git puts into its render, and by its Delivery (nil: there is none).
+// knownOf returns the facts about a component on a cluster. They follow from git, the hash of
+// [InputsOf], and the Delivery (nil: there is none).
 func knownOf(c *registry.Cluster, d *registry.Delivery, inputs string, s *sight) known {
 	k := known{gets: d.VersionName}
 	if c.Spec.Paused || d.Paused {
@@ -69,7 +69,7 @@ func knownOf(c *registry.Cluster, d *registry.Delivery, inputs string, s *sight)
 	k.has = s.applied
 	k.fact.Hash = s.hash
 	current := s.wanted != nil && s.wanted.Inputs == inputs
-	if current && s.pinned != "" { // git's next move ends a pin
+	if current && s.pinned != "" { // a change in git ends a pin
 		k.fact.Exempt = s.pinned
 	}
 	switch {
@@ -88,7 +88,7 @@ func knownOf(c *registry.Cluster, d *registry.Delivery, inputs string, s *sight)
 	switch s.sync {
 	case v1alpha1.SyncSynced, v1alpha1.SyncAbsent:
 		k.fact.Healthy = healthy
-	case v1alpha1.SyncWaiting, v1alpha1.SyncPaused: // for its turn, with what it had
+	case v1alpha1.SyncWaiting, v1alpha1.SyncPaused: // it waits with its previous target
 		k.fact.Healthy = healthy && s.hash != k.want || s.hash == ""
 	case v1alpha1.SyncDenied, v1alpha1.SyncBlocked:
 		k.fact.Failed = s.message

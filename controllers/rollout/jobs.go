@@ -22,9 +22,9 @@ type AskedJob struct {
 	After        bool
 }
 
-// JobsAsked are the Jobs that a rollout asks for, as it is written. A cluster of their
-// stage runs these and no other: what is not asked for any more is deleted, for its
-// outcome was taken in, or is of no use.
+// JobsAsked returns the Jobs that a stored rollout asks for. The clusters of their stage run only
+// these Jobs. A Job that is no longer asked for is deleted: its outcome was stored, or is of no
+// use.
 func JobsAsked(s *v1alpha1.RolloutStatus) []AskedJob {
 	i := slices.IndexFunc(s.Stages, func(stage v1alpha1.RolloutStage) bool { return stage.Passed == nil })
 	asks := s.Phase == v1alpha1.RolloutProgressing || s.Phase == v1alpha1.RolloutPaused
@@ -40,25 +40,25 @@ func JobsAsked(s *v1alpha1.RolloutStatus) []AskedJob {
 	return out
 }
 
-// runLength and nameLength are those of [v1alpha1.RolloutJob.Run] and of the name of a
-// Job, of which its pods bear the name as a label.
+// runLength is the length of [v1alpha1.RolloutJob.Run], and nameLength the maximum length of a
+// Job's name. The pods of a Job carry its name as a label.
 const runLength, nameLength = 20, 63
 
-// Name is that of the Job on every cluster. It is made from the run, so that whoever
-// looks again finds the same one, and another question has another one.
+// Name returns the name of the Job on every cluster. It contains the run: the same question finds
+// the same Job, and another question gets another Job.
 func (a AskedJob) Name(component string) string {
 	name := component + "-" + a.Check
 	return strings.TrimRight(name[:min(len(name), nameLength-1-runLength)], "-") + "-" + a.Run
 }
 
-// TemplateHash tells whether a file of a Job is the one that is asked for.
+// TemplateHash returns a hash that tells whether the template of a Job is the requested one.
 func TemplateHash(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:16])
 }
 
-// asksFor notes what a check that was not decided asks clusters to run. A file that says
-// something else asks something else, and has its time anew.
+// asksFor records the Job of an undecided check. A changed template is another question, and its
+// time starts again.
 func (j *joined) asksFor(is *v1alpha1.RolloutCheck, spec v1alpha1.Check, key Check, now time.Time) {
 	switch {
 	case is.Passed != nil || is.Failed != nil:
@@ -80,8 +80,8 @@ func (j *joined) asksFor(is *v1alpha1.RolloutCheck, spec v1alpha1.Check, key Che
 	is.Job = &v1alpha1.RolloutJob{Template: spec.Job.Template, Hash: hash, Revision: j.in.revision, Run: hex.EncodeToString(run[:])[:runLength]}
 }
 
-// holdsJob is why a check that has not been asked is not to begin its Job: in a freeze
-// nothing begins on a cluster that git says.
+// holdsJob returns why the Job of a check must not begin yet: nothing from git begins on a frozen
+// cluster.
 func (j *joined) holdsJob(stage Stage, spec v1alpha1.Check) string {
 	if spec.Job == nil {
 		return ""
@@ -94,8 +94,8 @@ func (j *joined) holdsJob(stage Stage, spec v1alpha1.Check) string {
 	return ""
 }
 
-// runs are the clusters of a stage on which a Job is to run: those that take part, and
-// are to have the component.
+// runs returns the clusters of a stage on which a Job is to run: those that take part, and from
+// which git does not remove the component.
 func (j *joined) runs(stage Stage) []string {
 	return slices.DeleteFunc(slices.Clone(stage.Clusters), func(name string) bool {
 		k := j.in.clusters[name]
@@ -103,8 +103,8 @@ func (j *joined) runs(stage Stage) []string {
 	})
 }
 
-// jobs is what the clusters tell of the Job of a check. It is no until all of them have
-// said that it passed; of one that does not tell, nobody knows.
+// jobs returns what the clusters report of the Job of a check. The answer is no until all of them
+// report that it passed. An unknown result does not pass.
 func jobs(q question, seen map[string]*sight) answer {
 	var running, unknown, waiting []string
 	for _, name := range q.on {
@@ -135,7 +135,7 @@ func jobs(q question, seen map[string]*sight) answer {
 	return answer{why: "its Job " + strings.Join(why, ", and ")}
 }
 
-// check is what a cluster tells of a run; the zero value: nothing.
+// check returns what a cluster reports of a run; the zero value: nothing.
 func (s *sight) check(run string) v1alpha1.DeliveryCheck {
 	if s == nil {
 		return v1alpha1.DeliveryCheck{}
@@ -148,7 +148,7 @@ func (s *sight) check(run string) v1alpha1.DeliveryCheck {
 	return v1alpha1.DeliveryCheck{}
 }
 
-// some names the first of many.
+// some lists the first three names, and counts the rest.
 func some(names []string) string {
 	const shown = 3
 	if more := len(names) - shown; more > 0 {

@@ -25,7 +25,7 @@ import (
 // retry is the wait after a failure that may pass.
 const retry = time.Second
 
-// Options are the settings of a [Loop]; all are required but Events.
+// Options are the settings of a [Loop]. All but Events are required.
 type Options struct {
 	Board    *Board
 	Probes   *probe.Store // results of probes
@@ -33,15 +33,15 @@ type Options struct {
 	Now      func() time.Time
 	Redactor *redact.Redactor
 	Metrics  *Metrics
-	// Egress sends what checks ask servers.
+	// Egress sends the requests of checks to servers.
 	Egress http.RoundTripper
-	// Events takes what people should see; nil: nobody does.
+	// Events returns the recorder of Kubernetes Events; nil: none are recorded.
 	Events func() record.EventRecorder
 }
 
-// Loop carries the changes of a fleet from cluster to cluster. One process of a fleet
-// runs it; two that did would get in each other's way, and let nobody go twice: what
-// they write names the version that they decided from.
+// Loop rolls the changes of a fleet out from cluster to cluster. One process of a fleet runs it.
+// Two loops would have write conflicts, but would release no cluster twice: each write names the
+// resourceVersion from which it was decided.
 type Loop struct {
 	board    *Board
 	client   client.Client
@@ -54,15 +54,15 @@ type Loop struct {
 	asker    *asker
 
 	mu    sync.Mutex
-	fleet *registry.Fleet // nil: nothing was read yet
-	// inputs are hashes of what git says of deliveries, and those of the revision
-	// before; the same pointer says the same.
+	fleet *registry.Fleet // nil: git was not read yet
+	// inputs are the hashes of [InputsOf] by delivery; inputsBefore are the hashes of the previous
+	// revision. The same pointer has the same content.
 	inputs, inputsBefore map[*registry.Delivery]string
-	dirty                map[string]bool // components to be looked at
-	all                  bool            // all are
+	dirty                map[string]bool // components to reconcile
+	all                  bool            // reconcile all components
 	soon                 chan struct{}
 	wakes                map[string]time.Time // by component
-	passed               *registry.Fleet      // the last that was looked at
+	passed               *registry.Fleet      // fleet of the last pass
 }
 
 // NewLoop prepares a loop; it makes no call.
@@ -77,7 +77,7 @@ func NewLoop(o Options) *Loop {
 	return l
 }
 
-// Look has a component looked at; "": all of them. It returns at once.
+// Look schedules the reconcile of a component; "": of all components. It returns at once.
 func (l *Loop) Look(component string) {
 	l.mu.Lock()
 	if component == "" {
@@ -92,7 +92,7 @@ func (l *Loop) Look(component string) {
 	}
 }
 
-// Fleet says what git wants now.
+// Fleet sets the state of git, and schedules all components.
 func (l *Loop) Fleet(f *registry.Fleet) {
 	l.mu.Lock()
 	l.fleet = f
@@ -120,8 +120,8 @@ func (l *Loop) Run(ctx context.Context) {
 	}
 }
 
-// pass looks at the components that something new may be decided of, and returns when
-// time alone has the next one looked at.
+// pass reconciles the components that are due. It returns when the next component becomes due by
+// time alone; zero: none does.
 func (l *Loop) pass(ctx context.Context) (next time.Time) {
 	l.mu.Lock()
 	fleet := l.fleet
@@ -136,7 +136,7 @@ func (l *Loop) pass(ctx context.Context) (next time.Time) {
 	l.sights.follow(ctx, components)
 	rollouts := l.board.all()
 	if rollouts == nil {
-		return time.Time{} // who knows them calls
+		return time.Time{} // the board calls Look once it knows them
 	}
 	for _, component := range l.due(components, rollouts) {
 		wake, err := l.step(ctx, fleet, component)
@@ -164,8 +164,8 @@ func (l *Loop) pass(ctx context.Context) (next time.Time) {
 	return next
 }
 
-// due are the components to be looked at now, in order: those with a pipeline, and
-// those that have a Rollout of before.
+// due returns the components to reconcile now, in order. It considers components with a pipeline,
+// and components with an earlier Rollout.
 func (l *Loop) due(components []string, rollouts map[string]*v1alpha1.Rollout) []string {
 	now := l.now()
 	l.mu.Lock()
@@ -187,7 +187,8 @@ func (l *Loop) due(components []string, rollouts map[string]*v1alpha1.Rollout) [
 	return slices.Sorted(maps.Keys(every))
 }
 
-// step takes one component as far as may be, and returns when to look again.
+// step takes one component as far as possible. It returns when to reconcile it again; zero: only
+// after a change.
 func (l *Loop) step(ctx context.Context, fleet *registry.Fleet, component string) (wake time.Time, err error) {
 	was, err := l.board.named(component)
 	if err != nil {
@@ -201,11 +202,11 @@ func (l *Loop) step(ctx context.Context, fleet *registry.Fleet, component string
 	case was != nil && (pipeline == nil || nowhere(fleet, component)):
 		return time.Time{}, l.remove(ctx, was)
 	case pipeline == nil, len(pipeline.Problems) > 0:
-		return time.Time{}, nil // nobody is let go by what is broken
+		return time.Time{}, nil // a broken pipeline releases no cluster
 	}
 	seen, known := l.sights.at(component)
 	if !known {
-		return time.Time{}, nil // who knows calls
+		return time.Time{}, nil // sights calls Look once it knows them
 	}
 	var before v1alpha1.RolloutStatus
 	if was != nil {
@@ -233,13 +234,13 @@ func (l *Loop) step(ctx context.Context, fleet *registry.Fleet, component string
 	if err := l.write(ctx, was, component, s); err != nil {
 		return time.Time{}, err
 	}
-	if len(s.events) > 0 { // what was written may be what the next step waits for
+	if len(s.events) > 0 { // the next step may depend on this write
 		l.Look(component)
 	}
 	return thaw, nil
 }
 
-// gather is what is known of a component, and when a freeze begins or ends.
+// gather returns the facts about a component, and when the next freeze begins or ends.
 func (l *Loop) gather(f *registry.Fleet, component string, seen map[string]*sight) (in input, thaw time.Time, err error) {
 	in = input{
 		component: component, pipeline: f.PipelineOf(component).Name, revision: f.Revision,
@@ -256,7 +257,7 @@ func (l *Loop) gather(f *registry.Fleet, component string, seen map[string]*sigh
 		for _, name := range stage.Clusters {
 			cluster := f.Cluster(name)
 			d := cluster.Delivery(component)
-			if d == nil || d.Version == nil { // broken, so it can't be told
+			if d == nil || d.Version == nil { // broken: its target is unknown
 				in.clusters[name] = known{why: "what git says of it is broken: keelson validate"}
 				continue
 			}
@@ -277,7 +278,7 @@ func (l *Loop) gather(f *registry.Fleet, component string, seen map[string]*sigh
 	return in, thaw, nil
 }
 
-// inputsOf is [InputsOf], once for each delivery that says something else.
+// inputsOf is [InputsOf], computed once for each distinct delivery.
 func (l *Loop) inputsOf(c *registry.Cluster, d *registry.Delivery) (string, error) {
 	if inputs, known := l.inputs[d]; known {
 		return inputs, nil
@@ -293,7 +294,7 @@ func (l *Loop) inputsOf(c *registry.Cluster, d *registry.Delivery) (string, erro
 	return inputs, nil
 }
 
-// hide takes secrets out of what is to be written.
+// hide redacts secrets in a status.
 func (l *Loop) hide(s *v1alpha1.RolloutStatus) {
 	s.Because = l.redactor.Text(s.Because)
 	for i := range s.Clusters {
@@ -313,7 +314,7 @@ func (l *Loop) hide(s *v1alpha1.RolloutStatus) {
 	}
 }
 
-// write writes what was decided, if the Rollout is still as it was.
+// write stores a decision, if the Rollout is still unchanged.
 func (l *Loop) write(ctx context.Context, was *v1alpha1.Rollout, component string, s step) error {
 	next := &v1alpha1.Rollout{ObjectMeta: metav1.ObjectMeta{
 		Name: component, Namespace: v1alpha1.Namespace, Labels: map[string]string{v1alpha1.LabelComponent: component},
@@ -333,7 +334,8 @@ func (l *Loop) write(ctx context.Context, was *v1alpha1.Rollout, component strin
 	return nil
 }
 
-// tell logs what happened, and announces what concerns more than one cluster.
+// tell logs and counts events. It records a Kubernetes Event for each event that is not about a
+// single cluster.
 func (l *Loop) tell(r *v1alpha1.Rollout, events []Event) {
 	for _, e := range events {
 		text := l.redactor.Text(e.Message)
@@ -357,17 +359,17 @@ func (l *Loop) tell(r *v1alpha1.Rollout, events []Event) {
 	}
 }
 
-// nowhere reports whether git has a component on no cluster. What a cluster has whose files
-// are broken isn't known.
+// nowhere reports whether git has a component on no cluster. A cluster with broken files may have
+// any component.
 func nowhere(f *registry.Fleet, component string) bool {
 	return !slices.ContainsFunc(f.Clusters, func(c *registry.Cluster) bool {
 		return len(c.Problems) > 0 || c.Delivery(component) != nil
 	})
 }
 
-// remove deletes the Rollout of a component that goes through no pipeline any more, or that
-// git has on no cluster: it would let clusters go, were there one again, and until then it
-// would tell of what is not there.
+// remove deletes the Rollout of a component without a pipeline, or without a cluster in git. If the
+// component returned, an old Rollout would release clusters. Until then it would report a state
+// that does not exist.
 func (l *Loop) remove(ctx context.Context, r *v1alpha1.Rollout) error {
 	l.log.Info("a component goes through no pipeline any more, or git has it on no cluster: its Rollout is deleted", "component", r.Name)
 	err := l.client.Delete(ctx, r, client.Preconditions{UID: &r.UID, ResourceVersion: &r.ResourceVersion})

@@ -15,7 +15,7 @@ type Metrics struct {
 	settled  prometheus.Counter
 }
 
-// NewMetrics makes them.
+// NewMetrics returns new metrics, not yet registered.
 func NewMetrics() *Metrics {
 	return &Metrics{
 		rollouts: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -30,7 +30,7 @@ func NewMetrics() *Metrics {
 	}
 }
 
-// Collectors are what is to be registered.
+// Collectors returns the metrics to register.
 func (m *Metrics) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.rollouts, m.released, m.settled}
 }

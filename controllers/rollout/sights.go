@@ -15,13 +15,13 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// sight is what a Delivery tells of a component on a cluster. There is one for each
-// delivery of a fleet, so it keeps no more than is asked for.
+// sight is the observed state of a Delivery. There is one for each delivery of a fleet, so it keeps
+// only the fields in use.
 type sight struct {
 	uid     types.UID
 	version string // its resourceVersion
 	wanted  *v1alpha1.WantedDelivery
-	hash    string // of the target that it was last brought to
+	hash    string // of the last applied target
 	applied string // version
 	pinned  string
 	sync    v1alpha1.Sync
@@ -45,31 +45,31 @@ func sightOf(d *v1alpha1.Delivery) *sight {
 	return out
 }
 
-// says reports whether another sight is of something else.
+// says reports whether two sights differ in more than the resourceVersion.
 func (s *sight) says(o *sight) bool {
 	x, y := *s, *o
 	x.version, y.version = "", ""
 	return !reflect.DeepEqual(x, y)
 }
 
-// sights are what the Deliveries of the hub tell of the components that go through a
-// pipeline. It is safe for concurrent use.
+// sights holds the observed Deliveries of the components that go through a pipeline. It is safe for
+// concurrent use.
 type sights struct {
 	client client.WithWatch
-	// changed hears of each component that something new is known of; "": of all.
+	// changed is called with each component that has new observations; "": all components.
 	changed func(component string)
 
 	mu    sync.Mutex
 	known map[string]map[string]*sight // by component and cluster; nil: not read yet
-	stop  context.CancelFunc           // of the watch
-	of    string                       // its selector
+	stop  context.CancelFunc           // ends the watch
+	of    string                       // selector of the watch
 }
 
 // maxSelected bounds the names in a selector: it is part of a URL.
 const maxSelected = 100
 
-// follow watches the Deliveries of components until the context ends, or until other
-// ones are to be followed.
+// follow watches the Deliveries of components until the context ends, or until a call with other
+// components.
 func (s *sights) follow(ctx context.Context, components []string) {
 	selector := v1alpha1.LabelComponent + " in (" + strings.Join(components, ",") + ")"
 	if len(components) > maxSelected {
@@ -94,8 +94,8 @@ func (s *sights) follow(ctx context.Context, components []string) {
 	})
 }
 
-// at is what is known of a component, by cluster; false: nothing was read yet. It is
-// nobody's to change.
+// at returns the observations of a component by cluster; false: nothing was read yet. The caller
+// must not modify the values.
 func (s *sights) at(component string) (map[string]*sight, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +126,7 @@ func (s *sights) take(ctx context.Context, d *v1alpha1.Delivery, gone bool) {
 	}
 }
 
-// replace takes in what was listed.
+// replace stores a full list.
 func (s *sights) replace(ctx context.Context, list []*v1alpha1.Delivery) {
 	found := map[string]map[string]*sight{}
 	for _, d := range list {
@@ -146,7 +146,7 @@ func (s *sights) replace(ctx context.Context, list []*v1alpha1.Delivery) {
 	s.changed("")
 }
 
-// governed are the components of a fleet that go through a pipeline, in order.
+// governed returns the components of a fleet that go through a pipeline, in order.
 func governed(f *registry.Fleet) []string {
 	seen := map[string]bool{}
 	for _, c := range f.Clusters {

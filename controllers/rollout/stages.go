@@ -13,14 +13,16 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// defaultTimeout is how long a cluster may take where its stage does not say.
+// defaultTimeout is the timeout of a cluster if its stage names none.
 const defaultTimeout = time.Hour
 
-// Stages are those of the pipeline by which changes of a component go, with the
-// clusters that git wants it on, or away from, in their order; nil: it goes through
-// none. A cluster of which git can't be read is in the first one, where nothing is
-// known of it: it might be any stage's, and none is skipped for what can't be seen.
-// Where the pipeline can't be read, there is an error, and nothing may be let go.
+// Stages returns the stages of a component's pipeline; nil: the component has no pipeline. Each
+// stage has its clusters in their order: clusters on which git wants the component present or
+// absent.
+//
+// A cluster whose files can't be read is in the first stage, where nothing is known of it. It may
+// belong to any stage, and an unreadable cluster must hold all of them. A broken pipeline is an
+// error, and no cluster may be released.
 func Stages(f *registry.Fleet, component string) ([]Stage, error) {
 	p := f.PipelineOf(component)
 	if p == nil {
@@ -34,7 +36,7 @@ func Stages(f *registry.Fleet, component string) ([]Stage, error) {
 		switch {
 		case c.Unread:
 			in[p.Stages[0]] = append(in[p.Stages[0]], c)
-		case c.Delivery(component) != nil: // one without a stage is blocked
+		case c.Delivery(component) != nil: // a delivery without a stage is blocked
 			s := p.StageOf(c.Spec.Labels)
 			in[s] = append(in[s], c)
 		}
@@ -70,14 +72,14 @@ func duration(d *metav1.Duration, otherwise time.Duration) time.Duration {
 	return d.Duration
 }
 
-// amount of so many, at least 1.
+// amount resolves a number, or a percentage of all, rounded down. It is at least 1.
 func amount(a *intstr.IntOrString, all, otherwise int) int {
 	if a == nil {
 		return otherwise
 	}
 	n, err := intstr.GetScaledValueFromIntOrPercent(a, all, false)
 	if err != nil {
-		return 1 // the registry has read it
+		return 1 // unreachable: the registry has validated it
 	}
 	return max(n, 1)
 }
@@ -90,7 +92,7 @@ func names(checks []v1alpha1.Check) []string {
 	return out
 }
 
-// byLabel orders clusters by the value of a label, as [v1alpha1.Stage] says.
+// byLabel orders clusters by the value of a label, as [v1alpha1.Stage] documents.
 func byLabel(label string) func(a, b *registry.Cluster) int {
 	rank := func(c *registry.Cluster) (kind, number int, word string) {
 		value, ok := c.Spec.Labels[label]

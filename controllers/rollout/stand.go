@@ -10,23 +10,22 @@ import (
 	"github.com/keelson-io/keelson/registry"
 )
 
-// Stand is how far what git says of a component has come: the evidence for a next step.
+// Stand is the progress of a component towards its targets in git. It is the evidence for a next
+// step.
 type Stand struct {
-	// Halt is why nothing more may be begun; empty: no cluster of which something is
-	// known is on its way.
+	// Halt is why nothing more may begin; empty: no cluster with known facts is on its way.
 	Halt string
-	// Passed is when each stage passed with what git says of it now, by name.
+	// Passed is when each stage passed with its current targets in git, by name.
 	Passed map[string]time.Time
-	// NotPassed says why of each of the other stages.
+	// NotPassed is the reason for each of the other stages, by name.
 	NotPassed map[string]string
 }
 
-// StandOf is how far a component has come that goes through a pipeline, by its Rollout
-// (nil: there is none) and its Deliveries in the hub.
+// StandOf returns the progress of a component with a pipeline, from its Rollout (nil: there is
+// none) and its Deliveries in the hub. It fails if the pipeline is broken.
 //
-// What is told of another revision, or of another hash, is evidence of nothing; nor is a
-// stage that passed without its bake: since a person would not wait, since it took a
-// change back, or since it had nothing to do.
+// Reports about another revision or another hash are no evidence. A stage that passed without its
+// bake is no evidence either: a person promoted it, it took a change back, or it had nothing to do.
 func StandOf(f *registry.Fleet, component string, r *v1alpha1.Rollout, deliveries []v1alpha1.Delivery) (Stand, error) {
 	seen := map[string]*sight{}
 	for i := range deliveries {
@@ -40,8 +39,8 @@ func StandOf(f *registry.Fleet, component string, r *v1alpha1.Rollout, deliverie
 	return standOf(f, component, r, seen)
 }
 
-// Stand is [StandOf] with what the loop knows. The error is [ErrUnknown] where it does
-// not know enough yet.
+// Stand is [StandOf] with the state that the loop has cached. The error is [ErrUnknown] until the
+// hub was read.
 func (l *Loop) Stand(f *registry.Fleet, component string) (Stand, error) {
 	r, err := l.board.Of(f, component)
 	if err != nil {
@@ -82,7 +81,7 @@ func standOf(f *registry.Fleet, component string, r *v1alpha1.Rollout, seen map[
 	return stand(stages, f.PipelineOf(component).Name, status, clusters), nil
 }
 
-// stand judges. The zero status: there is no Rollout.
+// stand computes the progress. A zero status means that there is no Rollout.
 func stand(stages []Stage, pipeline string, s v1alpha1.RolloutStatus, clusters map[string]known) Stand {
 	out := Stand{Halt: halt(stages, s, clusters), Passed: map[string]time.Time{}, NotPassed: map[string]string{}}
 	entries := map[string]v1alpha1.RolloutCluster{}
@@ -113,7 +112,7 @@ func stand(stages []Stage, pipeline string, s v1alpha1.RolloutStatus, clusters m
 	return out
 }
 
-// halt is why nothing more may be begun.
+// halt returns why nothing more may begin; empty: something may.
 func halt(stages []Stage, s v1alpha1.RolloutStatus, clusters map[string]known) string {
 	switch {
 	case s.Paused != "":
@@ -133,7 +132,7 @@ func halt(stages []Stage, s v1alpha1.RolloutStatus, clusters map[string]known) s
 	return ""
 }
 
-// unproved is why a stage is no evidence for what git says of it; empty: it is.
+// unproved returns why a stage is no evidence for its targets in git; empty: it is evidence.
 func unproved(stage Stage, back bool, s v1alpha1.RolloutStage, entries map[string]v1alpha1.RolloutCluster, clusters map[string]known) string {
 	settled := false
 	for _, name := range stage.Clusters {

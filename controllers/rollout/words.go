@@ -11,9 +11,9 @@ import (
 	"github.com/keelson-io/keelson/api/v1alpha1"
 )
 
-// Word is what a person says about a rollout. It is written into its status, as what the
-// [Loop] decides is, and holds for the change that is on its way: of what runs, git alone
-// decides.
+// Word is the author, the reason and the time of a person's command about a rollout. The command is
+// written into the status, like a decision of the [Loop]. It holds for the current change: git
+// alone decides which targets run.
 type Word struct {
 	By, Because string
 	At          time.Time
@@ -21,10 +21,11 @@ type Word struct {
 
 func (w Word) say(did string) string { return fmt.Sprintf("%s by %s: %s", did, w.By, w.Because) }
 
-// ErrEnded says that a rollout has ended, so that nothing is left to decide about.
+// ErrEnded reports that a rollout has ended, so that nothing is left to decide.
 var ErrEnded = errors.New("the rollout has ended")
 
-// Pause lets no cluster go until [Resume], whatever git wants meanwhile.
+// Pause stops all releases until [Resume], even if git changes meanwhile. It fails if a person has
+// paused the rollout already.
 func Pause(s v1alpha1.RolloutStatus, w Word) (v1alpha1.RolloutStatus, error) {
 	s = *s.DeepCopy()
 	if s.Paused != "" {
@@ -37,8 +38,9 @@ func Pause(s v1alpha1.RolloutStatus, w Word) (v1alpha1.RolloutStatus, error) {
 	return w.note(s, "", s.Paused), nil
 }
 
-// Resume lets a rollout go on that is paused, or tries again what was rolled back. Who
-// is on its way has its time anew.
+// Resume continues a paused rollout, or retries a rolled-back rollout. The timeouts of released
+// clusters start again. It returns [ErrEnded] for a complete rollout. It fails for a rollout that
+// is not paused, or is rolling back.
 func Resume(s v1alpha1.RolloutStatus, w Word) (v1alpha1.RolloutStatus, error) {
 	s = *s.DeepCopy()
 	switch {
@@ -51,7 +53,7 @@ func Resume(s v1alpha1.RolloutStatus, w Word) (v1alpha1.RolloutStatus, error) {
 		return s, errors.New("it is not paused")
 	}
 	s.Paused = ""
-	runs := s.Phase == v1alpha1.RolloutPaused // Jobs that nobody knows the outcome of go on
+	runs := s.Phase == v1alpha1.RolloutPaused // Jobs without a known outcome go on
 	if s.Phase == v1alpha1.RolloutPaused || s.Phase == v1alpha1.RolloutRolledBack {
 		s.Phase, s.Because, s.Ended = v1alpha1.RolloutProgressing, "", nil
 	}
@@ -77,8 +79,9 @@ func Resume(s v1alpha1.RolloutStatus, w Word) (v1alpha1.RolloutStatus, error) {
 	return w.note(s, "", w.say("resumed")), nil
 }
 
-// Promote has a stage (empty: the one that it is in) wait for no window, silence, bake
-// or check. Health and freezes hold as before.
+// Promote releases a stage from waiting for windows, silence, bake and checks; empty: the current
+// stage. Health and freezes still count. It returns [ErrEnded] for an ended rollout, and fails for
+// an unknown or passed stage.
 func Promote(s v1alpha1.RolloutStatus, stage string, w Word) (v1alpha1.RolloutStatus, error) {
 	s = *s.DeepCopy()
 	if s.Phase == v1alpha1.RolloutComplete || s.Phase == v1alpha1.RolloutRolledBack {
@@ -98,8 +101,9 @@ func Promote(s v1alpha1.RolloutStatus, stage string, w Word) (v1alpha1.RolloutSt
 	return w.note(s, stage, w.say("promoted")), nil
 }
 
-// Abort takes the clusters of the stage that it is in back to what they had, and ends
-// the rollout. What stages before have stays.
+// Abort takes the clusters of the current stage back to their previous target, and ends the
+// rollout. Earlier stages keep the change. It returns [ErrEnded] for an ended rollout, and fails
+// for a rollout that is rolling back.
 func Abort(s v1alpha1.RolloutStatus, w Word) (v1alpha1.RolloutStatus, error) {
 	s = *s.DeepCopy()
 	switch s.Phase {
