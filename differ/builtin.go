@@ -433,7 +433,7 @@ func ownRules(env environment) ([]rule, error) {
 func compile(env environment, catalogue []catalogued) ([]rule, error) {
 	var out []rule
 	for _, c := range catalogue {
-		when, says := newLimited(env, "when", c.when, builtInCost), newMessage(env, c.says, builtInCost)
+		when, says := newWhen(env, c.when, builtInCost), newMessage(env, c.says)
 		for _, path := range c.paths {
 			p, err := parsePattern(path)
 			if err != nil {

@@ -113,9 +113,11 @@ func (c catalogueCase) nodes(t *testing.T) *differ.Nodes {
 	if c.Nodes == nil {
 		return nil
 	}
-	nodes, err := differ.NewNodes(c.Nodes)
-	if err != nil {
-		t.Fatal(err)
+	nodes := &differ.Nodes{}
+	for _, n := range c.Nodes {
+		if err := nodes.Add(n); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return nodes
 }

@@ -68,13 +68,10 @@ func (p Policy) Hash() string {
 // ReadsCluster reports whether a CEL expression may depend on the cluster's labels:
 // one that does not name the variable can't. A longer word, such as cluster-admin in a text,
 // is not the variable.
-func ReadsCluster(expression string) bool { return readsVariable(expression, "cluster") }
-
-// readsVariable is the same of any variable.
-func readsVariable(expression, name string) bool {
+func ReadsCluster(expression string) bool {
 	inWord := func(r rune) bool { return r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r) }
 	for rest := expression; ; {
-		before, after, found := strings.Cut(rest, name)
+		before, after, found := strings.Cut(rest, "cluster")
 		if !found {
 			return false
 		}

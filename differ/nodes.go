@@ -2,6 +2,7 @@ package differ
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -18,39 +19,38 @@ import (
 
 // Nodes are the nodes of a cluster, as far as they decide where pods may run: names, labels
 // and taints. Conditions count those that fit a pod: nodes.matching(object.spec.template.spec).
-// They are read only, and safe for concurrent use.
-type Nodes struct{ list []*corev1.Node }
+// They are read only, and safe for concurrent use. The zero value has none.
+type Nodes struct {
+	list   []*corev1.Node
+	taints int // of all nodes
+}
 
 // conditionTaints begins the taints that Kubernetes sets while a node is not well or is
 // drained. They pass, so they say nothing about where pods belong.
 const conditionTaints = "node.kubernetes.io/"
 
-// NewNodes takes from Node objects what is needed of them. The error names the node that
-// is none.
-func NewNodes(objects []map[string]any) (*Nodes, error) {
-	out := &Nodes{list: make([]*corev1.Node, 0, len(objects))}
-	for _, o := range objects {
-		var n struct {
-			Metadata struct {
-				Name   string            `json:"name"`
-				Labels map[string]string `json:"labels"`
-			} `json:"metadata"`
-			Spec struct {
-				Taints []corev1.Taint `json:"taints"`
-			} `json:"spec"`
-		}
-		if err := into(o, &n); err != nil {
-			return nil, fmt.Errorf("node %v: %w", nested(o, "metadata", "name"), err)
-		}
-		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Metadata.Name, Labels: n.Metadata.Labels}}
-		for _, t := range n.Spec.Taints {
-			if !strings.HasPrefix(t.Key, conditionTaints) {
-				node.Spec.Taints = append(node.Spec.Taints, t)
-			}
-		}
-		out.list = append(out.list, node)
+// Add takes from a Node object what is needed of it. The error names an object that is no Node.
+func (n *Nodes) Add(o map[string]any) error {
+	var read struct {
+		Metadata struct {
+			Name   string            `json:"name"`
+			Labels map[string]string `json:"labels"`
+		} `json:"metadata"`
+		Spec struct {
+			Taints []corev1.Taint `json:"taints"`
+		} `json:"spec"`
 	}
-	return out, nil
+	if err := into(map[string]any{"metadata": o["metadata"], "spec": o["spec"]}, &read); err != nil {
+		return fmt.Errorf("node %v: %w", nested(o, "metadata", "name"), err)
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: read.Metadata.Name, Labels: read.Metadata.Labels}}
+	for _, t := range read.Spec.Taints {
+		if !strings.HasPrefix(t.Key, conditionTaints) {
+			node.Spec.Taints = append(node.Spec.Taints, t)
+		}
+	}
+	n.list, n.taints = append(n.list, node), n.taints+len(node.Spec.Taints)
+	return nil
 }
 
 // into reads a value into a struct by its JSON.
@@ -67,9 +67,13 @@ func into(v, out any) error {
 
 // matching counts the nodes that a pod may run on by its node name, node selector, required
 // node affinity and tolerations: the scheduler's rules that don't depend on other pods.
-func (n *Nodes) matching(spec any) (int, error) {
+func (n *Nodes) matching(spec map[string]any) (int, error) {
+	placement := placementOf(spec)
+	if cost := n.cost(placement); cost > matchingMost {
+		return 0, fmt.Errorf("to count %d nodes for this pod costs %d: %d are allowed", len(n.list), cost, matchingMost)
+	}
 	var pod corev1.Pod
-	if err := into(placementOf(spec), &pod.Spec); err != nil {
+	if err := into(placement, &pod.Spec); err != nil {
 		return 0, err
 	}
 	affinity, count := nodeaffinity.GetRequiredNodeAffinity(&pod), 0
@@ -111,13 +115,12 @@ func repels(taint corev1.Taint, tolerations []corev1.Toleration) bool {
 }
 
 // placementOf are the fields of a pod spec that decide on which nodes it may run.
-func placementOf(spec any) map[string]any {
-	from, _ := spec.(map[string]any)
+func placementOf(spec map[string]any) map[string]any {
 	out := map[string]any{}
 	for _, name := range []string{"nodeName", "nodeSelector", "tolerations"} {
-		out[name] = from[name]
+		out[name] = spec[name]
 	}
-	if affinity, ok := from["affinity"].(map[string]any); ok {
+	if affinity, ok := spec["affinity"].(map[string]any); ok {
 		out["affinity"] = map[string]any{"nodeAffinity": affinity["nodeAffinity"]}
 	}
 	return out
@@ -158,14 +161,9 @@ func nodesFunction() cel.EnvOption {
 			if !ok {
 				return types.MaybeNoSuchOverloadErr(nodes)
 			}
-			native, ok := spec.Value().(map[string]any)
-			if !ok { // a map that the condition wrote
-				v, err := spec.ConvertToNative(reflect.TypeFor[*structpb.Value]())
-				if err != nil {
-					return types.WrapErr(err)
-				}
-				value, _ := v.(*structpb.Value)
-				native, _ = value.AsInterface().(map[string]any)
+			native, err := podSpec(spec)
+			if err != nil {
+				return types.WrapErr(err)
 			}
 			count, err := n.matching(native)
 			if err != nil {
@@ -175,21 +173,76 @@ func nodesFunction() cel.EnvOption {
 		})))
 }
 
-// nodeCost is what one node costs in CEL's units: about a microsecond.
-const nodeCost = 10
+var errPodSpec = errors.New("what is no map is no pod spec")
+
+// podSpec is a pod spec as a condition has it: a part of an object, or a map of its own.
+func podSpec(spec ref.Val) (map[string]any, error) {
+	if native, ok := spec.Value().(map[string]any); ok {
+		return native, nil
+	}
+	if spec.Type() != types.MapType {
+		return nil, errPodSpec
+	}
+	v, err := spec.ConvertToNative(reflect.TypeFor[*structpb.Value]())
+	if err != nil {
+		return nil, fmt.Errorf("pod spec: %w", err)
+	}
+	value, _ := v.(*structpb.Value)
+	native, ok := value.AsInterface().(map[string]any)
+	if !ok {
+		return nil, errPodSpec
+	}
+	return native, nil
+}
+
+const (
+	// nodeCost is what one node costs in CEL's units: about a microsecond.
+	nodeCost = 10
+	// matchingMost bounds one count: a fifth of a second. 10,000 nodes, each with some labels
+	// and taints, cost less.
+	matchingMost = 2_000_000
+)
+
+// cost is about what it takes to count the nodes for a pod, in CEL's units: to read the pod's
+// fields, and for each node its affinity and its taints.
+func (n *Nodes) cost(placement map[string]any) uint64 {
+	affinity := valuesIn(placement["affinity"]) + valuesIn(placement["nodeSelector"])
+	tolerations := valuesIn(placement["tolerations"])
+	return uint64(4*(affinity+tolerations) + len(n.list)*(nodeCost+affinity) + n.taints*tolerations + 1) //nolint:gosec // no part is negative
+}
+
+// valuesIn counts the values of JSON in one of them.
+func valuesIn(v any) int {
+	n := 1
+	switch v := v.(type) {
+	case map[string]any:
+		for _, child := range v {
+			n += valuesIn(child)
+		}
+	case []any:
+		for _, child := range v {
+			n += valuesIn(child)
+		}
+	}
+	return n
+}
 
 // nodesCost counts what matching costs.
 type nodesCost struct{}
 
 // CallCost returns nil for other functions, whose cost CEL knows.
 func (nodesCost) CallCost(function, _ string, args []ref.Val, _ ref.Val) *uint64 {
-	if function != matchingFunction || len(args) == 0 {
+	if function != matchingFunction || len(args) != 2 {
 		return nil
 	}
 	n, ok := args[0].(nodesValue)
 	if !ok {
 		return nil
 	}
-	cost := uint64(1 + nodeCost*len(n.list))
+	spec, err := podSpec(args[1])
+	if err != nil {
+		return nil
+	}
+	cost := min(n.cost(placementOf(spec)), matchingMost)
 	return &cost
 }

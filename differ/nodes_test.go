@@ -16,13 +16,11 @@ import (
 
 func newNodes(t *testing.T, n int) *differ.Nodes {
 	t.Helper()
-	objects := make([]map[string]any, 0, n)
+	nodes := &differ.Nodes{}
 	for i := range n {
-		objects = append(objects, object{"metadata": object{"name": fmt.Sprint("n", i), "labels": object{"zone": fmt.Sprint(i % 2)}}})
-	}
-	nodes, err := differ.NewNodes(objects)
-	if err != nil {
-		t.Fatal(err)
+		if err := nodes.Add(object{"metadata": object{"name": fmt.Sprint("n", i), "labels": object{"zone": fmt.Sprint(i % 2)}}}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return nodes
 }
@@ -109,8 +107,8 @@ func TestTolerations(t *testing.T) {
 			if err := yaml.Unmarshal([]byte("{metadata: {name: a}, spec: {taints: [{"+c.taint+"}]}}"), &node); err != nil {
 				t.Fatal(err)
 			}
-			nodes, err := differ.NewNodes([]map[string]any{node})
-			if err != nil {
+			nodes := &differ.Nodes{}
+			if err := nodes.Add(node); err != nil {
 				t.Fatal(err)
 			}
 			var toleration map[string]any
@@ -165,10 +163,10 @@ func TestNodesCost(t *testing.T) {
 	}
 }
 
-// TestNewNodes: what is no Node is an error that names it.
-func TestNewNodes(t *testing.T) {
+// TestAddNode: what is no Node is an error that names it.
+func TestAddNode(t *testing.T) {
 	t.Parallel()
-	_, err := differ.NewNodes([]map[string]any{{"metadata": object{"name": "bad", "labels": 3}}})
+	err := (&differ.Nodes{}).Add(object{"metadata": object{"name": "bad", "labels": 3}})
 	if err == nil || !strings.Contains(err.Error(), "node bad") {
 		t.Errorf("got %v", err)
 	}

@@ -262,13 +262,13 @@ func newRule(env environment, r v1alpha1.DangerRule) (rule, error) {
 	if err := CheckMatch(r.Match); err != nil {
 		return rule{}, err
 	}
-	out := rule{DangerRule: r, pattern: p, condition: newCondition(env, "when", r.When), judged: r.Name == ruleCRDSchema, sum: sumOf(r)}
-	out.message = newMessage(env, r.MessageExpression, builtInCost)
-	for _, expression := range []*condition{out.condition, out.message} {
-		if expression == nil {
+	out := rule{DangerRule: r, pattern: p, condition: newWhen(env, r.When, whenCost), judged: r.Name == ruleCRDSchema, sum: sumOf(r)}
+	out.message = newMessage(env, r.MessageExpression)
+	for _, c := range []*condition{out.condition, out.message} {
+		if c == nil {
 			continue
 		}
-		if _, err := expression.compile(); err != nil {
+		if _, err := c.compile(); err != nil {
 			return rule{}, err
 		}
 	}
@@ -481,8 +481,7 @@ func (c *comparison) say(r *rule, v values) (string, error) {
 
 // lacksNodes reports whether a rule reads nodes that are still to be read, and notes that.
 func (c *comparison) lacksNodes(r *rule) bool {
-	reads := r.condition != nil && r.condition.readsNodes || r.message != nil && r.message.readsNodes
-	if !reads || c.policy.Nodes != nil || !c.policy.NodesReadable {
+	if c.policy.Nodes != nil || !c.policy.NodesReadable || !r.condition.reads("nodes") && !r.message.reads("nodes") {
 		return false
 	}
 	if c.live == nil && !r.on(v1alpha1.OnCreateObject) && (r.Effect == v1alpha1.EffectHold || r.Effect == v1alpha1.EffectKeep) {

@@ -98,14 +98,20 @@ func makeEnvironment(variables []string) (*cel.Env, error) {
 // itself is enough for all memory. What they do, exists, all and in do, too.
 func multiplying() []string { return []string{"replace", "join", "format"} }
 
-// checkCalls refuses functions that conditions don't have.
-func checkCalls(checked *cel.Ast) error {
+// altering are functions that make another text of a part of one. A message has none of them:
+// a part of a secret, or a secret in capitals, would not be recognised.
+func altering() []string {
+	return []string{"charAt", "lowerAscii", "reverse", "split", "substring", "trim", "upperAscii"}
+}
+
+// checkCalls refuses functions that an expression can't have.
+func checkCalls(checked *cel.Ast, refused []string) error {
 	var err error
 	native := checked.NativeRep()
 	ast.PreOrderVisit(native.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
-		if e.Kind() == ast.CallKind && slices.Contains(multiplying(), e.AsCall().FunctionName()) && err == nil {
+		if e.Kind() == ast.CallKind && slices.Contains(refused, e.AsCall().FunctionName()) && err == nil {
 			at := native.SourceInfo().GetStartLocation(e.ID())
-			err = fmt.Errorf("line %d, column %d: conditions have no function %s", at.Line(), at.Column()+1, e.AsCall().FunctionName())
+			err = fmt.Errorf("line %d, column %d: there is no function %s here", at.Line(), at.Column()+1, e.AsCall().FunctionName())
 		}
 	}))
 	return err
@@ -157,67 +163,114 @@ func amount(v ref.Val) ref.Val {
 	return types.Double(q.AsApproximateFloat64())
 }
 
-// condition is a field of a rule that is true or false, the when of a danger
-// rule; nil is always true.
+// condition is an expression of a rule: its when, which is true or false, or its message. Nil
+// is always true, and says nothing.
 type condition struct {
-	field string // for errors
-	limit uint64 // of its cost
-	// readsNodes: the condition may depend on the nodes of the cluster.
-	readsNodes bool
-	compile    func() (cel.Program, error)
+	field   string // for errors
+	compile func() (compiled, error)
+}
+
+// compiled is an expression that was read and checked.
+type compiled struct {
+	program cel.Program
+	limit   uint64 // of its cost
+	reads   map[string]bool
+}
+
+// expression is one as a rule has it.
+type expression struct {
+	field, text string
+	is          *cel.Type
+	limit       uint64 // of its cost
+	// nodesLimit is the limit where the expression reads nodes, of which there may be thousands.
+	nodesLimit uint64
 }
 
 // newCondition reads a condition when it is first needed.
 func newCondition(env environment, field, text string) *condition {
-	limit := uint64(whenCost)
-	if readsVariable(text, "nodes") { // there may be thousands
-		limit = builtInCost
-	}
-	return newLimited(env, field, text, limit)
+	return newExpression(env, expression{field: field, text: text, is: cel.BoolType, limit: whenCost, nodesLimit: whenCost})
 }
 
-func newLimited(env environment, field, text string, limit uint64) *condition {
-	if text == "" {
+// newWhen reads the condition of a danger rule.
+func newWhen(env environment, text string, limit uint64) *condition {
+	return newExpression(env, expression{field: "when", text: text, is: cel.BoolType, limit: limit, nodesLimit: builtInCost})
+}
+
+// newMessage reads the message of a danger rule.
+func newMessage(env environment, text string) *condition {
+	return newExpression(env, expression{field: "messageExpression", text: text, is: cel.StringType, limit: whenCost, nodesLimit: builtInCost})
+}
+
+func newExpression(env environment, e expression) *condition {
+	if e.text == "" {
 		return nil
 	}
-	return &condition{field: field, limit: limit, readsNodes: readsVariable(text, "nodes"), compile: sync.OnceValues(func() (cel.Program, error) {
-		program, err := compileCondition(env, text, limit, cel.BoolType)
+	return &condition{field: e.field, compile: sync.OnceValues(func() (compiled, error) {
+		out, err := e.compile(env)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", field, err)
+			return compiled{}, fmt.Errorf("%s: %w", e.field, err)
 		}
-		return program, nil
+		return out, nil
 	})}
 }
 
-// compileCondition reads a condition, or another expression whose value is of a type. The
-// error tells line and column.
-func compileCondition(env environment, text string, limit uint64, is *cel.Type) (cel.Program, error) {
-	if len(text) > whenLength {
-		return nil, fmt.Errorf("%w: %d bytes, and %d are allowed", errWhenLength, len(text), whenLength)
+// compile returns an error that tells line and column.
+func (e expression) compile(env environment) (compiled, error) {
+	if len(e.text) > whenLength {
+		return compiled{}, fmt.Errorf("%w: %d bytes, and %d are allowed", errWhenLength, len(e.text), whenLength)
 	}
-	e, err := env()
+	set, err := env()
 	if err != nil {
-		return nil, err
+		return compiled{}, err
 	}
-	checked, issues := e.Compile(text)
+	checked, issues := set.Compile(e.text)
 	if issues != nil && issues.Err() != nil {
 		first := issues.Errors()[0]
-		return nil, fmt.Errorf("line %d, column %d: %s", first.Location.Line(), first.Location.Column()+1, first.Message)
+		return compiled{}, fmt.Errorf("line %d, column %d: %s", first.Location.Line(), first.Location.Column()+1, first.Message)
 	}
-	if t := checked.OutputType(); !t.IsExactType(is) && !t.IsExactType(cel.DynType) {
-		return nil, fmt.Errorf("%w: it is of type %s", typeError(is), t)
+	if t := checked.OutputType(); !t.IsExactType(e.is) && !t.IsExactType(cel.DynType) {
+		return compiled{}, fmt.Errorf("%w: it is of type %s", typeError(e.is), t)
 	}
-	if err := checkCalls(checked); err != nil {
-		return nil, err
+	refused := multiplying()
+	if e.is.IsExactType(cel.StringType) {
+		refused = append(refused, altering()...)
+	}
+	if err := checkCalls(checked, refused); err != nil {
+		return compiled{}, err
 	}
 	if err := checkGrowth(checked); err != nil {
-		return nil, err
+		return compiled{}, err
 	}
-	program, err := e.Program(checked, cel.CostLimit(limit), cel.CostTracking(nodesCost{}))
+	out := compiled{limit: e.limit, reads: namesIn(checked)}
+	if out.reads["nodes"] {
+		out.limit = e.nodesLimit
+	}
+	out.program, err = set.Program(checked, cel.CostLimit(out.limit), cel.CostTracking(nodesCost{}))
 	if err != nil {
-		return nil, fmt.Errorf("set up CEL: %w", err)
+		return compiled{}, fmt.Errorf("set up CEL: %w", err)
 	}
-	return program, nil
+	return out, nil
+}
+
+// namesIn are the names that an expression reads: variables, and those of its own.
+func namesIn(checked *cel.Ast) map[string]bool {
+	out := map[string]bool{}
+	ast.PreOrderVisit(checked.NativeRep().Expr(), ast.NewExprVisitor(func(e ast.Expr) {
+		if e.Kind() == ast.IdentKind {
+			out[e.AsIdent()] = true
+		}
+	}))
+	return out
+}
+
+// reads reports whether the expression reads a variable. One that can't be compiled reads
+// nothing: its evaluation is an error.
+func (c *condition) reads(variable string) bool {
+	if c == nil {
+		return false
+	}
+	is, err := c.compile()
+	return err == nil && is.reads[variable]
 }
 
 // holds evaluates the condition, and says what that cost. What it reads is not modified.
@@ -235,12 +288,12 @@ func (c *condition) holds(facts map[string]any) (yes bool, cost uint64, _ error)
 
 // evaluate computes the value of an expression, and says what that cost.
 func (c *condition) evaluate(facts map[string]any) (out ref.Val, cost uint64, _ error) {
-	program, err := c.compile()
+	is, err := c.compile()
 	if err != nil {
 		return nil, 0, err
 	}
-	out, details, err := program.Eval(facts)
-	cost = whenDearest * c.limit // where CEL does not say
+	out, details, err := is.program.Eval(facts)
+	cost = whenDearest * is.limit // where CEL does not say
 	if details != nil && details.ActualCost() != nil {
 		cost = min(cost, *details.ActualCost())
 	}
@@ -250,29 +303,16 @@ func (c *condition) evaluate(facts map[string]any) (out ref.Val, cost uint64, _ 
 	return out, cost, nil
 }
 
-// message is the expression of a rule's message; nil without one.
-func newMessage(env environment, text string, limit uint64) *condition {
-	if text == "" {
-		return nil
-	}
-	return &condition{field: "messageExpression", limit: limit, readsNodes: readsVariable(text, "nodes"), compile: sync.OnceValues(func() (cel.Program, error) {
-		program, err := compileCondition(env, text, limit, cel.StringType)
-		if err != nil {
-			return nil, fmt.Errorf("messageExpression: %w", err)
-		}
-		return program, nil
-	})}
-}
-
-// text evaluates a message. One that has no value, or is too long, is empty: Because stands
-// without it. No message is cut: a part of what must not be seen would not be recognised.
+// text evaluates a message. One that has no value, is too long, or has more than one line or
+// other white space than single spaces, is empty: Because stands without it. No message is cut
+// or put on one line: a secret in it would not be recognised then.
 func (c *condition) text(facts map[string]any) (string, uint64) {
 	out, cost, err := c.evaluate(facts)
 	if err != nil {
 		return "", cost
 	}
 	text, ok := out.Value().(string)
-	if text = strings.Join(strings.Fields(text), " "); !ok || len(text) > whenError {
+	if !ok || len(text) > whenError || text != strings.Join(strings.Fields(text), " ") {
 		return "", cost
 	}
 	return text, cost
