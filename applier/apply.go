@@ -88,6 +88,7 @@ type applying struct {
 	hooks      []RecordedHook // as they will be recorded
 	retryHooks bool
 	reach      []batch            // batches that this pass can reach, in order
+	hooksWait  bool               // hooks are pending, and must not run: only recreations are carried out
 	tried      map[differ.ID]bool // writes that were sent
 	announced  string             // version of the record that lacks the intents, because they are announced instead; empty: not announced
 }
@@ -149,19 +150,21 @@ func (a *applying) run(ctx context.Context) error {
 		}
 		return nil // held changes wait, without any write
 	}
-	if a.hooksPending(a.events()) && (anyHeld(a.wanted()) || a.hooksHeld(a.events()) || a.want.Absent && a.stopped()) {
+	a.hooksWait = a.hooksPending(a.events()) && (anyHeld(a.wanted()) || a.hooksHeld(a.events()) || a.want.Absent && a.stopped())
+	if a.hooksWait {
 		// Hooks run for the target as a whole: a migration must not run before a held change. Nor
 		// may a hook run whose name belongs to an object that must not be deleted. The pin is
-		// recorded nevertheless.
-		if a.pinStale() {
-			return a.writeFacts(ctx, false)
+		// recorded nevertheless, and an object that was deleted in the cluster is created again as it
+		// was recorded.
+		if a.reach = recreations(a.Plan); len(a.reach) == 0 {
+			return a.writePin(ctx)
 		}
-		return nil
+	} else {
+		if err := a.hookPause(); err != nil {
+			return errors.Join(err, a.writeFacts(ctx, false))
+		}
+		a.reach = a.reachable()
 	}
-	if err := a.hookPause(); err != nil {
-		return errors.Join(err, a.writeFacts(ctx, false))
-	}
-	a.reach = a.reachable()
 	if err := a.intend(ctx); err != nil {
 		return err
 	}
@@ -174,15 +177,28 @@ func (a *applying) run(ctx context.Context) error {
 	if err == nil && a.want.Absent && len(a.objects) == 0 {
 		return a.remove(ctx)
 	}
-	facts := a.writeFacts(ctx, err == nil)
+	return errors.Join(err, a.conclude(ctx, err == nil && !a.hooksWait))
+}
+
+// conclude writes the record, and ends the announcement that it replaces.
+func (a *applying) conclude(ctx context.Context, whole bool) error {
+	err := a.writeFacts(ctx, whole)
 	switch {
-	case facts != nil || a.announced == "":
+	case err != nil || a.announced == "":
 	case a.announced == a.record.version:
 		a.cluster.announcer.retract(ctx, a.want.Component)
 	default:
 		a.cluster.announcer.release(a.want.Component) // the record now holds what is still uncertain
 	}
-	return errors.Join(err, facts)
+	return err
+}
+
+// writePin records the pin, if it is another one.
+func (a *applying) writePin(ctx context.Context) error {
+	if a.pinStale() {
+		return a.writeFacts(ctx, false)
+	}
+	return nil
 }
 
 // settleRecord records the changes that needed no write in the cluster.
@@ -355,12 +371,15 @@ func (a *applying) makeRoom(ctx context.Context, m *meta.RESTMapping, c *differ.
 	var left *unstructured.Unstructured
 	err = wait.PollUntilContextTimeout(ctx, pollInterval, a.timeout, true, func(ctx context.Context) (bool, error) {
 		live, err := a.cluster.reader.Fresh(ctx, m, c.ID)
+		if err != nil {
+			return false, err
+		}
 		left = &unstructured.Unstructured{Object: live}
-		return err == nil && live == nil, err
+		return live == nil, nil
 	})
 	switch {
 	case wait.Interrupted(err) && left != nil && left.GetUID() != old.GetUID():
-		return fmt.Errorf("%w: replace %s: somebody created it anew", ErrStale, c.ID)
+		return fmt.Errorf("%w: replace %s: another client created it anew", ErrStale, c.ID)
 	case wait.Interrupted(err) && ctx.Err() == nil && left != nil:
 		return fmt.Errorf("replace %s: it is not gone after %s; its finalizers: %v", c.ID, a.timeout, left.GetFinalizers())
 	case err != nil:
@@ -369,9 +388,9 @@ func (a *applying) makeRoom(ctx context.Context, m *meta.RESTMapping, c *differ.
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.outcome.Deleted++
-	// The recorded object is gone, and the change is approved. If the creation is refused, the next
-	// plan must not wait for the old object.
-	delete(a.before, c.ID)
+	// The recorded object is gone, and git approved the new one. If its creation is refused, the
+	// intent stays: the next plan is judged by what was approved.
+	a.before[c.ID] = a.objects[c.ID]
 	return nil
 }
 

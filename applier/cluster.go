@@ -62,6 +62,7 @@ type Cluster struct {
 	secrets      corev1client.SecretInterface // Keelson's own
 	metadata     metadata.Interface
 	announcer    *announcer
+	nodes        nodeReader
 
 	mu sync.Mutex
 	// records by component, as last read or written; nil: must be read again. If all records were
@@ -94,8 +95,6 @@ type Cluster struct {
 	familiar map[sum]bool
 	// lookedAt holds the findings about the custom resources of CRDs.
 	lookedAt map[differ.ID]looked
-	// nodesRead are the nodes of the cluster; nil: must be read.
-	nodesRead *differ.Nodes
 	// settled holds the inputs of the objects that were found settled, by component.
 	settled map[string]map[differ.ID]differ.Inputs
 }

@@ -132,20 +132,22 @@ func (a *applying) judgeDeletion(ctx context.Context, id differ.ID, live *unstru
 	if err != nil {
 		return nil, err
 	}
-	if planned == nil {
-		c, err := differ.JudgeDeletion(ctx, schemas, id, live.Object, a.policy.Among(a.states))
-		if err != nil {
-			return nil, fmt.Errorf("judge its deletion: %w", err)
+	return a.cluster.withNodes(ctx, a.policy.Among(a.states), func(policy differ.Policy) (*differ.Change, error) {
+		if planned == nil {
+			c, err := differ.JudgeDeletion(ctx, schemas, id, live.Object, policy)
+			if err != nil {
+				return nil, fmt.Errorf("judge its deletion: %w", err)
+			}
+			return &c, nil
 		}
-		return &c, nil
-	}
-	state := *planned
-	state.Live, state.OwnersRead = live.Object, true
-	plan, err := differ.Compare(ctx, schemas, []differ.State{state}, a.policy.Among(a.states))
-	if err != nil {
-		return nil, fmt.Errorf("compare: %w", err)
-	}
-	return &plan.Changes[0], nil
+		state := *planned
+		state.Live, state.OwnersRead = live.Object, true
+		plan, err := differ.Compare(ctx, schemas, []differ.State{state}, policy)
+		if err != nil {
+			return nil, fmt.Errorf("compare: %w", err)
+		}
+		return &plan.Changes[0], nil
+	})
 }
 
 // hooksHeld reports whether a hook of some events can't be created, because a rule holds or

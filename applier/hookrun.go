@@ -273,12 +273,13 @@ func (c *Cluster) judge(ctx context.Context, o *renderer.Object, policy differ.P
 	if err != nil {
 		return nil, err
 	}
-	policy.NodesReadable = false
-	plan, err := differ.Compare(ctx, schemas, []differ.State{{ID: id, Target: o}}, policy)
-	if err != nil {
-		return nil, fmt.Errorf("compare: %w", err)
-	}
-	return &plan.Changes[0], nil
+	return c.withNodes(ctx, policy, func(policy differ.Policy) (*differ.Change, error) {
+		plan, err := differ.Compare(ctx, schemas, []differ.State{{ID: id, Target: o}}, policy)
+		if err != nil {
+			return nil, fmt.Errorf("compare: %w", err)
+		}
+		return &plan.Changes[0], nil
+	})
 }
 
 // refusal returns why danger rules stop a creation; empty: they do not.

@@ -2,8 +2,10 @@ package applier
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -11,73 +13,125 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/keelson-io/keelson/differ"
+	"github.com/keelson-io/keelson/differ/jsonsize"
 )
 
 const (
 	// nodePage is how many nodes one request reads, and nodeLimit the most that are read: twice the
 	// limit of a Kubernetes cluster (kubernetes.io, large clusters: 5,000).
-	nodePage, nodeLimit = 500, 10_000
+	nodePage, nodeLimit = 250, 10_000
+	// nodeMemory bounds what is kept of the nodes, in bytes: labels and taints of 10,000 nodes take
+	// about half of it.
+	nodeMemory = 32 << 20
 	// nodesAge is how long nodes are kept and reused: a held component is planned again with every
 	// event.
 	nodesAge = time.Minute
 )
 
-// readNodes reads the nodes of the cluster if a danger rule counts them, and compares again. If
-// Keelson may not list nodes, or there are too many, they are unknown: the conditions read null.
-func (c *Cluster) readNodes(ctx context.Context, p *Prepared) error {
-	if !slices.ContainsFunc(p.Plan.Changes, func(ch differ.Change) bool { return ch.NodesUnread }) {
-		return nil
-	}
-	nodes, err := c.nodes(ctx)
-	if err != nil {
-		return err
-	}
-	p.policy.Nodes, p.policy.NodesReadable = nodes, false
-	if p.Plan, err = differ.Compare(ctx, p.schemas, p.states, p.policy); err != nil {
-		return fmt.Errorf("compare: %w", err)
-	}
-	return c.readOwners(ctx, p) // the rules' decisions may depend on owners
+// nodeReader reads the nodes of a cluster. One component reads them at a time, and all components
+// use them for a minute. That they are unknown is remembered as long.
+type nodeReader struct {
+	mu    sync.Mutex
+	read  bool
+	nodes *differ.Nodes // nil: unknown
 }
 
-// nodes lists the nodes; nil: unknown.
-func (c *Cluster) nodes(ctx context.Context) (*differ.Nodes, error) {
-	c.mu.Lock()
-	last := c.nodesRead
-	c.mu.Unlock()
-	if last != nil {
-		return last, nil
+// get returns the nodes; nil: unknown, because Keelson may not list nodes, or there are too many.
+func (r *nodeReader) get(ctx context.Context, list func(context.Context, string) (page []map[string]any, next string, err error)) (*differ.Nodes, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.read {
+		return r.nodes, nil
 	}
-	var objects []map[string]any
-	for next := ""; ; {
-		page, err := c.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"}).
-			List(ctx, metav1.ListOptions{Limit: nodePage, Continue: next})
-		if apierrors.IsForbidden(err) {
-			return nil, nil
-		}
-		if err != nil {
-			return nil, fmt.Errorf("list nodes: %w", err)
-		}
-		for i := range page.Items {
-			objects = append(objects, page.Items[i].Object)
-		}
-		if next = page.GetContinue(); next == "" {
-			break
-		}
-		if len(objects) >= nodeLimit || len(page.Items) == 0 {
-			return nil, nil
-		}
-	}
-	nodes, err := differ.NewNodes(objects)
-	if err != nil {
+	nodes, err := readNodePages(ctx, list)
+	if err != nil && !apierrors.IsForbidden(err) && !errors.Is(err, errManyNodes) {
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
-	c.keepNodes(nodes)
-	time.AfterFunc(nodesAge, func() { c.keepNodes(nil) })
+	r.read, r.nodes = true, nodes
+	time.AfterFunc(nodesAge, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.read, r.nodes = false, nil
+	})
 	return nodes, nil
 }
 
-func (c *Cluster) keepNodes(nodes *differ.Nodes) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.nodesRead = nodes
+var errManyNodes = errors.New("too many nodes, or too many labels and taints")
+
+// readNodePages keeps what rules read of each page, and no page. An API server that answers without
+// end is bounded in requests and memory.
+func readNodePages(ctx context.Context, list func(context.Context, string) ([]map[string]any, string, error)) (*differ.Nodes, error) {
+	nodes, read, size := &differ.Nodes{}, 0, 0
+	for next := ""; ; {
+		page, more, err := list(ctx, next)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range page {
+			spec, _ := o["spec"].(map[string]any)
+			metadata, _ := o["metadata"].(map[string]any)
+			size += jsonsize.Memory(metadata["labels"]) + jsonsize.Memory(spec["taints"])
+			if size > nodeMemory {
+				return nil, errManyNodes
+			}
+			if err := nodes.Add(o); err != nil {
+				return nil, err
+			}
+		}
+		if next = more; next == "" {
+			return nodes, nil
+		}
+		if read += max(1, len(page)); read >= nodeLimit {
+			return nil, errManyNodes
+		}
+	}
+}
+
+// listNodes reads a page of nodes.
+func (c *Cluster) listNodes(ctx context.Context, next string) ([]map[string]any, string, error) {
+	page, err := c.dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"}).
+		List(ctx, metav1.ListOptions{Limit: nodePage, Continue: next})
+	if err != nil {
+		return nil, "", fmt.Errorf("page: %w", err)
+	}
+	objects := make([]map[string]any, len(page.Items))
+	for i := range page.Items {
+		objects[i] = page.Items[i].Object
+	}
+	return objects, page.GetContinue(), nil
+}
+
+// readNodes reads the nodes of the cluster if a danger rule counts them, and compares again. If
+// the nodes are unknown, the conditions read null.
+func (c *Cluster) readNodes(ctx context.Context, p *Prepared) (again bool, _ error) {
+	if !slices.ContainsFunc(p.Plan.Changes, func(ch differ.Change) bool { return ch.NodesUnread }) {
+		return false, nil
+	}
+	if err := c.knowNodes(ctx, &p.policy); err != nil {
+		return false, err
+	}
+	var err error
+	if p.Plan, err = differ.Compare(ctx, p.schemas, p.states, p.policy); err != nil {
+		return false, fmt.Errorf("compare: %w", err)
+	}
+	return true, nil
+}
+
+// knowNodes reads the nodes into a policy.
+func (c *Cluster) knowNodes(ctx context.Context, policy *differ.Policy) (err error) {
+	policy.NodesReadable = false
+	policy.Nodes, err = c.nodes.get(ctx, c.listNodes)
+	return err
+}
+
+// withNodes judges an object outside of a plan, again with the nodes if the rules read them.
+func (c *Cluster) withNodes(ctx context.Context, policy differ.Policy, judge func(differ.Policy) (*differ.Change, error)) (*differ.Change, error) {
+	ch, err := judge(policy)
+	if err != nil || !ch.NodesUnread {
+		return ch, err
+	}
+	if err := c.knowNodes(ctx, &policy); err != nil {
+		return nil, err
+	}
+	return judge(policy)
 }

@@ -1,6 +1,7 @@
 package applier_test
 
 import (
+	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -14,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/applier"
 	"github.com/keelson-io/keelson/differ"
 )
 
@@ -116,4 +119,65 @@ func TestNodesAreNotKnown(t *testing.T) {
 		t.Errorf("want it updated, with the warning of the selector alone: %s, %v", c.Op, c.Warnings)
 	}
 	w.settled(next)
+}
+
+// Nodes are read wherever a rule turns out to need them: also of an object that is taken over from
+// another component, and for a hook.
+func TestNodesAreReadLate(t *testing.T) {
+	w := newWorld(t)
+	w.addNode("late-1", "late")
+	giver, taker := w.as(w.ns+"-giver"), w.as(w.ns+"-taker")
+	giver.apply(giver.want("v1", configMap("a", "x"), onNodes("late")))
+	taker.apply(taker.want("v1", configMap("b", "x")))
+	next := among(taker.want("v2", configMap("b", "x"), daemonSet), giver.want("v2", configMap("a", "x")))
+	taker.apply(next)
+	if c := change(t, taker.plan(next), "DaemonSet"); c.NodesUnread || c.State != differ.StateSynced {
+		t.Errorf("the object is not taken over:\n%s", show(taker.plan(next)))
+	}
+
+	rules, err := differ.NewRules(differ.Scopes{Fleet: []v1alpha1.DangerRule{{
+		Name: "mine", Match: v1alpha1.ObjectMatch{Kinds: []string{"ConfigMap"}, Name: "forbidden"}, On: []v1alpha1.Event{v1alpha1.OnCreateObject},
+		Effect: v1alpha1.EffectDeny, Because: "no", When: `nodes != null && nodes.matching({}) > 0`,
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hooked := w.withHooks(w.want("v1", configMap("own", "x")), `{apiVersion: v1, kind: ConfigMap, metadata: {name: forbidden, namespace: NS, annotations: {helm.sh/hook: pre-install}}, data: {a: b}}`)
+	hooked.Rules = rules
+	if err := w.try(t.Context(), hooked, applier.ApplyOptions{}); err == nil || w.there("forbidden") {
+		t.Errorf("a hook that the nodes forbid: %v", err)
+	}
+}
+
+// An API server that answers without end is asked a bounded number of times, once a minute, and its
+// nodes are unknown.
+func TestEndlessNodes(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.want("v1", daemonSet))
+	lists, config := &atomic.Int32{}, rest.CopyConfig(server)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Path != "/api/v1/nodes" {
+				return next.RoundTrip(r)
+			}
+			lists.Add(1)
+			labels := strings.Repeat("x", 200_000)
+			body := `{"kind":"NodeList","apiVersion":"v1","metadata":{"resourceVersion":"1","continue":"more"},"items":[` +
+				`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n","labels":{"a":"` + labels + `"}}}]}`
+			return &http.Response{
+				StatusCode: http.StatusOK, Status: "200 OK", Request: r, Header: http.Header{"Content-Type": {"application/json"}},
+				Body: io.NopCloser(strings.NewReader(body)),
+			}, nil
+		})
+	})
+	w.connect(config)
+	next := w.want("v2", onNodes("on-no-node"))
+	for range 3 {
+		if c := change(t, w.plan(next), "DaemonSet"); c.Op != differ.OpUpdate || c.NodesUnread {
+			t.Errorf("want an update, as where nodes are not known: %s", show(w.plan(next)))
+		}
+	}
+	if n := lists.Load(); n > 200 {
+		t.Errorf("nodes were listed %d times", n)
+	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/keelson-io/keelson/differ"
 	"github.com/keelson-io/keelson/differ/jsonsize"
 )
 
@@ -62,7 +63,7 @@ func (m metered) Write(p []byte) (int, error) {
 func memoryOf(r *Record) int {
 	n := 0
 	for i := range r.Objects {
-		n += objectBytes + jsonsize.Memory(r.Objects[i].Content)
+		n += objectBytes + jsonsize.Memory(r.Objects[i].Content) + jsonsize.Memory(r.Objects[i].Was)
 	}
 	return n + objectBytes*(len(r.History)+len(r.Hooks))
 }
@@ -91,6 +92,7 @@ func (p *packer) unpack(data []byte, into *Record) (size int, err error) {
 		Objects []struct {
 			RecordedObject
 			Content  json.RawMessage `json:"content"`
+			Was      json.RawMessage `json:"was"`
 			Intended bool            `json:"intended"` // of format 1
 		} `json:"objects"`
 	}
@@ -105,16 +107,28 @@ func (p *packer) unpack(data []byte, into *Record) (size int, err error) {
 	into.Objects = make([]RecordedObject, len(u.Objects))
 	for i, o := range u.Objects {
 		into.Objects[i] = o.RecordedObject
-		content := &unstructured.Unstructured{}
-		if err := content.UnmarshalJSON(o.Content); err != nil {
-			return 0, fmt.Errorf("decode %s: %w", o.ID, err)
+		if into.Objects[i].Content, err = contentOf(o.ID, o.Content); err != nil {
+			return 0, err
 		}
-		into.Objects[i].Content = content.Object
+		if len(o.Was) > 0 {
+			if into.Objects[i].Was, err = contentOf(o.ID, o.Was); err != nil {
+				return 0, err
+			}
+		}
 		if o.Intended {
 			into.Objects[i].Intent = IntentCreate
 		}
 	}
 	return memoryOf(into), nil
+}
+
+// contentOf decodes an object of a record.
+func contentOf(id differ.ID, data []byte) (map[string]any, error) {
+	content := &unstructured.Unstructured{}
+	if err := content.UnmarshalJSON(data); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", id, err)
+	}
+	return content.Object, nil
 }
 
 // inflate decompresses a record.

@@ -196,25 +196,40 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 // ask reads what the first comparison lacked, each only where it is needed, and compares again. It
 // reads owners of fields, the nodes, the wishes of other components, the custom resources of a CRD,
 // and the API server's dry-run answers.
+//
+// Nodes may turn out to be needed late, for example once another component's record of an object is
+// known. Then everything is decided again.
 func (c *Cluster) ask(ctx context.Context, p *Prepared) error {
 	if err := c.readOwners(ctx, p); err != nil {
 		return err
 	}
-	if err := c.readNodes(ctx, p); err != nil {
-		return err
-	}
-	if err := c.askOthers(ctx, p); err != nil {
-		return err
-	}
-	if err := c.readInstances(ctx, p); err != nil {
-		return err
-	}
-	for _, op := range []differ.Op{differ.OpUpdate, differ.OpReplace} { // an update may turn out to be a replacement
-		if err := c.predict(ctx, p, op); err != nil {
+	for again := true; again; {
+		if _, err := c.readNodes(ctx, p); err != nil {
+			return err
+		}
+		steps := []func(context.Context, *Prepared) error{
+			c.readOwners, c.askOthers, c.readInstances, c.predictUpdates, c.predictReplacements,
+		}
+		for _, step := range steps {
+			if err := step(ctx, p); err != nil {
+				return err
+			}
+		}
+		var err error
+		if again, err = c.readNodes(ctx, p); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (c *Cluster) predictUpdates(ctx context.Context, p *Prepared) error {
+	return c.predict(ctx, p, differ.OpUpdate)
+}
+
+// predictReplacements follows predictUpdates, because an update may turn out to be a replacement.
+func (c *Cluster) predictReplacements(ctx context.Context, p *Prepared) error {
+	return c.predict(ctx, p, differ.OpReplace)
 }
 
 // recognise sets for each object the inputs of its comparison, and the inputs with which it was
@@ -266,7 +281,11 @@ func statesOf(recorded []RecordedObject, target *renderer.Target) ([]differ.Stat
 		id, gvk := differ.Identify(o.Content)
 		s := differ.State{ID: id, Target: o}
 		// Only the field owners show whether an intended object was created.
-		if r := byID[id]; r != nil && r.Intent != IntentCreate && r.Intent != IntentReplace {
+		switch r := byID[id]; {
+		case r == nil:
+		case r.Intent == IntentCreate || r.Intent == IntentReplace:
+			s.Former = former(r)
+		default:
 			s.Recorded, s.RecordedUID, s.Normal, s.Uncertain = r.Content, r.UID, r.Normal, r.Intent == IntentUpdate
 		}
 		states = append(states, s)

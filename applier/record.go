@@ -55,6 +55,9 @@ type RecordedObject struct {
 	// Intent is the write that was about to be sent when the record was written. It may or may not
 	// have happened.
 	Intent Intent `json:"intent,omitempty"`
+	// Was is the content that was applied before a creation with an open intent; nil: none. If the
+	// object is not there, the next plan is judged by it: a creation that failed approves nothing.
+	Was map[string]any `json:"was,omitempty"`
 	// Pruning marks an object that a later pass may delete; nil: not marked.
 	Pruning *Pruning `json:"pruning,omitempty"`
 }

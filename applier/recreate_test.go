@@ -1,16 +1,19 @@
 package applier_test
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -129,4 +132,121 @@ func TestReplacementGoesOn(t *testing.T) {
 		t.Errorf("it was created with the selector %q", app)
 	}
 	w.settled(next)
+}
+
+// failingWebhook is one whose pods are gone: the API server answers 500 to each creation of a
+// Deployment in the namespace, until it is mended.
+func (w *world) failingWebhook() (mend func()) {
+	w.t.Helper()
+	hooks := w.dynamic.Resource(schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingwebhookconfigurations"})
+	name := "failing-" + w.ns
+	object := w.object(`
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: ` + name + `}
+webhooks:
+- name: a.b.c
+  admissionReviewVersions: [v1]
+  sideEffects: None
+  failurePolicy: Fail
+  timeoutSeconds: 1
+  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NS}}
+  clientConfig: {url: "https://127.0.0.1:1/"}
+  rules: [{apiGroups: [apps], apiVersions: [v1], resources: [deployments], operations: [CREATE]}]
+`)
+	if _, err := hooks.Create(w.t.Context(), &unstructured.Unstructured{Object: object}, metav1.CreateOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
+	mend = func() {
+		if err := hooks.Delete(context.WithoutCancel(w.t.Context()), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			w.t.Error(err)
+		}
+	}
+	w.t.Cleanup(mend)
+	w.eventually("the webhook is asked", func() bool {
+		probe := w.object(strings.ReplaceAll(deployment, "name: web, namespace", "name: probe, namespace"))
+		_, err := w.resource(deployments).Create(w.t.Context(), &unstructured.Unstructured{Object: probe}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err != nil
+	})
+	return mend
+}
+
+// A creation that failed approves nothing: whatever the API server answered, and when git changed,
+// the object comes back as it was applied, and its change waits.
+func TestFailedRecreationApprovesNothing(t *testing.T) {
+	for name, change := range map[string]bool{"ChangedBefore": true, "ChangedAfter": false} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			first, next := w.want("v1", deployment), w.want("v2", otherSelector())
+			w.apply(first)
+			mend := w.failingWebhook()
+			w.drop(w.resource(deployments), "web")
+			failing := first
+			if change {
+				failing = next
+			}
+			if err := w.try(t.Context(), failing, applier.ApplyOptions{}); err == nil {
+				t.Fatal("the creation did not fail")
+			}
+			mend()
+			w.reconnect()
+			w.eventually("the creation succeeds", func() bool { return w.try(t.Context(), next, applier.ApplyOptions{}) == nil })
+			if app := w.selects(); app != "web" {
+				t.Errorf("a held change was applied without an approval: selector %q", app)
+			}
+		})
+	}
+}
+
+// An approved replacement waits until the old object is gone. What git changes meanwhile is not
+// approved: what was approved is created, and the rest waits.
+func TestReplacementTakesWhatWasApproved(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.want("v1", deployment))
+	next := w.want("v2", otherSelector())
+	c := change(t, w.plan(next), "Deployment")
+	next.Approved = map[string][]string{c.ID.String(): {c.Hash}}
+	if err := w.try(t.Context(), next, applier.ApplyOptions{Timeout: time.Second}); err == nil {
+		t.Fatal("the old object went by itself")
+	}
+	more := w.want("v3", strings.ReplaceAll(deployment, "{app: web}", "{app: other}"))
+	more.Approved = next.Approved
+	w.collectDeployment()
+	w.reconnect()
+	if err := w.try(t.Context(), more, applier.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if app := w.selects(); app != "api" {
+		t.Errorf("what was approved selects api, and what runs selects %q", app)
+	}
+	if c := change(t, w.plan(more), "Deployment"); c.State != differ.StateHeld {
+		t.Errorf("the later change does not wait:\n%s", show(w.plan(more)))
+	}
+}
+
+// While an object is being deleted, its held change still stops the hooks of its version. Once it
+// is gone, pending hooks don't keep it away.
+func TestDeletionRunsNoHooks(t *testing.T) {
+	w := newWorld(t)
+	w.apply(w.want("v1", deployment))
+	next := w.withHooks(w.want("v2", otherSelector()), `{apiVersion: v1, kind: ConfigMap, metadata: {name: migration, namespace: NS, annotations: {helm.sh/hook: pre-upgrade}}, data: {a: b}}`)
+	foreground := metav1.DeletePropagationForeground
+	if err := w.resource(deployments).Delete(t.Context(), "web", metav1.DeleteOptions{PropagationPolicy: &foreground}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.try(t.Context(), next, applier.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := w.cluster.Record(t.Context(), w.component)
+	if err != nil || r.Version == "v2" {
+		t.Errorf("the record has version %s (%v), which is not applied", r.Version, err)
+	}
+	w.collectDeployment()
+	w.reconnect()
+	if err := w.try(t.Context(), next, applier.ApplyOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if app := w.selects(); app != "web" || w.there("migration") {
+		t.Errorf("it came back with selector %q; the hook of the held version ran: %t", app, w.there("migration"))
+	}
 }

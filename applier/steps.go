@@ -90,6 +90,21 @@ func (a *applying) steps() []step {
 	return out
 }
 
+// recreations returns the batches that create objects again as they were recorded, while their
+// changes are held or denied.
+func recreations(plan differ.Plan) []batch {
+	var out []batch
+	for _, b := range batches(&plan) {
+		b.changes = slices.DeleteFunc(slices.Clone(b.changes), func(c *differ.Change) bool {
+			return c.Op != differ.OpCreate || c.State == differ.StateChanged
+		})
+		if len(b.changes) > 0 {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
 func (a *applying) batchSteps(b batch) []step {
 	out := []step{{name: fmt.Sprintf("wave %d, phase %d", b.wave, b.phase), run: func(ctx context.Context) error {
 		return a.batch(ctx, b)
@@ -101,7 +116,7 @@ func (a *applying) batchSteps(b batch) []step {
 }
 
 func (a *applying) hookSteps(event string) []step {
-	if !a.hooksPending(event) {
+	if a.hooksWait || !a.hooksPending(event) {
 		return nil
 	}
 	return []step{{name: "hooks " + event, checkpoint: true, run: func(ctx context.Context) error { return a.runHooks(ctx, event) }}}
@@ -164,7 +179,9 @@ func (a *applying) intend(ctx context.Context) error {
 func (a *applying) intended(ch *differ.Change) RecordedObject {
 	r, intent := a.objects[ch.ID], intentOf(ch.Op)
 	switch intent {
-	case IntentCreate, IntentReplace:
+	case IntentCreate:
+		r = RecordedObject{ID: ch.ID, APIVersion: ch.APIVersion, Content: ch.Record, Was: former(&r)}
+	case IntentReplace:
 		r = RecordedObject{ID: ch.ID, APIVersion: ch.APIVersion, Content: ch.Record}
 	case IntentUpdate:
 		if r.Content == nil || r.Intent == IntentCreate || r.Intent == IntentReplace { // adopted: no applied content is known yet
@@ -175,6 +192,15 @@ func (a *applying) intended(ch *differ.Change) RecordedObject {
 	}
 	r.Intent = intent
 	return r
+}
+
+// former returns what the next plan is judged by if the object is not there: what was applied. Of
+// an object that Keelson itself was about to replace that is the new content, which git approved.
+func former(r *RecordedObject) map[string]any {
+	if r.Intent == IntentCreate {
+		return r.Was
+	}
+	return r.Content
 }
 
 func intentOf(op differ.Op) Intent {

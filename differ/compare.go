@@ -27,6 +27,10 @@ type State struct {
 	ID ID
 	// Recorded is what Keelson last applied, Secret data masked; nil: never.
 	Recorded map[string]any
+	// Former is what Keelson had applied before it began a creation that may not have come
+	// through, Secret data masked, if Recorded is nil. An object that is not there is judged
+	// by it.
+	Former map[string]any
 	// RecordedUID is the UID of the object that was applied; empty: not known.
 	RecordedUID string
 	// Uncertain says that a later apply was begun, and may have come through: what
@@ -229,6 +233,7 @@ type comparison struct {
 	fired        []finding        // rules that warn, as the last find left them
 	known        map[string]any   // what conditions may read, whatever the field
 	immutable    []pattern        // fields that no update changes; nil until a row needs them
+	imagined     bool             // live is what was recorded, and there is no object
 	tracing      bool             // trials are wanted
 	trials       []Trial
 
@@ -265,10 +270,6 @@ func nested(object map[string]any, path ...string) any {
 
 // bring plans the way to the target.
 func (c *comparison) bring() error {
-	if deleting(c.state.Live) {
-		c.change.State, c.change.Because = StateChanged, "it is being deleted, and will be created anew when it is gone"
-		return nil
-	}
 	if why := c.policy.Fence.Refuses(c.state.ID); why != "" {
 		c.change.stop(StateDenied, c.policy.Fence.Rule(), why)
 		return nil
@@ -290,15 +291,19 @@ func (c *comparison) bring() error {
 	if worst == StateChanged && !c.kept.Empty() && !c.who.read {
 		c.change.OwnersUnread = true // a kept field may have to be handed over
 	}
-	switch {
-	case c.change.OwnersUnread, c.change.InstancesUnread:
-		c.change.Op, c.change.RecordStale = OpNone, false
-	case worst == StateHeld || worst == StateDenied:
-		c.change.Op, c.change.RecordStale = OpNone, false
-	default:
+	if c.live == nil {
 		if restored, err := c.recreate(); err != nil || restored {
 			return err
 		}
+	}
+	switch {
+	case c.change.OwnersUnread, c.change.InstancesUnread:
+		c.change.Op, c.change.RecordStale = OpNone, false
+	case deleting(c.state.Live):
+		c.goes(worst)
+	case worst == StateHeld || worst == StateDenied:
+		c.change.Op, c.change.RecordStale = OpNone, false
+	default:
 		c.change.Record = c.record()
 		c.change.RecordStale = c.change.RecordStale || !equal(c.change.Record, any(c.state.Recorded))
 		c.send(worst)
@@ -309,6 +314,19 @@ func (c *comparison) bring() error {
 		c.change.Migrate = nil
 	}
 	return nil
+}
+
+// goes leaves an object alone that is being deleted. A change that is held stays held: nothing
+// else of its component may take it for done.
+func (c *comparison) goes(worst ObjectState) {
+	hash, approved := c.change.Hash, c.change.Approved
+	if c.change.State != StateHeld && c.change.State != StateDenied {
+		worst = StateChanged
+		c.change.Fields, c.change.Warnings = nil, nil
+		hash, approved = "", false
+	}
+	c.change.stop(max(worst, c.change.State), c.change.Rule, "it is being deleted, and will be created anew when it is gone")
+	c.change.Hash, c.change.Approved = hash, approved
 }
 
 // approved reports whether git approves the difference.

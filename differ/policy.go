@@ -406,6 +406,10 @@ func (c *comparison) asked(r *rule, event v1alpha1.Event) bool {
 	if c.live == nil && event == v1alpha1.OnAdd {
 		return r.Path != "" && r.on(v1alpha1.OnCreateObject) || r.Effect != v1alpha1.EffectWarn && r.on(event)
 	}
+	if c.imagined && event == v1alpha1.OnAdd && (r.Effect == v1alpha1.EffectHold || r.Effect == v1alpha1.EffectDeny) {
+		// What the API server had filled in is not in the record: the field may be changed.
+		return r.on(event) || r.on(v1alpha1.OnChange)
+	}
 	return r.on(event)
 }
 
@@ -443,6 +447,9 @@ func (r *rule) concerns(w *row) (inside pattern, ok bool) {
 func (c *comparison) applies(r *rule, w *row, inside pattern) (yes bool, said string, _ error) {
 	if c.lacksNodes(r) {
 		return false, "", nil
+	}
+	if c.unanswerable(r) {
+		return false, "", errStatusGone
 	}
 	list := []values{{old: orNull(c.mask.of(c.live))}}
 	if w != nil {

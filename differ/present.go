@@ -224,12 +224,12 @@ func pathsOf(paths []string) string {
 
 // body is a unified diff of the object, one hunk a field.
 func (t *text) body(c *Change) {
+	if c.awaited() {
+		t.waits(c)
+		return
+	}
 	switch c.Op {
 	case OpCreate:
-		if c.State != StateChanged {
-			t.waits(c)
-			return
-		}
 		t.line("", "--- absent")
 		t.line("", "+++ "+c.Source.String())
 		t.value(ansiGreen, "+", c.Record)
@@ -251,7 +251,13 @@ func (t *text) body(c *Change) {
 	}
 }
 
-// waits shows what git changes of an object that is created as it was recorded.
+// awaited reports whether the object was deleted in the cluster, and its change is held or denied.
+func (c *Change) awaited() bool {
+	known := slices.ContainsFunc(c.Fields, func(f Field) bool { return f.Recorded != nil })
+	return c.Live == nil && (known || c.Op == OpCreate) && (c.State == StateHeld || c.State == StateDenied)
+}
+
+// waits shows what git changes of an object beside what was recorded of it.
 func (t *text) waits(c *Change) {
 	t.line("", "--- recorded")
 	t.line("", "+++ "+c.Source.String())

@@ -1,64 +1,89 @@
 package differ
 
-import "maps"
+import (
+	"errors"
+	"maps"
+	"slices"
 
-// recreate judges the creation anew of an object that was deleted in the cluster. It is
-// judged as if the object were still there as it was recorded: a deletion is no approval,
-// and nothing that git has to approve passes because somebody deleted the object. It
-// reports whether the object stays as it was recorded.
-//
-// An object that Keelson itself deleted, to replace it, comes without a record.
+	"github.com/keelson-io/keelson/api/v1alpha1"
+	"github.com/keelson-io/keelson/renderer"
+)
+
+// recreate judges the creation of an object that was deleted in the cluster. The object is
+// judged as if it were still there as it was recorded: a deletion is no approval of what git
+// changes. recreate reports whether a rule holds or denies that change. The object is then
+// created as it was recorded.
 func (c *comparison) recreate() (bool, error) {
-	if c.live != nil || c.state.Recorded == nil {
+	recorded := c.state.Recorded
+	if recorded == nil {
+		recorded = c.state.Former
+	}
+	if c.live != nil || recorded == nil {
 		return false, nil
 	}
-	// Of another version of the API, it is compared by the names of its fields.
-	recorded := maps.Clone(c.state.Recorded)
-	recorded["apiVersion"] = c.target["apiVersion"]
 	was := c.asIfLive(recorded)
 	if err := was.readOwners(); err != nil {
 		return false, err
 	}
 	worst := was.decideApproved(was.rows(was.recorded))
 	c.change.NodesUnread = c.change.NodesUnread || was.change.NodesUnread
-	c.change.Hash, c.change.Approved = was.change.Hash, was.change.Approved
 	if was.change.State != StateHeld && was.change.State != StateDenied {
+		for _, w := range was.change.Warnings {
+			if !slices.ContainsFunc(c.change.Warnings, func(other Warning) bool { return other.Rule == w.Rule }) {
+				c.change.Warnings = append(c.change.Warnings, w)
+			}
+		}
+		c.change.Hash, c.change.Approved = was.change.Hash, was.change.Approved
 		return false, nil
 	}
+	c.change.Hash, c.change.Approved = was.change.Hash, was.change.Approved
 	c.trials = was.trials
 	c.change.Warnings, c.change.Rule = was.change.Warnings, was.change.Rule
 	c.change.Fields = was.change.Fields
 	for i := range c.change.Fields {
 		c.change.Fields[i].Live = nil
 	}
-	c.restore(was, worst)
+	c.restore(was, recorded, worst)
 	return true, nil
 }
 
-// asIfLive compares the target with an object that is not there.
+// asIfLive compares the target with an object that is not there. Of another version of the
+// API, the object is compared by the names of its fields.
 func (c *comparison) asIfLive(object map[string]any) *comparison {
+	object = maps.Clone(object)
+	object["apiVersion"] = c.target["apiVersion"]
 	policy := c.policy
 	policy.OwnersByRecord = true
 	was := newComparison(Schemas{}, State{ID: c.state.ID, Recorded: object, Target: c.state.Target, Live: object, OwnersRead: true, Instances: &Instances{}}, policy, c.effort)
-	was.typ, was.schema, was.tracing = c.typ, c.schema, c.tracing
+	was.typ, was.schema, was.tracing, was.imagined = c.typ, c.schema, c.tracing, true
 	return was
+}
+
+// errStatusGone is why a condition that reads the status has no answer.
+var errStatusGone = errors.New("the object was deleted, and its status with it")
+
+// unanswerable reports whether a rule that holds or denies reads what went with the object. Not
+// to know the status is no answer.
+func (c *comparison) unanswerable(r *rule) bool {
+	stops := r.Effect == v1alpha1.EffectHold || r.Effect == v1alpha1.EffectDeny
+	return c.imagined && stops && r.condition.reads("status")
 }
 
 const (
 	becauseRestored = "it was deleted in the cluster, and its change waits: it is created as it was recorded"
-	becauseGone     = "it was deleted in the cluster, and its change waits: Keelson records no data of Secrets, so it stays away until the change is approved, or taken back in git"
+	becauseGone     = "it was deleted in the cluster, and its change waits: it stays away until the change is approved, or taken back in git, because "
 )
 
 // restore creates the object with what was recorded of the fields that are held.
-func (c *comparison) restore(was *comparison, worst ObjectState) {
+func (c *comparison) restore(was *comparison, recorded map[string]any, worst ObjectState) {
 	object := was.recorded
 	if worst == StateChanged { // some fields wait, and the rest goes its way
 		carve := carver{c.typ.Schema}
 		object, _ = carve.graft(c.typ.TypeRef, carve.without(c.typ.TypeRef, c.target, was.waiting),
 			carve.extract(c.typ.TypeRef, was.recorded, was.waiting)).(map[string]any)
 	}
-	if c.mask.hides(object) {
-		c.change.stop(was.change.State, c.change.Rule, becauseGone)
+	if why := c.unfitToRestore(object, recorded); why != "" {
+		c.change.stop(was.change.State, c.change.Rule, becauseGone+why)
 		return
 	}
 	c.change.Op, c.change.State = OpCreate, was.change.State
@@ -67,4 +92,26 @@ func (c *comparison) restore(was *comparison, worst ObjectState) {
 	c.change.RecordStale = !equal(c.change.Record, any(c.state.Recorded))
 	c.differing = nil // nothing of git's is sent that could not fit
 	c.foresee()
+}
+
+// unfitToRestore is why an object can't be created as it was recorded; empty: it can. The
+// record is in the cluster, and another client may have changed it: it is judged as any
+// creation is.
+func (c *comparison) unfitToRestore(object, recorded map[string]any) string {
+	id, _ := Identify(object)
+	switch {
+	case recorded["apiVersion"] != c.target["apiVersion"]:
+		return "it was recorded in another version of the API"
+	case c.mask.hides(object):
+		return "Keelson records no data of Secrets"
+	case id != c.state.ID:
+		return "the record names another object"
+	}
+	creation := newComparison(Schemas{}, State{ID: c.state.ID, Target: &renderer.Object{Content: object}}, c.policy, c.effort)
+	creation.typ, creation.schema = c.typ, c.schema
+	if creation.decideAll(creation.rows(nil)) == StateDenied {
+		return "a rule denies to create what was recorded"
+	}
+	c.change.NodesUnread = c.change.NodesUnread || creation.change.NodesUnread
+	return ""
 }

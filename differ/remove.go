@@ -127,16 +127,18 @@ func (c *comparison) delete() {
 }
 
 // JudgeDeletion says what the danger rules make of the deletion of a live object that no
-// plan has: the Op is [OpDelete], unless a rule holds, denies or keeps. Who owns the object,
+// plan has: the Op is [OpDelete], unless a rule holds, denies or keeps, or [Change.NodesUnread]. Who owns the object,
 // and what its annotations say, is for the caller. The error names the object that is no
 // JSON, nested too deeply, or larger than any API server takes; or it is as that of [Compare].
 func JudgeDeletion(ctx context.Context, schemas Schemas, id ID, live map[string]any, policy Policy) (Change, error) {
-	policy.NodesReadable = false
 	c := newComparison(schemas, State{ID: id, Live: live, OwnersRead: true}, policy, newEffort(ctx, compareEffort))
 	if err := checkObject("live object", c.live); err != nil {
 		return Change{}, fmt.Errorf("%s: %w", id, err)
 	}
 	c.delete()
+	if c.change.NodesUnread {
+		c.change.Op = OpNone
+	}
 	if err := c.effort.err; err != nil {
 		return Change{}, fmt.Errorf("%s: %w", id, err)
 	}

@@ -125,7 +125,7 @@ func TestNewRulesRefuses(t *testing.T) {
 		"WhenLength":  {"A condition is read by people.", v1alpha1.DangerRule{Path: ".a", When: strings.Repeat(" ", 3000) + "true"}, "too long"},
 		"GroupGlob":   {"It would match nothing.", v1alpha1.DangerRule{Path: ".a", Match: v1alpha1.ObjectMatch{Group: "[a"}}, `match "[a"`},
 		"SpaceGlob":   {"It would match nothing.", v1alpha1.DangerRule{Path: ".a", Match: v1alpha1.ObjectMatch{Namespace: "[a"}}, `match "[a"`},
-		"Replace":     {"Text in place of nothing in itself fills all memory.", v1alpha1.DangerRule{Path: ".a", When: "true &&\n new.replace('', new) == ''"}, "when: line 2, column 13: conditions have no function replace"},
+		"Replace":     {"Text in place of nothing in itself fills all memory.", v1alpha1.DangerRule{Path: ".a", When: "true &&\n new.replace('', new) == ''"}, "when: line 2, column 13: there is no function replace here"},
 		"Join":        {"So does text between the letters of itself.", v1alpha1.DangerRule{Path: ".a", When: "[1].exists(x, new.split('').join(new) == '')"}, "no function join"},
 		"Format":      {"So does a long text many times.", v1alpha1.DangerRule{Path: ".a", When: "'%s%s'.format([new, new]) == ''"}, "no function format"},
 		"Sets":        {"Each with each takes for ever.", v1alpha1.DangerRule{Path: ".a", When: "sets.contains(new, old)"}, "undeclared reference to 'sets'"},

@@ -3,6 +3,7 @@ package delivery
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -142,7 +143,7 @@ func held(p differ.Plan) []v1alpha1.HeldChange {
 	var out []v1alpha1.HeldChange
 	add := func(c *differ.Change, path, rule, because string) {
 		if len(out) < heldShown {
-			one := v1alpha1.HeldChange{Object: c.ID.String(), Path: short(path), Rule: short(rule), Because: short(because)}
+			one := v1alpha1.HeldChange{Object: c.ID.String(), Path: path, Rule: rule, Because: because}
 			if c.Approvable() {
 				one.Hash = c.Hash
 				one.Because = strings.Join(append([]string{one.Because}, c.Missed...), "; ")
@@ -167,17 +168,17 @@ func held(p differ.Plan) []v1alpha1.HeldChange {
 	return out
 }
 
-// warnings returns the warnings of an attempt's plan. A settled plan has none; then the warnings of
-// the previous change stay, because that change is still what runs.
+// warnings returns the warnings of an attempt's plan, and those of the plans before it with the same
+// target. A change takes several passes: the last one, which only deletes, has no warnings.
 func warnings(before v1alpha1.DeliveryStatus, a attempt) []v1alpha1.ChangeWarning {
 	var first, more []v1alpha1.ChangeWarning // every rule comes once before any rule comes twice
 	seen := map[string]bool{}
 	for i := range a.plan.Changes {
 		c := &a.plan.Changes[i]
 		for _, w := range c.Warnings {
-			one := v1alpha1.ChangeWarning{Object: c.ID.String(), Rule: short(w.Rule), Because: short(w.Because), Fix: short(w.Fix)}
+			one := v1alpha1.ChangeWarning{Object: c.ID.String(), Rule: w.Rule, Because: w.Because, Fix: w.Fix}
 			if len(w.Paths) > 0 {
-				one.Path = short(w.Paths[0])
+				one.Path = w.Paths[0]
 			}
 			if seen[w.Rule] {
 				more = append(more, one)
@@ -188,8 +189,15 @@ func warnings(before v1alpha1.DeliveryStatus, a attempt) []v1alpha1.ChangeWarnin
 		}
 	}
 	out := append(first, more...)
-	if len(out) == 0 && !a.outcome.Wrote() && a.targetHash == before.TargetHash {
-		return before.Warnings
+	if a.targetHash == before.TargetHash {
+		if len(out) == 0 {
+			return before.Warnings
+		}
+		for _, w := range before.Warnings {
+			if !slices.ContainsFunc(out, func(o v1alpha1.ChangeWarning) bool { return o.Object == w.Object && o.Rule == w.Rule }) {
+				out = append(out, w)
+			}
+		}
 	}
 	return out[:min(len(out), heldShown)]
 }

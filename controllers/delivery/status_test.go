@@ -156,8 +156,8 @@ func TestTell(t *testing.T) {
 	}
 }
 
-// The warnings of a change are about what runs: they stay while nothing changes, and go with
-// the next change. A status lists 32 at most.
+// The warnings of a change are about what runs: they stay as long as its target, whatever else
+// is written, and go with the next target. A status lists 32 at most.
 func TestNextWarnings(t *testing.T) {
 	t.Parallel()
 	web := differ.ID{Kind: "Service", Namespace: "prod", Name: "web"}
@@ -185,13 +185,16 @@ func TestNextWarnings(t *testing.T) {
 	if diff := cmp.Diff(want, unreachable.Warnings); diff != "" {
 		t.Errorf("while the cluster can't be reached (-want +got):\n%s", diff)
 	}
-	for why, next := range map[string]delivery.Attempt{
-		"another target":          attempt("t2", differ.Plan{}, 0),
-		"a write without warning": attempt("t1", differ.Plan{}, 1),
-	} {
-		if got := delivery.Next(settled, next, now).Warnings; len(got) != 0 {
-			t.Errorf("after %s: %v", why, got)
-		}
+	if got := delivery.Next(settled, attempt("t2", differ.Plan{}, 0), now).Warnings; len(got) != 0 {
+		t.Errorf("after another target: %v", got)
+	}
+	if diff := cmp.Diff(want, delivery.Next(settled, attempt("t1", differ.Plan{}, 1), now).Warnings); diff != "" {
+		t.Errorf("after the pass that deletes what left git (-want +got):\n%s", diff)
+	}
+	other := differ.Plan{Changes: []differ.Change{{ID: web, Warnings: []differ.Warning{{Rule: "other", Because: "it closes"}}}}}
+	both := append([]v1alpha1.ChangeWarning{{Object: "Service prod/web", Rule: "other", Because: "it closes"}}, want...)
+	if diff := cmp.Diff(both, delivery.Next(settled, attempt("t1", other, 1), now).Warnings); diff != "" {
+		t.Errorf("after another pass that is warned of (-want +got):\n%s", diff)
 	}
 	if got := delivery.Next(settled, attempt("t2", warned(100), 1), now).Warnings; len(got) != 32 {
 		t.Errorf("%d warnings of 100 are listed, want 32", len(got))

@@ -200,17 +200,35 @@ func (w *writer) retract(cluster, component string) {
 	w.queue.Add(name)
 }
 
-// redacted returns a status without secrets.
+// redacted returns a status without secrets, whose texts about rules are bounded. It redacts before
+// it cuts: a part of a secret would not be recognised.
 func redacted(redactor *redact.Redactor, s *v1alpha1.DeliveryStatus) *v1alpha1.DeliveryStatus {
 	clean := func(text *string) bool { return redactor.Text(*text) == *text }
-	if !slices.ContainsFunc(textsOf(s), func(text *string) bool { return !clean(text) }) {
+	fits := func(text *string) bool { return short(*text) == *text }
+	if !slices.ContainsFunc(textsOf(s), func(text *string) bool { return !clean(text) }) &&
+		!slices.ContainsFunc(ruleTextsOf(s), func(text *string) bool { return !fits(text) }) {
 		return s // the usual case; no copy is held
 	}
 	s = s.DeepCopy()
 	for _, text := range textsOf(s) {
 		*text = redactor.Text(*text)
 	}
+	for _, text := range ruleTextsOf(s) {
+		*text = short(*text)
+	}
 	return s
+}
+
+// ruleTextsOf returns the texts of a status that rules in git, or their messages, have written.
+func ruleTextsOf(s *v1alpha1.DeliveryStatus) []*string {
+	var texts []*string
+	for i := range s.Held {
+		texts = append(texts, &s.Held[i].Path, &s.Held[i].Rule, &s.Held[i].Because)
+	}
+	for i := range s.Warnings {
+		texts = append(texts, &s.Warnings[i].Path, &s.Warnings[i].Rule, &s.Warnings[i].Because, &s.Warnings[i].Fix)
+	}
+	return texts
 }
 
 // textsOf returns the texts of a status that another party may have written.
@@ -219,12 +237,7 @@ func textsOf(s *v1alpha1.DeliveryStatus) []*string {
 	if s.Pinned != nil {
 		texts = append(texts, &s.Pinned.Because, &s.Pinned.By)
 	}
-	for i := range s.Held {
-		texts = append(texts, &s.Held[i].Path, &s.Held[i].Because)
-	}
-	for i := range s.Warnings {
-		texts = append(texts, &s.Warnings[i].Path, &s.Warnings[i].Because, &s.Warnings[i].Fix)
-	}
+	texts = append(texts, ruleTextsOf(s)...)
 	for i := range s.Checks {
 		texts = append(texts, &s.Checks[i].Message)
 	}

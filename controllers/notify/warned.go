@@ -34,7 +34,7 @@ func warnedOf(s *v1alpha1.DeliveryStatus) warned {
 	if n := len(s.Warnings) - 1; n > 0 {
 		reason += fmt.Sprintf(", and %d more", n)
 	}
-	return warned{key: hex.EncodeToString(sum[:4]), version: s.Version, revision: s.Revision, reason: reason}
+	return warned{key: hex.EncodeToString(sum[:16]), version: s.Version, revision: s.Revision, reason: reason}
 }
 
 // warningEvents returns the warnings that were not sent, and adds all warnings to next. What a

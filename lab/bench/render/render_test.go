@@ -6,6 +6,7 @@ package render_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -20,6 +21,7 @@ import (
 	"helm.sh/helm/v3/pkg/action"
 	"helm.sh/helm/v3/pkg/chart/loader"
 	"helm.sh/helm/v3/pkg/chartutil"
+	"sigs.k8s.io/yaml"
 
 	"github.com/keelson-io/keelson/api/v1alpha1"
 	"github.com/keelson-io/keelson/registry"
@@ -47,6 +49,11 @@ func TestMain(m *testing.M) {
 type publicChart struct {
 	name, dir string
 	files     []registry.File
+	// version is what Keelson renders: the files, and the images of the component.
+	version *registry.Version
+	// valuesFile tells helm template the images; empty: the chart has its own. The schemas of
+	// components are about meta-config and know no images, so that Helm must not check them.
+	valuesFile string
 }
 
 // publicCharts are those beside the repository, where there are any, else those
@@ -89,6 +96,36 @@ func (c *publicChart) read(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
+	c.version = &registry.Version{
+		Component: c.name, Name: "v1.0.0", Chart: c.files,
+		Spec: v1alpha1.Component{Namespace: "test", Determinism: v1alpha1.DeterminismReport},
+	}
+	c.readImages(b)
+}
+
+// readImages reads the images.yaml beside the template of a component. A public chart has none.
+func (c *publicChart) readImages(b *testing.B) {
+	b.Helper()
+	data, err := os.ReadFile(filepath.Join(filepath.Dir(c.dir), "images.yaml"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	var images v1alpha1.Images
+	if err := yaml.UnmarshalStrict(data, &images); err != nil {
+		b.Fatal(err)
+	}
+	c.version.Images = images.Images
+	data, err = yaml.Marshal(c.version.ImageValues(nil))
+	if err != nil {
+		b.Fatal(err)
+	}
+	c.valuesFile = filepath.Join(b.TempDir(), "values.yaml")
+	if err := os.WriteFile(c.valuesFile, data, 0o600); err != nil {
+		b.Fatal(err)
+	}
 }
 
 // BenchmarkRender renders each chart as often as there are processors at once.
@@ -122,13 +159,7 @@ func BenchmarkRender(b *testing.B) {
 
 // by renders with one of Keelson's renderers. Nothing is cached.
 func (c publicChart) by(r renderer.Renderer) func(context.Context) error {
-	request := renderer.Request{
-		Version: &registry.Version{
-			Component: c.name, Name: "v1.0.0", Chart: c.files,
-			Spec: v1alpha1.Component{Namespace: "test", Determinism: v1alpha1.DeterminismReport},
-		},
-		Capabilities: renderer.DefaultCapabilities(),
-	}
+	request := renderer.Request{Version: c.version, Capabilities: renderer.DefaultCapabilities()}
 	return func(ctx context.Context) error {
 		t, err := r.Render(ctx, request)
 		if err == nil && len(t.Objects) == 0 {
@@ -150,10 +181,10 @@ func (c publicChart) byHelm(ctx context.Context) error {
 	}
 	install := action.NewInstall(&action.Configuration{Log: func(string, ...any) {}})
 	install.ClientOnly, install.DryRun, install.DryRunOption = true, true, "client"
-	install.Replace, install.IncludeCRDs = true, true
+	install.Replace, install.IncludeCRDs, install.SkipSchemaValidation = true, true, c.valuesFile != ""
 	install.ReleaseName, install.Namespace = c.name, "test"
 	install.KubeVersion = &chartutil.KubeVersion{Version: "v1.36.0", Major: "1", Minor: "36"}
-	rel, err := install.RunWithContext(ctx, loaded, map[string]any{})
+	rel, err := install.RunWithContext(ctx, loaded, c.version.ImageValues(nil))
 	if err == nil && rel.Manifest == "" {
 		err = fmt.Errorf("%s gives nothing", c.name)
 	}
@@ -163,7 +194,11 @@ func (c publicChart) byHelm(ctx context.Context) error {
 // byCommand starts a process, as a script around helm template does.
 func (c publicChart) byCommand(ctx context.Context, helm string) error {
 	var out, words bytes.Buffer
-	cmd := exec.CommandContext(ctx, helm, "template", c.name, c.dir, "--namespace", "test", "--include-crds", "--kube-version", "v1.36.0")
+	args := []string{"template", c.name, c.dir, "--namespace", "test", "--include-crds", "--kube-version", "v1.36.0"}
+	if c.valuesFile != "" {
+		args = append(args, "--values", c.valuesFile, "--skip-schema-validation")
+	}
+	cmd := exec.CommandContext(ctx, helm, args...)
 	cmd.Stdout, cmd.Stderr = &out, &words
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("helm template %s: %w: %s", c.name, err, words.String())
