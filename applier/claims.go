@@ -121,7 +121,7 @@ func (c *Claims) unknowns() (component, why string) {
 func (c *Cluster) askOthers(ctx context.Context, p *Prepared) error {
 	concerned := false
 	for i := range p.Plan.Changes {
-		concerned = concerned || concernsOthers(&p.states[i], &p.Plan.Changes[i])
+		concerned = concerned || p.concernsOthers(i)
 	}
 	if p.want.Others == nil || !concerned {
 		return nil
@@ -131,9 +131,9 @@ func (c *Cluster) askOthers(ctx context.Context, p *Prepared) error {
 		return fmt.Errorf("what other components want: %w", err)
 	}
 	for i := range p.Plan.Changes {
-		s, ch := &p.states[i], &p.Plan.Changes[i]
+		s := &p.states[i]
 		switch {
-		case !concernsOthers(s, ch):
+		case !p.concernsOthers(i):
 		case s.Target == nil:
 			s.Waits = claims.waits(s.ID)
 		default:
@@ -149,15 +149,22 @@ func (c *Cluster) askOthers(ctx context.Context, p *Prepared) error {
 }
 
 // concernsOthers reports whether a change depends on what other components want. This holds for a
-// deletion, even a held one, and for an object with another component's label.
-func concernsOthers(s *differ.State, ch *differ.Change) bool {
-	if s.Target == nil {
-		return ch.Op == differ.OpDelete || ch.State == differ.StateHeld
+// deletion, even a held one, and for an object with another component's label. It holds, too, for
+// an object that another client deleted: its record must stay until the component that wants it now
+// has created it.
+func (p *Prepared) concernsOthers(i int) bool {
+	s, ch := &p.states[i], &p.Plan.Changes[i]
+	switch {
+	case s.Target != nil:
+		return ch.OtherComponent()
+	case s.Live == nil:
+		o := p.recorded(s.ID)
+		return ch.Op == differ.OpForget && o != nil && o.Intent != IntentDelete
 	}
-	return ch.OtherComponent()
+	return ch.Op == differ.OpDelete || ch.State == differ.StateHeld
 }
 
-// waits returns what the deletion of an object waits for; empty: nothing.
+// waits returns what the end of an object's record waits for; empty: nothing.
 func (c *Claims) waits(id differ.ID) string {
 	if by := c.wanted[id]; len(by) > 0 {
 		return "waits until " + by[0].tell(" has taken it over, which wants it")

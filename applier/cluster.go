@@ -69,6 +69,9 @@ type Cluster struct {
 	// listed, a missing entry means that the record does not exist, unless the component is quiet.
 	records map[string]*record
 	listed  bool
+	// inventories hold, by component, the hashed IDs of the objects in each record, as last read or
+	// written. They stay in memory when the record does not.
+	inventories map[string][]uint64
 	// littered are components that may have record parts which no head names.
 	littered map[string]bool
 	// quiet are the settled components, whose records are not in memory.
@@ -160,7 +163,7 @@ func New(o Options) (*Cluster, error) {
 		name: o.Name, config: o.Config, accounts: map[string]*account{}, dynamic: dyn, reader: o.Reader, progress: o.Progress,
 		discovery: newDiscoverer(disco, o.Schemas),
 		unfenced:  map[string]bool{}, namespaces: map[string]bool{}, doubted: map[differ.ID]bool{},
-		records: map[string]*record{}, littered: map[string]bool{}, answers: map[differ.ID]answered{}, familiar: map[sum]bool{}, skipsDryRuns: o.SkipDryRuns,
+		records: map[string]*record{}, inventories: map[string][]uint64{}, littered: map[string]bool{}, answers: map[differ.ID]answered{}, familiar: map[sum]bool{}, skipsDryRuns: o.SkipDryRuns,
 		settled: map[string]map[differ.ID]differ.Inputs{}, quiet: map[string]*quiet{}, healthy: map[string]unique.Handle[Delivered]{},
 		limits: defaultInstanceLimits(), lookedAt: map[differ.ID]looked{},
 	}

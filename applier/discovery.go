@@ -222,12 +222,13 @@ func (c *Cluster) Restart() {
 	c.Forget()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	clear(c.records)
+	c.dropRecords()
+	c.nodes.forget()
 	clear(c.namespaces)
 	clear(c.doubted)
 	clear(c.lookedAt)
 	clear(c.settled)
-	c.listed, c.maskKey, c.named, c.sure, c.mayCreate = false, nil, false, false, nil
+	c.maskKey, c.named, c.sure, c.mayCreate = nil, false, false, nil
 }
 
 // Rediscover makes the next calls ask what the cluster serves, and read the schemas of the given

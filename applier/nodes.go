@@ -48,12 +48,15 @@ func (r *nodeReader) get(ctx context.Context, list func(context.Context, string)
 		return nil, fmt.Errorf("list nodes: %w", err)
 	}
 	r.read, r.nodes = true, nodes
-	time.AfterFunc(nodesAge, func() {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		r.read, r.nodes = false, nil
-	})
+	time.AfterFunc(nodesAge, r.forget)
 	return nodes, nil
+}
+
+// forget makes the next use read the nodes again.
+func (r *nodeReader) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.read, r.nodes = false, nil
 }
 
 var errManyNodes = errors.New("too many nodes, or too many labels and taints")

@@ -174,6 +174,9 @@ func (c *Cluster) plan(ctx context.Context, w Want) (*Prepared, error) {
 	if err := c.observe(ctx, p.mappings, states, c.get(p)); err != nil {
 		return nil, err
 	}
+	if err := c.recordedElsewhere(ctx, w.Component, states); err != nil {
+		return nil, err
+	}
 	c.hideLive(w, states)
 	c.recognise(p, versions)
 	if p.Plan, err = differ.Compare(ctx, p.schemas, states, p.policy); err != nil {

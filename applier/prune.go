@@ -261,8 +261,7 @@ func (c *Cluster) takenOver(ctx context.Context, from string, o *RecordedObject)
 }
 
 // holders returns the components, except the given one, whose records hold the same object as
-// applied (sure). Settled components whose records may hold it are in maybe: only hashes of their
-// UIDs are in memory.
+// applied (sure). Components whose records may hold it, and are not in memory, are in maybe.
 func (c *Cluster) holders(but string, o *RecordedObject) (sure, maybe []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -271,9 +270,9 @@ func (c *Cluster) holders(but string, o *RecordedObject) (sure, maybe []string) 
 			sure = append(sure, name)
 		}
 	}
-	hash := hashUID(o.UID)
-	for name, q := range c.quiet {
-		if name != but && slices.Contains(q.uids, hash) {
+	hash := hashID(o.ID)
+	for name, ids := range c.inventories {
+		if name != but && c.records[name] == nil && slices.Contains(ids, hash) {
 			maybe = append(maybe, name)
 		}
 	}

@@ -3,6 +3,7 @@ package applier
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -206,6 +207,7 @@ func (c *Cluster) remember(r *record) {
 		}
 	}
 	delete(c.quiet, r.Component)
+	c.inventories[r.Component] = hashIDs(r.Objects)
 	if total > rememberedBytes {
 		c.records[r.Component] = nil // the next use reads it again
 		return
@@ -235,11 +237,9 @@ func (c *Cluster) RecordSeen(component, version string) bool {
 		}
 	}
 	if len(c.records) > 2*maxRecords { // a hostile cluster may report ever new names
-		clear(c.records)
-		c.listed = false
+		c.dropRecords()
 	}
-	c.records[component] = nil // a missing entry would mean that no record exists
-	delete(c.quiet, component)
+	c.forget(component)
 	return true
 }
 
@@ -247,6 +247,19 @@ func (c *Cluster) RecordSeen(component, version string) bool {
 func (c *Cluster) forgetRecord(component string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.forget(component)
+}
+
+// forget requires c.mu. A missing entry would mean that no record exists.
+func (c *Cluster) forget(component string) {
 	c.records[component] = nil
 	delete(c.quiet, component)
+	delete(c.inventories, component)
+}
+
+// dropRecords forgets all records, except what stays of settled components. It requires c.mu.
+func (c *Cluster) dropRecords() {
+	clear(c.records)
+	c.listed = false
+	maps.DeleteFunc(c.inventories, func(component string, _ []uint64) bool { return c.quiet[component] == nil })
 }

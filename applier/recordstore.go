@@ -110,6 +110,10 @@ func (c *Cluster) listRecords(ctx context.Context) ([]string, error) {
 		_, found := slices.BinarySearch(names, component)
 		return !found
 	})
+	maps.DeleteFunc(c.inventories, func(component string, _ []uint64) bool {
+		_, found := slices.BinarySearch(names, component)
+		return !found
+	})
 	c.mu.Unlock()
 	return names, c.findLitter(ctx)
 }

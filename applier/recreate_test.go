@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"github.com/keelson-io/keelson/applier"
@@ -45,10 +44,11 @@ func refuse(r *http.Request, status int) *http.Response {
 	}
 }
 
-func (w *world) drop(objects dynamic.ResourceInterface, name string) {
+// dropDeployment deletes the Deployment as any client may.
+func (w *world) dropDeployment() {
 	w.t.Helper()
 	now := metav1.DeletePropagationBackground
-	if err := objects.Delete(w.t.Context(), name, metav1.DeleteOptions{PropagationPolicy: &now}); err != nil {
+	if err := w.resource(deployments).Delete(w.t.Context(), "web", metav1.DeleteOptions{PropagationPolicy: &now}); err != nil {
 		w.t.Fatal(err)
 	}
 }
@@ -69,7 +69,7 @@ func TestDeletionApprovesNothing(t *testing.T) {
 	w.apply(w.want("v1", deployment))
 	next := w.want("v2", otherSelector())
 	before := change(t, w.plan(next), "Deployment")
-	w.drop(w.resource(deployments), "web")
+	w.dropDeployment()
 
 	p := w.apply(next)
 	if c := change(t, p, "Deployment"); c.State != differ.StateHeld || c.Op != differ.OpCreate || c.Hash != before.Hash {
@@ -84,7 +84,7 @@ func TestDeletionApprovesNothing(t *testing.T) {
 		t.Errorf("the change no longer waits under hash %s:\n%s", before.Hash, show(w.plan(next)))
 	}
 
-	w.drop(w.resource(deployments), "web")
+	w.dropDeployment()
 	next.Approved = map[string][]string{c.ID.String(): {c.Hash}}
 	w.apply(next)
 	if app := w.selects(); app != "api" {
@@ -180,7 +180,7 @@ func TestFailedRecreationApprovesNothing(t *testing.T) {
 			first, next := w.want("v1", deployment), w.want("v2", otherSelector())
 			w.apply(first)
 			mend := w.failingWebhook()
-			w.drop(w.resource(deployments), "web")
+			w.dropDeployment()
 			failing := first
 			if change {
 				failing = next

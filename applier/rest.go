@@ -40,7 +40,6 @@ type quiet struct {
 	pin     *Pin
 	// delivered is the last delivery in the record.
 	delivered unique.Handle[Delivered]
-	uids      []uint64 // hashes of the UIDs in the inventory
 }
 
 // recordVersion is a resourceVersion: nearly always a number, which needs no memory of its own, or
@@ -130,7 +129,7 @@ func (c *Cluster) rest(p *Prepared, mark uint64, versions map[differ.ID]schema.G
 	states, _ := statesOf(nil, p.want.Target)
 	q := &quiet{
 		of: c.fingerprint(p, states, versions), version: recordVersionOf(p.record.version), record: p.record.sum,
-		pin: p.record.Pin, delivered: p.record.delivered().once(), uids: hashUIDs(p.record.Objects),
+		pin: p.record.Pin, delivered: p.record.delivered().once(),
 	}
 	component := p.want.Component
 	if !c.keeper.Rest(component, mark, ids, p.want.Health) {
@@ -195,18 +194,16 @@ func write(h io.Writer, parts ...string) {
 	}
 }
 
-// hashUIDs returns the hashed UIDs of objects that exist as applied.
-func hashUIDs(objects []RecordedObject) []uint64 {
+// hashIDs returns the hashed IDs of recorded objects.
+func hashIDs(objects []RecordedObject) []uint64 {
 	out := make([]uint64, 0, len(objects))
 	for i := range objects {
-		if o := &objects[i]; o.UID != "" && o.Intent == "" {
-			out = append(out, hashUID(o.UID))
-		}
+		out = append(out, hashID(objects[i].ID))
 	}
 	return out
 }
 
-func hashUID(uid string) uint64 {
-	s := sha256.Sum256([]byte(uid))
+func hashID(id differ.ID) uint64 {
+	s := sha256.Sum256([]byte(id.String()))
 	return binary.LittleEndian.Uint64(s[:])
 }

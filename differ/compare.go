@@ -179,6 +179,8 @@ func (c *comparison) run() error {
 	switch {
 	case c.target == nil && c.state.Unread != "":
 		c.change.State, c.change.Because = StateChanged, c.state.Unread
+	case c.target == nil && c.live == nil && c.state.Waits != "":
+		c.change.postpone(c.state.Waits)
 	case c.target == nil && c.live == nil:
 		c.change.Op, c.change.Record, c.change.RecordStale = OpForget, nil, true
 	case c.target == nil:

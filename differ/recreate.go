@@ -82,6 +82,7 @@ func (c *comparison) restore(was *comparison, recorded map[string]any, worst Obj
 		object, _ = carve.graft(c.typ.TypeRef, carve.without(c.typ.TypeRef, c.target, was.waiting),
 			carve.extract(c.typ.TypeRef, was.recorded, was.waiting)).(map[string]any)
 	}
+	object = c.labelled(object)
 	if why := c.unfitToRestore(object, recorded); why != "" {
 		c.change.stop(was.change.State, c.change.Rule, becauseGone+why)
 		return
@@ -92,6 +93,26 @@ func (c *comparison) restore(was *comparison, recorded map[string]any, worst Obj
 	c.change.RecordStale = !equal(c.change.Record, any(c.state.Recorded))
 	c.differing = nil // nothing of git's is sent that could not fit
 	c.foresee()
+}
+
+// labelled returns an object with the component's label. The record of an object that git moved to
+// this component has another label.
+func (c *comparison) labelled(object map[string]any) map[string]any {
+	label, _ := nested(c.target, "metadata", "labels", v1alpha1.LabelComponent).(string)
+	if label == "" || nested(object, "metadata", "labels", v1alpha1.LabelComponent) == label {
+		return object
+	}
+	object = maps.Clone(object)
+	metadata, _ := object["metadata"].(map[string]any)
+	metadata = maps.Clone(metadata)
+	labels, _ := metadata["labels"].(map[string]any)
+	labels = maps.Clone(labels)
+	if labels == nil {
+		labels = map[string]any{}
+	}
+	labels[v1alpha1.LabelComponent] = label
+	metadata["labels"], object["metadata"] = labels, metadata
+	return object
 }
 
 // unfitToRestore is why an object can't be created as it was recorded; empty: it can. The
