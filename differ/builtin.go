@@ -194,6 +194,7 @@ func ofStorage() []catalogued {
 			because: "the class of a claim is immutable once set: the claim would have to be deleted and created again, without its data",
 			fix:     "create a second claim of the new class, copy the data, and let the pods mount it",
 			source:  volumesPage,
+			when:    `old != null`,
 			paths:   []string{".spec.storageClassName"},
 		},
 		{
@@ -291,7 +292,7 @@ live.webhooks.exists(o, o.name == n.name && o.?failurePolicy.orValue('Fail') != 
 			fix:     "let the webhook only report on these objects first",
 			source:  webhookPractices,
 			on:      []v1alpha1.Event{v1alpha1.OnAdd, v1alpha1.OnChange},
-			when:    `new.exists(n, old == null || !(n in old))`,
+			when:    `new.exists(n, old == null || !old.exists(o, ` + covers("o", "n") + `))`,
 			paths:   []string{".webhooks[*].rules"},
 		},
 		{
@@ -316,7 +317,8 @@ o.?objectSelector.orValue({}) == old && !has(n.objectSelector)))))`,
 			fix:     "list the verbs and resources that the program needs",
 			source:  rbacGoodPractices,
 			when: `new != null && new.exists(n, (
-'*' in n.?verbs.orValue([]) || 'escalate' in n.?verbs.orValue([]) || 'bind' in n.?verbs.orValue([]) || 'impersonate' in n.?verbs.orValue([]) ||
+'*' in n.?verbs.orValue([]) || 'escalate' in n.?verbs.orValue([]) || 'bind' in n.?verbs.orValue([]) ||
+n.?verbs.orValue([]).exists(v, v.startsWith('impersonate')) ||
  '*' in n.?resources.orValue([]) ||
 '*' in n.?apiGroups.orValue([]) || '*' in n.?nonResourceURLs.orValue([])) &&
 (old == null || !old.exists(o, n.?verbs.orValue([]).all(x, x in o.?verbs.orValue([])) &&

@@ -403,9 +403,9 @@ func ofRoles() []catalogued {
 			when:    granted(grant{core(), []string{"persistentvolumes"}, []string{"create"}, false}),
 		},
 		{
-			name: "rbac-namespace-write", kinds: []string{"ClusterRole"},
+			name:    "rbac-namespace-write", // a Role grants it on its own namespace
 			because: "the role gains the right to change or delete namespaces: their labels decide which security policies and webhooks apply",
-			fix:     "name the namespaces in resourceNames, or keep them in git",
+			fix:     "name the namespaces in the resourceNames of a ClusterRole, or keep them in git",
 			source:  rbacGoodPractices + "#namespace-modification",
 			when:    granted(grant{core(), []string{"namespaces"}, []string{"update", "patch", "delete", "deletecollection"}, true}),
 		},
@@ -463,7 +463,8 @@ o.?verbs.orValue([]).exists(v, !new.exists(n, (r in n.?resources.orValue([]) || 
 			fix:     "use the label aggregate-to-edit for these rules",
 			source:  rbacReference + "#user-facing-roles",
 			when: `object.metadata.?labels[?'rbac.authorization.k8s.io/aggregate-to-view'].orValue('') == 'true' && object.?rules.orValue([]).exists(n,
-(n.?verbs.orValue([]).exists(v, !(v in ['get', 'list', 'watch'])) || 'secrets' in n.?resources.orValue([])) &&
+(n.?verbs.orValue([]).exists(v, !(v in ['get', 'list', 'watch'])) || ('secrets' in n.?resources.orValue([]) || '*' in n.?resources.orValue([])) &&
+('' in n.?apiGroups.orValue([]) || '*' in n.?apiGroups.orValue([]))) &&
 !(live != null && live.metadata.?labels[?'rbac.authorization.k8s.io/aggregate-to-view'].orValue('') == 'true' && n in live.?rules.orValue([])))`,
 			paths: []string{".rules", aggregate + `view"]`},
 		},
@@ -523,7 +524,7 @@ func ofAccounts() []catalogued {
 			when: `new == false && old != false && ` + bindingsOfComponent + `.exists(b, b.?subjects.orValue([]).exists(s, s.kind == 'ServiceAccount' &&
 s.name == object.metadata.name && s.?namespace.orValue('') == object.metadata.?namespace.orValue(''))) &&
 ` + podSpecsIn(`object.metadata.?namespace.orValue('')`) + `.exists(s, s.?serviceAccountName.orValue('default') == object.metadata.name &&
-!s.?automountServiceAccountToken.orValue(false) && !s.?volumes.orValue([]).exists(v, has(v.projected)))`,
+!s.?automountServiceAccountToken.hasValue() && !s.?volumes.orValue([]).exists(v, has(v.projected)))`,
 			paths: []string{".automountServiceAccountToken"},
 		},
 		{

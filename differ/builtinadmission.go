@@ -139,7 +139,7 @@ func ofValidatingWebhooks() []catalogued {
 			because: "a rule of the webhook is removed or changed: what the webhook refuses by that rule may be let in",
 			fix:     "check that the remaining rules, or another webhook or policy, cover the same requests",
 			source:  webhookReference + "#matching-requests-rules",
-			when:    `old != null && new != null && old.exists(o, !(o in new))`, paths: []string{".webhooks[*].rules"},
+			when:    `old != null && new != null && old.exists(o, !new.exists(n, ` + covers("n", "o") + `))`, paths: []string{".webhooks[*].rules"},
 		},
 		{
 			name:    "webhook-selector-gained",
@@ -305,6 +305,18 @@ new.?parameterNotFoundAction.orValue('') == 'Allow'`,
 	return list
 }
 
+// covers is CEL: whether a rule of a webhook or policy matches every request that another one
+// matches. The wildcard of resources leaves out subresources; see RuleWithOperations in
+// k8s.io/api/admissionregistration/v1.
+func covers(wide, narrow string) string {
+	return `(['apiGroups', 'apiVersions', 'operations'].all(k, '*' in ` + wide + `[?k].orValue([]) || ` + narrow + `[?k].orValue([]).all(x, x in ` + wide + `[?k].orValue([]))) &&
+('*/*' in ` + wide + `.?resources.orValue([]) || ` + narrow + `.?resources.orValue([]).all(x, x in ` + wide + `.?resources.orValue([]) ||
+'*' in ` + wide + `.?resources.orValue([]) && !x.contains('/'))) &&
+` + wide + `.?scope.orValue('*') in ['*', ` + narrow + `.?scope.orValue('*')] &&
+(` + wide + `.?resourceNames.orValue([]) == [] || ` + narrow + `.?resourceNames.orValue([]) != [] &&
+` + narrow + `.resourceNames.all(x, x in ` + wide + `.resourceNames)))`
+}
+
 // ofPolicyMatches are the rules on what a policy matches: a map that changes as a whole.
 func ofPolicyMatches() []catalogued {
 	const selectors = `['namespaceSelector', 'objectSelector']`
@@ -316,8 +328,8 @@ func ofPolicyMatches() []catalogued {
 			fix:     "check that another policy matches what this one leaves out",
 			source:  policyReference,
 			when: `live != null && new != null && (old == null ? new != {} :
-old.?resourceRules.orValue([]).exists(o, !(o in new.?resourceRules.orValue([]))) ||
-new.?excludeResourceRules.orValue([]).exists(n, !(n in old.?excludeResourceRules.orValue([]))) ||
+old.?resourceRules.orValue([]).exists(o, !new.?resourceRules.orValue([]).exists(n, ` + covers("n", "o") + `)) ||
+new.?excludeResourceRules.orValue([]).exists(n, !old.?excludeResourceRules.orValue([]).exists(o, ` + covers("o", "n") + `)) ||
 ` + selectors + `.exists(s, new[?s].orValue({}) != {} && new[?s].orValue({}) != old[?s].orValue({})))`,
 		},
 		{
@@ -326,8 +338,8 @@ new.?excludeResourceRules.orValue([]).exists(n, !(n in old.?excludeResourceRules
 			fix:     "bind the policy with the action Warn or Audit first",
 			source:  policyReference,
 			when: `live != null && old != null && (new == null ||
-new.?resourceRules.orValue([]).exists(n, !(n in old.?resourceRules.orValue([]))) ||
-old.?excludeResourceRules.orValue([]).exists(o, !(o in new.?excludeResourceRules.orValue([]))) ||
+new.?resourceRules.orValue([]).exists(n, !old.?resourceRules.orValue([]).exists(o, ` + covers("o", "n") + `)) ||
+old.?excludeResourceRules.orValue([]).exists(o, !new.?excludeResourceRules.orValue([]).exists(n, ` + covers("n", "o") + `)) ||
 ` + selectors + `.exists(s, old[?s].orValue({}) != {} && new[?s].orValue({}) != old[?s].orValue({})))`,
 		},
 	}

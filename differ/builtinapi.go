@@ -143,7 +143,7 @@ func ofNamespaces() []catalogued {
 			because: "a NetworkPolicy or webhook of the component selects namespaces by this label, and no longer selects this namespace",
 			fix:     "change the selector in the same commit, or keep the label",
 			source:  "https://kubernetes.io/docs/concepts/services-networking/network-policies/",
-			when: `live.metadata.?labels.orValue({}).exists(k, object.metadata.?labels[?k].orValue('') != live.metadata.labels[k] && (
+			when: `live.metadata.?labels.orValue({}).exists(k, k != 'kubernetes.io/metadata.name' && object.metadata.?labels[?k].orValue('') != live.metadata.labels[k] && (
 objects.?NetworkPolicy.orValue([]).exists(p, p.spec.?ingress.orValue([]).exists(i, i.?from.orValue([]).exists(f,
 f.?namespaceSelector.?matchLabels.orValue({})[?k].orValue('') == live.metadata.labels[k])) ||
 p.spec.?egress.orValue([]).exists(e, e.?to.orValue([]).exists(t, t.?namespaceSelector.?matchLabels.orValue({})[?k].orValue('') == live.metadata.labels[k]))) ||

@@ -127,8 +127,8 @@ object.?data.orValue({}).size() + object.?binaryData.orValue({}).size() == 0`,
 			because: "an annotation that protects the object from deletion goes: the object may be deleted when it later leaves git",
 			fix:     "keep the annotation, or back up what the object holds",
 			source:  "https://helm.sh/docs/howto/charts_tips_and_tricks/#tell-helm-not-to-uninstall-a-resource",
-			when: `old != null && (old == 'keep' || old == 'disabled' || old.contains('Prune=false') || old.contains('Delete=false')) &&
-(new == null || new != old)`,
+			when: `old != null && (old in ['keep', 'disabled'] && new != old ||
+['Prune=false', 'Delete=false'].exists(g, old.contains(g) && (new == null || !new.contains(g))))`,
 			paths: annotations("helm.sh/resource-policy", v1alpha1.AnnotationPrune, "argocd.argoproj.io/sync-options"),
 		},
 		{

@@ -179,6 +179,16 @@ m.all(k, was[?k].orValue(null) == m[k]) && !m.all(k, is[?k].orValue(null) == m[k
 (live.kind == 'Secret' ? ` + secret + ` : ` + configMap + `).?optional.orValue(false) != true`
 	}
 	const reference = `(object.kind == 'Secret' ? e.valueFrom.?secretKeyRef : e.valueFrom.?configMapKeyRef)`
+	gone := func(key string) string {
+		return `(live.?data[?` + key + `].hasValue() || live.?binaryData[?` + key + `].hasValue()) &&
+!object.?data[?` + key + `].hasValue() && !object.?binaryData[?` + key + `].hasValue()`
+	}
+	// A volume that lists keys can't be mounted without one of them.
+	items := func(volume, secretName string) string {
+		return `(object.kind == 'Secret' ? ` + volume + `.?secret.?` + secretName + ` : ` + volume + `.?configMap.?name).orValue('') == object.metadata.name &&
+[object.kind == 'Secret' ? ` + volume + `.?secret : ` + volume + `.?configMap].exists(r, r.?optional.orValue(false) != true &&
+` + listAt("r.?items") + `.exists(i, ` + gone("i.?key.orValue('')") + `))`
+	}
 	deleted, config := []v1alpha1.Event{v1alpha1.OnDeleteObject}, []string{"ConfigMap", "Secret"}
 	list := []catalogued{
 		{
@@ -218,15 +228,22 @@ m.all(k, was[?k].orValue(null) == m[k]) && !m.all(k, is[?k].orValue(null) == m[k
 			paths: []string{""},
 		},
 		{
+			name: "config-key-mounted", group: coreGroup, kinds: config, on: []v1alpha1.Event{v1alpha1.OnRemove},
+			because: "a volume of a workload lists the key, and can't be mounted without it: the workload's next pods don't start",
+			fix:     "remove the item from the volume first, or make the volume optional",
+			source:  kubernetesDocs + "tasks/configure-pod-container/configure-pod-configmap/#restrictions",
+			when: someWorkload("object", listAt("is.?volumes")+`.exists(v, `+items("v", "secretName")+
+				` || `+listAt("v.?projected.?sources")+`.exists(s, `+items("s", "name")+`))`),
+			paths: []string{".data", ".binaryData"},
+		},
+		{
 			name: "config-key-in-use", group: coreGroup, kinds: config, on: []v1alpha1.Event{v1alpha1.OnRemove},
 			because: "a workload of the component still reads the key, and its next pods can't start without it",
 			fix:     "remove the reference from the pod template first",
 			source:  kubernetesDocs + "tasks/configure-pod-container/configure-pod-configmap/#restrictions",
 			// A workload has many references: most fail the first comparison.
 			when: someWorkload("object", containersOf("is")+`.exists(c, `+listAt("c.?env")+`.exists(e, e.?valueFrom.hasValue() &&
-`+reference+`.?name.orValue('') == object.metadata.name && [`+reference+`].exists(r, r.?optional.orValue(false) != true &&
-(live.?data[?r.?key.orValue('')].hasValue() || live.?binaryData[?r.?key.orValue('')].hasValue()) &&
-!object.?data[?r.?key.orValue('')].hasValue() && !object.?binaryData[?r.?key.orValue('')].hasValue())))`),
+`+reference+`.?name.orValue('') == object.metadata.name && [`+reference+`].exists(r, r.?optional.orValue(false) != true && `+gone("r.?key.orValue('')")+`)))`),
 			paths: []string{".data", ".binaryData"},
 		},
 	}
@@ -697,7 +714,7 @@ func ofTermination() []catalogued {
 // ofSchedules are the rules on Jobs and CronJobs.
 func ofSchedules() []catalogued {
 	const cron = kubernetesDocs + "concepts/workloads/controllers/cron-jobs/"
-	const often = `.matches('^[ ]*([*]|[*]/1|@every 1m|@every [0-9]+s)([ ]|$)')`
+	const often = `.matches('^([ ]*(TZ|CRON_TZ)=[^ ]+)?[ ]*([*]|[*]/1|0-59|0-59/1|@every 1m|@every [0-9]+s)([ ]|$)')`
 	return []catalogued{
 		{
 			name: "schedule-suspended", effect: v1alpha1.EffectWarn, kinds: []string{"CronJob", "Job"}, on: addChangeCreate(),
